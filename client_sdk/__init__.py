@@ -1,0 +1,1 @@
+"""What a consumer installs: clients, batches and typed rows."""

@@ -1,0 +1,1 @@
+"""From a source's binlog to finished entries."""

@@ -1,0 +1,1 @@
+"""The wire formats: Canal's protobufs, FlatMessage JSON, positions, GTID sets. Imports nothing else of Sluice."""

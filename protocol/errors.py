@@ -1,0 +1,99 @@
+"""Every error that a user of Sluice can meet, each with the stable name it has in the HTTP API."""
+
+from typing import ClassVar
+
+
+class SluiceError(Exception):
+    """Base of all errors of Sluice. ``type`` is the stable name of the problem in the HTTP API (RFC 9457)."""
+
+    type: ClassVar[str] = "internal"
+
+
+class UnknownDestinationError(SluiceError):
+    """No destination of that name is configured here."""
+
+    type = "unknown-destination"
+
+
+class DestinationStoppedError(SluiceError):
+    """The destination is known but not running."""
+
+    type = "destination-stopped"
+
+
+class NotSubscribedError(SluiceError):
+    """The client has not subscribed to the destination."""
+
+    type = "not-subscribed"
+
+
+class UnknownBatchError(SluiceError):
+    """No outstanding batch has that id: acked before, rolled back, or of an earlier life of the destination."""
+
+    type = "unknown-batch"
+
+
+class AckOutOfOrderError(SluiceError):
+    """The batch is outstanding but not the oldest one."""
+
+    type = "ack-out-of-order"
+
+
+class StaleSessionError(SluiceError):
+    """A newer session of the same client id took over."""
+
+    type = "stale-session"
+
+
+class FilterError(SluiceError):
+    """The filter is no valid regular expression, or cannot match anything the instance lets through."""
+
+    type = "filter-matches-nothing"
+
+
+class BadPositionError(SluiceError, ValueError):
+    """The text is no position, or names no place that can exist."""
+
+    type = "bad-position"
+
+
+class SourceChangedError(SluiceError):
+    """The position belongs to another source, or to a history that the source no longer has."""
+
+    type = "source-changed"
+
+
+class GoneError(SluiceError):
+    """What was asked for is neither in the ring nor readable from the source."""
+
+    type = "gone"
+
+
+class SourceError(SluiceError):
+    """The source refuses, lacks a setting or privilege, or broke off."""
+
+    type = "source-error"
+
+
+class PurgedError(SourceError):
+    """The source has purged the binlog at the position."""
+
+    type = "purged"
+
+
+class DecodeError(SluiceError):
+    """Bytes of the binlog do not fit their description."""
+
+    type = "undecodable"
+
+
+class ConfigError(SluiceError):
+    """A configuration file or value is wrong."""
+
+    type = "bad-configuration"
+
+
+class FencedError(SluiceError):
+    """Another server has taken the destination over."""
+
+    type = "fenced"

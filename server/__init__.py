@@ -1,0 +1,1 @@
+"""The running process: get/ack/rollback semantics, the HTTP API, the command line."""

@@ -1,0 +1,47 @@
+"""Compile the Cython modules. Everything else about the package stands in pyproject.toml."""
+
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+ROOT = Path(__file__).parent
+FOLDERS = ("protocol", "store", "instance", "server", "client_sdk")
+
+# The folders stand at the top level but are imported as sluice.<folder>: links give Cython and mypy that view.
+LINKS = ROOT / "build" / "links"
+(LINKS / "sluice").mkdir(parents=True, exist_ok=True)
+for folder in FOLDERS:
+    link = LINKS / "sluice" / folder
+    if not link.is_symlink():
+        link.symlink_to(ROOT / folder, target_is_directory=True)
+
+
+def extension(source: Path) -> Extension:
+    name = "sluice." + ".".join(source.relative_to(ROOT).with_suffix("").parts)
+    return Extension(
+        name,
+        [str(source.relative_to(ROOT))],
+        language="c++",
+        include_dirs=["store", "protocol", "instance/parser"],
+        libraries=["z", "zstd"] if source.stem == "decoder" else [],
+        extra_compile_args=["-O3", "-std=c++17"],
+    )
+
+
+sources = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.pyx"))
+setup(
+    ext_modules=cythonize(
+        [extension(source) for source in sources],
+        include_path=[str(LINKS)],
+        build_dir="build/cython",
+        language_level=3,
+        compiler_directives={
+            "boundscheck": False,
+            "wraparound": False,
+            "cdivision": True,
+            "initializedcheck": False,
+            "embedsignature": True,
+        },
+    )
+)

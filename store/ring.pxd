@@ -1,0 +1,57 @@
+"""The slots: what the ring knows of an entry without reading it."""
+
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
+
+from sluice.store.segment cimport Segment, SegmentPool
+
+
+cpdef enum Kind:
+    TRANSACTION_BEGIN = 1
+    ROW_DATA = 2
+    TRANSACTION_END = 3
+    DDL = 4                # a QUERY entry that Canal calls DDL (ALTER, CREATE, ERASE, RENAME, TRUNCATE, CINDEX, DINDEX)
+    QUERY = 5              # any other entry without rows: ROWS_QUERY, XA COMMIT, plain QUERY
+    ADVANCE = 6            # no bytes: the stream moved on, but nothing of it is delivered
+    QUARANTINE = 7         # the marker of a row event that could not be decoded
+    GAP = 8                # the marker of a recorded gap (an INCIDENT event, a purge that was accepted)
+
+
+cpdef enum Flag:
+    BOUNDARY = 1           # the place after this slot lies outside any transaction
+    FUTURE_SCHEMA = 2      # decoded with a schema that is younger than the event and was changed in between
+
+
+cdef struct Slot:
+    void *segment          # the Segment (borrowed; its slot count keeps it alive); NULL for ADVANCE
+    int64_t offset         # of the framed entry within the segment
+    uint32_t length        # of the framed entry: tag, length, entry; 0 for ADVANCE
+    uint8_t kind
+    uint8_t event_type     # Canal's EventType number, 0 where it has none
+    uint16_t flags
+    uint32_t table         # number in Ring.tables, 0 for none
+    uint32_t rows
+    uint32_t source        # number in Ring.sources
+    uint32_t server_id     # of the event header: the origin server
+    int64_t execute_ms     # event header timestamp, ms
+    int64_t commit_us      # immediate/original commit timestamp, µs; 0 where the source does not say
+    int64_t event_offset   # where the event starts in its file (Canal's logfileOffset)
+    uint32_t file          # number in Ring.files: the position of the entry is file:begin:n ...
+    uint32_t n
+    int64_t begin
+    uint32_t next_file     # ... and the place after it is next_file:next_begin:next_n
+    uint32_t next_n
+    int64_t next_begin
+    uint32_t gtid          # number in Ring.gtid_sources, 0 for none; set on the slot that ends the transaction
+    int64_t gtid_first     # first and last transaction number that end here (an ADVANCE may stand for several)
+    int64_t gtid_last
+
+
+cdef class Staging:
+    """Slots that are finished but not yet in the ring, in order."""
+    cdef Slot *slots
+    cdef readonly Py_ssize_t count
+    cdef readonly Py_ssize_t taken             # of them already put
+    cdef Py_ssize_t capacity
+    cdef readonly Py_ssize_t bytes             # of framed entries not yet put
+    cdef Slot *add(self, Segment segment) except NULL nogil     # zeroed but for the segment, whose count it raises
+    cdef void drop_last(self) noexcept nogil

@@ -1,0 +1,105 @@
+"""Reading and writing protobuf's wire format in place: inline functions over a pointer, nothing allocated.
+
+https://protobuf.dev/programming-guides/encoding/. A `put_…` function writes at `p` and returns the place after; the
+caller has made sure of the room (`VARINT_MAX` bytes for a varint, and a tag of a field below 16 is one byte).
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy
+
+
+cdef enum:
+    VARINT = 0             # wire types
+    FIXED64 = 1
+    LENGTH_DELIMITED = 2
+    FIXED32 = 5
+
+    VARINT_MAX = 10        # bytes of the longest varint
+    LENGTH_MAX = 5         # bytes of a varint that can hold any 32-bit length: what a padded length takes
+
+
+cdef inline size_t varint_size(uint64_t value) noexcept nogil:
+    cdef size_t size = 1
+    while value >= 0x80:
+        value >>= 7
+        size += 1
+    return size
+
+
+cdef inline uint8_t *put_varint(uint8_t *p, uint64_t value) noexcept nogil:
+    while value >= 0x80:
+        p[0] = <uint8_t>(value | 0x80)
+        p += 1
+        value >>= 7
+    p[0] = <uint8_t>value
+    return p + 1
+
+
+cdef inline uint8_t *put_padded_varint(uint8_t *p, uint64_t value, int width) noexcept nogil:
+    """The varint in exactly `width` bytes, for a length that is known only after what it counts was written."""
+    cdef int i
+    for i in range(width - 1):
+        p[i] = <uint8_t>(value | 0x80)
+        value >>= 7
+    p[width - 1] = <uint8_t>value
+    return p + width
+
+
+cdef inline uint8_t *put_tag(uint8_t *p, unsigned int field, unsigned int wire_type) noexcept nogil:
+    return put_varint(p, field << 3 | wire_type)
+
+
+cdef inline uint8_t *put_raw(uint8_t *p, const void *data, size_t size) noexcept nogil:
+    memcpy(p, data, size)
+    return p + size
+
+
+cdef inline uint8_t *put_uint(uint8_t *p, unsigned int field, uint64_t value) noexcept nogil:
+    """An int32, int64, uint64, bool or enum field; a negative int64 is passed as its two's complement."""
+    return put_varint(put_tag(p, field, VARINT), value)
+
+
+cdef inline uint8_t *put_bytes(uint8_t *p, unsigned int field, const void *data, size_t size) noexcept nogil:
+    """A bytes, string or message field."""
+    return put_raw(put_varint(put_tag(p, field, LENGTH_DELIMITED), size), data, size)
+
+
+cdef inline int decimal_size(uint64_t value) noexcept nogil:
+    cdef int size = 1
+    while value >= 10:
+        value //= 10
+        size += 1
+    return size
+
+
+cdef inline uint8_t *put_decimal(uint8_t *p, uint64_t value) noexcept nogil:
+    """The digits of the number as text, without a tag or length; at most 20 bytes."""
+    cdef int size = decimal_size(value)
+    cdef int i = size
+    while i > 0:
+        i -= 1
+        p[i] = <uint8_t>(48 + value % 10)
+        value //= 10
+    return p + size
+
+
+cdef inline uint8_t *put_signed_decimal(uint8_t *p, int64_t value) noexcept nogil:
+    """As put_decimal, with a leading minus where the number is negative; at most 20 bytes."""
+    if value < 0:
+        p[0] = 45
+        return put_decimal(p + 1, -<uint64_t>value)
+    return put_decimal(p, <uint64_t>value)
+
+
+cdef inline const uint8_t *get_varint(const uint8_t *p, const uint8_t *end, uint64_t *value) noexcept nogil:
+    """Reads a varint; the place after it, or NULL when it does not end before `end` or within 10 bytes."""
+    cdef uint64_t result = 0
+    cdef int shift = 0
+    while p < end and shift < 64:
+        result |= <uint64_t>(p[0] & 0x7F) << shift
+        p += 1
+        if not p[-1] & 0x80:
+            value[0] = result
+            return p
+        shift += 7
+    return NULL

@@ -97,3 +97,41 @@ class FencedError(SluiceError):
     """Another server has taken the destination over."""
 
     type = "fenced"
+
+
+class BadParameterError(SluiceError, ValueError):
+    """A parameter of a call has a value that cannot be used; ``parameter`` is its name, where there is one."""
+
+    type = "bad-parameter"
+
+    def __init__(self, message: str, parameter: str | None = None) -> None:
+        super().__init__(message)
+        self.parameter = parameter
+
+
+class NotAcceptableError(SluiceError):
+    """The answer has none of the formats that the caller accepts."""
+
+    type = "not-acceptable"
+
+
+class UnauthorizedError(SluiceError):
+    """The call carries no credentials, or none that are valid."""
+
+    type = "unauthorized"
+
+
+class ForbiddenError(SluiceError):
+    """The credentials are valid but do not reach that far."""
+
+    type = "forbidden"
+
+
+class TooManyAttemptsError(SluiceError):
+    """Too many failed logins; ``retry_after`` is the number of seconds to wait."""
+
+    type = "too-many-attempts"
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after

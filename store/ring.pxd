@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 
-from sluice.store.segment cimport Segment, SegmentPool
+from sluice.store.segment cimport SegmentPool, SegmentWriter
 
 
 cpdef enum Kind:
@@ -53,5 +53,18 @@ cdef class Staging:
     cdef readonly Py_ssize_t taken             # of them already put
     cdef Py_ssize_t capacity
     cdef readonly Py_ssize_t bytes             # of framed entries not yet put
-    cdef Slot *add(self, Segment segment) except NULL nogil     # zeroed but for the segment, whose count it raises
+
+    # Ends the writer's unfinished entry: its slot, zeroed but for segment, offset and length. Valid until the next call.
+    cdef Slot *finish(self, SegmentWriter writer) except NULL nogil
+    cdef Slot *advance(self) except NULL nogil          # an ADVANCE slot, zeroed but for its kind
+    cdef Slot *last(self) noexcept nogil                # the newest slot that is not yet put, or NULL
     cdef void drop_last(self) noexcept nogil
+    cpdef clear(self)                                   # drops what is not yet put
+    cdef Slot *extend(self) except NULL nogil
+
+
+cdef class Registry:
+    """Numbers for things that slots refer to: from 1, in the order of their first sight, never taken back."""
+    cdef dict numbers
+    cdef list keys
+    cpdef uint32_t intern(self, object key) except 0

@@ -4,6 +4,8 @@
 cdef class SegmentPool:
     cdef readonly Py_ssize_t segment_size      # bytes of an ordinary segment
     cdef readonly Py_ssize_t allocated         # bytes of all segments alive: current, in the ring, pinned, spare
+    cdef readonly Py_ssize_t pinned            # bytes of segments that only an exported buffer keeps
+    cdef public object on_release              # called without arguments when pinned bytes become free, or None
     cdef set alive                             # owns every segment whose memory is in use
     cdef list spare
     cdef Segment acquire(self, size_t least)
@@ -17,10 +19,18 @@ cdef class Segment:
     cdef readonly Py_ssize_t slots             # slots, staged or in the ring, that lie in this segment
     cdef readonly Py_ssize_t exports           # buffers handed out and not released
     cdef bint written                          # a writer still appends to it
+    cdef bint pinned                           # counted in SegmentPool.pinned
+
+    cdef void resize(self, size_t capacity) except *
+    cdef Py_ssize_t count(self, Py_ssize_t change) noexcept nogil      # change `slots`, from any thread: the new number
 
 
 cdef class SegmentWriter:
-    """Appends entries to the current segment; an entry never spans two."""
+    """Appends entries to the current segment; an entry never spans two.
+
+    An entry is begun by nothing, made by reserve() and writes at `cursor`, and ended by Staging.finish(writer);
+    `writer.cursor = writer.entry` throws it away.
+    """
     cdef SegmentPool pool
     cdef Segment segment
     cdef unsigned char *entry                  # where the unfinished entry begins
@@ -30,8 +40,16 @@ cdef class SegmentWriter:
     # Makes room for n more bytes by moving the unfinished entry to a larger or fresh segment. Pointers into the
     # unfinished entry are invalid afterwards: keep offsets from `entry`.
     cdef int grow(self, size_t n) except -1 nogil
+    cdef int grow_with_gil(self, size_t n) except -1
+
+    # Ends the unfinished entry; Staging.finish() calls it after it has counted the entry's slot.
+    cdef int next_entry(self) except -1 nogil
 
     cdef inline int reserve(self, size_t n) except -1 nogil:
         if <size_t>(self.limit - self.cursor) < n:
             return self.grow(n)
         return 0
+
+    cpdef int close(self) except -1            # at the end of the writer's life: gives its segment up
+    cpdef int write(self, const unsigned char[::1] data) except -1     # appends to the unfinished entry
+    cpdef int write_framed(self, const unsigned char[::1] entry) except -1     # ... with its tag and length before it

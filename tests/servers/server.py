@@ -1,0 +1,191 @@
+"""A database server in a folder of its own, owned by the process that started it."""
+
+import atexit
+import contextlib
+import random
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import pymysql
+
+SCRIPT = Path(__file__).with_name("server.sh")
+
+CI = {"mariadb118": "mariadb-trixie", "mysql97": "mysql97", "mysql56": "mysql56"}
+"""The servers of every test run: fixture name to the name that server.sh knows."""
+
+ALL = CI | {"mysql80": "mysql80", "mysql57": "mysql57", "mariadb1011": "mariadb-bookworm"}
+"""The servers of `make test-all`."""
+
+
+class ServerError(Exception):
+    """The server could not be fetched or did not start; the message ends with its log."""
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on.
+
+    It lies below the range the kernel takes for outgoing connections: a server stopped for a while finds it free again.
+    """
+    while True:
+        port = random.randrange(20000, 32000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+class Server:
+    """One running server; `with Server("mysql97") as server:` or start() and stop().
+
+    The port and the data live as long as the object: kill() and start() is a crash and a recovery, restart() with
+    options a change of configuration.
+    """
+
+    host = "127.0.0.1"
+    user = "cdc"
+    password = "cdc"
+
+    def __init__(self, name: str, options: Iterable[str] = ()) -> None:
+        """Name one of ALL; `options` are the server's own, as on its command line."""
+        self.name = name
+        self.options = list(options)
+        self.port = free_port()
+        self._directory: Path | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def directory(self) -> Path:
+        """The folder that holds the data (`data/`) and the log (`log`)."""
+        if self._directory is None:
+            self._directory = Path(tempfile.mkdtemp(prefix=f"sluice-{self.name}-"))
+            atexit.register(self.close)
+        return self._directory
+
+    @property
+    def data(self) -> Path:
+        """The data folder, where the binlog files are too."""
+        return self.directory / "data"
+
+    @property
+    def dsn(self) -> str:
+        """`user:password@host:port`, the form that SLUICE_MYSQL takes."""
+        return f"{self.user}:{self.password}@{self.host}:{self.port}"
+
+    @property
+    def mariadb(self) -> bool:
+        """Whether this is MariaDB."""
+        return self.name.startswith("mariadb")
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start the server and wait until it answers; the first time ever it is downloaded."""
+        if self.running:
+            return
+        command = [str(SCRIPT), ALL[self.name], "fetch"]
+        fetched = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+        if fetched.returncode:
+            raise ServerError(f"{self.name} cannot be had:\n{fetched.stderr}")
+        options = [f"--port={self.port}", f"--server-id={self.port}", *self.options]
+        with (self.directory / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [str(SCRIPT), ALL[self.name], "run", str(self.directory), *options],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C is for us; we then stop the server in good order
+            )
+        self._wait_until_ready()
+
+    def _wait_until_ready(self, seconds: float = 90) -> None:
+        deadline = time.monotonic() + seconds
+        while self.running and time.monotonic() < deadline:
+            with contextlib.suppress(pymysql.err.MySQLError):
+                self.query("SELECT 1")
+                return
+            time.sleep(0.05)
+        self.kill()
+        log = (self.directory / "log").read_text(errors="replace")[-4000:]
+        raise ServerError(f"{self.name} did not start:\n{log}")
+
+    def stop(self, seconds: float = 60) -> None:
+        """Shut the server down in good order; the data stays for the next start()."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(seconds)
+            self._process = None
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def restart(self, *options: str) -> None:
+        """Stop and start; when options are given they take the place of the former ones."""
+        self.stop()
+        if options:
+            self.options = list(options)
+        self.start()
+
+    def close(self) -> None:
+        """Stop for good: the data goes too."""
+        self.kill()
+        if self._directory is not None:
+            atexit.unregister(self.close)
+            shutil.rmtree(self._directory)
+            self._directory = None
+
+    def connect(self, **options: Any) -> "pymysql.connections.Connection[Any]":
+        """Open a connection in autocommit mode; `options` are PyMySQL's."""
+        return pymysql.connect(
+            **{
+                "host": self.host,
+                "port": self.port,
+                "user": self.user,
+                "password": self.password,
+                "charset": "utf8mb4",
+                "autocommit": True,
+                **options,
+            }
+        )
+
+    def query(
+        self, sql: str, args: Sequence[object] | None = None, *, database: str | None = None
+    ) -> list[tuple[Any, ...]]:
+        """Run one statement on a connection of its own and return the rows."""
+        connection = self.connect(database=database)
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(sql, args)
+                return list(cursor.fetchall())
+        finally:
+            connection.close()
+
+    def script(self, statements: str, *, database: str | None = None) -> None:
+        """Run statements, each ended by a semicolon at a line's end, on one connection."""
+        connection = self.connect(database=database)
+        try:
+            with connection.cursor() as cursor:
+                for statement in statements.split(";\n"):
+                    if statement.strip():
+                        cursor.execute(statement)
+        finally:
+            connection.close()

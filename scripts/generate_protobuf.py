@@ -1,0 +1,41 @@
+"""Generates protocol/*_pb2.py and *_pb2.pyi from the .proto files beside them: python scripts/generate_protobuf.py."""
+
+import sys
+from importlib.resources import files
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from grpc_tools import protoc
+
+PROTOCOL = Path(__file__).resolve().parent.parent / "protocol"
+
+
+def generate(target: Path) -> None:
+    """Write the generated modules into the folder ``target``."""
+    with TemporaryDirectory() as scratch:
+        # The name of a file in protobuf's registry is its path: sluice/protocol/… meets nobody else's entry.proto.
+        root = Path(scratch)
+        (root / "sluice").mkdir()
+        (root / "sluice" / "protocol").symlink_to(PROTOCOL, target_is_directory=True)
+        out = root / "out"
+        out.mkdir()
+        names = [f"sluice/protocol/{path.name}" for path in sorted(PROTOCOL.glob("*.proto"))]
+        include = files("grpc_tools") / "_proto"
+        plugin = root / "protoc-gen-mypy"  # of this very interpreter, whatever PATH says
+        plugin.write_text(f"#!/bin/sh\nexec '{sys.executable}' -m mypy_protobuf.main\n")
+        plugin.chmod(0o755)
+        arguments = [
+            f"-I{root}",
+            f"-I{include}",
+            f"--plugin=protoc-gen-mypy={plugin}",
+            f"--python_out={out}",
+            f"--mypy_out=quiet:{out}",
+        ]
+        if protoc.main(["protoc", *arguments, *names]):
+            sys.exit("protoc failed")
+        for path in (out / "sluice" / "protocol").iterdir():
+            (target / path.name).write_bytes(path.read_bytes())
+
+
+if __name__ == "__main__":
+    generate(PROTOCOL)

@@ -1,0 +1,35 @@
+"""The generated modules say what the .proto files say."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+from google.protobuf.message import Message
+
+from sluice.protocol import entry_pb2, packet_pb2
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_generating_anew_gives_the_modules_that_are_committed(tmp_path: Path) -> None:
+    runpy.run_path(str(ROOT / "scripts" / "generate_protobuf.py"))["generate"](tmp_path)
+    generated = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert sorted(generated) == ["entry_pb2.py", "entry_pb2.pyi", "packet_pb2.py", "packet_pb2.pyi"]
+    for name, text in generated.items():
+        assert text == (ROOT / "protocol" / name).read_text(), f"run scripts/generate_protobuf.py: {name} is outdated"
+
+
+@pytest.mark.parametrize(
+    ("message", "wire"),
+    [
+        (entry_pb2.Entry(entryType=entry_pb2.ROWDATA, storeValue=b"x"), "10021a0178"),
+        (entry_pb2.Column(index=3, isNull=False, value="v", mysqlType="int"), "0803300042017652 03696e74"),
+        (entry_pb2.RowChange(tableId=1, eventType=entry_pb2.DELETE, isDdl=False), "0801 1003 5000"),
+        (packet_pb2.Packet(type=packet_pb2.Packet.GET, body=b"b"), "1806 2a0162"),
+        (packet_pb2.Messages(batch_id=-1), "08ffffffffffffffffff01"),
+        (packet_pb2.Sub(destination="d", client_id="1", filter="f"), "0a0164 120131 3a0166"),
+        (packet_pb2.Get(timeout=0, unit=2), "2000 2802"),
+    ],
+)
+def test_fields_have_the_numbers_and_presence_of_canal(message: Message, wire: str) -> None:
+    assert message.SerializeToString() == bytes.fromhex(wire)

@@ -2,6 +2,7 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 
+from sluice.instance.parser.values cimport Field, Value
 from sluice.store.segment cimport SegmentWriter
 
 
@@ -9,6 +10,22 @@ cpdef enum RowsKind:
     INSERT = 1             # the numbers of Canal's EventType
     UPDATE = 2
     DELETE = 3
+
+
+cdef struct Head:          # what stands before `value` in every Column, but its tag and length
+    const uint8_t *data    # ends with the value of `updated`
+    uint32_t size
+
+
+cdef struct Planned:       # a column on the wire
+    Field field
+    Head value
+    Head promoted
+    Head null
+    bint is_delivered      # not taken away by the field filter
+    bint is_json
+    int64_t before         # offset of the text of the image before from the start of the entry, or ABSENT, NULL_VALUE
+    size_t before_size
 
 
 cdef class TablePlan:
@@ -34,3 +51,23 @@ cdef class TablePlan:
         const uint8_t *present_after,
         bint partial_json,
     ) except -1 nogil
+
+    cdef Planned *columns
+    cdef Value value
+    cdef size_t row_width                      # bytes of the length of the last row
+    cdef list names
+    cdef list owned                            # what the columns point into
+    cdef Head head(self, Py_ssize_t index, column, int sql_type, bint is_null) except *
+    cdef int plan_column(self, Planned *planned, Py_ssize_t index, column, int code, int meta, options) except -1
+    cdef const uint8_t *encode_image(
+        self,
+        SegmentWriter writer,
+        const uint8_t *start,
+        const uint8_t *p,
+        const uint8_t *end,
+        const uint8_t *present,
+        bint after,
+        bint compare,
+        bint partial_json,
+    ) except NULL nogil
+    cdef int fail(self, Py_ssize_t column, Py_ssize_t offset, const char *reason) except -1 nogil

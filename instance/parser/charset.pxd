@@ -1,0 +1,17 @@
+"""Character sets of MySQL and MariaDB: the bytes of a text to UTF-8."""
+
+from libc.stdint cimport uint8_t, uint32_t
+
+from sluice.instance.parser.values cimport Decode, Field, Value
+
+
+cdef class Charset:
+    """How the texts of one character set are read; kept for the life of the process."""
+    cdef readonly str name
+    cdef Decode decode         # what Field.decode of a text column is
+    cdef const void *table     # ... and its Field.context
+    cdef object owner          # keeps the table
+
+
+cdef Charset get_charset(str name)
+cdef int utf8(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil

@@ -1,0 +1,7 @@
+from typing import final
+
+@final
+class Charset:
+    name: str
+
+def decode(data: bytes, charset: str) -> str: ...

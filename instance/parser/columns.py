@@ -1,0 +1,29 @@
+"""A column as the source describes it, whether in the event itself or in information_schema."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What a row event does not say about a column.
+
+    ``mysql_type`` is the type as ``information_schema.COLUMNS.COLUMN_TYPE`` writes it (``bigint(20) unsigned``,
+    ``varchar(32)``, ``enum('a','b')``). ``charset`` is the MySQL name of the character set (``utf8mb4``, ``latin1``) of
+    a text column, None for all others. ``is_key`` says that the column is part of the primary key.
+    """
+
+    name: str
+    mysql_type: str
+    charset: str | None = None
+    is_key: bool = False
+
+    @property
+    def data_type(self) -> str:
+        """The first word of the type, in lower case: ``bigint``, ``varchar``, ``enum``."""
+        return self.mysql_type.lower().split("(", 1)[0].split(" ", 1)[0]
+
+    @property
+    def is_unsigned(self) -> bool:
+        """Whether the type is unsigned; ZEROFILL implies it."""
+        attributes = self.mysql_type.lower().rsplit(")", 1)[-1].split()
+        return "unsigned" in attributes or "zerofill" in attributes

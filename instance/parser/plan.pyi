@@ -1,0 +1,48 @@
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import final
+
+from sluice.instance.parser.columns import Column
+from sluice.instance.parser.table_map import TableMap
+
+class RowsKind(IntEnum):
+    INSERT = 1
+    UPDATE = 2
+    DELETE = 3
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    strict_canal: bool = False
+    time_zone: str | None = None
+    connection_charset: str = "utf8mb4"
+    excluded: bool = False
+    fields: frozenset[str] | None = None
+    black_fields: frozenset[str] = ...
+    mariadb: bool = False
+
+@final
+class TablePlan:
+    schema: str
+    table: str
+    number: int
+    excluded: bool
+    column_count: int
+    slot_flags: int
+    def __init__(
+        self,
+        table_map: TableMap,
+        columns: Sequence[Column],
+        number: int,
+        options: PlanOptions | None = None,
+        slot_flags: int = 0,
+    ) -> None: ...
+    def encode(
+        self,
+        data: bytes,
+        kind: RowsKind | int,
+        present_before: bytes | None = None,
+        present_after: bytes | None = None,
+        *,
+        partial_json: bool = False,
+    ) -> bytes: ...

@@ -1,0 +1,1 @@
+"""Only for other compiled modules: nothing here is callable from Python."""

@@ -1,0 +1,731 @@
+"""Column values: the bytes of a row event to the text that Canal's Column.value carries.
+
+One function a column type, each without the GIL and without a decision that could have been made for the whole table.
+The layouts are those of the MySQL documentation, "MySQL Internals: Replication, row-based events", of
+`my_time.cc` (temporal types), `decimal.cc` (packed decimals) and, for MariaDB's own types, of `sql_type_inet.h`,
+`sql_type_uuid.h` and `field_comp.cc`.
+"""
+
+from libc.math cimport isinf, isnan
+from libc.stdint cimport int16_t, int32_t, int64_t, int8_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport realloc
+from libc.string cimport memcpy, memset
+
+cdef extern from "<charconv>" namespace "std" nogil:
+    cdef cppclass chars_format:
+        pass
+    chars_format SCIENTIFIC "std::chars_format::scientific"
+    cdef struct to_chars_result:
+        char *ptr
+    to_chars_result to_chars(char *first, char *last, int64_t value)
+    to_chars_result to_chars(char *first, char *last, uint64_t value)
+    to_chars_result to_chars(char *first, char *last, float value, chars_format format)
+    to_chars_result to_chars(char *first, char *last, double value, chars_format format)
+    to_chars_result to_chars(char *first, char *last, float value, chars_format format, int precision)
+    to_chars_result to_chars(char *first, char *last, double value, chars_format format, int precision)
+
+cdef extern from "<zlib.h>" nogil:
+    cdef struct z_stream:
+        const uint8_t *next_in
+        unsigned int avail_in
+        uint8_t *next_out
+        unsigned int avail_out
+    int inflateInit2(z_stream *stream, int window_bits)
+    int inflate(z_stream *stream, int flush)
+    int inflateEnd(z_stream *stream)
+    int Z_FINISH
+    int Z_OK
+    int Z_STREAM_END
+    int MAX_WBITS
+
+
+cdef uint8_t *reserve(Value *value, size_t size) noexcept nogil:
+    """Makes scratch hold `size` bytes, keeping what it holds; NULL and an error when there is no memory."""
+    cdef uint8_t *memory
+    cdef size_t capacity = value.capacity
+    if size <= capacity:
+        return value.scratch
+    capacity = max(size, capacity * 2, 256)
+    memory = <uint8_t *>realloc(value.scratch, capacity)
+    if memory == NULL:
+        value.error = b"out of memory"
+        return NULL
+    value.scratch = memory
+    value.capacity = capacity
+    return memory
+
+
+cdef int fail(Value *value, const char *error) noexcept nogil:
+    value.error = error
+    return -1
+
+
+cdef inline int finish(Value *value, const uint8_t *end) noexcept nogil:
+    """The text is what stands in scratch up to `end`."""
+    value.text = value.scratch
+    value.size = end - value.scratch
+    return 0
+
+
+cdef inline uint8_t *put2(uint8_t *p, unsigned int number) noexcept nogil:
+    p[0] = <uint8_t>(48 + number // 10)
+    p[1] = <uint8_t>(48 + number % 10)
+    return p + 2
+
+
+cdef inline uint8_t *put4(uint8_t *p, unsigned int number) noexcept nogil:
+    return put2(put2(p, number // 100), number % 100)
+
+
+cdef inline uint8_t *put_digits(uint8_t *p, uint32_t number, int count) noexcept nogil:
+    """Exactly `count` digits, zeros first."""
+    cdef int i = count
+    while i > 0:
+        i -= 1
+        p[i] = <uint8_t>(48 + number % 10)
+        number //= 10
+    return p + count
+
+
+cdef inline uint64_t little_endian(const uint8_t *data, size_t size) noexcept nogil:
+    cdef uint64_t number = 0
+    cdef size_t i
+    for i in range(size):
+        number |= <uint64_t>data[i] << (8 * i)
+    return number
+
+
+cdef inline uint64_t big_endian(const uint8_t *data, size_t size) noexcept nogil:
+    cdef uint64_t number = 0
+    cdef size_t i
+    for i in range(size):
+        number = number << 8 | data[i]
+    return number
+
+
+# Integers: little-endian, 1, 2, 3, 4 or 8 bytes.
+
+cdef inline uint64_t load(const uint8_t *data, size_t size) noexcept nogil:
+    cdef uint16_t two = 0
+    cdef uint32_t four = 0
+    cdef uint64_t eight = 0
+    if size == 4:
+        memcpy(&four, data, 4)
+        return four
+    if size == 8:
+        memcpy(&eight, data, 8)
+        return eight
+    if size == 1:
+        return data[0]
+    memcpy(&two, data, 2)
+    if size == 2:
+        return two
+    return two | <uint64_t>data[2] << 16
+
+
+cdef int signed_integer(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
+    cdef int shift = 64 - 8 * <int>size
+    cdef int64_t number = <int64_t>(load(data, size) << shift) >> shift
+    cdef char *p = <char *>value.scratch
+    return finish(value, <uint8_t *>to_chars(p, p + 24, number).ptr)
+
+
+cdef int unsigned_integer(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
+    cdef uint64_t number = load(data, size)
+    cdef char *p = <char *>value.scratch
+    value.promoted = number >> (8 * size - 1) != 0
+    return finish(value, <uint8_t *>to_chars(p, p + 24, number).ptr)
+
+
+# FLOAT and DOUBLE: IEEE 754, little-endian. The text is Java's: the shortest digits that read back as the same number,
+# but at least two; 1.0E-3 <= |x| < 1.0E7 plain, else with an exponent.
+
+cdef int read_scientific(const char *text, const char *end, char *digits, int *exponent) noexcept nogil:
+    """Takes `d.ddde±dd` apart: the digits without the point (their number is returned) and the exponent."""
+    cdef int count = 0
+    cdef int power = 0
+    cdef bint negative
+    while text < end and text[0] != b"e":
+        if text[0] != b".":
+            digits[count] = text[0]
+            count += 1
+        text += 1
+    negative = text[1] == b"-"
+    text += 2
+    while text < end:
+        power = power * 10 + (text[0] - 48)
+        text += 1
+    exponent[0] = -power if negative else power
+    return count
+
+
+cdef uint8_t *put_java_digits(uint8_t *p, const char *digits, int count, int exponent) noexcept nogil:
+    cdef int i
+    if -3 <= exponent < 7:
+        if exponent < 0:
+            p[0] = b"0"
+            p[1] = b"."
+            p += 2
+            for i in range(-exponent - 1):
+                p[0] = b"0"
+                p += 1
+            memcpy(p, digits, count)
+            return p + count
+        for i in range(exponent + 1):
+            p[0] = digits[i] if i < count else b"0"
+            p += 1
+        p[0] = b"."
+        p += 1
+        if count <= exponent + 1:
+            p[0] = b"0"
+            return p + 1
+        memcpy(p, digits + exponent + 1, count - exponent - 1)
+        return p + (count - exponent - 1)
+    p[0] = digits[0]
+    p[1] = b"."
+    p += 2
+    if count == 1:
+        p[0] = b"0"
+        p += 1
+    else:
+        memcpy(p, digits + 1, count - 1)
+        p += count - 1
+    p[0] = b"E"
+    return <uint8_t *>to_chars(<char *>p + 1, <char *>p + 8, <int64_t>exponent).ptr
+
+
+cdef uint8_t *put_not_finite(uint8_t *p, double number) noexcept nogil:
+    if isnan(number):
+        memcpy(p, b"NaN", 3)
+        return p + 3
+    memcpy(p, b"Infinity", 8)
+    return p + 8
+
+
+cdef int shortest(double number, char *digits, int *exponent) noexcept nogil:
+    cdef char[48] text
+    return read_scientific(text, to_chars(text, text + 48, number, SCIENTIFIC).ptr, digits, exponent)
+
+
+cdef uint8_t *put_java_double(uint8_t *p, double number) noexcept nogil:
+    """At most 26 bytes."""
+    cdef char[48] text
+    cdef char[24] digits
+    cdef int exponent
+    cdef int count
+    if number < 0 or (number == 0 and 1 / number < 0):
+        p[0] = b"-"
+        p += 1
+        number = -number
+    if isnan(number) or isinf(number):
+        return put_not_finite(p, number)
+    count = shortest(number, digits, &exponent)
+    if count == 1:  # Java takes the nearest of two digits: 4.9E-324, where 5E-324 would do
+        count = read_scientific(text, to_chars(text, text + 48, number, SCIENTIFIC, 1).ptr, digits, &exponent)
+        if digits[1] == b"0":
+            count = 1
+    return put_java_digits(p, digits, count, exponent)
+
+
+cdef int float_number(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
+    cdef char[48] text
+    cdef char[24] digits
+    cdef float number
+    cdef int exponent
+    cdef int count
+    cdef uint8_t *p = value.scratch
+    memcpy(&number, data, 4)
+    if number < 0 or (number == 0 and data[3] & 0x80):
+        p[0] = b"-"
+        p += 1
+        number = -number
+    if isnan(number) or isinf(number):
+        return finish(value, put_not_finite(p, number))
+    count = read_scientific(text, to_chars(text, text + 48, number, SCIENTIFIC).ptr, digits, &exponent)
+    if count == 1:
+        count = read_scientific(text, to_chars(text, text + 48, number, SCIENTIFIC, 1).ptr, digits, &exponent)
+        if digits[1] == b"0":
+            count = 1
+    return finish(value, put_java_digits(p, digits, count, exponent))
+
+
+cdef int double_number(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
+    cdef double number
+    memcpy(&number, data, 8)
+    return finish(value, put_java_double(value.scratch, number))
+
+
+# DECIMAL(precision, scale): the digits before and after the point in groups of nine, each a big-endian integer of four
+# bytes; the leftover digits stand in a shorter group, first before the point and last after it. The first bit is
+# inverted; a negative number has all bits inverted besides.
+
+cdef uint8_t[10] GROUP_BYTES = [0, 1, 1, 2, 2, 3, 3, 4, 4, 4]
+cdef uint32_t[10] POWERS = [1, 10, 100, 1000, 10000, 100000, 1000000, 10000000, 100000000, 1000000000]
+
+
+cdef size_t decimal_bytes(int precision, int scale) noexcept nogil:
+    cdef int whole = precision - scale
+    return whole // 9 * 4 + GROUP_BYTES[whole % 9] + scale // 9 * 4 + GROUP_BYTES[scale % 9]
+
+
+cdef uint8_t *put_packed_decimal(
+    uint8_t *p, const uint8_t *data, size_t size, int precision, int scale, bint strict
+) noexcept nogil:
+    """Plain notation, at most 70 bytes. NULL when the bytes are no packed decimal of that precision and scale.
+
+    `strict`: Canal prints a last group of fewer than nine digits after the point only when it is not zero, and a single
+    0 when nothing follows the point.
+    """
+    cdef int whole = precision - scale
+    cdef bint negative = not data[0] & 0x80
+    cdef uint8_t mask = 0xFF if negative else 0
+    cdef const uint8_t *end = data + size
+    cdef uint8_t first = 0x80
+    cdef uint8_t *start = p
+    cdef uint8_t *point
+    cdef uint32_t group
+    cdef uint32_t any_digit = 0
+    cdef bint leading = True
+    cdef int digits = whole % 9
+    cdef int width
+    cdef int remaining = whole
+    cdef int i
+    if <size_t>(end - data) != decimal_bytes(precision, scale):
+        return NULL
+    p[0] = b"-"
+    p += 1
+    while remaining > 0:
+        if digits == 0:
+            digits = 9
+        width = GROUP_BYTES[digits]
+        group = 0
+        for i in range(width):
+            group = group << 8 | (data[i] ^ mask ^ first)
+            first = 0
+        data += width
+        if group >= POWERS[digits]:
+            return NULL
+        any_digit |= group
+        if not leading:
+            p = put_digits(p, group, digits)
+        elif group:
+            leading = False
+            p = <uint8_t *>to_chars(<char *>p, <char *>p + 10, <uint64_t>group).ptr
+        remaining -= digits
+        digits = 9
+    if leading:
+        p[0] = b"0"
+        p += 1
+    if scale > 0:
+        p[0] = b"."
+        p += 1
+        point = p
+        remaining = scale
+        while remaining > 0:
+            digits = 9 if remaining >= 9 else remaining
+            width = GROUP_BYTES[digits]
+            group = 0
+            for i in range(width):
+                group = group << 8 | (data[i] ^ mask ^ first)
+                first = 0
+            data += width
+            if group >= POWERS[digits]:
+                return NULL
+            any_digit |= group
+            if group or digits == 9 or not strict:
+                p = put_digits(p, group, digits)
+            remaining -= digits
+        if p == point:
+            p[0] = b"0"
+            p += 1
+    if not (negative and any_digit):  # no sign: close the gap that was left for it
+        width = p - start - 1
+        for i in range(width):
+            start[i] = start[i + 1]
+        p -= 1
+    return p
+
+
+cdef int decimal_number(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
+    cdef uint8_t *p = put_packed_decimal(value.scratch, data, size, field.precision, field.scale, field.is_strict)
+    if p == NULL:
+        return fail(value, b"not a packed decimal")
+    return finish(value, p)
+
+
+# BIT(n): big-endian, as many bytes as n needs.
+
+cdef int bits(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
+    cdef char *p = <char *>value.scratch
+    return finish(value, <uint8_t *>to_chars(p, p + 24, big_endian(data, size)).ptr)
+
+
+# ENUM: the member's number from 1, 1 or 2 bytes. SET: a mask of 1 to 8 bytes. Both little-endian, as text in decimal.
+# SET of 3, 5, 6 or 7 bytes is why this is not unsigned_integer.
+
+cdef int mask(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
+    cdef char *p = <char *>value.scratch
+    return finish(value, <uint8_t *>to_chars(p, p + 24, little_endian(data, size)).ptr)
+
+
+# YEAR: one byte, years since 1900; 0 is the zero year.
+
+cdef int year(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
+    return finish(value, put4(value.scratch, 1900 + data[0] if data[0] else 0))
+
+
+# DATE: three bytes, little-endian: year << 9 | month << 5 | day. Zero and incomplete dates are kept.
+
+cdef int date(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
+    cdef uint32_t number = <uint32_t>little_endian(data, 3)
+    cdef uint8_t *p = value.scratch
+    if number >> 9 > 9999 or (number >> 5 & 15) > 12:
+        return fail(value, b"not a date")
+    p = put4(p, number >> 9)
+    p[0] = b"-"
+    p = put2(p + 1, number >> 5 & 15)
+    p[0] = b"-"
+    return finish(value, put2(p + 1, number & 31))
+
+
+cdef inline uint8_t *put_fraction(uint8_t *p, uint32_t microseconds, int digits) noexcept nogil:
+    if digits == 0:
+        return p
+    p[0] = b"."
+    return put_digits(p + 1, microseconds // POWERS[6 - digits], digits)
+
+
+cdef inline uint8_t *put_clock(uint8_t *p, unsigned int hour, unsigned int minute, unsigned int second) noexcept nogil:
+    p = put2(p, hour)
+    p[0] = b":"
+    p = put2(p + 1, minute)
+    p[0] = b":"
+    return put2(p + 1, second)
+
+
+cdef int put_datetime(
+    Value *value,
+    unsigned int year,
+    unsigned int month,
+    unsigned int day,
+    unsigned int hour,
+    unsigned int minute,
+    unsigned int second,
+    uint32_t microseconds,
+    int digits,
+) noexcept nogil:
+    cdef uint8_t *p = value.scratch
+    if year > 9999 or month > 12 or day > 31 or hour > 23 or minute > 59 or second > 59 or microseconds > 999999:
+        return fail(value, b"not a date and time")
+    p = put4(p, year)
+    p[0] = b"-"
+    p = put2(p + 1, month)
+    p[0] = b"-"
+    p = put2(p + 1, day)
+    p[0] = b" "
+    p = put_clock(p + 1, hour, minute, second)
+    return finish(value, put_fraction(p, microseconds, digits))
+
+
+cdef inline uint32_t fraction(const uint8_t *data, int digits) noexcept nogil:
+    """Microseconds out of the big-endian fraction of (digits + 1) / 2 bytes, which counts 1/100, 1/10000 or µs."""
+    cdef int width = (digits + 1) // 2
+    return <uint32_t>big_endian(data, width) * POWERS[6 - 2 * width]
+
+
+# TIME2(n): big-endian, 3 bytes and (n + 1) / 2 of a fraction, as one number offset by half its range:
+#   sign | 1 unused bit | hour 10 bits | minute 6 bits | second 6 bits | fraction
+
+cdef int time(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
+    cdef int shift = 8 * ((field.digits + 1) // 2)
+    cdef int64_t number = <int64_t>big_endian(data, size) - (<int64_t>0x800000 << shift)
+    cdef uint8_t *p = value.scratch
+    cdef uint64_t clock
+    cdef uint32_t microseconds
+    cdef unsigned int hour
+    if number < 0:
+        p[0] = b"-"
+        p += 1
+        number = -number
+    clock = <uint64_t>number >> shift
+    microseconds = <uint32_t>(number & ((<int64_t>1 << shift) - 1)) * POWERS[6 - shift // 4]
+    hour = <unsigned int>(clock >> 12 & 0x3FF)
+    if clock >> 22 or hour > 838 or (clock >> 6 & 63) > 59 or (clock & 63) > 59 or microseconds > 999999:
+        return fail(value, b"not a time")
+    if hour >= 100:
+        p[0] = <uint8_t>(48 + hour // 100)
+        p += 1
+    p = put_clock(p, hour % 100, <unsigned int>(clock >> 6 & 63), <unsigned int>(clock & 63))
+    return finish(value, put_fraction(p, microseconds, field.digits))
+
+
+# TIME before MySQL 5.6.4: three bytes, little-endian, signed: the decimal number HHHMMSS.
+
+cdef int old_time(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
+    cdef int32_t number = <int32_t>(<uint32_t>little_endian(data, 3) << 8) >> 8
+    cdef uint8_t *p = value.scratch
+    cdef unsigned int hour
+    if number < 0:
+        p[0] = b"-"
+        p += 1
+        number = -number
+    hour = number // 10000
+    if hour > 838 or number // 100 % 100 > 59 or number % 100 > 59:
+        return fail(value, b"not a time")
+    if hour > 100 or (hour == 100 and not field.is_strict):  # Canal drops the 1 of exactly 100 hours
+        p[0] = <uint8_t>(48 + hour // 100)
+        p += 1
+    return finish(value, put_clock(p, hour % 100, number // 100 % 100, number % 100))
+
+
+# DATETIME2(n): big-endian, 5 bytes and (n + 1) / 2 of a fraction; after the sign bit, which is always set:
+#   year * 13 + month 17 bits | day 5 bits | hour 5 bits | minute 6 bits | second 6 bits | fraction
+
+cdef int datetime(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
+    cdef uint64_t number = big_endian(data, 5)
+    cdef unsigned int months
+    if not number >> 39:
+        return fail(value, b"not a date and time")
+    months = <unsigned int>(number >> 22 & 0x1FFFF)
+    return put_datetime(
+        value,
+        months // 13,
+        months % 13,
+        <unsigned int>(number >> 17 & 31),
+        <unsigned int>(number >> 12 & 31),
+        <unsigned int>(number >> 6 & 63),
+        <unsigned int>(number & 63),
+        fraction(data + 5, field.digits),
+        field.digits,
+    )
+
+
+# DATETIME before MySQL 5.6.4: eight bytes, little-endian: the decimal number YYYYMMDDHHMMSS.
+
+cdef int old_datetime(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
+    cdef uint64_t number = load(data, 8)
+    cdef uint64_t day
+    cdef unsigned int clock
+    if number > <uint64_t>99991231235959:
+        return fail(value, b"not a date and time")
+    day = number // 1000000
+    clock = <unsigned int>(number % 1000000)
+    return put_datetime(
+        value,
+        <unsigned int>(day // 10000),
+        <unsigned int>(day // 100 % 100),
+        <unsigned int>(day % 100),
+        clock // 10000,
+        clock // 100 % 100,
+        clock % 100,
+        0,
+        0,
+    )
+
+
+# TIMESTAMP2(n): four bytes big-endian, seconds since 1970 UTC, and (n + 1) / 2 of a fraction; 0 is the zero date.
+# Before MySQL 5.6.4: four bytes little-endian.
+
+cdef int put_timestamp(Field *field, uint32_t seconds, uint32_t microseconds, Value *value) noexcept nogil:
+    cdef const Transitions *zone = <const Transitions *>field.context
+    cdef uint32_t low = field.hint
+    cdef uint32_t high = zone.count
+    cdef uint32_t middle
+    cdef int64_t local
+    cdef int64_t day
+    cdef int64_t era
+    cdef unsigned int clock
+    cdef unsigned int of_era
+    cdef unsigned int year_of_era
+    cdef unsigned int of_year
+    cdef unsigned int month
+    if seconds == 0:
+        return put_datetime(value, 0, 0, 0, 0, 0, 0, microseconds, field.digits)
+    if seconds < zone.since[low] or (low + 1 < high and seconds >= zone.since[low + 1]):
+        low = 0
+        while high - low > 1:
+            middle = (low + high) // 2
+            if zone.since[middle] <= seconds:
+                low = middle
+            else:
+                high = middle
+        field.hint = low
+    local = <int64_t>seconds + zone.offset[low]
+    # The civil date of a day number, by eras of 400 years that begin on 1 March 0000; local is never below -86400.
+    day = (local + 86400) // 86400 - 1 + 719468
+    clock = <unsigned int>((local + 86400) % 86400)
+    era = day // 146097
+    of_era = <unsigned int>(day - era * 146097)
+    year_of_era = (of_era - of_era // 1460 + of_era // 36524 - of_era // 146096) // 365
+    of_year = of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    month = (5 * of_year + 2) // 153
+    return put_datetime(
+        value,
+        <unsigned int>(year_of_era + era * 400) + (1 if month >= 10 else 0),
+        month + 3 if month < 10 else month - 9,
+        of_year - (153 * month + 2) // 5 + 1,
+        clock // 3600,
+        clock // 60 % 60,
+        clock % 60,
+        microseconds,
+        field.digits,
+    )
+
+
+cdef int timestamp(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
+    return put_timestamp(field, <uint32_t>big_endian(data, 4), fraction(data + 4, field.digits), value)
+
+
+cdef int old_timestamp(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
+    return put_timestamp(field, <uint32_t>load(data, 4), 0, value)
+
+
+# BINARY, VARBINARY, BLOB, GEOMETRY, VECTOR: every byte as the character of that number (ISO 8859-1), in UTF-8.
+
+cdef int binary(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
+    cdef uint8_t *p
+    cdef uint64_t eight
+    cdef size_t i = 0
+    while i + 8 <= size:
+        memcpy(&eight, data + i, 8)
+        if eight & <uint64_t>0x8080808080808080:
+            break
+        i += 8
+    while i < size and data[i] < 0x80:
+        i += 1
+    if i == size:
+        value.text = data
+        value.size = size
+        return 0
+    p = reserve(value, i + 2 * (size - i))
+    if p == NULL:
+        return -1
+    memcpy(p, data, i)
+    p += i
+    while i < size:
+        if data[i] < 0x80:
+            p[0] = data[i]
+            p += 1
+        else:
+            p[0] = 0xC0 | data[i] >> 6
+            p[1] = 0x80 | data[i] & 0x3F
+            p += 2
+        i += 1
+    return finish(value, p)
+
+
+# MariaDB's INET4, INET6 and UUID: fixed-length binary strings, with the trailing zero bytes left out on the wire.
+
+cdef uint8_t[16] HEX = b"0123456789abcdef"
+
+
+cdef inline int fixed(const uint8_t *data, size_t size, uint8_t *out, size_t width, Value *value) noexcept nogil:
+    if size > width:
+        return fail(value, b"longer than its type")
+    memset(out, 0, width)
+    memcpy(out, data, size)
+    return 0
+
+
+cdef uint8_t *put_ipv4(uint8_t *p, const uint8_t *octets) noexcept nogil:
+    cdef int i
+    for i in range(4):
+        p = <uint8_t *>to_chars(<char *>p, <char *>p + 4, <uint64_t>octets[i]).ptr
+        p[0] = b"."
+        p += 1
+    return p - 1
+
+
+cdef int inet4(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
+    cdef uint8_t[4] octets
+    if fixed(data, size, octets, 4, value):
+        return -1
+    return finish(value, put_ipv4(value.scratch, octets))
+
+
+cdef int inet6(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
+    """As inet_ntop prints it: the longest run of zero groups as ::, IPv4-mapped and -compatible addresses dotted."""
+    cdef uint8_t[16] octets
+    cdef uint16_t[8] groups
+    cdef uint8_t *p = value.scratch
+    cdef int gap = -1
+    cdef int gap_size = 0
+    cdef int i
+    cdef int run
+    cdef int digit
+    cdef bint started
+    if fixed(data, size, octets, 16, value):
+        return -1
+    for i in range(8):
+        groups[i] = <uint16_t>(octets[2 * i] << 8 | octets[2 * i + 1])
+    i = 0
+    while i < 8:
+        run = 0
+        while i + run < 8 and groups[i + run] == 0:
+            run += 1
+        if run > gap_size and run >= 2:
+            gap = i
+            gap_size = run
+        i += run if run else 1
+    i = 0
+    while i < 8:
+        if i == gap:
+            p[0] = b":"
+            p += 1
+            i += gap_size
+            if i == 8:
+                p[0] = b":"
+                p += 1
+            continue
+        if i > 0:
+            p[0] = b":"
+            p += 1
+        if i == 6 and gap == 0 and (gap_size == 6 or (gap_size == 5 and groups[5] == 0xFFFF)):
+            return finish(value, put_ipv4(p, octets + 12))
+        started = False
+        for digit in range(4):
+            run = groups[i] >> (12 - 4 * digit) & 15
+            if run or started or digit == 3:
+                started = True
+                p[0] = HEX[run]
+                p += 1
+        i += 1
+    return finish(value, p)
+
+
+cdef int uuid(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
+    """On disk the segments of a UUID stand in reverse order, so that those of one host lie together.
+
+    MariaDB leaves versions 6 and above, which sort by themselves, as they are; a reversed UUID is known by its variant
+    bit in byte 6 and its version, 1 to 5, in byte 8.
+    """
+    cdef uint8_t[16] stored
+    cdef uint8_t[16] octets
+    cdef uint8_t *p = value.scratch
+    cdef int i
+    if fixed(data, size, stored, 16, value):
+        return -1
+    if stored[6] & 0x80 and 0 < stored[8] < 0x60 or field.is_strict:
+        memcpy(octets, stored + 12, 4)
+        memcpy(octets + 4, stored + 10, 2)
+        memcpy(octets + 6, stored + 8, 2)
+        memcpy(octets + 8, stored + 6, 2)
+        memcpy(octets + 10, stored, 6)
+    else:
+        memcpy(octets, stored, 16)
+    for i in range(16):
+        if i == 4 or i == 6 or i == 8 or i == 10:
+            p[0] = b"-"
+            p += 1
+        p[0] = HEX[octets[i] >> 4]
+        p[1] = HEX[octets[i] & 15]
+        p += 2
+    return finish(value, p)
+
+
+# MariaDB's compressed columns (COMPRESSED attribute): empty, or a header byte and the value:
+#   method 4 bits (0 stored, 8 zlib) | 1 bit: raw deflate without zlib's own header | width of the length 3 bits
+#   for zlib: the length of the value, big-endian in that width, and the deflated bytes
+
+cdef int compressed(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
+    return fail(value, b"not implemented")

@@ -1,6 +1,7 @@
 """The slots: what the ring knows of an entry without reading it."""
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
+from libcpp.vector cimport vector
 
 from sluice.store.segment cimport SegmentPool, SegmentWriter
 
@@ -68,3 +69,50 @@ cdef class Registry:
     cdef dict numbers
     cdef list keys
     cpdef uint32_t intern(self, object key) except 0
+
+
+cdef class Ring:
+    """The slots of a destination and the memory of their entries, between the oldest needed and the newest put."""
+    cdef readonly SegmentPool pool
+    cdef readonly Registry sources             # keys: server_uuid, or MariaDB's server_id, as text
+    cdef readonly Registry files               # keys: (name, created)
+    cdef readonly Registry tables              # keys: (schema, table)
+    cdef readonly Registry gtid_sources        # keys: (sid, tag), or MariaDB's (domain, server_id)
+    cdef readonly Py_ssize_t size              # slots at most: a power of two
+    cdef readonly Py_ssize_t memory            # bytes of entries at most, pinned segments included
+    cdef readonly Py_ssize_t bytes             # of the entries stored
+    cdef readonly int64_t first                # sequence of the oldest slot kept
+    cdef readonly int64_t next                 # sequence of the next slot to be put
+    cdef readonly bint closed
+    cdef readonly bint waiting                 # a put waits for room
+    cdef public object on_put                  # called without arguments, in the putting thread, after a put and before a wait
+    cdef Slot *slots                           # slot of a sequence: slots[sequence & (capacity - 1)]
+    cdef int64_t capacity                      # a power of two that grows up to `size`
+    cdef object changed                        # Condition: room was made, or waiting is over
+    cdef object floor                          # (source, file, begin, n) of the place before `first`, None while unknown
+
+    cdef inline Slot *at(self, int64_t sequence) noexcept nogil:
+        return &self.slots[sequence & (self.capacity - 1)]
+
+    cdef bint fits(self, const Slot *slot) noexcept
+    cdef Py_ssize_t take(self, Staging staging) except -1
+    cdef int enlarge(self) except -1
+    cdef int release(self, int64_t stop) except -1
+    cdef int check(self, int64_t sequence, int64_t end) except -1
+    cdef void choose(self, Collected batch, vector[int64_t] *chosen, int64_t sequence) noexcept
+    cdef list slices(self, const int64_t *sequences, size_t count)
+    cdef view(self, int64_t sequence, int64_t length)
+    cdef int gather(self, list slices, const int64_t *sequences, size_t start, size_t stop) except -1
+
+
+cdef class Collected:
+    """What Ring.collect() found."""
+    cdef readonly int64_t start
+    cdef readonly int64_t stop
+    cdef readonly list slices
+    cdef readonly Py_ssize_t entries
+    cdef readonly Py_ssize_t bytes
+    cdef readonly int64_t rows
+    cdef readonly int64_t last
+    cdef readonly int64_t execute_ms
+    cdef readonly bint complete

@@ -1,10 +1,34 @@
 """The ring of slots: what is stored of the stream, in order, from the oldest entry that somebody needs."""
 
-from libc.stdint cimport int64_t, uint32_t
-from libc.stdlib cimport free, realloc
-from libc.string cimport memset
+import threading
+from collections import namedtuple
 
-from sluice.store.segment cimport Segment, SegmentWriter
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t, uint32_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memset
+from libcpp.unordered_map cimport unordered_map
+from libcpp.vector cimport vector
+
+from sluice.protocol.errors import ConfigError
+from sluice.store.segment cimport Segment, SegmentPool, SegmentWriter
+
+cdef enum:
+    FIRST_CAPACITY = 64            # slots of an idle ring
+    LONG_RUN = 16 * 1024           # bytes; a shorter run is cheaper to copy than to send by itself
+
+
+SlotView = namedtuple(
+    "SlotView",
+    "kind event_type flags table rows length source server_id execute_ms commit_us event_offset "
+    "file begin n next_file next_begin next_n gtid gtid_first gtid_last",
+)
+
+
+cdef struct GtidRun:
+    uint32_t source
+    int64_t first
+    int64_t last
 
 
 cdef class Staging:
@@ -124,3 +148,399 @@ cdef class Registry:
     def __len__(self):
         """The highest number given."""
         return len(self.keys) - 1
+
+
+cdef class Collected:
+    """What `Ring.collect` found.
+
+    Attributes:
+        start, stop: the sequences that were passed over; the next collect begins at `stop`.
+        slices: framed entries in order, as memoryviews that pin the memory of the ring.
+        entries, rows, bytes: what lies in the slices.
+        last: the sequence of the last entry, -1 when there is none.
+        execute_ms: the event timestamp of the last entry.
+        complete: a limit ended the batch, not the end of what is stored.
+    """
+
+
+cdef class Ring:
+    """The slots of a destination and the memory of their entries, between the oldest needed and the newest put.
+
+    A sequence counts slots from 0. One thread puts; all other methods belong to one other thread (the event loop).
+    Scans hold the GIL: they are short (a ring of 16,384 slots takes microseconds), and this makes a slot that is
+    visible by `next` a complete one.
+    """
+
+    def __init__(self, Py_ssize_t size=16384, Py_ssize_t memory=16384 * 1024, Py_ssize_t segment_size=1 << 20):
+        """`size` in slots, a power of two; `memory` in bytes of entries. Nothing of it is allocated yet.
+
+        Raises:
+            ConfigError: the size is no power of two, or something is not positive.
+        """
+        if size <= 0 or size & (size - 1):
+            raise ConfigError(f"bufferSize must be a power of 2, not {size}")
+        if memory <= 0:
+            raise ConfigError(f"the memory of the buffer must be positive, not {memory}")
+        self.size = size
+        self.memory = memory
+        self.pool = SegmentPool(segment_size)
+        self.pool.on_release = self.wake
+        self.sources = Registry()
+        self.files = Registry()
+        self.tables = Registry()
+        self.gtid_sources = Registry()
+        self.changed = threading.Condition()
+
+    def __dealloc__(self):
+        free(self.slots)
+
+    def __len__(self):
+        return self.next - self.first
+
+    # --- putting -----------------------------------------------------------------------------------------------------
+
+    def put(self, Staging staging not None, stop=None):
+        """Moves the staged slots into the ring; blocks while it is full. False when the ring was closed or `stop` set.
+
+        `stop` is a `threading.Event`; who sets it calls `wake()`. As many slots as fit are published at once. An entry
+        larger than the memory bound is admitted when nothing else is stored or pinned. `on_put` is called after
+        slots were published and once before a wait.
+        """
+        while True:
+            with self.changed:
+                if self.closed or (stop is not None and stop.is_set()):
+                    self.waiting = False
+                    return False
+                if staging.count and self.take(staging) == 0:
+                    if self.waiting:
+                        self.changed.wait()
+                        continue
+                    self.waiting = True
+                else:
+                    self.waiting = False
+                if staging.taken == staging.count:
+                    staging.count = staging.taken = 0
+                done = staging.count == 0
+            if self.on_put is not None:
+                self.on_put()
+            if done:
+                return True
+
+    cdef bint fits(self, const Slot *slot) noexcept:
+        cdef Py_ssize_t used = self.bytes + self.pool.pinned
+        return self.next - self.first < self.size and (
+            slot.length == 0 or used == 0 or used + <Py_ssize_t>slot.length <= self.memory
+        )
+
+    cdef Py_ssize_t take(self, Staging staging) except -1:
+        """Publishes staged slots while they fit: how many."""
+        cdef Py_ssize_t taken = 0
+        cdef Slot *slot
+        while staging.taken < staging.count:
+            slot = &staging.slots[staging.taken]
+            if not self.fits(slot):
+                break
+            if self.next - self.first == self.capacity:
+                self.enlarge()
+            if self.floor is None:
+                self.floor = (slot.source, slot.file, slot.begin, slot.n)
+            self.at(self.next)[0] = slot[0]
+            self.bytes += slot.length
+            staging.bytes -= slot.length
+            staging.taken += 1
+            self.next += 1
+            taken += 1
+        return taken
+
+    cdef int enlarge(self) except -1:
+        cdef int64_t capacity = 2 * self.capacity if self.capacity else min(<int64_t>FIRST_CAPACITY, self.size)
+        cdef Slot *slots = <Slot *>malloc(capacity * sizeof(Slot))
+        cdef int64_t sequence
+        if slots == NULL:
+            raise MemoryError
+        for sequence in range(self.first, self.next):
+            slots[sequence & (capacity - 1)] = self.at(sequence)[0]
+        free(self.slots)
+        self.slots = slots
+        self.capacity = capacity
+        return 0
+
+    def wake(self):
+        """Lets a put that waits look again: for room, and whether it shall stop."""
+        with self.changed:
+            self.changed.notify_all()
+
+    def close(self):
+        """Drops everything and ends every put, now and later. Memory that readers still export stays valid for them."""
+        with self.changed:
+            self.closed = True
+            self.release(self.next)
+            self.changed.notify_all()
+
+    def free_to(self, int64_t sequence):
+        """Frees the slots before the sequence."""
+        self.check(sequence, self.next)
+        if sequence == self.first:
+            return
+        with self.changed:
+            self.release(sequence)
+            self.changed.notify_all()
+
+    cdef int release(self, int64_t stop) except -1:
+        cdef Slot *slot
+        cdef Segment segment
+        if stop > self.first:
+            self.floor = self.after(stop - 1)
+        while self.first < stop:
+            slot = self.at(self.first)
+            self.first += 1
+            self.bytes -= slot.length
+            if slot.segment != NULL:
+                segment = <Segment>slot.segment
+                slot.segment = NULL
+                if segment.count(-1) == 0:
+                    self.pool.settle(segment)
+        return 0
+
+    # --- places ------------------------------------------------------------------------------------------------------
+
+    cdef int check(self, int64_t sequence, int64_t end) except -1:
+        if not self.first <= sequence <= end:
+            raise IndexError(f"sequence {sequence} is not in the ring, which holds {self.first} to {self.next}")
+        return 0
+
+    def begin_at(self, uint32_t source, uint32_t file, int64_t begin, uint32_t n):
+        """Tells an empty ring the place where the stream begins; else it is the place of the first slot."""
+        if self.next == 0:
+            self.floor = (source, file, begin, n)
+
+    def slot(self, int64_t sequence):
+        """What the ring knows of one entry."""
+        self.check(sequence, self.next - 1)
+        cdef Slot *slot = self.at(sequence)
+        return SlotView(
+            slot.kind, slot.event_type, slot.flags, slot.table, slot.rows, slot.length, slot.source, slot.server_id,
+            slot.execute_ms, slot.commit_us, slot.event_offset, slot.file, slot.begin, slot.n,
+            slot.next_file, slot.next_begin, slot.next_n, slot.gtid, slot.gtid_first, slot.gtid_last,
+        )
+
+    def place(self, int64_t sequence):
+        """The place of a slot: (source, file, begin, n) by their numbers in the registries."""
+        self.check(sequence, self.next - 1)
+        cdef Slot *slot = self.at(sequence)
+        return slot.source, slot.file, slot.begin, slot.n
+
+    def after(self, int64_t sequence):
+        """The place after a slot, or after the one before the oldest: None when the stream has not begun."""
+        self.check(sequence + 1, self.next)
+        if sequence < self.first:
+            return self.floor
+        cdef Slot *slot = self.at(sequence)
+        return slot.source, slot.next_file, slot.next_begin, slot.next_n
+
+    def last_boundary(self, int64_t start, int64_t stop):
+        """The last slot in [start, stop) after which the stream is outside any transaction, or -1."""
+        self.check(start, stop)
+        self.check(stop, self.next)
+        while stop > start:
+            stop -= 1
+            if self.at(stop).flags & BOUNDARY:
+                return stop
+        return -1
+
+    def last_data(self, int64_t start, int64_t stop):
+        """The last slot in [start, stop) that has an entry, or -1."""
+        self.check(start, stop)
+        self.check(stop, self.next)
+        while stop > start:
+            stop -= 1
+            if self.at(stop).length:
+                return stop
+        return -1
+
+    def at_event(self, uint32_t file, int64_t offset):
+        """The first slot whose event starts at that offset of that file or later in the stream, or `next`."""
+        cdef int64_t sequence
+        cdef Slot *slot
+        for sequence in range(self.first, self.next):
+            slot = self.at(sequence)
+            if slot.file > file or slot.file == file and slot.event_offset >= offset:
+                return sequence
+        return self.next
+
+    def at_time(self, int64_t milliseconds):
+        """The begin of the first transaction with an event of that time or later, or `next`."""
+        cdef int64_t sequence
+        cdef int64_t begin = self.first
+        cdef Slot *slot
+        for sequence in range(self.first, self.next):
+            slot = self.at(sequence)
+            if slot.length and slot.execute_ms >= milliseconds:
+                return begin
+            if slot.flags & BOUNDARY:
+                begin = sequence + 1
+        return self.next
+
+    def gtid_runs(self, int64_t start, int64_t stop):
+        """The transactions that end in [start, stop): (number of the GTID source, first, last), consecutive ones merged."""
+        cdef unordered_map[uint32_t, size_t] newest
+        cdef vector[GtidRun] runs
+        cdef GtidRun run
+        cdef Slot *slot
+        cdef int64_t sequence
+        self.check(start, stop)
+        self.check(stop, self.next)
+        for sequence in range(start, stop):
+            slot = self.at(sequence)
+            if slot.gtid == 0:
+                continue
+            if newest.count(slot.gtid) and runs[newest[slot.gtid]].last + 1 == slot.gtid_first:
+                runs[newest[slot.gtid]].last = slot.gtid_last
+                continue
+            run.source = slot.gtid
+            run.first = slot.gtid_first
+            run.last = slot.gtid_last
+            newest[slot.gtid] = runs.size()
+            runs.push_back(run)
+        return [(run.source, run.first, run.last) for run in runs]
+
+    def measure(self, int64_t start, int64_t stop, const unsigned char[::1] allowed=None):
+        """How much lies in [start, stop): (transactions, entries, rows, bytes), of the allowed tables only."""
+        cdef int64_t transactions = 0, rows = 0, total = 0, entries = 0, sequence
+        cdef Slot *slot
+        self.check(start, stop)
+        self.check(stop, self.next)
+        for sequence in range(start, stop):
+            slot = self.at(sequence)
+            if slot.flags & BOUNDARY:
+                transactions += slot.gtid_last - slot.gtid_first + 1 if slot.gtid else 1
+            if slot.length and (allowed is None or slot.table >= allowed.shape[0] or allowed[slot.table]):
+                entries += 1
+                rows += slot.rows
+                total += slot.length
+        return transactions, entries, rows, total
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def collect(
+        self, int64_t start, *, Py_ssize_t max_entries=0, Py_ssize_t max_bytes=0, Py_ssize_t memory_limit=0,
+        bint ddl_isolation=False, const unsigned char[::1] allowed=None,
+    ):
+        """The next batch from `start` on; limits of 0 do not limit. It has at least one entry if any is there.
+
+        Args:
+            start: the sequence to begin with.
+            max_entries: entries at most.
+            max_bytes: bytes of framed entries at most, unless the first entry alone is larger.
+            memory_limit: Canal's MEMSIZE rule: entries are taken while those taken make at most that many bytes.
+            ddl_isolation: a DDL entry is returned alone.
+            allowed: by table number, 1 for the tables that the subscriber wants; others are passed over. Tables beyond
+                its end are wanted. A transaction of which nothing else is wanted is passed over too, once its end is
+                stored; before that, its begin waits, unless a put is blocked.
+        """
+        cdef vector[int64_t] chosen
+        cdef Collected batch = Collected.__new__(Collected)
+        cdef int64_t sequence = start
+        cdef int64_t held = -1         # the begin of a transaction of which nothing wanted was seen yet
+        cdef Slot *slot
+        self.check(start, self.next)
+        batch.start = start
+        batch.last = -1
+        while sequence < self.next:
+            slot = self.at(sequence)
+            if slot.length == 0 or (allowed is not None and slot.table < allowed.shape[0] and not allowed[slot.table]):
+                sequence += 1
+                continue
+            if allowed is not None and held < 0 and slot.kind == TRANSACTION_BEGIN:
+                held = sequence
+                sequence += 1
+                continue
+            if held >= 0 and slot.kind == TRANSACTION_END and sequence > held + 1:
+                held = -1
+                sequence += 1
+                continue
+            if held >= 0:
+                sequence = held
+                slot = self.at(sequence)
+                held = -1
+            if chosen.size() and (
+                max_entries and <Py_ssize_t>chosen.size() >= max_entries
+                or max_bytes and batch.bytes + <Py_ssize_t>slot.length > max_bytes
+                or memory_limit and batch.bytes > memory_limit
+                or ddl_isolation and (slot.kind == DDL or self.at(batch.last).kind == DDL)
+            ):
+                batch.complete = True
+                break
+            self.choose(batch, &chosen, sequence)
+            sequence += 1
+        if held >= 0:
+            if self.waiting and not chosen.size():
+                self.choose(batch, &chosen, held)
+            else:
+                sequence = held
+        batch.stop = sequence
+        batch.entries = chosen.size()
+        batch.slices = self.slices(chosen.data(), chosen.size())
+        return batch
+
+    cdef void choose(self, Collected batch, vector[int64_t] *chosen, int64_t sequence) noexcept:
+        cdef Slot *slot = self.at(sequence)
+        chosen.push_back(sequence)
+        batch.bytes += slot.length
+        batch.rows += slot.rows
+        batch.last = sequence
+        batch.execute_ms = slot.execute_ms
+
+    cdef list slices(self, const int64_t *sequences, size_t count):
+        """The entries in order: runs that lie one behind the other are not copied, short ones are gathered."""
+        cdef list slices = []
+        cdef size_t gathered = 0       # the first of the entries that are not yet in a slice
+        cdef size_t run = 0            # the first entry of the current run
+        cdef size_t i
+        cdef int64_t length = 0        # of the current run
+        cdef Slot *slot
+        cdef Slot *before
+        for i in range(count):
+            slot = self.at(sequences[i])
+            if i > run:
+                before = self.at(sequences[i - 1])
+                if slot.segment != before.segment or slot.offset != before.offset + before.length:
+                    if length >= LONG_RUN:
+                        self.gather(slices, sequences, gathered, run)
+                        slices.append(self.view(sequences[run], length))
+                        gathered = i
+                    run = i
+                    length = 0
+            length += slot.length
+        if run == gathered or length >= LONG_RUN:
+            self.gather(slices, sequences, gathered, run)
+            if length:
+                slices.append(self.view(sequences[run], length))
+        else:
+            self.gather(slices, sequences, gathered, count)
+        return slices
+
+    cdef view(self, int64_t sequence, int64_t length):
+        """The bytes from an entry on, where they are: the view pins their segment."""
+        cdef Slot *slot = self.at(sequence)
+        cdef int64_t offset = slot.offset
+        return memoryview(<Segment>slot.segment)[offset:offset + length]
+
+    cdef int gather(self, list slices, const int64_t *sequences, size_t start, size_t stop) except -1:
+        """Appends the entries start to stop as one copy."""
+        cdef Py_ssize_t length = 0
+        cdef size_t i
+        cdef Slot *slot
+        cdef char *target
+        if start == stop:
+            return 0
+        for i in range(start, stop):
+            length += self.at(sequences[i]).length
+        copy = PyBytes_FromStringAndSize(NULL, length)
+        target = PyBytes_AS_STRING(copy)
+        for i in range(start, stop):
+            slot = self.at(sequences[i])
+            memcpy(target, (<Segment>slot.segment).data + slot.offset, slot.length)
+            target += slot.length
+        slices.append(memoryview(copy))
+        return 0

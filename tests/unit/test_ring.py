@@ -1,0 +1,338 @@
+"""The ring: what goes in comes out, within its bounds, and memory is not reused while somebody reads it."""
+
+import gc
+import threading
+import time
+import zlib
+
+import pytest
+
+from sluice.protocol.errors import ConfigError
+from sluice.store.ring import Flag, Kind, Ring, Staging
+from sluice.store.segment import SegmentWriter
+
+
+class Source:
+    """Puts entries as a decoder does; the n-th entry lies at offset n of its file."""
+
+    def __init__(self, ring: Ring) -> None:
+        self.ring = ring
+        self.writer = SegmentWriter(ring.pool)
+        self.staging = Staging()
+        self.offset = 4
+
+    def stage(self, entry: bytes = b"entry", kind: Kind = Kind.ROW_DATA, table: int = 0, **values: int) -> None:
+        self.writer.write(entry)
+        begin, self.offset = self.offset, self.offset + 1
+        self.staging.add_entry(
+            self.writer, kind, table=table, rows=1, file=1, begin=begin, next_file=1, next_begin=self.offset, **values
+        )
+
+    def put(self, *entries: bytes, stop: threading.Event | None = None) -> bool:
+        for entry in entries:
+            self.stage(entry)
+        return self.ring.put(self.staging, stop)
+
+
+def joined(slices: list[memoryview]) -> bytes:
+    return b"".join(slices)
+
+
+def wait_until_put_blocks(ring: Ring) -> None:
+    deadline = time.monotonic() + 10
+    while not ring.waiting:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("size", [0, -1, 3, 1000])
+def test_size_must_be_a_power_of_two(size: int) -> None:
+    with pytest.raises(ConfigError, match="power of 2"):
+        Ring(size)
+
+
+def test_consecutive_entries_are_one_slice_without_a_copy() -> None:
+    ring = Ring()
+    Source(ring).put(b"one", b"two", b"three")
+    batch = ring.collect(0)
+    assert [bytes(part) for part in batch.slices] == [b"onetwothree"]
+    assert batch.slices[0].obj is not None
+    assert not isinstance(batch.slices[0].obj, bytes)
+    assert (batch.start, batch.stop, batch.entries, batch.rows, batch.bytes) == (0, 3, 3, 3, 11)
+
+
+def test_framing_is_that_of_messages() -> None:
+    ring = Ring()
+    source = Source(ring)
+    source.writer.write_framed(b"x" * 300)
+    source.staging.add_entry(source.writer, Kind.ROW_DATA)
+    source.put()
+    assert joined(ring.collect(0).slices) == b"\x12\xac\x02" + b"x" * 300
+
+
+def test_idle_ring_takes_no_memory() -> None:
+    ring = Ring()
+    assert ring.pool.allocated == 0
+
+
+def test_item_limit() -> None:
+    ring = Ring()
+    Source(ring).put(*[b"x"] * 5)
+    batch = ring.collect(0, max_entries=2)
+    assert (batch.entries, batch.stop, batch.complete) == (2, 2, True)
+    assert ring.collect(4, max_entries=2).complete is False
+
+
+def test_memory_limit_overshoots_by_one_entry_as_canal() -> None:
+    ring = Ring()
+    Source(ring).put(*[b"x" * 600] * 5)
+    assert ring.collect(0, memory_limit=1024).entries == 2
+    assert ring.collect(0, memory_limit=1200).entries == 3
+
+
+def test_byte_limit_is_never_passed_but_by_one_large_entry() -> None:
+    ring = Ring()
+    Source(ring).put(b"x" * 5000, *[b"x" * 600] * 5)
+    assert ring.collect(0, max_bytes=1024).entries == 1
+    assert ring.collect(1, max_bytes=1200).entries == 2
+
+
+def test_ddl_is_returned_alone_when_isolated() -> None:
+    ring = Ring()
+    source = Source(ring)
+    for kind in (Kind.ROW_DATA, Kind.DDL, Kind.DDL, Kind.ROW_DATA, Kind.ROW_DATA):
+        source.stage(kind=kind)
+    source.put()
+    stops = []
+    sequence = 0
+    while sequence < ring.next:
+        sequence = ring.collect(sequence, ddl_isolation=True).stop
+        stops.append(sequence)
+    assert stops == [1, 2, 3, 5]
+    assert ring.collect(0).stop == 5
+
+
+def test_tables_that_are_not_wanted_are_passed_over() -> None:
+    ring = Ring()
+    source = Source(ring)
+    for number in range(10):
+        source.stage(b"%d" % number, table=1 + number % 2)
+    source.put()
+    batch = ring.collect(0, allowed=bytearray([1, 1, 0]))
+    assert (joined(batch.slices), batch.entries, batch.stop) == (b"02468", 5, 10)
+    assert len(batch.slices) == 1
+    nothing = ring.collect(0, allowed=bytearray([1, 0, 0]))
+    assert (nothing.slices, nothing.entries, nothing.stop) == ([], 0, 10)
+
+
+def test_tables_seen_after_the_filter_was_made_are_wanted() -> None:
+    ring = Ring()
+    source = Source(ring)
+    source.stage(table=7)
+    source.put()
+    assert ring.collect(0, allowed=bytearray([1, 0])).entries == 1
+
+
+def test_long_runs_are_not_copied_and_short_ones_are_gathered() -> None:
+    ring = Ring()
+    source = Source(ring)
+    entries = [b"a" * 10, b"-", b"b" * 10, b"-", b"c" * 40000, b"-", b"d" * 10, b"-", b"e" * 10]
+    for entry in entries:
+        source.stage(entry, table=2 if entry == b"-" else 1)
+    source.put()
+    batch = ring.collect(0, allowed=bytearray([1, 1, 0]))
+    assert [bytes(part) for part in batch.slices] == [b"a" * 10 + b"b" * 10, b"c" * 40000, b"d" * 10 + b"e" * 10]
+
+
+def transaction(source: Source, *tables: int, end: bool = True) -> None:
+    source.stage(b"B", Kind.TRANSACTION_BEGIN)
+    for table in tables:
+        source.stage(b"%d" % table, table=table)
+    if end:
+        source.stage(b"E", Kind.TRANSACTION_END, flags=Flag.BOUNDARY)
+
+
+def test_transaction_of_which_nothing_is_wanted_is_passed_over() -> None:
+    ring = Ring()
+    source = Source(ring)
+    transaction(source, 2, 2)
+    transaction(source, 2, 1, 2)
+    transaction(source, 2)
+    source.put()
+    batch = ring.collect(0, allowed=bytearray([1, 1, 0]))
+    assert (joined(batch.slices), batch.stop) == (b"B1E", ring.next)
+
+
+def test_begin_waits_until_something_of_its_transaction_is_wanted() -> None:
+    ring = Ring()
+    source = Source(ring)
+    transaction(source, 1)
+    transaction(source, 2, end=False)
+    source.put()
+    allowed = bytearray([1, 1, 0])
+    batch = ring.collect(0, allowed=allowed)
+    assert (joined(batch.slices), batch.stop) == (b"B1E", 3)
+    source.stage(b"1", table=1)
+    source.put()
+    assert joined(ring.collect(3, allowed=allowed).slices) == b"B1"
+
+
+def test_begin_does_not_wait_when_the_ring_is_full() -> None:
+    ring = Ring(size=4)
+    source = Source(ring)
+    transaction(source, 2, 2, 2, 2, 2)
+    putter = threading.Thread(target=source.put)
+    putter.start()
+    wait_until_put_blocks(ring)
+    batch = ring.collect(0, allowed=bytearray([1, 1, 0]))
+    assert (joined(batch.slices), batch.stop) == (b"B", 4)
+    ring.free_to(4)
+    putter.join()
+    assert joined(ring.collect(4, allowed=bytearray([1, 1, 0])).slices) == b"E"
+
+
+def test_full_ring_blocks_put_until_room_is_made() -> None:
+    ring = Ring(size=4)
+    source = Source(ring)
+    putter = threading.Thread(target=source.put, args=[b"%d" % number for number in range(10)])
+    putter.start()
+    received = b""
+    while len(received) < 10:
+        batch = ring.collect(ring.first)
+        assert len(ring) <= 4
+        received += joined(batch.slices)
+        ring.free_to(batch.stop)
+    putter.join()
+    assert received == b"0123456789"
+
+
+def test_put_blocks_at_the_memory_bound_and_admits_a_larger_entry_alone() -> None:
+    ring = Ring(memory=1000)
+    source = Source(ring)
+    assert source.put(b"x" * 600)
+    putter = threading.Thread(target=source.put, args=(b"y" * 5000,))
+    putter.start()
+    wait_until_put_blocks(ring)
+    assert len(ring) == 1
+    ring.free_to(1)
+    putter.join()
+    assert ring.bytes == 5000
+
+
+@pytest.mark.parametrize("how", ["stop", "close"])
+def test_blocked_put_ends(how: str) -> None:
+    ring = Ring(size=2)
+    source = Source(ring)
+    stop = threading.Event()
+    results: list[bool] = []
+    putter = threading.Thread(target=lambda: results.append(source.put(*[b"x"] * 3, stop=stop)))
+    putter.start()
+    wait_until_put_blocks(ring)
+    if how == "stop":
+        stop.set()
+        ring.wake()
+    else:
+        ring.close()
+    putter.join()
+    assert results == [False]
+
+
+def test_put_notifies_after_publishing_and_before_waiting() -> None:
+    ring = Ring(size=2)
+    source = Source(ring)
+    seen: list[tuple[int, bool]] = []
+    ring.on_put = lambda: seen.append((ring.next, ring.waiting))
+    putter = threading.Thread(target=source.put, args=[b"x"] * 3)
+    putter.start()
+    wait_until_put_blocks(ring)
+    ring.free_to(2)
+    putter.join()
+    assert seen == [(2, False), (2, True), (3, False)]
+
+
+def test_memory_of_a_slow_reader_is_not_reused_and_counts_against_the_bound() -> None:
+    ring = Ring(memory=64 * 1024, segment_size=16 * 1024)
+    source = Source(ring)
+    source.put(b"a" * 10_000, b"b" * 10_000)
+    slow = ring.collect(0, max_entries=1).slices[0]
+    checksum = zlib.crc32(slow)
+    ring.free_to(2)
+    assert ring.pool.pinned == 16 * 1024
+    for letter in b"cdefghij":
+        source.put(bytes([letter]) * 10_000)
+        ring.free_to(ring.next)
+    assert zlib.crc32(slow) == checksum
+
+    putter = threading.Thread(target=source.put, args=[b"x" * 10_000] * 5)
+    putter.start()
+    wait_until_put_blocks(ring)
+    assert ring.bytes == 40_000, "the pinned segment leaves room for four entries only"
+    slow.release()
+    putter.join()
+    assert ring.pool.pinned == 0
+
+
+def test_slices_stay_valid_when_the_ring_is_gone() -> None:
+    ring = Ring()
+    Source(ring).put(b"a" * 100_000)
+    slices = ring.collect(0).slices
+    ring.close()
+    del ring
+    gc.collect()
+    assert joined(slices) == b"a" * 100_000
+
+
+def test_large_entries_give_their_memory_back() -> None:
+    ring = Ring(memory=1 << 20, segment_size=64 * 1024)
+    source = Source(ring)
+    for _ in range(20):
+        source.put(b"small")
+        ring.free_to(ring.next)
+        source.put(b"x" * 5_000_000)
+        assert joined(ring.collect(ring.first).slices) == b"x" * 5_000_000
+        ring.free_to(ring.next)
+        assert ring.pool.allocated < 1 << 20
+
+
+def test_entry_that_grows_beyond_its_segment_stays_whole() -> None:
+    ring = Ring(segment_size=4096)
+    source = Source(ring)
+    source.put(b"before")
+    for _ in range(100):
+        source.writer.write(b"y" * 1000)
+    source.put(b"end", b"after")
+    assert joined(ring.collect(0).slices) == b"before" + b"y" * 100_000 + b"end" + b"after"
+
+
+def test_gtids_between_two_sequences_are_merged_into_runs() -> None:
+    ring = Ring()
+    source = Source(ring)
+    for number in range(1, 101):
+        source.stage(gtid=1 + number % 2, gtid_first=number, gtid_last=number, flags=Flag.BOUNDARY)
+    source.put()
+    assert len(ring.gtid_runs(0, 100)) == 100
+    ring = Ring()
+    source = Source(ring)
+    for number in range(1, 101):
+        source.stage(gtid=1 + number % 2, gtid_first=number // 2 + 1, gtid_last=number // 2 + 1)
+    source.put()
+    assert ring.gtid_runs(0, 100) == [(2, 1, 50), (1, 2, 51)]
+
+
+def test_boundaries_and_places() -> None:
+    ring = Ring()
+    source = Source(ring)
+    assert ring.after(-1) is None
+    transaction(source, 1)
+    transaction(source, 1, end=False)
+    source.put()
+    assert ring.place(0) == (0, 1, 4, 0)
+    assert ring.after(-1) == (0, 1, 4, 0)
+    assert ring.after(2) == (0, 1, 7, 0)
+    assert ring.last_boundary(0, 5) == 2
+    assert ring.last_boundary(3, 5) == -1
+    assert ring.measure(0, 5) == (1, 5, 5, 5)
+    ring.free_to(3)
+    assert ring.after(2) == (0, 1, 7, 0)
+    with pytest.raises(IndexError, match="not in the ring"):
+        ring.place(2)

@@ -1,5 +1,6 @@
 """Compile the Cython modules. Everything else about the package stands in pyproject.toml."""
 
+import os
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -31,11 +32,12 @@ def extension(source: Path) -> Extension:
 
 sources = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.pyx"))
 setup(
-    ext_modules=cythonize(
+    ext_modules=cythonize(  # type: ignore[no-untyped-call]  # Cython does not say
         [extension(source) for source in sources],
         include_path=[str(LINKS)],
         build_dir="build/cython",
         language_level=3,
+        nthreads=os.cpu_count(),
         compiler_directives={
             "boundscheck": False,
             "wraparound": False,
@@ -43,5 +45,6 @@ setup(
             "initializedcheck": False,
             "embedsignature": True,
         },
-    )
+    ),
+    options={"build_ext": {"parallel": str(os.cpu_count())}},
 )

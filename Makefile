@@ -1,0 +1,49 @@
+# On a fresh Debian with Python 3.11, gcc and root, these two do everything themselves:
+#   make demo      a MariaDB, the server, live changes, and a proof that what was written was delivered
+#   make test      all tests, on real servers
+# PYTHON names another interpreter; SLUICE_CACHE another place for downloads (~/.cache/sluice).
+
+SHELL := /bin/bash
+PYTHON ?= python3
+RUN := .venv/bin/python
+PACKAGES := protocol store instance server client_sdk
+SOURCES := setup.py pyproject.toml $(shell find $(PACKAGES) -name '*.pyx' -o -name '*.pxd')
+
+.PHONY: setup build demo test test-all lint bench docs lock clean
+
+setup: .venv/.ready
+
+build: build/.ready
+
+demo: build
+	@$(RUN) -m scripts.demo
+
+test: build
+	$(RUN) -m pytest $(ARGS)
+
+test-all: build
+	$(RUN) -m pytest -m "" $(ARGS)
+
+lint: build
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" scripts/lint.sh
+
+bench: build
+	@$(RUN) -m bench $(ARGS)
+
+docs: build
+	@$(RUN) -m scripts.docs
+
+lock: .venv/.ready
+	@PYTHON=$(RUN) scripts/lock.sh
+
+clean:
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find $(PACKAGES) -name '*.so' -delete
+
+.venv/.ready: requirements.lock scripts/setup.sh
+	@PYTHON=$(PYTHON) scripts/setup.sh
+	@touch $@
+
+build/.ready: .venv/.ready $(SOURCES)
+	@$(RUN) setup.py -q build_ext --inplace
+	@touch $@

@@ -1,0 +1,286 @@
+"""Sets of GTIDs: MySQL's (runs of numbers for each UUID and tag) and MariaDB's (a last number a domain and server)."""
+
+import re
+import struct
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Self
+from uuid import UUID
+
+from sluice.protocol.errors import BadPositionError
+
+MysqlSource = tuple[bytes, str]
+"""Who numbers MySQL transactions: the 16 bytes of a UUID and a tag ('' for none; tags exist since MySQL 8.3)."""
+
+MariadbSource = tuple[int, int]
+"""Who numbers MariaDB transactions: domain and server id."""
+
+_LAST = (1 << 63) - 2  # the greatest transaction number that MySQL gives
+_TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}")
+_RUN = re.compile(r"([0-9]+)(?:\s*-\s*([0-9]+))?")
+_MARIADB = re.compile(r"([0-9]+)-([0-9]+)-([0-9]+)")
+_COUNT = struct.Struct("<Q")
+_BOUNDS = struct.Struct("<QQ")
+_TAGGED = 1  # the format byte
+
+
+class MysqlGtidSet:
+    """Transactions of MySQL by number: for each source its runs, disjoint, ascending and as long as can be."""
+
+    __slots__ = ("_runs",)
+    __hash__ = None  # type: ignore[assignment]  # it can change
+
+    def __init__(self, runs: Mapping[MysqlSource, Iterable[tuple[int, int]]] = MappingProxyType({})) -> None:
+        self._runs = {source: list(pairs) for source, pairs in runs.items()}
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``uuid:1-5:7:tag:1-3,uuid:9`` as the server does: any case, blanks, a tag valid until the next one.
+
+        Raises `BadPositionError` for what MySQL refuses as malformed.
+        """
+        result = cls()
+        for part in text.split(","):
+            if not part.strip():
+                continue
+            uuid, *items = (item.strip() for item in part.split(":"))
+            try:
+                sid = UUID(uuid).bytes
+            except ValueError:
+                raise BadPositionError(f"not a GTID set: {uuid[:80]!r} is no UUID") from None
+            tag = ""
+            for item in items:
+                if match := _RUN.fullmatch(item):
+                    first = int(match[1])
+                    last = int(match[2] or first)
+                    if not (1 <= first <= _LAST and last <= _LAST):
+                        raise BadPositionError(f"not a GTID set: {item[:80]!r} is out of range")
+                    if first <= last:
+                        result.add((sid, tag), first, last)
+                elif _TAG.fullmatch(item.lower()):
+                    tag = item.lower()
+                else:
+                    raise BadPositionError(f"not a GTID set: {item[:80]!r} is neither a run of numbers nor a tag")
+        return result
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read the binary form, as in a PREVIOUS_GTIDS event; `BadPositionError` when the bytes do not fit it."""
+        result = cls()
+        try:
+            (head,) = _COUNT.unpack_from(data, 0)
+            at = 8
+            tagged = head >> 56 == _TAGGED
+            if head >> 56 > _TAGGED:
+                raise BadPositionError(f"a GTID set of the unknown format {head >> 56}")
+            for _ in range(head >> 8 & 0xFFFF_FFFF_FFFF if tagged else head):
+                sid = data[at : at + 16]
+                at += 16
+                tag = ""
+                if tagged:
+                    end = at + 1 + (data[at] >> 1)
+                    tag = data[at + 1 : end].decode("ascii")
+                    at = end
+                (runs,) = _COUNT.unpack_from(data, at)
+                at += 8
+                for _ in range(runs):
+                    first, after = _BOUNDS.unpack_from(data, at)
+                    at += 16
+                    result.add((sid, tag), first, after - 1)
+        except (struct.error, IndexError, UnicodeDecodeError) as error:
+            raise BadPositionError(f"a GTID set in binary form ends early: {error}") from error
+        if at != len(data):
+            raise BadPositionError(f"a GTID set in binary form is followed by {len(data) - at} bytes")
+        return result
+
+    def encode(self, *, tagged: bool | None = None) -> bytes:
+        """Binary form for COM_BINLOG_DUMP_GTID; ``tagged`` chooses the format, by default by whether a tag occurs.
+
+        All integers are little-endian, ``after`` is the number after the run's last (seen in PREVIOUS_GTIDS events)::
+
+            untagged: sources(8) { uuid(16) runs(8) { first(8) after(8) } }
+            tagged:   1(1) sources(6) 1(1) { uuid(16) length*2(1) tag runs(8) { first(8) after(8) } }     MySQL 8.3+
+        """
+        has_tags = any(tag for _, tag in self._runs)
+        if tagged is None:
+            tagged = has_tags
+        if has_tags and not tagged:
+            raise ValueError("a GTID set with tags has no untagged form")
+        count = len(self._runs)
+        parts = [_COUNT.pack(_TAGGED << 56 | count << 8 | _TAGGED if tagged else count)]
+        for (sid, tag), runs in sorted(self._runs.items()):
+            parts.append(sid)
+            if tagged:
+                parts += [bytes([len(tag) << 1]), tag.encode("ascii")]
+            parts.append(_COUNT.pack(len(runs)))
+            parts += [_BOUNDS.pack(first, last + 1) for first, last in runs]
+        return b"".join(parts)
+
+    def add(self, source: MysqlSource, first: int, last: int | None = None) -> None:
+        """Add the run of numbers from ``first`` to ``last``, both inclusive; just ``first`` without a last."""
+        last = first if last is None else last
+        if not 1 <= first <= last <= _LAST:
+            raise BadPositionError(f"no run of GTIDs: {first}-{last}")
+        runs = self._runs.setdefault(source, [])
+        if not runs or first > runs[-1][1] + 1:
+            runs.append((first, last))
+            return
+        low = bisect_left(runs, first - 1, key=lambda run: run[1])  # the first run that touches the new one, ...
+        high = low
+        while high < len(runs) and runs[high][0] <= last + 1:  # ... and the one after the last that does
+            first = min(first, runs[high][0])
+            last = max(last, runs[high][1])
+            high += 1
+        runs[low:high] = [(first, last)]
+
+    def __contains__(self, gtid: tuple[MysqlSource, int]) -> bool:
+        source, number = gtid
+        return any(first <= number <= last for first, last in self.runs(source))
+
+    def contains(self, other: "MysqlGtidSet") -> bool:
+        """Whether every transaction of the other set is in this one."""
+        return not other.subtract(self)
+
+    def union(self, other: "MysqlGtidSet") -> Self:
+        """Return the transactions of either set."""
+        result = self.copy()
+        for source, first, last in other:
+            result.add(source, first, last)
+        return result
+
+    def subtract(self, other: "MysqlGtidSet") -> Self:
+        """Return the transactions of this set that are not in the other."""
+        result = type(self)()
+        for source, first, last in self:
+            start = first
+            for hole_first, hole_last in other.runs(source):
+                if hole_last < start:
+                    continue
+                if hole_first > last:
+                    break
+                if start < hole_first:
+                    result.add(source, start, hole_first - 1)
+                start = hole_last + 1
+            if start <= last:
+                result.add(source, start, last)
+        return result
+
+    def copy(self) -> Self:
+        """Return a set of its own with the same transactions."""
+        return type(self)(self._runs)
+
+    def runs(self, source: MysqlSource) -> Sequence[tuple[int, int]]:
+        """Return first and last number of each run of the source, ascending."""
+        return self._runs.get(source, ())
+
+    def __iter__(self) -> Iterator[tuple[MysqlSource, int, int]]:
+        """Source, first and last number of each run, in the order of the text."""
+        for source in sorted(self._runs):
+            for first, last in self._runs[source]:
+                yield source, first, last
+
+    def __bool__(self) -> bool:
+        return bool(self._runs)
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, MysqlGtidSet) else NotImplemented
+
+    def __str__(self) -> str:
+        """As MySQL prints it, but without the line break after a comma."""
+        texts: dict[bytes, list[str]] = {}
+        for sid, tag in sorted(self._runs):
+            items = texts.setdefault(sid, [str(UUID(bytes=sid))])
+            if tag:
+                items.append(tag)
+            for first, last in self._runs[sid, tag]:
+                items.append(str(first) if first == last else f"{first}-{last}")
+        return ",".join(":".join(items) for items in texts.values())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.parse({str(self)!r})"
+
+
+class MariadbGtidSet:
+    """The last transaction of each domain and server of MariaDB, and which server was last in its domain."""
+
+    __slots__ = ("_domains",)
+    __hash__ = None  # type: ignore[assignment]  # it can change
+
+    def __init__(self, domains: Mapping[int, Mapping[int, int]] = MappingProxyType({})) -> None:
+        # domain -> server id -> number; the newest server of a domain is the last
+        self._domains = {domain: dict(servers) for domain, servers in domains.items()}
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read ``domain-server-number[,…]``: gtid_binlog_pos, gtid_binlog_state or gtid_slave_pos.
+
+        Where a domain occurs more than once, its last GTID is its newest, as MariaDB prints it. Raises
+        `BadPositionError` for malformed text.
+        """
+        result = cls()
+        for part in text.split(","):
+            item = part.strip()
+            if not item:
+                continue
+            match = _MARIADB.fullmatch(item)
+            if match is None:
+                raise BadPositionError(f"not a MariaDB GTID (domain-server-number): {item[:80]!r}")
+            domain, server, number = map(int, match.groups())
+            if domain >> 32 or server >> 32 or number >> 64:
+                raise BadPositionError(f"a number of the MariaDB GTID is out of range: {item[:80]!r}")
+            result.add((domain, server), number)
+        return result
+
+    def add(self, source: MariadbSource, first: int, last: int | None = None) -> None:
+        """Record that ``source`` has written up to ``last`` (``first`` without a last), as the newest of its domain.
+
+        A number that goes back replaces the greater one: without gtid_strict_mode a source may count like that.
+        """
+        domain, server = source
+        servers = self._domains.setdefault(domain, {})
+        servers.pop(server, None)
+        servers[server] = first if last is None else last
+
+    def __contains__(self, gtid: tuple[MariadbSource, int]) -> bool:
+        (domain, server), number = gtid
+        return number <= self._domains.get(domain, {}).get(server, -1)
+
+    def contains(self, other: "MariadbGtidSet") -> bool:
+        """Whether every source of the other set is at least as far in this one."""
+        return all((source, number) in self for source, number in other)
+
+    def union(self, other: "MariadbGtidSet") -> Self:
+        """Return the greater number of each source; the newest server of a domain is the other set's."""
+        result = self.copy()
+        for (domain, server), number in other:
+            result.add((domain, server), max(number, self._domains.get(domain, {}).get(server, number)))
+        return result
+
+    def copy(self) -> Self:
+        """Return a set of its own with the same transactions."""
+        return type(self)(self._domains)
+
+    def connect_state(self) -> str:
+        """Return the newest GTID of each domain, the form that @slave_connect_state takes and gtid_binlog_pos has."""
+        newest = ((domain, *list(servers.items())[-1]) for domain, servers in sorted(self._domains.items()))
+        return ",".join(f"{domain}-{server}-{number}" for domain, server, number in newest)
+
+    def __iter__(self) -> Iterator[tuple[MariadbSource, int]]:
+        """Source and last number, in the order of the text."""
+        for domain in sorted(self._domains):
+            for server, number in self._domains[domain].items():
+                yield (domain, server), number
+
+    def __bool__(self) -> bool:
+        return bool(self._domains)
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, MariadbGtidSet) else NotImplemented
+
+    def __str__(self) -> str:
+        """All of it, a domain's newest GTID last, as gtid_binlog_state."""
+        return ",".join(f"{domain}-{server}-{number}" for (domain, server), number in self)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.parse({str(self)!r})"

@@ -1,0 +1,78 @@
+"""The position: the durable, public name of a boundary in the stream of a source."""
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+from sluice.protocol.errors import BadPositionError, SourceChangedError
+
+_NUMBER = "(0|[1-9][0-9]{0,18})"
+_TEXT = re.compile(rf"([^/\s]+)/([^/\s]+\.[0-9]+)@{_NUMBER}:{_NUMBER}:{_NUMBER}")
+_UINT32 = 1 << 32
+_INT64 = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The place before the n-th event of the transaction that starts at ``begin``: ``source/file@created:begin:n``.
+
+    Acking a position acks everything before it; in a range the first position is inclusive, the last one exclusive.
+    Positions are ordered within one history of one source: ``<`` between two sources, or two histories where that
+    shows (the files differ in base name, or the same file was created at two times), raises `SourceChangedError`.
+    """
+
+    source: str
+    """server_uuid, or for MariaDB the server_id."""
+    file: str
+    """Name of the binlog file; its numeric suffix gives the order."""
+    created: int
+    """Header timestamp of the file's format description event, seconds since 1970."""
+    begin: int
+    """Offset in the file of the first event of the transaction."""
+    n: int
+    """Events of the transaction that lie before this place."""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read the text form; `BadPositionError` when it is not one."""
+        match = _TEXT.fullmatch(text)
+        if match is None:
+            raise BadPositionError(f"not a position (source/file.number@created:begin:n): {text[:200]!r}")
+        source, file, *numbers = match.groups()
+        created, begin, n = map(int, numbers)
+        if created >= _UINT32 or begin >= _INT64 or n >= _UINT32:
+            raise BadPositionError(f"a number of the position is out of range: {text[:200]!r}")
+        return cls(source, file, created, begin, n)
+
+    def __str__(self) -> str:
+        return f"{self.source}/{self.file}@{self.created}:{self.begin}:{self.n}"
+
+    @property
+    def file_number(self) -> int:
+        """The numeric suffix of the file's name."""
+        return int(self.file.rpartition(".")[2])
+
+    def same_history(self, other: "Position") -> bool:
+        """Whether nothing shows that the two belong to different sources or histories."""
+        if self.source != other.source or self.file.rpartition(".")[0] != other.file.rpartition(".")[0]:
+            return False
+        return self.file_number != other.file_number or self.created == other.created
+
+    def _order(self, other: "Position") -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+        if not self.same_history(other):
+            raise SourceChangedError(f"{self} and {other} have no order: another source or another history")
+        return (self.file_number, self.begin, self.n), (other.file_number, other.begin, other.n)
+
+    def __lt__(self, other: "Position") -> bool:
+        mine, theirs = self._order(other)
+        return mine < theirs
+
+    def __le__(self, other: "Position") -> bool:
+        mine, theirs = self._order(other)
+        return mine <= theirs
+
+    def __gt__(self, other: "Position") -> bool:
+        return other < self
+
+    def __ge__(self, other: "Position") -> bool:
+        return other <= self

@@ -1,0 +1,87 @@
+"""Positions: their text and their order."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.protocol.errors import BadPositionError, SourceChangedError
+from sluice.protocol.position import Position
+
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+TEXT = f"{UUID}/mysql-bin.000042@1700000000:4711:3"
+
+positions = st.builds(
+    Position,
+    source=st.sampled_from([UUID, "7"]),
+    file=st.sampled_from(["mysql-bin.999999", "mysql-bin.1000000", "binlog.000001"]),
+    created=st.sampled_from([0, 1_700_000_000, 2**32 - 1]),
+    begin=st.integers(4, 2**63 - 1),
+    n=st.integers(0, 2**32 - 1),
+)
+
+
+def test_text_names_source_file_and_place() -> None:
+    assert Position.parse(TEXT) == Position(UUID, "mysql-bin.000042", 1_700_000_000, 4711, 3)
+
+
+@given(positions)
+def test_text_round_trips(position: Position) -> None:
+    assert Position.parse(str(position)) == position
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "latest",
+        TEXT + " ",
+        TEXT + "\n",
+        TEXT.replace("@", ""),
+        TEXT.replace("mysql-bin.000042", "mysql-bin"),
+        TEXT.replace(":3", ":03"),
+        TEXT.replace(":3", ":-3"),
+        TEXT.replace(":3", ":٣"),
+        TEXT.replace(":3", ":4294967296"),
+        TEXT.replace("4711", "9223372036854775808"),
+        TEXT.replace("1700000000", "4294967296"),
+        "/mysql-bin.000042@1:4:0",
+        "7/../mysql-bin.000042@1:4:0",
+    ],
+)
+def test_other_text_is_refused(text: str) -> None:
+    with pytest.raises(BadPositionError):
+        Position.parse(text)
+
+
+@pytest.mark.parametrize("file", ["mysql-bin", "a/b.000001", "my bin.000001"])
+def test_a_file_has_a_plain_name_with_a_number(file: str) -> None:
+    with pytest.raises(BadPositionError):
+        Position.parse(f"7/{file}@1:4:0")
+
+
+def test_files_are_ordered_by_number_not_by_text() -> None:
+    assert Position("7", "b.999999", 1, 900, 0) < Position("7", "b.1000000", 2, 4, 0)
+
+
+def test_order_within_a_file_is_begin_then_event() -> None:
+    ordered = [Position("7", "b.1", 1, begin, n) for begin, n in [(4, 0), (4, 2), (4, 10), (200, 0)]]
+    assert sorted(ordered[::-1]) == ordered
+    assert max(ordered) >= ordered[0]
+    assert ordered[0] <= Position("7", "b.1", 1, 4, 0)
+    assert ordered[1] > ordered[0]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [Position("8", "b.1", 1, 4, 0), Position("7", "c.1", 1, 4, 0), Position("7", "b.1", 2, 4, 0)],
+    ids=["source", "base name", "created"],
+)
+def test_positions_of_different_histories_have_no_order(other: Position) -> None:
+    with pytest.raises(SourceChangedError):
+        _ = Position("7", "b.1", 1, 4, 0) < other
+
+
+@given(positions, positions)
+def test_order_is_total_within_a_history(one: Position, other: Position) -> None:
+    if one.same_history(other):
+        assert (one < other) + (one > other) + (one == other) == 1

@@ -55,7 +55,7 @@ cdef class Staging:
     cdef Py_ssize_t capacity
     cdef readonly Py_ssize_t bytes             # of framed entries not yet put
 
-    # Ends the writer's unfinished entry: its slot, zeroed but for segment, offset and length. Valid until the next call.
+    # Ends the writer's unfinished entry: its slot, zeroed but for segment, offset, length. Valid until the next call.
     cdef Slot *finish(self, SegmentWriter writer) except NULL nogil
     cdef Slot *advance(self) except NULL nogil          # an ADVANCE slot, zeroed but for its kind
     cdef Slot *last(self) noexcept nogil                # the newest slot that is not yet put, or NULL
@@ -85,11 +85,11 @@ cdef class Ring:
     cdef readonly int64_t next                 # sequence of the next slot to be put
     cdef readonly bint closed
     cdef readonly bint waiting                 # a put waits for room
-    cdef public object on_put                  # called without arguments, in the putting thread, after a put and before a wait
+    cdef public object on_put                  # called in the putting thread after a put and before a wait
     cdef Slot *slots                           # slot of a sequence: slots[sequence & (capacity - 1)]
     cdef int64_t capacity                      # a power of two that grows up to `size`
     cdef object changed                        # Condition: room was made, or waiting is over
-    cdef object floor                          # (source, file, begin, n) of the place before `first`, None while unknown
+    cdef object floor                          # (source, file, begin, n) of the place before `first`; None: unknown
 
     cdef inline Slot *at(self, int64_t sequence) noexcept nogil:
         return &self.slots[sequence & (self.capacity - 1)]

@@ -94,8 +94,8 @@ cdef class Staging:
         self.count = self.taken = 0
 
     def add_entry(
-        self, SegmentWriter writer not None, Kind kind, *, event_type=0, flags=0, table=0, rows=0, source=0, server_id=0,
-        execute_ms=0, commit_us=0, event_offset=0, file=0, begin=0, n=0, next_file=0, next_begin=0, next_n=0,
+        self, SegmentWriter writer not None, Kind kind, *, event_type=0, flags=0, table=0, rows=0, source=0,
+        server_id=0, execute_ms=0, commit_us=0, event_offset=0, file=0, begin=0, n=0, next_file=0, next_begin=0, next_n=0,
         gtid=0, gtid_first=0, gtid_last=0,
     ):
         """Ends the writer's unfinished entry with a slot of these values; `ADVANCE` has no entry to end."""
@@ -382,7 +382,7 @@ cdef class Ring:
         return self.next
 
     def gtid_runs(self, int64_t start, int64_t stop):
-        """The transactions that end in [start, stop): (number of the GTID source, first, last), consecutive ones merged."""
+        """The transactions that end in [start, stop): (number of the GTID source, first, last), merged."""
         cdef unordered_map[uint32_t, size_t] newest
         cdef vector[GtidRun] runs
         cdef GtidRun run

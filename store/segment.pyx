@@ -170,7 +170,7 @@ cdef class SegmentWriter:
         return 0
 
     cpdef int close(self) except -1:
-        """Throws the unfinished entry away and gives the segment up, so that it can be recycled. A later write begins anew.
+        """Throws the unfinished entry away and gives the segment up, so that it can be recycled.
 
         A writer that is dropped without this keeps its last segment for as long as the pool lives.
         """

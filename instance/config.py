@@ -1,0 +1,251 @@
+"""What can be configured of one destination. Keys that start with ``canal.`` mean what they mean in Canal."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Self
+from zoneinfo import ZoneInfo
+
+from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
+
+from sluice.instance.settings import Settings, setting
+
+DEFAULT_PORT = 3306
+
+# Names of charsets that MySQL spells otherwise.
+JAVA_CHARSETS = {
+    "utf-8": "utf8mb4",
+    "utf8": "utf8mb4",
+    "iso-8859-1": "latin1",
+    "us-ascii": "ascii",
+    "big5-hkscs": "big5",
+}
+
+
+class Address(NamedTuple):
+    """Where a source listens."""
+
+    host: str
+    port: int = DEFAULT_PORT
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class SslMode(StrEnum):
+    """Whether the connection to the source is encrypted, and how far its certificate is checked (MySQL's names)."""
+
+    DISABLED = "DISABLED"
+    PREFERRED = "PREFERRED"
+    REQUIRED = "REQUIRED"
+    VERIFY_CA = "VERIFY_CA"
+    VERIFY_IDENTITY = "VERIFY_IDENTITY"
+
+
+class BatchMode(StrEnum):
+    """What a batch size counts: units of memory, or entries."""
+
+    MEMSIZE = "MEMSIZE"
+    ITEMSIZE = "ITEMSIZE"
+
+
+def parse_address(value: Any) -> Any:
+    """``host``, ``host:port``, ``[v6]`` or ``[v6]:port`` as an Address."""
+    if not isinstance(value, str):
+        return value
+    if value.startswith("["):
+        host, bracket, rest = value[1:].partition("]")
+        if not bracket or (rest and not rest.startswith(":")):
+            raise ValueError(f"{value!r} is no address; write host:port or [IPv6 address]:port")
+        port = rest[1:]
+    else:
+        host, _, port = value.partition(":")
+    if not host or (port and not port.isdecimal()) or not 0 < int(port or DEFAULT_PORT) < 1 << 16:
+        raise ValueError(f"{value!r} is no address; write host:port or [IPv6 address]:port")
+    return Address(host, int(port or DEFAULT_PORT))
+
+
+def _upper(value: Any) -> Any:
+    return value.upper() if isinstance(value, str) else value
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _items(value: Any) -> Any:
+    return [item.strip().upper() for item in value.split(",") if item.strip()] if isinstance(value, str) else value
+
+
+def _charset(value: str) -> str:
+    return JAVA_CHARSETS.get(value.lower(), value.lower())
+
+
+def _zone(value: str | None) -> str | None:
+    if value is not None:
+        try:
+            ZoneInfo(value)
+        except (OSError, ValueError):
+            raise ValueError(
+                f"{value!r} is no time zone; write a name such as Europe/Berlin, Asia/Shanghai or UTC"
+            ) from None
+    return value
+
+
+def _zero_is_none(value: int | None) -> int | None:
+    return value or None
+
+
+AddressText = Annotated[Address, BeforeValidator(parse_address)]
+Above0 = Annotated[int | None, AfterValidator(_zero_is_none)]
+
+
+class InstanceConfig(Settings):
+    """The configuration of one destination."""
+
+    destination: str = setting("canal.instance.destination", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
+    """Name of the destination. It is the name of the folder that holds `instance.properties` and need not be set."""
+
+    # The source.
+
+    master_address: AddressText = setting("canal.instance.master.address")
+    """Address of the MySQL or MariaDB server whose changes are read: `host:port` or `[IPv6 address]:port`."""
+    db_username: str = setting("canal.instance.dbUsername", min_length=1)
+    """Account on the source. It needs the privileges REPLICATION SLAVE, REPLICATION CLIENT and SELECT."""
+    db_password: SecretStr = setting("canal.instance.dbPassword", SecretStr(""))
+    """Password of the account."""
+    default_database_name: str = setting("canal.instance.defaultDatabaseName", "")
+    """Database that the connection selects; empty selects none."""
+    connection_charset: Annotated[str, AfterValidator(_charset)] = setting("canal.instance.connectionCharset", "UTF-8")
+    """Charset of values whose column has none of its own. Java's names are understood, and MySQL's."""
+    ssl_mode: Annotated[SslMode, BeforeValidator(_upper)] = setting("canal.instance.master.sslMode", SslMode.DISABLED)
+    """Encryption of the connection to the source. VERIFY_CA checks who signed its certificate, VERIFY_IDENTITY also the
+    host name in it."""
+    ssl_ca: Path | None = setting("sluice.instance.sslCa", None)
+    """File of the authorities (PEM) that may have signed the source's certificate; empty takes the system's."""
+    ssl_cert: Path | None = setting("sluice.instance.sslCert", None)
+    """File of the client certificate (PEM) to present to the source."""
+    ssl_key: Path | None = setting("sluice.instance.sslKey", None)
+    """File of the private key (PEM) of the client certificate."""
+    slave_id: int = setting("canal.instance.mysql.slaveId", 0, ge=0, lt=1 << 32)
+    """Server id that Sluice has as a replica. No other replica of the source may have it; 0 generates one."""
+    so_timeout: int = setting("canal.instance.network.soTimeout", 30, unit="s", ge=1)
+    """Silence of the source, heartbeats included, after which the connection is given up and made anew."""
+    binlog_format: Annotated[tuple[Literal["ROW", "STATEMENT", "MIXED"], ...], BeforeValidator(_items)] = setting(
+        "canal.instance.binlog.format", ("ROW",), min_length=1
+    )
+    """Values of the source's `binlog_format` that are accepted. Only ROW writes every change as rows."""
+    binlog_image: Annotated[tuple[Literal["FULL", "MINIMAL", "NOBLOB"], ...], BeforeValidator(_items)] = setting(
+        "canal.instance.binlog.image", ("FULL", "MINIMAL", "NOBLOB"), min_length=1
+    )
+    """Values of the source's `binlog_row_image` that are accepted."""
+
+    # Where to begin, when no client has a cursor yet.
+
+    gtid_on: bool = setting("canal.instance.gtidon", default=False)
+    """Ask the source for changes by GTID set instead of by file and offset."""
+    master_journal_name: str | None = setting("canal.instance.master.journal.name", None)
+    """Binlog file to begin in. Empty, with no timestamp and no GTID set: begin at the source's current end."""
+    master_position: Above0 = setting("canal.instance.master.position", None, ge=0, unit="bytes")
+    """Offset in the file at which to begin; empty is the beginning of the file."""
+    master_timestamp: Above0 = setting("canal.instance.master.timestamp", None, ge=0, unit="ms")
+    """Begin with the first transaction at or after this Unix time."""
+    master_gtid: str | None = setting("canal.instance.master.gtid", None)
+    """Begin after this GTID set; needs `canal.instance.gtidon`."""
+    auto_reset_latest_pos_mode: bool = setting("canal.auto.reset.latest.pos.mode", default=False)
+    """When the source has purged the binlog at the cursor, go on at its current end and lose what lies between, instead
+    of stopping with an error."""
+
+    # Filters.
+
+    filter_regex: str = setting("canal.instance.filter.regex", r".*\..*")
+    """Tables to read: regular expressions, separated by commas, that match the whole of `schema.table`, in any case of
+    letters. A backslash is doubled in a properties file."""
+    filter_black_regex: str = setting("canal.instance.filter.black.regex", "")
+    """Tables not to read, although `filter.regex` matches them."""
+    filter_field: str = setting("canal.instance.filter.field", "")
+    """Columns to deliver, of tables where not all are wanted: `shop.orders:id/total,shop.items:id`."""
+    filter_black_field: str = setting("canal.instance.filter.black.field", "")
+    """Columns not to deliver, in the same form."""
+    filter_rows: bool = setting("canal.instance.filter.rows", default=False)
+    """Drop all changes of rows."""
+    filter_query_dcl: bool = setting("canal.instance.filter.query.dcl", default=False)
+    """Drop GRANT, REVOKE, CREATE USER and their like."""
+    filter_query_dml: bool = setting("canal.instance.filter.query.dml", default=False)
+    """Drop INSERT, UPDATE and DELETE that were logged as text."""
+    filter_query_ddl: bool = setting("canal.instance.filter.query.ddl", default=False)
+    """Drop CREATE, ALTER, DROP and their like."""
+    filter_dml_insert: bool = setting("canal.instance.filter.dml.insert", default=False)
+    """Drop inserted rows."""
+    filter_dml_update: bool = setting("canal.instance.filter.dml.update", default=False)
+    """Drop updated rows."""
+    filter_dml_delete: bool = setting("canal.instance.filter.dml.delete", default=False)
+    """Drop deleted rows."""
+    filter_transaction_entry: bool = setting("canal.instance.filter.transaction.entry", default=False)
+    """Drop the entries that begin and end transactions, but for one in 8192 and one in 5 s, so that cursors move on."""
+    filter_table_error: bool = setting("canal.instance.filter.table.error", default=False)
+    """Drop changes of tables that no longer exist or whose columns do not fit, instead of reporting them."""
+
+    # How changes are written.
+
+    strict_canal: bool = setting("canal.instance.parser.strictCanal", default=False)
+    """Write every value exactly as Canal does, its mistakes included (see "Deviations from Canal")."""
+    time_zone: Annotated[str | None, AfterValidator(_zone)] = setting("sluice.instance.timeZone", None)
+    """Time zone that TIMESTAMP values are written in, such as `Asia/Shanghai`. Empty is the process's, as in Canal."""
+    quarantine: bool = setting("sluice.instance.quarantine", default=True)
+    """What happens to a row event that cannot be decoded: `true` puts a marker in its place and goes on, `false` stops
+    the destination."""
+
+    # The ring.
+
+    memory_buffer_size: int = setting("canal.instance.memory.buffer.size", 16384, ge=2, le=1 << 24, unit="entries")
+    """Entries that the ring holds; a power of two."""
+    memory_buffer_memunit: int = setting("canal.instance.memory.buffer.memunit", 1024, ge=1, unit="bytes")
+    """Size of the unit in which MEMSIZE counts. The ring holds at most `buffer.size` units."""
+    memory_batch_mode: Annotated[BatchMode, BeforeValidator(_upper)] = setting(
+        "canal.instance.memory.batch.mode", BatchMode.MEMSIZE
+    )
+    """What `batchSize` counts: MEMSIZE units of memory, ITEMSIZE entries."""
+    get_ddl_isolation: bool = setting("canal.instance.get.ddl.isolation", default=False)
+    """Deliver every DDL in a batch of its own."""
+
+    # Subscriptions and cursors.
+
+    meta: Annotated[Literal["file", "memory"], BeforeValidator(_lower)] = setting("sluice.instance.meta", "file")
+    """Where subscriptions and cursors are kept: `file` survives a restart, `memory` does not."""
+    file_data_dir: Path = setting("canal.file.data.dir", Path("data"))
+    """Folder for the state of destinations: `<folder>/<destination>/meta.dat`. A relative path starts at the folder of
+    `canal.properties`."""
+    file_flush_period: int = setting("canal.file.flush.period", 1000, ge=1, unit="ms")
+    """How often changed cursors are written to the file."""
+    zk_servers: str = setting("canal.zkServers", "")
+    """ZooKeeper servers of a pair of servers. Has to be empty as yet."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.memory_buffer_size & (self.memory_buffer_size - 1):
+            below = 1 << (self.memory_buffer_size.bit_length() - 1)
+            raise ValueError(
+                f"canal.instance.memory.buffer.size has to be a power of two, such as {below} or {2 * below},"
+                f" not {self.memory_buffer_size}"
+            )
+        if self.zk_servers:
+            raise ValueError(
+                f"canal.zkServers is set, but cursors are kept in {self.meta}, where a second server cannot see them."
+                " Leave canal.zkServers empty: a pair of servers on ZooKeeper is not supported yet"
+            )
+        if self.master_position and not self.master_journal_name:
+            raise ValueError(
+                "canal.instance.master.position needs canal.instance.master.journal.name, the file it is in"
+            )
+        if self.master_gtid and not self.gtid_on:
+            raise ValueError("canal.instance.master.gtid needs canal.instance.gtidon = true")
+        if (self.ssl_cert is None) != (self.ssl_key is None):
+            raise ValueError("sluice.instance.sslCert and sluice.instance.sslKey belong together; give both or neither")
+        if self.ssl_mode is SslMode.DISABLED and (self.ssl_ca or self.ssl_cert):
+            raise ValueError(
+                "certificates are configured, but canal.instance.master.sslMode is DISABLED; set it to VERIFY_CA or"
+                " VERIFY_IDENTITY"
+            )
+        return self

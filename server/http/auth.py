@@ -1,0 +1,361 @@
+"""Who may do what: bearer tokens, the passwords that buy them, and where a server without either may listen.
+
+A token is ``sluice_<id>_<secret>``: a public id by which it is listed and revoked, and 256 random bits. The credentials
+file keeps the SHA-256 of the secret, which needs no salt and no slow hash since the secret cannot be guessed. Passwords
+are guessable, so they are hashed with argon2id and only ever exchanged for a token: no other call pays for that hash.
+"""
+
+import asyncio
+import fcntl
+import hashlib
+import hmac
+import ipaddress
+import os
+import secrets
+import tempfile
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import argon2
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sluice.protocol.errors import (
+    ConfigError,
+    ForbiddenError,
+    TooManyAttemptsError,
+    UnauthorizedError,
+)
+
+TOKEN_PREFIX = "sluice"  # noqa: S105  how a token begins, so that secret scanners find one that leaked
+LOGIN_LIFETIME = timedelta(hours=12)  # of a token bought with a password
+REREAD_INTERVAL = 1.0  # seconds between looks at the credentials file
+FREE_FAILURES = 5  # failed logins of an address before it must wait
+LONGEST_WAIT = 900.0  # seconds
+REMEMBERED_ADDRESSES = 10_000
+PARALLEL_LOGINS = 2  # an argon2id hash takes 64 MiB and a core for some 50 ms
+WAITING_LOGINS = 16
+
+
+class Scope(StrEnum):
+    """How far credentials reach: ``read`` consumes changes, ``admin`` starts and stops destinations as well."""
+
+    READ = "read"
+    ADMIN = "admin"
+
+
+class Grant(BaseModel):
+    """A scope on some destinations; ``*`` stands for all of them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    scope: Scope = Scope.READ
+    destinations: tuple[str, ...] = ("*",)
+
+    def covers(self, destination: str | None) -> bool:
+        """Whether the grant reaches ``destination``; None asks for all destinations."""
+        return "*" in self.destinations or destination in self.destinations
+
+
+class Token(Grant):
+    """A token as the credentials file keeps it."""
+
+    name: str
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    created: datetime
+    expires: datetime | None = None
+
+
+class User(Grant):
+    """A user who may buy tokens, which get the same grant."""
+
+    argon2: str
+
+
+class Document(BaseModel):
+    """The credentials file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tokens: dict[str, Token] = {}
+    users: dict[str, User] = {}
+
+
+class IssuedToken(NamedTuple):
+    """A new token. ``text`` is shown once and kept nowhere."""
+
+    id: str
+    text: str
+    token: Token
+
+
+EVERYTHING = Grant(scope=Scope.ADMIN)
+
+
+class Credentials:
+    """The credentials file, written by the command line and by a running server.
+
+    It is read again when it changed, and replaced as a whole under a lock. Writing and logging in block: keep them off
+    the event loop.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self.path = path
+        self._clock = clock
+        self._hasher = argon2.PasswordHasher()
+        self._nobody = self._hasher.hash(secrets.token_bytes(16))
+        self._version: tuple[int, ...] | None = None
+        self._looked = clock()
+        self._document = self._read()
+
+    @property
+    def any(self) -> bool:
+        """Whether anybody could present valid credentials."""
+        document = self._current()
+        return bool(document.tokens or document.users)
+
+    def authenticate(self, text: str) -> Token:
+        """Return the token that ``text`` spells. Raises UnauthorizedError for an unknown or expired one."""
+        prefix, _, rest = text.partition("_")
+        identity, _, secret = rest.partition("_")
+        token = self._current().tokens.get(identity)
+        known = token.sha256 if token else "0" * 64
+        if not hmac.compare_digest(_digest(secret), known) or token is None or prefix != TOKEN_PREFIX:
+            raise UnauthorizedError("The token is not known here; it may have been revoked.")
+        if token.expires is not None and token.expires <= datetime.now(UTC):
+            raise UnauthorizedError(f"The token expired at {token.expires:%Y-%m-%dT%H:%M:%SZ}.")
+        return token
+
+    def issue(self, name: str, grant: Grant, lifetime: timedelta | None = None) -> IssuedToken:
+        """Make and store a token; without ``lifetime`` it never expires."""
+        now = datetime.now(UTC).replace(microsecond=0)
+        identity, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
+        token = Token(
+            name=name,
+            sha256=_digest(secret),
+            scope=grant.scope,
+            destinations=grant.destinations,
+            created=now,
+            expires=now + lifetime if lifetime else None,
+        )
+        with self._change() as (tokens, _users):
+            for old in [old for old, it in tokens.items() if it.expires is not None and it.expires <= now]:
+                del tokens[old]
+            tokens[identity] = token
+        return IssuedToken(identity, f"{TOKEN_PREFIX}_{identity}_{secret}", token)
+
+    def revoke(self, identity: str) -> bool:
+        """Forget a token; False when there was none."""
+        with self._change() as (tokens, _users):
+            return tokens.pop(identity, None) is not None
+
+    def set_password(self, user: str, password: str, grant: Grant) -> None:
+        """Let ``user`` buy tokens of ``grant`` with ``password``."""
+        entry = User(argon2=self._hasher.hash(password), scope=grant.scope, destinations=grant.destinations)
+        with self._change() as (_tokens, users):
+            users[user] = entry
+
+    def login(self, user: str, password: str, lifetime: timedelta = LOGIN_LIFETIME) -> IssuedToken:
+        """Exchange a password for a token. Takes as long for an unknown user as for a wrong password."""
+        entry = self._current().users.get(user)
+        try:
+            self._hasher.verify(entry.argon2 if entry else self._nobody, password)
+        except argon2.exceptions.VerifyMismatchError:
+            entry = None
+        if entry is None:
+            raise UnauthorizedError("The user is unknown or the password is wrong.")
+        return self.issue(user, entry, min(lifetime, LOGIN_LIFETIME))
+
+    def _current(self) -> Document:
+        if self._clock() - self._looked >= REREAD_INTERVAL:
+            self._looked = self._clock()
+            if self._stat() != self._version:
+                self._document = self._read()
+        return self._document
+
+    def _stat(self) -> tuple[int, ...] | None:
+        try:
+            status = self.path.stat()
+        except FileNotFoundError:
+            return None
+        return status.st_ino, status.st_mtime_ns, status.st_size
+
+    def _read(self) -> Document:
+        self._version = self._stat()
+        if self._version is None:
+            return Document()
+        try:
+            return Document.model_validate_json(self.path.read_bytes())
+        except ValidationError as error:
+            places = ", ".join(".".join(map(str, item["loc"])) or "the file" for item in error.errors())
+            raise ConfigError(f"{self.path} is no credentials file of Sluice: see {places}.") from None
+
+    @contextmanager
+    def _change(self) -> Iterator[tuple[dict[str, Token], dict[str, User]]]:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            document = self._read()
+            tokens, users = dict(document.tokens), dict(document.users)
+            yield tokens, users
+            document = Document(tokens=tokens, users=users)
+            with tempfile.NamedTemporaryFile(dir=self.path.parent, delete=False) as file:  # created with mode 0600
+                file.write(document.model_dump_json(indent=1).encode())
+                file.flush()
+                os.fsync(file.fileno())
+            Path(file.name).replace(self.path)
+            self._version, self._document = self._stat(), document
+
+
+class LoginLimiter:
+    """Makes an address wait longer and longer when its logins keep failing: 1 s after the fifth failure, then double.
+
+    IPv6 addresses count by their /64, which is what one customer usually holds.
+    """
+
+    def __init__(self) -> None:
+        self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
+
+    @staticmethod
+    def key(address: str) -> str:
+        """Return what stands for ``address`` here."""
+        try:
+            parsed = ipaddress.ip_address(address)
+        except ValueError:
+            return address
+        return str(ipaddress.ip_network((parsed, 64), strict=False)) if parsed.version == 6 else address
+
+    def wait(self, address: str, now: float) -> float:
+        """Seconds until ``address`` may try again; 0 when it may now."""
+        return max(0.0, self._failures.get(self.key(address), (0, now))[1] - now)
+
+    def failed(self, address: str, now: float) -> None:
+        """Note a failed login."""
+        key = self.key(address)
+        count = self._failures.pop(key, (0, 0.0))[0] + 1
+        pause = 0.0 if count < FREE_FAILURES else min(2.0 ** (count - FREE_FAILURES), LONGEST_WAIT)
+        self._failures[key] = (count, now + pause)
+        if len(self._failures) > REMEMBERED_ADDRESSES:
+            self._failures.popitem(last=False)
+
+    def succeeded(self, address: str) -> None:
+        """Forget the failures of ``address``."""
+        self._failures.pop(self.key(address), None)
+
+
+class Gate:
+    """Decides whether a call may pass.
+
+    Without credentials on file everything may: the server then listens on loopback only, or was told to be insecure.
+    """
+
+    def __init__(self, credentials: Credentials | None, *, insecure: bool = False) -> None:
+        self.credentials = credentials
+        self.insecure = insecure
+        self._limiter = LoginLimiter()
+        self._logins = asyncio.Semaphore(PARALLEL_LOGINS)
+        self._waiting = 0
+
+    def grant(self, request: Request, bearer: HTTPAuthorizationCredentials | None) -> Grant:
+        """Tell what the caller may do. Raises UnauthorizedError or ForbiddenError."""
+        if self.credentials is None or not self.credentials.any:
+            if not self.insecure:
+                refuse_browsers_from_elsewhere(request)
+            return EVERYTHING
+        if bearer is None:
+            raise UnauthorizedError("The call carries no bearer token.")
+        return self.credentials.authenticate(bearer.credentials)
+
+    async def login(self, user: str, password: str, lifetime: timedelta, address: str) -> IssuedToken:
+        """Exchange a password for a token. Raises UnauthorizedError, TooManyAttemptsError."""
+        credentials = self.credentials
+        if credentials is None:
+            raise UnauthorizedError("This server has no users.")
+        if self._waiting >= WAITING_LOGINS:
+            raise TooManyAttemptsError("Too many logins at once.", 1.0)
+        self._waiting += 1
+        try:
+            async with self._logins:
+                wait = self._limiter.wait(address, time.monotonic())
+                if wait:
+                    raise TooManyAttemptsError("Too many failed logins from this address.", wait)
+                issued = await asyncio.to_thread(credentials.login, user, password, lifetime)
+        except UnauthorizedError:
+            self._limiter.failed(address, time.monotonic())
+            raise
+        finally:
+            self._waiting -= 1
+        self._limiter.succeeded(address)
+        return issued
+
+
+def refuse_browsers_from_elsewhere(request: Request) -> None:
+    """Keep web pages away from an open server on loopback. Raises ForbiddenError.
+
+    Neither a form on another site nor a name that was rebound to 127.0.0.1 may reach it.
+    """
+    host = request.url.hostname or ""
+    if host != "localhost" and not _is_address(host):
+        raise ForbiddenError(f"A server without credentials answers to localhost and addresses, not to {host!r}.")
+    if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        raise ForbiddenError("A server without credentials does not answer pages of other sites.")
+
+
+def require_safe_binding(host: str, *, tls: bool, credentials: bool, insecure: bool) -> None:
+    """Refuse to listen beyond loopback without credentials and TLS. Raises ConfigError."""
+    if insecure or host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback):
+        return
+    missing = [name for name, there in (("TLS", tls), ("credentials", credentials)) if not there]
+    if missing:
+        raise ConfigError(
+            f"Refusing to listen on {host!r} without {' and '.join(missing)}. Configure a certificate and key, make a"
+            " token with 'sluice token', listen on 127.0.0.1, or accept the danger with --insecure."
+        )
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+bearer_scheme = HTTPBearer(auto_error=False, description="A token made by `sluice token` or bought at `/v1/tokens`.")
+
+
+async def _grant(
+    request: Request, bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer_scheme)]
+) -> Grant:
+    gate: Gate = request.app.state.context.gate
+    return gate.grant(request, bearer)
+
+
+Granted = Annotated[Grant, Depends(_grant)]
+
+
+async def _reader(grant: Granted, destination: str) -> Grant:
+    if not grant.covers(destination):
+        raise ForbiddenError(f"The token does not reach destination {destination!r}.")
+    return grant
+
+
+async def _admin(grant: Annotated[Grant, Depends(_reader)]) -> Grant:
+    if grant.scope is not Scope.ADMIN:
+        raise ForbiddenError("The call needs a token of scope 'admin'.")
+    return grant
+
+
+may_read = Depends(_reader)
+may_administer = Depends(_admin)

@@ -1,0 +1,169 @@
+"""Errors as RFC 9457 ``application/problem+json``: a stable ``type``, what was wrong, and what to do about it."""
+
+import http
+import json
+import logging
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from sluice.protocol import errors
+
+MEDIA_TYPE = "application/problem+json"
+RETRY_STOPPED = 5  # seconds after which a stopped destination is worth another call
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """What all problems of one type share."""
+
+    status: int
+    title: str
+    advice: str
+
+
+KINDS: Mapping[type[errors.SluiceError], Kind] = {
+    errors.SluiceError: Kind(500, "Internal error", "See the server's log; report it if it comes again."),
+    errors.BadParameterError: Kind(422, "Bad parameter", "Correct the parameter; /docs describes each."),
+    errors.BadPositionError: Kind(422, "Not a position", "Use a position that this server returned."),
+    errors.NotAcceptableError: Kind(406, "No acceptable format", "Accept one of the formats that /docs names."),
+    errors.UnauthorizedError: Kind(
+        401,
+        "No valid credentials",
+        "Send 'Authorization: Bearer <token>'; POST /v1/tokens exchanges a password for one.",
+    ),
+    errors.ForbiddenError: Kind(403, "Not allowed", "Use a token whose scope and destinations cover the call."),
+    errors.TooManyAttemptsError: Kind(429, "Too many failed logins", "Wait as long as Retry-After says."),
+    errors.UnknownDestinationError: Kind(
+        404, "Unknown destination", "GET /v1/destinations lists those configured here."
+    ),
+    errors.DestinationStoppedError: Kind(
+        503, "Destination not running", "Start it by POST /v1/destinations/{destination}/start, or try again later."
+    ),
+    errors.NotSubscribedError: Kind(409, "Not subscribed", "POST …/subscribe first."),
+    errors.UnknownBatchError: Kind(
+        409,
+        "Unknown batch",
+        "It was acked or rolled back before, or belongs to an earlier run: POST …/rollback and read on from there.",
+    ),
+    errors.AckOutOfOrderError: Kind(409, "Ack out of order", "Ack the outstanding batches oldest first, or roll back."),
+    errors.StaleSessionError: Kind(
+        409, "Stale session", "Another consumer took this client id over: stop, or open a new session."
+    ),
+    errors.FilterError: Kind(409, "Filter cannot match", "Correct the filter, or widen the filter of the instance."),
+    errors.SourceChangedError: Kind(
+        409,
+        "Source changed",
+        "The position belongs to another source or history: check which server this is, then subscribe anew.",
+    ),
+    errors.GoneError: Kind(
+        410, "Gone", "The range is no longer kept: take a new snapshot, or subscribe anew from 'earliest'."
+    ),
+    errors.PurgedError: Kind(
+        410, "Purged from the source", "The source's binlog starts later: take a new snapshot, then subscribe anew."
+    ),
+    errors.SourceError: Kind(503, "Source not usable", "Mend the source as the detail says; the server tries again."),
+    errors.DecodeError: Kind(500, "Undecodable", "Report it with the file and offset; the destination can skip it."),
+    errors.ConfigError: Kind(500, "Bad configuration", "Correct the configuration, then start the destination."),
+    errors.FencedError: Kind(421, "Not the active server", "Ask the server that has taken the destination over."),
+}
+
+
+def all_errors(base: type[errors.SluiceError] = errors.SluiceError) -> Iterator[type[errors.SluiceError]]:
+    """Yield ``base`` and every class below it."""
+    yield base
+    for below in base.__subclasses__():
+        yield from all_errors(below)
+
+
+def kind_of(error: type[errors.SluiceError]) -> Kind:
+    """Return the kind of an error's class, or of its nearest base that has one."""
+    return next(KINDS[base] for base in error.__mro__ if base in KINDS)
+
+
+class ProblemResponse(Response):
+    """One problem. ``members`` are extension members (RFC 9457 section 3.2)."""
+
+    media_type = MEDIA_TYPE
+
+    def __init__(
+        self,
+        type_: str,
+        kind: Kind,
+        detail: str,
+        members: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        self.type = type_
+        body = {"type": type_, "title": kind.title, "status": kind.status, "detail": detail, "advice": kind.advice}
+        content = json.dumps(body | dict(members or {}), ensure_ascii=False).encode()
+        super().__init__(content, kind.status, dict(headers or {}))
+
+
+def problem(error: errors.SluiceError) -> ProblemResponse:
+    """Answer a call that failed with ``error``."""
+    kind = kind_of(type(error))
+    headers = {}
+    if isinstance(error, errors.UnauthorizedError):
+        headers["www-authenticate"] = 'Bearer realm="sluice"'
+    elif isinstance(error, errors.TooManyAttemptsError):
+        headers["retry-after"] = str(math.ceil(error.retry_after))
+    elif isinstance(error, errors.DestinationStoppedError):
+        headers["retry-after"] = str(RETRY_STOPPED)
+    members = {}
+    if isinstance(error, errors.BadParameterError) and error.parameter:
+        members["parameter"] = error.parameter
+    return ProblemResponse(error.type, kind, str(error) or kind.title, members, headers)
+
+
+def invalid_request(error: RequestValidationError) -> ProblemResponse:
+    """Answer with a 422 that names each parameter or member of the body that does not validate, without what was sent."""
+    found = [
+        {
+            "parameter": ".".join(str(part) for part in item["loc"][1:]) or "body",
+            "in": item["loc"][0],
+            "reason": item["msg"],
+        }
+        for item in error.errors()
+    ]
+    detail = "; ".join(f"{item['parameter']}: {item['reason']}" for item in found)
+    kind = KINDS[errors.BadParameterError]
+    return ProblemResponse(
+        errors.BadParameterError.type, kind, detail, {"parameter": found[0]["parameter"], "errors": found}
+    )
+
+
+def http_error(error: HTTPException) -> ProblemResponse:
+    """Answer to an error of the HTTP layer itself: no such path, no such method."""
+    status = http.HTTPStatus(error.status_code)
+    kind = Kind(status, status.phrase, "See /docs for the calls that exist.")
+    name = status.phrase.lower().replace(" ", "-").replace("'", "")
+    return ProblemResponse(name, kind, str(error.detail), headers=error.headers)
+
+
+def internal_error() -> ProblemResponse:
+    """Answer to an error that nobody foresaw; its text stays in the log."""
+    return ProblemResponse(errors.SluiceError.type, KINDS[errors.SluiceError], "The server failed on this call.")
+
+
+def install(app: FastAPI) -> None:
+    """Make ``app`` answer every error with a problem."""
+
+    @app.exception_handler(errors.SluiceError)
+    async def known(_request: Request, error: errors.SluiceError) -> Response:
+        return problem(error)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(_request: Request, error: RequestValidationError) -> Response:
+        return invalid_request(error)
+
+    @app.exception_handler(HTTPException)
+    async def misdirected(_request: Request, error: HTTPException) -> Response:
+        return http_error(error)

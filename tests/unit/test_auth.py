@@ -1,0 +1,223 @@
+"""Tokens, passwords, and where a server may listen."""
+
+import asyncio
+import json
+import stat
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from fastapi import Request
+
+from sluice.protocol.errors import ConfigError, ForbiddenError, TooManyAttemptsError, UnauthorizedError
+from sluice.server.http.auth import (
+    FREE_FAILURES,
+    LONGEST_WAIT,
+    REREAD_INTERVAL,
+    Credentials,
+    Gate,
+    Grant,
+    LoginLimiter,
+    Scope,
+    refuse_browsers_from_elsewhere,
+    require_safe_binding,
+)
+
+READ = Grant(scope=Scope.READ, destinations=("example",))
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "credentials.json"
+
+
+@pytest.fixture
+def credentials(path: Path) -> Credentials:
+    return Credentials(path)
+
+
+class TestTokens:
+    def test_a_token_is_good_for_what_it_was_issued_for(self, credentials: Credentials) -> None:
+        issued = credentials.issue("spark", READ)
+        token = credentials.authenticate(issued.text)
+        assert (token.name, token.scope, token.destinations) == ("spark", Scope.READ, ("example",))
+
+    def test_a_token_carries_256_random_bits(self, credentials: Credentials) -> None:
+        secret = credentials.issue("spark", READ).text.split("_", 2)[2]
+        assert len(secret) == 43  # 32 bytes in base64 without padding
+
+    def test_the_file_keeps_no_secret_and_is_for_its_owner_only(self, credentials: Credentials, path: Path) -> None:
+        secret = credentials.issue("spark", READ).text.split("_", 2)[2]
+        assert secret not in path.read_text()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+    @pytest.mark.parametrize(
+        "spoil", [lambda t: t[:-1] + ("A" if t[-1] != "A" else "B"), lambda t: "x" + t, lambda t: ""]
+    )
+    def test_any_other_text_is_refused(self, credentials: Credentials, spoil: Callable[[str], str]) -> None:
+        text = credentials.issue("spark", READ).text
+        with pytest.raises(UnauthorizedError):
+            credentials.authenticate(spoil(text))
+
+    def test_a_token_without_secret_is_refused(self, credentials: Credentials) -> None:
+        with pytest.raises(UnauthorizedError):
+            credentials.authenticate("sluice_" + credentials.issue("spark", READ).id)
+
+    def test_a_revoked_token_is_refused(self, credentials: Credentials) -> None:
+        issued = credentials.issue("spark", READ)
+        assert credentials.revoke(issued.id)
+        assert not credentials.revoke(issued.id)
+        with pytest.raises(UnauthorizedError):
+            credentials.authenticate(issued.text)
+
+    def test_an_expired_token_is_refused_and_later_forgotten(self, credentials: Credentials, path: Path) -> None:
+        issued = credentials.issue("spark", READ, timedelta(seconds=-5))
+        with pytest.raises(UnauthorizedError, match="expired"):
+            credentials.authenticate(issued.text)
+        credentials.issue("other", READ)
+        assert issued.id not in json.loads(path.read_text())["tokens"]
+
+    def test_tokens_survive_a_restart(self, credentials: Credentials, path: Path) -> None:
+        issued = credentials.issue("spark", READ)
+        assert Credentials(path).authenticate(issued.text).name == "spark"
+
+    def test_a_token_made_by_another_process_is_taken_up(self, path: Path) -> None:
+        clock = Clock()
+        server = Credentials(path, clock)
+        assert not server.any
+        issued = Credentials(path).issue("spark", READ)
+        clock.now += REREAD_INTERVAL
+        assert server.authenticate(issued.text).name == "spark"
+        assert server.any
+
+    def test_two_writers_lose_nothing(self, path: Path) -> None:
+        one, other = Credentials(path), Credentials(path)
+        first, second = one.issue("one", READ), other.issue("other", READ)
+        again = Credentials(path)
+        assert {again.authenticate(it.text).name for it in (first, second)} == {"one", "other"}
+
+    def test_a_broken_file_is_an_error_that_does_not_show_it(self, path: Path) -> None:
+        path.write_text('{"tokens": {"a": {"name": "n", "sha256": "top-secret"}}}')
+        with pytest.raises(ConfigError, match=r"tokens\.a\.sha256") as raised:
+            Credentials(path)
+        assert "top-secret" not in str(raised.value)
+
+
+class TestPasswords:
+    def test_a_password_buys_a_token_of_its_user(self, credentials: Credentials) -> None:
+        credentials.set_password("ops", "correct horse", Grant(scope=Scope.ADMIN))
+        issued = credentials.login("ops", "correct horse")
+        token = credentials.authenticate(issued.text)
+        assert token.scope is Scope.ADMIN
+        assert token.expires is not None
+
+    def test_the_file_keeps_no_password(self, credentials: Credentials, path: Path) -> None:
+        credentials.set_password("ops", "correct horse", READ)
+        assert "correct horse" not in path.read_text()
+        assert "$argon2id$" in path.read_text()
+
+    @pytest.mark.parametrize(("user", "password"), [("ops", "wrong"), ("nobody", "correct horse")])
+    def test_a_wrong_password_and_an_unknown_user_look_the_same(
+        self, credentials: Credentials, user: str, password: str
+    ) -> None:
+        credentials.set_password("ops", "correct horse", READ)
+        with pytest.raises(UnauthorizedError, match="unknown or the password is wrong"):
+            credentials.login(user, password)
+
+    async def test_an_address_that_keeps_failing_has_to_wait(self, credentials: Credentials) -> None:
+        credentials.set_password("ops", "correct horse", READ)
+        gate = Gate(credentials)
+        for _ in range(FREE_FAILURES):
+            with pytest.raises(UnauthorizedError):
+                await gate.login("ops", "wrong", timedelta(hours=1), "192.0.2.7")
+        with pytest.raises(TooManyAttemptsError) as raised:
+            await gate.login("ops", "correct horse", timedelta(hours=1), "192.0.2.7")
+        assert 0 < raised.value.retry_after <= 1
+        assert (await gate.login("ops", "correct horse", timedelta(hours=1), "192.0.2.8")).token.name == "ops"
+
+    async def test_a_flood_of_logins_is_refused_instead_of_queued(self, credentials: Credentials) -> None:
+        credentials.set_password("ops", "correct horse", READ)
+        gate = Gate(credentials)
+        logins = [gate.login("ops", "correct horse", timedelta(hours=1), f"192.0.2.{n}") for n in range(20)]
+        results = await asyncio.gather(*logins, return_exceptions=True)
+        assert sum(isinstance(it, TooManyAttemptsError) for it in results) == 4
+
+
+class TestLimiter:
+    def test_waits_double_up_to_a_limit(self) -> None:
+        limiter = LoginLimiter()
+        waits = []
+        for _ in range(FREE_FAILURES + 12):
+            limiter.failed("192.0.2.1", 0.0)
+            waits.append(limiter.wait("192.0.2.1", 0.0))
+        assert waits[: FREE_FAILURES + 2] == [0.0] * (FREE_FAILURES - 1) + [1.0, 2.0, 4.0]
+        assert waits[-1] == LONGEST_WAIT
+
+    def test_success_forgives(self) -> None:
+        limiter = LoginLimiter()
+        for _ in range(FREE_FAILURES):
+            limiter.failed("192.0.2.1", 0.0)
+        limiter.succeeded("192.0.2.1")
+        assert limiter.wait("192.0.2.1", 0.0) == 0.0
+
+    def test_ipv6_neighbours_count_as_one(self) -> None:
+        limiter = LoginLimiter()
+        for n in range(FREE_FAILURES):
+            limiter.failed(f"2001:db8::{n}", 0.0)
+        assert limiter.wait("2001:db8::ffff", 0.0) > 0
+        assert limiter.wait("2001:db8:0:1::1", 0.0) == 0.0
+
+
+class TestBinding:
+    @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost"])
+    def test_loopback_needs_nothing(self, host: str) -> None:
+        require_safe_binding(host, tls=False, credentials=False, insecure=False)
+
+    @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org", ""])
+    @pytest.mark.parametrize(("tls", "credentials"), [(False, False), (True, False), (False, True)])
+    def test_elsewhere_needs_credentials_and_tls(self, host: str, tls: bool, credentials: bool) -> None:
+        with pytest.raises(ConfigError, match="Refusing to listen"):
+            require_safe_binding(host, tls=tls, credentials=credentials, insecure=False)
+
+    def test_elsewhere_with_both_is_fine(self) -> None:
+        require_safe_binding("0.0.0.0", tls=True, credentials=True, insecure=False)
+
+    def test_insecure_is_taken_at_its_word(self) -> None:
+        require_safe_binding("0.0.0.0", tls=False, credentials=False, insecure=True)
+
+
+def request(host: str, **headers: str) -> Request:
+    raw = [(b"host", host.encode()), *((k.replace("_", "-").encode(), v.encode()) for k, v in headers.items())]
+    return Request(
+        {"type": "http", "scheme": "http", "method": "GET", "path": "/", "query_string": b"", "headers": raw}
+    )
+
+
+class TestOpenServer:
+    @pytest.mark.parametrize("host", ["localhost:11180", "127.0.0.1:11180", "[::1]:11180"])
+    def test_answers_to_localhost_and_addresses(self, host: str) -> None:
+        refuse_browsers_from_elsewhere(request(host))
+
+    def test_refuses_a_name_that_was_rebound_to_loopback(self) -> None:
+        with pytest.raises(ForbiddenError):
+            refuse_browsers_from_elsewhere(request("attacker.example:11180"))
+
+    def test_refuses_a_page_of_another_site(self) -> None:
+        with pytest.raises(ForbiddenError):
+            refuse_browsers_from_elsewhere(request("localhost", sec_fetch_site="cross-site"))
+        refuse_browsers_from_elsewhere(request("localhost", sec_fetch_site="same-origin"))
+
+
+def test_a_grant_covers_its_destinations() -> None:
+    assert READ.covers("example")
+    assert not READ.covers("other")
+    assert Grant().covers("anything")

@@ -1,0 +1,125 @@
+"""Every error has a problem: a stable type, a status, and advice."""
+
+import json
+from typing import Annotated, Any, NamedTuple
+
+import pytest
+from fastapi import FastAPI, Query
+from starlette.types import Message
+
+from sluice.protocol import errors
+from sluice.server.http import problems
+
+STATUSES = {
+    "internal": 500,
+    "unknown-destination": 404,
+    "destination-stopped": 503,
+    "not-subscribed": 409,
+    "unknown-batch": 409,
+    "ack-out-of-order": 409,
+    "stale-session": 409,
+    "filter-matches-nothing": 409,
+    "bad-position": 422,
+    "source-changed": 409,
+    "gone": 410,
+    "source-error": 503,
+    "purged": 410,
+    "undecodable": 500,
+    "bad-configuration": 500,
+    "fenced": 421,
+    "bad-parameter": 422,
+    "not-acceptable": 406,
+    "unauthorized": 401,
+    "forbidden": 403,
+    "too-many-attempts": 429,
+}
+
+
+def make(kind: type[errors.SluiceError]) -> errors.SluiceError:
+    return kind("what was wrong", 2.5) if issubclass(kind, errors.TooManyAttemptsError) else kind("what was wrong")
+
+
+def test_types_and_statuses_are_stable() -> None:
+    assert {it.type: problems.kind_of(it).status for it in problems.all_errors()} == STATUSES
+
+
+@pytest.mark.parametrize("kind", list(problems.all_errors()), ids=lambda kind: kind.type)
+def test_a_problem_says_what_was_wrong_and_what_to_do(kind: type[errors.SluiceError]) -> None:
+    response = problems.problem(make(kind))
+    body = json.loads(bytes(response.body))
+    assert response.media_type == "application/problem+json"
+    assert body["type"] == kind.type
+    assert body["status"] == response.status_code == STATUSES[kind.type]
+    assert body["detail"] == "what was wrong"
+    assert body["title"]
+    assert body["advice"]
+
+
+def test_a_missing_token_is_asked_for() -> None:
+    assert problems.problem(errors.UnauthorizedError("x")).headers["www-authenticate"].startswith("Bearer")
+
+
+def test_waiting_is_told_in_whole_seconds() -> None:
+    assert problems.problem(errors.TooManyAttemptsError("x", 2.5)).headers["retry-after"] == "3"
+
+
+def test_a_bad_parameter_is_named() -> None:
+    body = json.loads(bytes(problems.problem(errors.BadParameterError("too large", "batchSize")).body))
+    assert body["parameter"] == "batchSize"
+
+
+class Answer(NamedTuple):
+    status: int
+    media_type: str
+    body: dict[str, Any]
+
+
+@pytest.fixture
+def app() -> FastAPI:
+    app = FastAPI()
+    problems.install(app)
+
+    @app.get("/number")
+    async def number(size: Annotated[int, Query(alias="batchSize", ge=1)]) -> int:
+        return size
+
+    @app.get("/gone")
+    async def gone() -> None:
+        raise errors.GoneError("too old")
+
+    return app
+
+
+async def call(app: FastAPI, method: str, path: str, query: str = "") -> Answer:
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": method, "path": path, "query_string": query.encode(), "headers": []}
+    await app(scope, receive, send)
+    start, body = sent
+    return Answer(start["status"], dict(start["headers"])[b"content-type"].decode(), json.loads(body["body"]))
+
+
+async def test_a_parameter_that_does_not_validate_is_named_and_not_echoed(app: FastAPI) -> None:
+    answer = await call(app, "GET", "/number", "batchSize=secret-text")
+    assert (answer.status, answer.media_type) == (422, "application/problem+json")
+    assert (answer.body["type"], answer.body["parameter"]) == ("bad-parameter", "batchSize")
+    assert "batchSize" in answer.body["detail"]
+    assert "secret-text" not in str(answer.body)
+
+
+async def test_an_error_of_sluice_becomes_its_problem(app: FastAPI) -> None:
+    answer = await call(app, "GET", "/gone")
+    assert (answer.status, answer.body["type"]) == (410, "gone")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "kind"), [("GET", "/nowhere", "not-found"), ("POST", "/gone", "method-not-allowed")]
+)
+async def test_a_call_that_does_not_exist_is_a_problem_too(app: FastAPI, method: str, path: str, kind: str) -> None:
+    assert (await call(app, method, path)).body["type"] == kind

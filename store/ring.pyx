@@ -29,6 +29,7 @@ cdef struct GtidRun:
     uint32_t source
     int64_t first
     int64_t last
+    int64_t sequence       # of the slot that holds the last
 
 
 cdef class Staging:
@@ -95,8 +96,8 @@ cdef class Staging:
 
     def add_entry(
         self, SegmentWriter writer not None, Kind kind, *, event_type=0, flags=0, table=0, rows=0, source=0,
-        server_id=0, execute_ms=0, commit_us=0, event_offset=0, file=0, begin=0, n=0, next_file=0, next_begin=0, next_n=0,
-        gtid=0, gtid_first=0, gtid_last=0,
+        server_id=0, execute_ms=0, commit_us=0, event_offset=0, file=0, begin=0, n=0,
+        next_file=0, next_begin=0, next_n=0, gtid=0, gtid_first=0, gtid_last=0,
     ):
         """Ends the writer's unfinished entry with a slot of these values; `ADVANCE` has no entry to end."""
         if kind != ADVANCE and writer.cursor == writer.entry:
@@ -382,7 +383,10 @@ cdef class Ring:
         return self.next
 
     def gtid_runs(self, int64_t start, int64_t stop):
-        """The transactions that end in [start, stop): (number of the GTID source, first, last), merged."""
+        """The transactions that end in [start, stop): (number of the GTID source, first, last).
+
+        Consecutive ones of a source are merged into a run; the runs are in the order of their last transactions.
+        """
         cdef unordered_map[uint32_t, size_t] newest
         cdef vector[GtidRun] runs
         cdef GtidRun run
@@ -396,13 +400,15 @@ cdef class Ring:
                 continue
             if newest.count(slot.gtid) and runs[newest[slot.gtid]].last + 1 == slot.gtid_first:
                 runs[newest[slot.gtid]].last = slot.gtid_last
+                runs[newest[slot.gtid]].sequence = sequence
                 continue
             run.source = slot.gtid
             run.first = slot.gtid_first
             run.last = slot.gtid_last
+            run.sequence = sequence
             newest[slot.gtid] = runs.size()
             runs.push_back(run)
-        return [(run.source, run.first, run.last) for run in runs]
+        return [run[1:] for run in sorted([(run.sequence, run.source, run.first, run.last) for run in runs])]
 
     def measure(self, int64_t start, int64_t stop, const unsigned char[::1] allowed=None):
         """How much lies in [start, stop): (transactions, entries, rows, bytes), of the allowed tables only."""

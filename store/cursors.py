@@ -1,0 +1,682 @@
+"""Who reads the ring and how far: subscriptions, marks, cursors and sessions, without any I/O.
+
+Each subscriber has two sequences in the ring, as Canal has for a destination: ``get``, up to which it was given
+batches, and ``ack``, up to which it has confirmed them. Slots before the smallest ``ack`` are freed. A batch that was
+given and not confirmed is a mark; marks are confirmed in their order.
+
+Every method is called from one thread. What has to be stored is fetched by `Cursors.take_changes`.
+"""
+
+import secrets
+from bisect import bisect_left
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sluice.protocol.errors import (
+    AckOutOfOrderError,
+    BadPositionError,
+    GoneError,
+    NotSubscribedError,
+    SluiceError,
+    StaleSessionError,
+    UnknownBatchError,
+)
+from sluice.protocol.gtid import MariadbGtidSet, MysqlGtidSet
+from sluice.protocol.position import Position
+from sluice.store.ring import Collected, Place, Ring, SlotView
+
+IDS_PER_EPOCH = 10**9
+
+GtidSet = MysqlGtidSet | MariadbGtidSet
+TableFilter = Callable[[str, str], bool]
+"""Whether a subscriber wants a table, by its schema and name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far a subscriber has confirmed, as it is stored: Canal's fields, and ours where we wrote it.
+
+    Canal's fields name the last event confirmed, a transaction end or DDL; ``position`` names the place after it.
+    """
+
+    journal: str
+    """Name of the binlog file of the event."""
+    offset: int
+    """Where the event starts in the file."""
+    timestamp: int
+    """Of the event, ms since 1970."""
+    server_id: int
+    gtid: str = ""
+    """The full set of executed GTIDs at the place, empty when it is not known."""
+    position: Position | None = None
+    delivered: Position | None = None
+    """The place after the last entry that the subscriber was given and has confirmed."""
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Where the cursor stands in its history: file number, offset, events."""
+        if self.position is not None:
+            return self.position.file_number, self.position.begin, self.position.n
+        return int(self.journal.rpartition(".")[2] or 0), self.offset, 0
+
+
+def earliest(cursors: list[Cursor]) -> Cursor | None:
+    """Return the cursor from which the stream has to be read to serve them all; of several histories the oldest."""
+    if not cursors:
+        return None
+    oldest = min(cursors, key=lambda cursor: cursor.timestamp)
+    return min((cursor for cursor in cursors if _same_history(cursor, oldest)), key=lambda cursor: cursor.order)
+
+
+def _same_history(one: Cursor, other: Cursor) -> bool:
+    if one.position is not None and other.position is not None:
+        return one.position.same_history(other.position)
+    return one.journal.rpartition(".")[0] == other.journal.rpartition(".")[0]
+
+
+def parse_gtids(text: str) -> GtidSet:
+    """Read a GTID set of either family."""
+    return MysqlGtidSet.parse(text) if ":" in text else MariadbGtidSet.parse(text)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredClient:
+    """A subscription as it is stored."""
+
+    client_id: int
+    filter: str = ""
+    cursor: Cursor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch of entries: slices of framed entries, and the mark to confirm it by.
+
+    The slices pin memory of the ring for as long as somebody holds them.
+    """
+
+    batch_id: int
+    slices: list[memoryview]
+    from_: str
+    to: str
+    entries: int
+    rows: int
+    bytes: int
+    timestamp: int
+    """Of the last entry's event, ms since 1970."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A batch that was given and is not confirmed: the slots [start, stop), the last of them with an entry."""
+
+    batch_id: int
+    start: int
+    stop: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """What a subscriber has not confirmed of what is stored."""
+
+    transactions: int
+    entries: int
+    rows: int
+    bytes: int
+    oldest: int
+    """Timestamp of the oldest such entry, ms since 1970; 0 when there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientStatus:
+    """Where a subscriber stands."""
+
+    client_id: int
+    filter: str
+    state: str
+    """``attached``; ``ahead`` of what is stored; or ``gone``, with the reason in ``error``."""
+    error: str
+    position: str
+    """The durable cursor, empty when nothing was confirmed yet."""
+    acked: str
+    got: str
+    marks: list[int]
+    lag: Lag
+    last_active: float
+
+
+@dataclass(slots=True)
+class _Subscriber:
+    client_id: int
+    filter: str
+    wanted: TableFilter | None
+    last_active: float
+    get: int = 0
+    ack: int = 0
+    marks: dict[int, Mark] = field(default_factory=dict)
+    session: str | None = None
+    allowed: bytearray | None = None
+    cursor: Cursor | None = None
+    """As last stored, or as loaded."""
+    resume: Cursor | None = None
+    """Where it will attach, while the ring has not come so far."""
+    error: SluiceError | None = None
+    """Why it cannot be served from the ring; it holds nothing back."""
+    gtids: GtidSet | None = None
+    """Executed at ``durable``."""
+    durable: int = 0
+    """The sequence that the durable cursor stands for."""
+    boundary: SlotView | None = None
+    """The slot before ``durable``, when the cursor has moved since it was stored."""
+    delivered: Place | None = None
+    moved: float = 0.0
+    """When ``ack`` moved last."""
+
+    def served(self) -> bool:
+        return self.error is None and self.resume is None
+
+
+class Cursors:
+    """The subscribers of one destination.
+
+    Args:
+        ring: what they read.
+        epoch: greater than in every earlier life of the destination; it makes marks unique for ever.
+        compile_filter: makes the test of tables from a subscriber's filter; raises `FilterError`.
+        detach_after: seconds after which one of several subscribers stops holding a full ring back; 0 for never.
+    """
+
+    def __init__(
+        self,
+        ring: Ring,
+        *,
+        epoch: int,
+        compile_filter: Callable[[str], TableFilter],
+        detach_after: float = 0.0,
+    ) -> None:
+        self.ring = ring
+        self.gtids: GtidSet | None = None
+        self._compile_filter = compile_filter
+        self._detach_after = detach_after
+        self._subscribers: dict[int, _Subscriber] = {}
+        self._next_id = epoch * IDS_PER_EPOCH + 1
+        self._changed: set[int] = set()
+        self._begun = False
+
+    # --- the stream --------------------------------------------------------------------------------------------------
+
+    def begin(self, position: Position | None, gtids: GtidSet | None) -> None:
+        """Say where the stream of an empty ring begins, and what was executed before; None for what is not known."""
+        if self.ring.next > 0:
+            return
+        self._begun = position is not None
+        if position is not None:
+            self.ring.begin_at(
+                self.ring.sources.intern(position.source),
+                self.ring.files.intern((position.file, position.created)),
+                position.begin,
+                position.n,
+            )
+        self.gtids = gtids.copy() if gtids is not None else None
+
+    def position(self, place: Place) -> Position:
+        """Return the position that a place of the ring stands for."""
+        source, file, begin, n = place
+        name, created = self.ring.files[file]
+        return Position(self.ring.sources[source] or "", name, created, begin, n)
+
+    def position_before(self, sequence: int) -> Position | None:
+        """Return the position before a slot; None before the stream has begun."""
+        place = self.ring.after(sequence - 1)
+        return None if place is None else self.position(place)
+
+    def sequence_of(self, position: Position) -> int | None:
+        """Return the first slot at or after a position; None when the ring has not come so far.
+
+        Raises:
+            GoneError: the position lies before what the ring holds.
+            SourceChangedError: it belongs to another source or history.
+        """
+        floor, end = self._bounds()
+        if floor is None or end is None or position > end:
+            return None
+        if position < floor:
+            raise GoneError(f"{position} is no longer stored; the oldest position that is: {floor}")
+        slots = range(self.ring.first, self.ring.next)
+        return self.ring.first + bisect_left(slots, position, key=lambda slot: self.position(self.ring.place(slot)))
+
+    def advance(self, now: float) -> None:
+        """Look at what was put: attach who waited for it, let idle subscribers follow the stream, free what can be."""
+        for subscriber in self._subscribers.values():
+            self._resolve(subscriber)
+            self._give_cursor(subscriber)
+            if subscriber.served() and not subscriber.marks and subscriber.get == subscriber.ack:
+                self._follow(subscriber, now)
+        self._detach_slow(now)
+        self._free()
+
+    # --- subscriptions -----------------------------------------------------------------------------------------------
+
+    def restore(self, client: StoredClient, now: float) -> None:
+        """Take over a stored subscription; without a cursor it starts with the stream."""
+        subscriber = self._add(client.client_id, client.filter, now)
+        subscriber.cursor = subscriber.resume = client.cursor
+        if client.cursor is None:
+            self._attach(subscriber, self.ring.first)
+        else:
+            self._resolve(subscriber)
+
+    def subscribe(
+        self, client_id: int, *, filter_text: str = "", start: str | int | Position = "earliest", now: float
+    ) -> ClientStatus:
+        """Register a client, or give a registered one another filter: its cursor wins over ``start``.
+
+        ``start`` is ``earliest`` in the ring, ``latest``, a position, or a time in ms since 1970.
+
+        Raises:
+            FilterError: the filter is none.
+            BadPositionError: ``start`` is none of these.
+            GoneError: it lies before what the ring holds.
+            SourceChangedError: it belongs to another source or history.
+        """
+        known = self._subscribers.get(client_id)
+        if known is not None:
+            wanted = self._compile_filter(filter_text) if filter_text else None
+            known.filter, known.wanted, known.allowed, known.last_active = filter_text, wanted, None, now
+            self._changed.add(client_id)
+            return self.status(client_id)
+        sequence = self._start(start, now)
+        subscriber = self._add(client_id, filter_text, now)
+        if sequence is None:
+            place = start if isinstance(start, Position) else Position.parse(str(start))
+            subscriber.cursor = subscriber.resume = Cursor(place.file, place.begin, 0, 0, position=place)
+        else:
+            self._attach(subscriber, sequence)
+            self._give_cursor(subscriber)
+        self._changed.add(client_id)
+        return self.status(client_id)
+
+    def unsubscribe(self, client_id: int) -> None:
+        """Remove a client and its cursor."""
+        self._subscriber(client_id)
+        del self._subscribers[client_id]
+        self._changed.add(client_id)
+        if self._subscribers:
+            self._free()
+
+    def open_session(self, client_id: int, now: float) -> str:
+        """Open a session, which fences all earlier ones; return its token."""
+        subscriber = self._subscriber(client_id)
+        subscriber.last_active = now
+        subscriber.session = secrets.token_urlsafe(16)
+        return subscriber.session
+
+    @property
+    def client_ids(self) -> list[int]:
+        """The clients that have subscribed."""
+        return sorted(self._subscribers)
+
+    # --- get, ack, rollback ------------------------------------------------------------------------------------------
+
+    def check(self, client_id: int, session: str | None = None) -> None:
+        """Raise what `get` would raise.
+
+        Raises:
+            NotSubscribedError: the client has not subscribed.
+            StaleSessionError: a newer session took over.
+            GoneError: its cursor is not in the ring.
+            SourceChangedError: its cursor belongs to another source or history.
+        """
+        subscriber = self._subscriber(client_id, session)
+        self._resolve(subscriber)
+        if subscriber.error is not None:
+            raise subscriber.error
+
+    def available(self, client_id: int) -> tuple[int, int]:
+        """Return the number of entries, and their bytes, that a get without limits would give."""
+        subscriber = self._subscriber(client_id)
+        if not subscriber.served():
+            return 0, 0
+        _, entries, _, size = self.ring.measure(subscriber.get, self.ring.next, self._allowed(subscriber))
+        return entries, size
+
+    def get(
+        self,
+        client_id: int,
+        *,
+        now: float,
+        max_entries: int = 0,
+        max_bytes: int = 0,
+        memory_limit: int = 0,
+        ddl_isolation: bool = False,
+        session: str | None = None,
+    ) -> Batch | None:
+        """Give the next batch and mark it; None when nothing is there. For the limits see `Ring.collect`.
+
+        Raises what `check` raises.
+        """
+        self.check(client_id, session)
+        subscriber = self._subscriber(client_id)
+        subscriber.last_active = now
+        if not subscriber.served():
+            return None
+        collected = self.ring.collect(
+            subscriber.get,
+            max_entries=max_entries,
+            max_bytes=max_bytes,
+            memory_limit=memory_limit,
+            ddl_isolation=ddl_isolation,
+            allowed=self._allowed(subscriber),
+        )
+        subscriber.get = collected.stop
+        if not collected.entries:
+            if not subscriber.marks:
+                self._acked(subscriber, collected.stop, now)
+            return None
+        return self._mark(subscriber, collected)
+
+    def ack(self, client_id: int, batch_id: int, *, now: float, session: str | None = None) -> None:
+        """Confirm the oldest batch that is not confirmed.
+
+        Raises:
+            NotSubscribedError, StaleSessionError: as `check`.
+            AckOutOfOrderError: an older batch is not confirmed yet; nothing changes.
+            UnknownBatchError: no such batch is outstanding; nothing changes.
+        """
+        subscriber = self._subscriber(client_id, session)
+        subscriber.last_active = now
+        mark = self._oldest(subscriber, batch_id)
+        del subscriber.marks[batch_id]
+        subscriber.delivered = self.ring.after(mark.last) if mark.last >= self.ring.first else subscriber.delivered
+        self._acked(subscriber, mark.stop, now)
+
+    def ack_to(self, client_id: int, position: Position, *, now: float, session: str | None = None) -> None:
+        """Confirm everything before a position, and with it all marks that end there or before. May be repeated.
+
+        Raises:
+            NotSubscribedError, StaleSessionError, GoneError, SourceChangedError: as `check`.
+            BadPositionError: the position lies beyond what the client was given.
+        """
+        self.check(client_id, session)
+        subscriber = self._subscriber(client_id)
+        subscriber.last_active = now
+        got = self.position_before(subscriber.get) if subscriber.served() else None
+        if got is None or position > got:
+            raise BadPositionError(f"{position} lies beyond what client {client_id} was given: {got}")
+        acked = self.position_before(subscriber.ack)
+        if acked is not None and position <= acked:
+            return
+        sequence = self.sequence_of(position)
+        if sequence is None or sequence > subscriber.get:
+            sequence = subscriber.get
+        for mark in list(subscriber.marks.values()):
+            if mark.stop > sequence:
+                break
+            del subscriber.marks[mark.batch_id]
+        last = self.ring.last_data(subscriber.ack, sequence)
+        if last >= 0:
+            subscriber.delivered = self.ring.after(last)
+        self._acked(subscriber, sequence, now)
+
+    def rollback(self, client_id: int, batch_id: int | None = None, *, now: float, session: str | None = None) -> None:
+        """Go back to what is confirmed; without a batch id all marks are forgotten.
+
+        With one, which has to be the oldest mark, only that mark is forgotten (Canal's rule): later ones stay to be
+        confirmed or rolled back, although their entries are given again.
+
+        Raises what `ack` raises.
+        """
+        subscriber = self._subscriber(client_id, session)
+        subscriber.last_active = now
+        if batch_id is None:
+            subscriber.marks.clear()
+        else:
+            self._oldest(subscriber, batch_id)
+            del subscriber.marks[batch_id]
+        subscriber.get = subscriber.ack
+
+    # --- what is stored, and what is shown ---------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        """The epoch to store: that of the marks, or the next one in good time before it is reached."""
+        return (self._next_id + IDS_PER_EPOCH // 2) // IDS_PER_EPOCH
+
+    @property
+    def changed(self) -> bool:
+        """Whether `take_changes` would return anything."""
+        return bool(self._changed)
+
+    def take_changes(self) -> dict[int, StoredClient | None]:
+        """Return the clients whose stored form has changed since the last call; None for one that is removed."""
+        changed, self._changed = self._changed, set()
+        return {client_id: self._stored(client_id) for client_id in sorted(changed)}
+
+    def give_back(self, client_ids: set[int]) -> None:
+        """Count clients as changed again, because they could not be stored."""
+        self._changed |= client_ids
+
+    def status(self, client_id: int) -> ClientStatus:
+        """Return where a client stands; `NotSubscribedError` when it is none."""
+        subscriber = self._subscriber(client_id)
+        state = "gone" if subscriber.error else "ahead" if subscriber.resume else "attached"
+        stored = self._stored(client_id)
+        cursor = stored.cursor if stored is not None else None
+        served = subscriber.served()
+        return ClientStatus(
+            client_id=client_id,
+            filter=subscriber.filter,
+            state=state,
+            error=str(subscriber.error or ""),
+            position=str(cursor.position or f"{cursor.journal}:{cursor.offset}") if cursor is not None else "",
+            acked=str(self.position_before(subscriber.ack) or "") if served else "",
+            got=str(self.position_before(subscriber.get) or "") if served else "",
+            marks=list(subscriber.marks),
+            lag=self._lag(subscriber) if served else Lag(0, 0, 0, 0, 0),
+            last_active=subscriber.last_active,
+        )
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _subscriber(self, client_id: int, session: str | None = None) -> _Subscriber:
+        subscriber = self._subscribers.get(client_id)
+        if subscriber is None:
+            raise NotSubscribedError(f"client {client_id} has not subscribed")
+        if session is not None and session != subscriber.session:
+            raise StaleSessionError(f"another consumer has opened a newer session of client {client_id}")
+        return subscriber
+
+    def _add(self, client_id: int, filter_text: str, now: float) -> _Subscriber:
+        wanted = self._compile_filter(filter_text) if filter_text else None
+        subscriber = _Subscriber(client_id, filter_text, wanted, now, moved=now)
+        self._subscribers[client_id] = subscriber
+        return subscriber
+
+    def _start(self, start: str | int | Position, now: float) -> int | None:
+        """Where a new client starts; None when the ring has not come so far."""
+        if start == "earliest":
+            return self.ring.first
+        if start == "latest":
+            return self.ring.next
+        if isinstance(start, int):
+            sequence = self.ring.at_time(start)
+            if sequence == self.ring.first and self.ring.next > 0 and start < now * 1000:
+                raise GoneError("changes of that time may be older than what is stored")
+            return sequence
+        return self.sequence_of(start if isinstance(start, Position) else Position.parse(start))
+
+    def _attach(self, subscriber: _Subscriber, sequence: int) -> None:
+        subscriber.get = subscriber.ack = subscriber.durable = sequence
+        subscriber.resume = None
+        if subscriber.cursor is not None and subscriber.cursor.gtid:
+            subscriber.gtids = parse_gtids(subscriber.cursor.gtid)
+        elif self.gtids is not None:
+            subscriber.gtids = self.gtids.copy()
+            self._add_runs(subscriber.gtids, self.ring.first, sequence)
+
+    def _resolve(self, subscriber: _Subscriber) -> None:
+        """Attach a subscriber as soon as the ring has come to its cursor."""
+        if subscriber.resume is None or subscriber.error is not None:
+            return
+        cursor = subscriber.resume
+        try:
+            sequence = self._sequence_of_event(cursor) if cursor.position is None else self.sequence_of(cursor.position)
+        except GoneError as error:
+            if self._begun or self.ring.first > 0:
+                subscriber.error = error
+                return
+            sequence = 0  # the stream was begun for the earliest cursor, at a place that only its first slot has named
+        except SluiceError as error:
+            subscriber.error = error
+            return
+        if sequence is not None:
+            self._attach(subscriber, sequence)
+
+    def _bounds(self) -> tuple[Position | None, Position | None]:
+        """Return the places before and after what is stored."""
+        return self.position_before(self.ring.first), self.position_before(self.ring.next)
+
+    def _sequence_of_event(self, cursor: Cursor) -> int | None:
+        """Return the first slot at or after the event of a cursor that Canal wrote: that event is given again."""
+        floor, end = self._bounds()
+        if floor is None or end is None or cursor.order > (end.file_number, end.begin, end.n):
+            return None
+        if cursor.order < (floor.file_number, floor.begin, 0):
+            raise GoneError(f"{cursor.journal}:{cursor.offset} is no longer stored; the oldest position is {floor}")
+        for file in range(len(self.ring.files), 0, -1):
+            if self.ring.files[file][0] == cursor.journal:
+                return self.ring.at_event(file, cursor.offset)
+        return None
+
+    def _give_cursor(self, subscriber: _Subscriber) -> None:
+        """Give a new subscriber a cursor as soon as its place has a name: after a restart it goes on from there."""
+        if subscriber.cursor is None and subscriber.boundary is None and subscriber.served():
+            place = self.position_before(subscriber.durable)
+            if place is not None:
+                subscriber.cursor = Cursor(place.file, place.begin, 0, 0, str(subscriber.gtids or ""), place)
+                self._changed.add(subscriber.client_id)
+
+    def _allowed(self, subscriber: _Subscriber) -> bytearray | None:
+        """Return the subscriber's filter by table number, brought up to date with the tables seen."""
+        if subscriber.wanted is None:
+            return None
+        if subscriber.allowed is None:
+            subscriber.allowed = bytearray([1])  # 0 is no table: transaction ends, statements
+        for number in range(len(subscriber.allowed), len(self.ring.tables) + 1):
+            schema, table = self.ring.tables[number]
+            subscriber.allowed.append(subscriber.wanted(schema, table))
+        return subscriber.allowed
+
+    def _mark(self, subscriber: _Subscriber, collected: Collected) -> Batch:
+        batch_id = self._next_id
+        self._next_id += 1
+        subscriber.marks[batch_id] = Mark(batch_id, collected.start, collected.stop, collected.last)
+        return Batch(
+            batch_id=batch_id,
+            slices=collected.slices,
+            from_=str(self.position_before(collected.start)),
+            to=str(self.position_before(collected.stop)),
+            entries=collected.entries,
+            rows=collected.rows,
+            bytes=collected.bytes,
+            timestamp=collected.execute_ms,
+        )
+
+    def _oldest(self, subscriber: _Subscriber, batch_id: int) -> Mark:
+        mark = subscriber.marks.get(batch_id)
+        if mark is None:
+            raise UnknownBatchError(
+                f"client {subscriber.client_id} has no outstanding batch {batch_id}: "
+                "it was acked, rolled back, or given by an earlier life of the destination"
+            )
+        oldest = next(iter(subscriber.marks))
+        if oldest != batch_id:
+            raise AckOutOfOrderError(f"batch {batch_id} comes after batch {oldest}, which is still outstanding")
+        return mark
+
+    def _acked(self, subscriber: _Subscriber, sequence: int, now: float) -> None:
+        """Move ``ack`` forward, and the durable cursor to the last boundary before it."""
+        if sequence <= subscriber.ack:
+            return
+        subscriber.ack = sequence
+        subscriber.get = max(subscriber.get, sequence)
+        subscriber.moved = now
+        start = max(subscriber.durable, self.ring.first)
+        boundary = self.ring.last_boundary(start, sequence)
+        if boundary >= 0:
+            if subscriber.gtids is not None:
+                self._add_runs(subscriber.gtids, start, boundary + 1)
+            subscriber.durable = boundary + 1
+            subscriber.boundary = self.ring.slot(boundary)
+            self._changed.add(subscriber.client_id)
+        self._free()
+
+    def _follow(self, subscriber: _Subscriber, now: float) -> None:
+        """Let a subscriber that has confirmed everything pass over what it is not given."""
+        if subscriber.ack < self.ring.next:
+            collected = self.ring.collect(subscriber.ack, max_entries=1, allowed=self._allowed(subscriber))
+            if not collected.entries:
+                self._acked(subscriber, collected.stop, now)
+
+    def _free(self) -> None:
+        """Free what nobody needs; with no subscriber everything is kept for the first."""
+        for subscriber in self._subscribers.values():
+            self._resolve(subscriber)
+        needs = [
+            self.ring.next if subscriber.resume is not None else subscriber.ack
+            for subscriber in self._subscribers.values()
+            if subscriber.error is None
+        ]
+        if needs and min(needs) > self.ring.first:
+            if self.gtids is not None:
+                self._add_runs(self.gtids, self.ring.first, min(needs))
+            self.ring.free_to(min(needs))
+
+    def _detach_slow(self, now: float) -> None:
+        """Let go of a subscriber that holds a full ring back from the others for too long; its cursor stays."""
+        served = [subscriber for subscriber in self._subscribers.values() if subscriber.served()]
+        if not (self._detach_after and self.ring.waiting and served):
+            return
+        foremost = max(subscriber.ack for subscriber in served)
+        for subscriber in served:
+            slow = subscriber.ack == self.ring.first and subscriber.ack < foremost
+            if slow and now - subscriber.moved > self._detach_after:
+                subscriber.marks.clear()
+                subscriber.error = GoneError(
+                    f"client {subscriber.client_id} held the others back for more than {self._detach_after:g} s "
+                    "and left the buffer; its cursor is kept"
+                )
+
+    def _add_runs(self, gtids: GtidSet, start: int, stop: int) -> None:
+        for source, first, last in self.ring.gtid_runs(start, stop):
+            gtids.add(self.ring.gtid_sources[source], first, last)
+
+    def _cursor(self, subscriber: _Subscriber) -> Cursor | None:
+        """Return the durable cursor as it is now."""
+        slot = subscriber.boundary
+        if slot is None:
+            return subscriber.cursor
+        delivered = subscriber.cursor.delivered if subscriber.cursor is not None else None
+        if subscriber.delivered is not None:
+            delivered = self.position(subscriber.delivered)
+        return Cursor(
+            journal=self.ring.files[slot.file][0],
+            offset=slot.event_offset,
+            timestamp=slot.execute_ms,
+            server_id=slot.server_id,
+            gtid=str(subscriber.gtids or ""),
+            position=self.position((slot.source, slot.next_file, slot.next_begin, slot.next_n)),
+            delivered=delivered,
+        )
+
+    def _stored(self, client_id: int) -> StoredClient | None:
+        subscriber = self._subscribers.get(client_id)
+        if subscriber is None:
+            return None
+        return StoredClient(client_id, subscriber.filter, self._cursor(subscriber))
+
+    def _lag(self, subscriber: _Subscriber) -> Lag:
+        transactions, entries, rows, size = self.ring.measure(subscriber.ack, self.ring.next, self._allowed(subscriber))
+        oldest = self.ring.slot(subscriber.ack).execute_ms if entries else 0
+        return Lag(transactions, entries, rows, size, oldest)

@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
-# All static checks; each finding is an error. One of them alone: the line below with .venv/bin in PATH.
+# All static checks; each finding is an error. One of them alone: a line below, with .venv/bin in PATH.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export MYPYPATH=build/links
-packages=$(cd build/links && printf -- '-p %s ' sluice/*/ | tr / . | sed 's/\. / /g')
+failed=0
+files() { git ls-files --cached --others --exclude-standard "$@"; }
+packages=$(for folder in build/links/sluice/*/; do echo "-p sluice.$(basename "$folder")"; done)
 
-ruff check --quiet
-ruff format --quiet --check
+ruff check --quiet || failed=1
+ruff format --quiet --check || failed=1
 # shellcheck disable=SC2086  # a list of options
-mypy --no-error-summary $packages
-git ls-files 'tests/*.py' 'bench/*.py' 'scripts/*.py' setup.py | xargs mypy --no-error-summary
-git ls-files '*.pyx' '*.pxd' | xargs cython-lint
-lint-imports --no-cache >/dev/null || lint-imports --no-cache
-git ls-files '*.sh' .ci/run | xargs shellcheck
+mypy --no-error-summary $packages || failed=1
+files 'tests/*.py' 'bench/*.py' 'scripts/*.py' setup.py | xargs mypy --no-error-summary || failed=1
+files '*.pyx' '*.pxd' | xargs cython-lint || failed=1
+lint-imports --no-cache >/dev/null || lint-imports --no-cache || failed=1
+files '*.sh' .ci/run | xargs shellcheck || failed=1
+exit $failed

@@ -12,6 +12,7 @@ includes() { echo "#include <$1>" | g++ -E -x c++ - "${@:2}" >/dev/null 2>&1; }
 packages=()
 command -v "$python" >/dev/null || packages+=(python3)
 command -v g++ >/dev/null || packages+=(g++)
+command -v git >/dev/null || packages+=(git)
 [ -e /etc/ssl/certs/ca-certificates.crt ] || packages+=(ca-certificates)
 # Python may have come by other means than apt, with its headers: then Debian's are not asked for.
 "$python" -c 'import ensurepip' 2>/dev/null || packages+=(python3-venv)

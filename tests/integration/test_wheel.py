@@ -23,7 +23,7 @@ def tracked(*patterns: str) -> list[str]:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build from the tracked files alone: what lies about in the tree must not leak into it."""
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
-    subprocess.run(["bash", "-c", 'git ls-files -z | xargs -0 cp --parents -t "$1"', "-", source], cwd=ROOT, check=True)
+    subprocess.run(["bash", "-c", 'git ls-files -z | xargs -0 cp --parents -t "$1"', "-", str(source)], cwd=ROOT, check=True)
     pip = [
         sys.executable,
         "-m",
@@ -48,7 +48,7 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", place], check=True)
     cache = os.environ.get("SLUICE_CACHE") or f"{os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'}/sluice"
-    links = [option for folder in Path(cache, "wheels").iterdir() for option in ("--find-links", folder)]
+    links = [option for folder in Path(cache, "wheels").iterdir() for option in ("--find-links", str(folder))]
     subprocess.run([place / "bin/pip", "-q", "install", "--no-index", *links, wheel], check=True)
     return place / "bin"
 

@@ -1,0 +1,350 @@
+"""Sessions on the source: logging in, asking, and checking that it can be replicated from.
+
+PyMySQL does the handshake, the authentication plugins, TLS and the statements. Its private attributes are touched here
+and nowhere else.
+"""
+
+import contextlib
+import logging
+import re
+import socket
+import ssl
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Self
+
+import pymysql
+from pymysql.constants import COMMAND, CR, ER
+
+from sluice.instance.config import Address, InstanceConfig, SslMode
+from sluice.protocol.errors import SourceError
+
+logger = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT = 10.0
+"""Seconds for the TCP connection; the whole handshake then has the configured read timeout."""
+
+OLDEST_MYSQL = (5, 6)
+OLDEST_MARIADB = (10, 2)
+
+_VARIABLES = (
+    "binlog_checksum",
+    "binlog_format",
+    "binlog_row_image",
+    "binlog_row_metadata",
+    "gtid_mode",
+    "log_bin",
+    "lower_case_table_names",
+    "server_id",
+    "server_uuid",
+    "system_time_zone",
+    "time_zone",
+    "version",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """What is known of a source from its variables."""
+
+    version: tuple[int, ...]
+    version_text: str
+    mariadb: bool
+    server_id: int
+    source: str
+    """How positions name the source: server_uuid, for MariaDB its server_id."""
+    log_bin: bool
+    gtid: bool
+    """Transactions have GTIDs: always on MariaDB, with gtid_mode=ON on MySQL."""
+    gtid_mode: str
+    checksum: str
+    binlog_format: str
+    row_image: str
+    row_metadata: str
+    """FULL: table maps name their columns; MINIMAL, NO_LOG or "" (too old to have any): they do not."""
+    lower_case_table_names: int
+    time_zone: str
+
+    @property
+    def flavour(self) -> str:
+        """The name of the product."""
+        return "MariaDB" if self.mariadb else "MySQL"
+
+    @classmethod
+    def of(cls, variables: dict[str, str]) -> "ServerFacts":
+        """Read the facts out of the source's global variables."""
+        version_text = variables["version"]
+        mariadb = "mariadb" in version_text.lower()
+        # A MariaDB 10 behind some proxies still says 5.5.5-10.11.18-MariaDB.
+        numbers = re.match(r"(?:5\.5\.5-)?(\d+)\.(\d+)(?:\.(\d+))?", version_text)
+        version = tuple(int(n or 0) for n in numbers.groups()) if numbers else (0, 0, 0)
+        server_id = int(variables["server_id"])
+        gtid_mode = variables.get("gtid_mode", "")
+        time_zone = variables["time_zone"]
+        return cls(
+            version=version,
+            version_text=version_text,
+            mariadb=mariadb,
+            server_id=server_id,
+            source=str(server_id) if mariadb else variables.get("server_uuid", str(server_id)),
+            log_bin=variables["log_bin"] == "ON",
+            gtid=mariadb or gtid_mode == "ON",
+            gtid_mode=gtid_mode,
+            checksum=variables.get("binlog_checksum", "NONE"),
+            binlog_format=variables.get("binlog_format", "ROW"),
+            row_image=variables.get("binlog_row_image", "FULL"),
+            row_metadata=variables.get("binlog_row_metadata", ""),
+            lower_case_table_names=int(variables["lower_case_table_names"]),
+            time_zone=variables["system_time_zone"] if time_zone == "SYSTEM" else time_zone,
+        )
+
+
+class _Session(pymysql.connections.Connection):
+    """PyMySQL's connection, with the two things that a replica needs and PyMySQL has no public name for."""
+
+    _sock: socket.socket | None
+    _rfile: BinaryIO | None
+    _next_seq_id: int
+
+    def command(self, command: int, payload: bytes) -> None:
+        """Send a command that is answered by OK or an error packet."""
+        self._execute_command(command, payload)  # type: ignore[attr-defined]
+        self._read_ok_packet()  # type: ignore[attr-defined]
+
+    def detach(self) -> socket.socket:
+        """Hand over the socket (an SSLSocket under TLS); no answer may be outstanding."""
+        sock, reader = self._sock, self._rfile
+        assert sock is not None
+        assert reader is not None
+        reader.close()
+        self._sock = self._rfile = None
+        return sock
+
+
+class Connection:
+    """A session on the source. Every failure is a SourceError that names the source and never the password."""
+
+    def __init__(self, config: InstanceConfig, address: Address | None = None) -> None:
+        """Log in to `address`, by default the configured master; raises SourceError."""
+        self.address = address or config.master_address
+        self._session = _Session(
+            host=self.address.host,
+            port=self.address.port,
+            user=config.db_username,
+            password=config.db_password.get_secret_value().encode(),  # a str would go as latin1
+            database=config.default_database_name or None,
+            charset="utf8mb4",
+            autocommit=True,
+            connect_timeout=CONNECT_TIMEOUT,
+            read_timeout=config.so_timeout,
+            write_timeout=config.so_timeout,
+            program_name="sluice",
+            defer_connect=True,
+            **_tls(config),
+        )
+        try:
+            self._session.connect()
+        except (pymysql.MySQLError, OSError, RuntimeError, ValueError) as error:
+            raise SourceError(f"cannot log in to {self.name} as {config.db_username!r}: {_text(error)}") from error
+        self.facts = ServerFacts.of(dict(self.query(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN {_VARIABLES}")))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def name(self) -> str:
+        """The address as text."""
+        return str(self.address)
+
+    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Run one statement and return its rows, none for a statement without a result. Raises SourceError."""
+        try:
+            with self._session.cursor() as cursor:
+                cursor.execute(sql, parameters or None)
+                return list(cursor.fetchall())
+        except (pymysql.MySQLError, OSError) as error:
+            raise _RefusedError(error, f"{self.name} refuses {sql!r}: {_text(error)}") from error
+
+    def command(self, command: int, payload: bytes) -> None:
+        """Send a protocol command that is answered by OK. Raises SourceError."""
+        try:
+            self._session.command(command, payload)
+        except (pymysql.MySQLError, OSError) as error:
+            raise _RefusedError(error, f"{self.name} refuses command {command:#04x}: {_text(error)}") from error
+
+    def register_replica(self, server_id: int) -> None:
+        """COM_REGISTER_SLAVE: the source lists us among its replicas, and checks the privilege to be one.
+
+        Layout (sql/rpl_source.cc): server id 4; host, user and password, each with a length byte (user and password
+        are for display and stay empty); port 2; rank 4; source id 4.
+        """
+        host = socket.gethostname().encode()[:60]
+        payload = struct.pack("<IB", server_id, len(host)) + host + struct.pack("<BBHII", 0, 0, 0, 0, 0)
+        self.command(COMMAND.COM_REGISTER_SLAVE, payload)
+
+    def end_of_binlog(self) -> tuple[str, int, str]:
+        """Return the binlog's current file, its end, and the executed GTID set there ("" when there is none)."""
+        modern = not self.facts.mariadb and self.facts.version >= (8, 2)
+        rows = self.query("SHOW BINARY LOG STATUS" if modern else "SHOW MASTER STATUS")
+        if not rows:
+            raise SourceError(f"{self.name} writes no binlog (log_bin is off)")
+        file, offset = rows[0][:2]
+        if self.facts.mariadb:
+            # The position of the same instant: @@gtid_binlog_pos may be of a later one.
+            gtids = self.query("SELECT BINLOG_GTID_POS(%s, %s)", (file, offset))[0][0] or ""
+        else:
+            gtids = rows[0][4].replace("\n", "") if len(rows[0]) > 4 else ""
+        return file, offset, gtids
+
+    def binlog_files(self) -> list[tuple[str, int]]:
+        """Return the files that the source still has, oldest first, each with its size."""
+        return [(row[0], row[1]) for row in self.query("SHOW BINARY LOGS")]
+
+    def detach(self) -> socket.socket:
+        """Give the socket away; the connection is closed for everything else."""
+        return self._session.detach()
+
+    def close(self) -> None:
+        """Log out; does nothing on a connection that is closed already."""
+        if self._session.open:
+            with contextlib.suppress(pymysql.MySQLError):  # a source that is gone needs no goodbye
+                self._session.close()
+
+    def check(self, config: InstanceConfig, server_id: int = 0) -> None:
+        """Raise one SourceError with all that keeps the source from being replicated, and the SQL that mends it.
+
+        `server_id` is the one that the dump will use, 0 for a configured or generated one that cannot clash.
+        """
+        problems = [*self._settings(config), *self._privileges(), *self._clashes(server_id)]
+        if problems:
+            lines = [f"{number}. {what}\n   {cure}" for number, (what, cure) in enumerate(problems, 1)]
+            raise SourceError(f"{self.name} ({self.facts.version_text}) cannot be replicated:\n" + "\n".join(lines))
+
+    def _settings(self, config: InstanceConfig) -> list[tuple[str, str]]:
+        facts, problems = self.facts, []
+        oldest = OLDEST_MARIADB if facts.mariadb else OLDEST_MYSQL
+        if facts.version < oldest:
+            wanted = f"{facts.flavour} {oldest[0]}.{oldest[1]}"
+            problems.append((f"version {facts.version_text} is not supported", f"upgrade it to {wanted} or later"))
+        if not facts.log_bin:
+            cure = "set in its option file, section [mysqld]: log_bin=mysql-bin, then restart it"
+            problems.append(("log_bin is OFF: it writes no binlog", cure))
+        if facts.server_id == 0:
+            problems.append(("server_id is 0: it serves no replica", "SET GLOBAL server_id = 1; -- any unused number"))
+        if facts.binlog_format not in config.binlog_format:
+            cure = "SET GLOBAL binlog_format = 'ROW'; -- then let the applications reconnect"
+            problems.append((f"binlog_format is {facts.binlog_format}: changes are not written as rows", cure))
+        elif facts.binlog_format != "ROW":
+            logger.warning("%s has binlog_format %s: changes may be missing", self.name, facts.binlog_format)
+        if facts.row_image.removesuffix("_NODUP") not in config.binlog_image:  # MariaDB's FULL_NODUP
+            cure = f"SET GLOBAL binlog_row_image = '{config.binlog_image[0]}'; -- or allow it in the configuration"
+            problems.append((f"binlog_row_image is {facts.row_image}, which the configuration does not allow", cure))
+        if config.gtid_on and not facts.gtid:
+            cure = "set gtid_mode=ON and enforce_gtid_consistency=ON in its option file, or gtidon=false here"
+            problems.append((f"gtid_mode is {facts.gtid_mode or 'OFF'}, but the configuration asks for GTIDs", cure))
+        return problems
+
+    def _privileges(self) -> list[tuple[str, str]]:
+        """Try what the privileges are needed for: roles and proxies make the text of SHOW GRANTS a poor witness."""
+        problems = []
+        modern = self.facts.mariadb and self.facts.version >= (10, 5)
+        account = "'{}'@'{}'".format(*self.query("SELECT CURRENT_USER()")[0][0].rsplit("@", 1))
+        if self.facts.log_bin and not self._may(self.end_of_binlog):
+            privilege = "BINLOG MONITOR" if modern else "REPLICATION CLIENT"
+            problems.append((f"the privilege {privilege} is missing", f"GRANT {privilege} ON *.* TO {account};"))
+        if not self._may(lambda: self.register_replica(PROBE_SERVER_ID)):
+            privilege = "REPLICATION SLAVE"
+            problems.append((f"the privilege {privilege} is missing", f"GRANT {privilege} ON *.* TO {account};"))
+        visible = self.query(
+            "SELECT COUNT(*) FROM information_schema.schemata"
+            " WHERE schema_name NOT IN ('information_schema', 'performance_schema')"
+        )
+        if not visible[0][0]:
+            what = "no schema can be seen: the names and types of columns come from information_schema"
+            problems.append((what, f"GRANT SELECT ON *.* TO {account}; -- or on the schemas subscribed to"))
+        return problems
+
+    def _may(self, action: Any) -> bool:
+        try:
+            action()
+        except _RefusedError as error:
+            if error.code in _DENIED:
+                return False
+            raise
+        return True
+
+    def _clashes(self, server_id: int) -> list[tuple[str, str]]:
+        if not server_id:
+            return []
+        if server_id == self.facts.server_id:
+            return [(f"slaveId {server_id} is the source's own server_id", "set another canal.instance.mysql.slaveId")]
+        modern = not self.facts.mariadb and self.facts.version >= (8, 0, 22)
+        try:
+            replicas = self.query("SHOW REPLICAS" if modern else "SHOW SLAVE HOSTS")
+        except _RefusedError as error:
+            if error.code in _DENIED:  # MariaDB wants a further privilege for it; then the clash shows in the dump
+                return []
+            raise
+        return [
+            (
+                f"slaveId {server_id} is taken by the replica on host {row[1]!r}",
+                "set another canal.instance.mysql.slaveId (0 generates one)",
+            )
+            for row in replicas
+            if int(row[0]) == server_id
+        ]
+
+
+PROBE_SERVER_ID = 0xFFFF_FFFF
+"""What the check registers as; the registration ends with its connection."""
+
+_DENIED = {
+    ER.DBACCESS_DENIED_ERROR,
+    ER.ACCESS_DENIED_ERROR,
+    ER.SPECIFIC_ACCESS_DENIED_ERROR,
+    3879,  # ER_NO_ACCESS_TO_NATIVE_FCT
+}
+
+
+class _RefusedError(SourceError):
+    """A statement failed; `code` is the server's error number, 0 when the connection did."""
+
+    def __init__(self, cause: Exception, message: str) -> None:
+        super().__init__(message)
+        self.code: int = cause.args[0] if cause.args and isinstance(cause.args[0], int) else 0
+
+
+def _text(error: Exception) -> str:
+    """Return PyMySQL's text of an error without the tuple around it."""
+    code, *rest = error.args or (error,)
+    if code == CR.CR_CONN_HOST_ERROR and isinstance(error.__context__, OSError):
+        return str(error.__context__)
+    return f"{rest[0]} ({code})" if rest else str(code)
+
+
+def _tls(config: InstanceConfig) -> dict[str, Any]:
+    """Translate the TLS mode into PyMySQL's arguments.
+
+    PREFERRED is what PyMySQL does unasked: TLS without verification where the source offers it, else none. With files
+    of its own it is REQUIRED: they would be of no use on a connection without TLS.
+    """
+    if config.ssl_mode is SslMode.DISABLED:
+        return {"ssl_disabled": True}
+    if config.ssl_mode is SslMode.PREFERRED and not config.ssl_cert and not config.ssl_ca:
+        return {}
+    try:
+        context = ssl.create_default_context(cafile=config.ssl_ca or None)
+        if config.ssl_cert:
+            context.load_cert_chain(config.ssl_cert, config.ssl_key or None)
+    except OSError as error:
+        files = ", ".join(str(file) for file in (config.ssl_ca, config.ssl_cert, config.ssl_key) if file)
+        raise SourceError(f"cannot load the TLS files {files}: {error}") from error
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # the certificates that MySQL makes for itself do not pass it
+    verify = config.ssl_mode in (SslMode.VERIFY_CA, SslMode.VERIFY_IDENTITY)
+    context.check_hostname = config.ssl_mode is SslMode.VERIFY_IDENTITY
+    context.verify_mode = ssl.CERT_REQUIRED if verify else ssl.CERT_NONE
+    return {"ssl": context}

@@ -1,0 +1,85 @@
+"""Canal's filters: what passes, what is refused, and why."""
+
+import pytest
+
+from sluice.instance.sink.filters import FieldFilter, TableFilter
+from sluice.protocol.errors import FilterError
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "table", "accepted"),
+    [
+        ("", "", "shop.orders", True),
+        (r".*\..*", "", "shop.orders", True),
+        (r"shop\..*", "", "SHOP.Orders", True),
+        (r"SHOP\..*", "", "shop.orders", True),
+        (r"shop\.order", "", "shop.orders", False),
+        (r"hop\..*", "", "shop.orders", False),
+        (r"shop\.a,shop\.b", "", "shop.b", True),
+        (r" shop\.a , shop\.b ,", "", "shop.b", True),
+        (r"shop\.t{1,2},crm\..*", "", "shop.tt", True),
+        (r"shop\.(a,b),crm\..*", "", "crm.x", True),
+        (r"shop\.a|crm\.b", "", "crm.b", True),
+        (r".*\..*", r"mysql\.slave_.*", "mysql.slave_master_info", False),
+        (r".*\..*", r"mysql\.slave_.*", "mysql.user", True),
+        (r"sch\u00f6n\..*", "", "SCHÖN.t", True),
+    ],
+)
+def test_a_table_passes_the_include_list_and_not_the_black_list(
+    include: str, exclude: str, table: str, accepted: bool
+) -> None:
+    tables = TableFilter(include, exclude)
+    assert tables.accepts(*table.split(".")) is accepted
+    assert tables.explain(*table.split(".")).accepted is accepted
+
+
+def test_the_explanation_names_the_item_that_decided() -> None:
+    tables = TableFilter(r"shop\..*,crm\..*", r"crm\.tmp_.*")
+    assert r"shop\..*" in tables.explain("shop", "orders").reason
+    assert r"crm\.tmp_.*" in tables.explain("crm", "tmp_1").reason
+    assert "no item" in tables.explain("hr", "people").reason
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("shop(", "no regular expression"),
+        ("orders", "schema.table"),
+        (r"shop\\..*", "double the backslash"),
+        (r"shop\.(a+)+", "repeats a repetition"),
+        (r"shop\.((a|b*)c){2,}", "repeats a repetition"),
+    ],
+)
+def test_an_item_that_cannot_work_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(FilterError, match=reason):
+        TableFilter(text)
+
+
+@pytest.mark.parametrize("text", [r"shop\.(a|b)+", r"shop\.[(+)]+x", r"(shop|crm)\.t_\d{4}", r"(?!mysql\.).*\..*"])
+def test_an_ordinary_repetition_is_not_refused(text: str) -> None:
+    TableFilter(text)
+
+
+@pytest.mark.parametrize("text", [r"crm\..*", r"shop2\.orders", r"crm\.a,hr\.b"])
+def test_a_subscriber_cannot_ask_for_what_the_destination_never_passes(text: str) -> None:
+    with pytest.raises(FilterError, match="matches nothing"):
+        TableFilter(r"shop\..*").narrow(text)
+
+
+@pytest.mark.parametrize("text", ["", r"shop\.orders", r".*\.orders", r"sh.p\..*", r"crm\..*,shop\.a"])
+def test_a_subscriber_may_narrow(text: str) -> None:
+    assert TableFilter(r"shop\..*").narrow(text).include.text == text
+
+
+def test_fields_are_compared_without_case_and_the_list_of_kept_ones_wins() -> None:
+    fields = FieldFilter("shop.orders:id/Name, crm.people:id", "shop.orders:id,hr.pay:amount")
+    assert fields.kept("SHOP", "Orders") == {"ID", "NAME"}
+    assert fields.kept("hr", "pay") is None
+    assert fields.dropped("hr", "pay") == {"AMOUNT"}
+    assert fields.dropped("crm", "people") == frozenset()
+
+
+@pytest.mark.parametrize("text", ["shop.orders", "orders:id", "shop.orders:"])
+def test_a_malformed_field_filter_is_refused(text: str) -> None:
+    with pytest.raises(FilterError, match="no field filter"):
+        FieldFilter(text)

@@ -1,7 +1,5 @@
 """What can be configured of one destination. Keys that start with ``canal.`` mean what they mean in Canal."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
@@ -9,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 
-from sluice.instance.settings import Settings, setting
+from sluice.instance.settings import FolderPath, Settings, setting
 
 DEFAULT_PORT = 3306
 
@@ -86,7 +84,7 @@ def _zone(value: str | None) -> str | None:
     if value is not None:
         try:
             ZoneInfo(value)
-        except (OSError, ValueError):
+        except (KeyError, OSError, ValueError):
             raise ValueError(
                 f"{value!r} is no time zone; write a name such as Europe/Berlin, Asia/Shanghai or UTC"
             ) from None
@@ -122,11 +120,11 @@ class InstanceConfig(Settings):
     ssl_mode: Annotated[SslMode, BeforeValidator(_upper)] = setting("canal.instance.master.sslMode", SslMode.DISABLED)
     """Encryption of the connection to the source. VERIFY_CA checks who signed its certificate, VERIFY_IDENTITY also the
     host name in it."""
-    ssl_ca: Path | None = setting("sluice.instance.sslCa", None)
+    ssl_ca: FolderPath | None = setting("sluice.instance.sslCa", None)
     """File of the authorities (PEM) that may have signed the source's certificate; empty takes the system's."""
-    ssl_cert: Path | None = setting("sluice.instance.sslCert", None)
+    ssl_cert: FolderPath | None = setting("sluice.instance.sslCert", None)
     """File of the client certificate (PEM) to present to the source."""
-    ssl_key: Path | None = setting("sluice.instance.sslKey", None)
+    ssl_key: FolderPath | None = setting("sluice.instance.sslKey", None)
     """File of the private key (PEM) of the client certificate."""
     slave_id: int = setting("canal.instance.mysql.slaveId", 0, ge=0, lt=1 << 32)
     """Server id that Sluice has as a replica. No other replica of the source may have it; 0 generates one."""
@@ -214,9 +212,8 @@ class InstanceConfig(Settings):
 
     meta: Annotated[Literal["file", "memory"], BeforeValidator(_lower)] = setting("sluice.instance.meta", "file")
     """Where subscriptions and cursors are kept: `file` survives a restart, `memory` does not."""
-    file_data_dir: Path = setting("canal.file.data.dir", Path("data"))
-    """Folder for the state of destinations: `<folder>/<destination>/meta.dat`. A relative path starts at the folder of
-    `canal.properties`."""
+    file_data_dir: FolderPath = setting("canal.file.data.dir", Path())
+    """Folder of `<destination>/meta.dat`. Empty is the folder of `canal.properties`, as in Canal."""
     file_flush_period: int = setting("canal.file.flush.period", 1000, ge=1, unit="ms")
     """How often changed cursors are written to the file."""
     zk_servers: str = setting("canal.zkServers", "")

@@ -1,19 +1,14 @@
 """How a configuration model declares its keys, and how it is filled from properties."""
 
-from __future__ import annotations
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Self
 
-from typing import Any, NamedTuple
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
+from sluice.instance.properties import Property
 from sluice.protocol.errors import ConfigError
-
-
-class Property(NamedTuple):
-    """A value as it was written, and where: ``conf/canal.properties:12``, or ``environment SLUICE_HTTP_PORT``."""
-
-    value: str
-    origin: str
 
 
 def setting(key: str, default: Any = ..., *, unit: str = "", **constraints: Any) -> Any:
@@ -38,34 +33,42 @@ class Settings(BaseModel):
     )
 
     @classmethod
-    def keys(cls) -> dict[str, str]:
+    def fields_by_key(cls) -> dict[str, str]:
         """Return the property keys of the model, each with the name of its field."""
         return {field.alias or name: name for name, field in cls.model_fields.items()}
 
     @classmethod
-    def fill(cls, properties: dict[str, Property], **given: Any) -> Any:
+    def fill(cls, properties: Mapping[str, Property], folder: Path, **given: Any) -> Self:
         """Build the model from the properties it knows; a blank value stands for the default, as in Canal.
 
-        ``given`` are values by field name, which win. Raises ConfigError with key and place of all that is wrong.
+        Relative paths start at ``folder``. ``given`` are values by field name, which win. Raises ConfigError with key
+        and place of all that is wrong.
         """
         chosen = {
             key: properties[key].value
-            for key, name in cls.keys().items()
+            for key, name in cls.fields_by_key().items()
             if key in properties and properties[key].value and name not in given
         }
         try:
-            return cls.model_validate(chosen | given)
+            return cls.model_validate(chosen | given, context={"folder": folder})
         except ValidationError as error:
             raise ConfigError("\n".join(_complaints(error, properties))) from None
 
 
-def _complaints(error: ValidationError, properties: dict[str, Property]) -> list[str]:
+def _complaints(error: ValidationError, properties: Mapping[str, Property]) -> list[str]:
     complaints = []
     for item in error.errors(include_url=False, include_input=False):
         key = str(item["loc"][0]) if item["loc"] else ""
-        text = item["msg"].removeprefix("Value error, ")
-        if item["type"] == "missing":
-            text = "has to be given"
+        text = "has to be given" if item["type"] == "missing" else item["msg"].removeprefix("Value error, ")
         origin = f"{properties[key].origin}: " if key in properties else ""
         complaints.append(f"{origin}{key}: {text}" if key else text)
     return complaints
+
+
+def _from_folder(path: Path, info: ValidationInfo) -> Path:
+    folder = info.context["folder"] if info.context else Path()
+    return Path(os.path.normpath(folder / path))
+
+
+FolderPath = Annotated[Path, AfterValidator(_from_folder)]
+"""A path that, when relative, starts at the folder of ``canal.properties``."""

@@ -1,0 +1,129 @@
+"""Java's .properties files, their placeholders, and the environment over them (reference: java.util.Properties)."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from sluice.protocol.errors import ConfigError
+
+BLANKS = " \t\f"
+ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+class Property(NamedTuple):
+    """A value as it was written, and where: ``conf/canal.properties:12``, ``environment variable SLUICE_HTTP_PORT``."""
+
+    value: str
+    origin: str
+
+
+def read_properties(path: Path) -> dict[str, Property]:
+    """Read a file. It is UTF-8, or Latin-1 where it is no valid UTF-8. Raises ConfigError."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = data.decode("latin-1")
+    return parse_properties(text, str(path))
+
+
+def parse_properties(text: str, name: str) -> dict[str, Property]:
+    r"""Parse the text of a file; ``name`` is what the origins call it. The last of several lines with a key counts.
+
+    A line is ``key = value``, ``key : value`` or ``key value``; ``#`` and ``!`` begin comments; a backslash at the end
+    of a line continues it; ``\t \n \r \f \uXXXX`` are escapes, and a backslash before any other character drops out,
+    which is why those of regular expressions are doubled. Values are trimmed, as Canal does. Raises ConfigError.
+    """
+    properties = {}
+    for number, line in _logical_lines(text):
+        match = re.match(r"((?:\\.|[^\\=: \t\f])*)[ \t\f]*[=:]?[ \t\f]*(.*)", line, re.DOTALL)
+        assert match is not None  # every part may be empty
+        origin = f"{name}:{number}"
+        properties[_unescape(match[1], origin)] = Property(_unescape(match[2], origin).strip(), origin)
+    return properties
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines that are no comments, continued ones joined, each with the number of its first line."""
+    lines = enumerate(re.split(r"\r\n|\r|\n", text), 1)
+    for number, line in lines:
+        logical = line.lstrip(BLANKS)
+        if not logical or logical[0] in "#!":
+            continue
+        while (len(logical) - len(logical.rstrip("\\"))) % 2:
+            logical = logical[:-1] + next(lines, (0, ""))[1].lstrip(BLANKS)
+        yield number, logical
+
+
+def _unescape(text: str, origin: str) -> str:
+    def replace(match: re.Match[str]) -> str:
+        if match[1] is not None:
+            return chr(int(match[1], 16))
+        if match[2] == "u":
+            raise ConfigError(
+                f"{origin}: \\u has to be followed by four hexadecimal digits; write \\\\ for a backslash"
+            )
+        return ESCAPES.get(match[2], match[2])
+
+    text = re.sub(r"\\(?:u([0-9A-Fa-f]{4})|(.))", replace, text, flags=re.DOTALL)
+    # Characters beyond U+FFFF are written as two escapes, a surrogate pair.
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def environment_name(key: str) -> str:
+    """Return the variable that overrides ``key``: ``canal.instance.dbPassword`` is ``SLUICE_INSTANCE_DB_PASSWORD``."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key.removeprefix("canal.").removeprefix("sluice."))
+    return "SLUICE_" + words.replace(".", "_").upper()
+
+
+class Lookup:
+    """Where a key has its value: in the environment, else in the last of the files that has it.
+
+    In the environment a key goes by the name of `environment_name` or, as in Canal, by its own dotted name. A value may
+    hold placeholders, ``${key}`` or ``${key:default}``, nested too; a key that is nowhere is empty, as in Canal.
+    """
+
+    def __init__(self, *files: Mapping[str, Property], environ: Mapping[str, str]) -> None:
+        self._properties: dict[str, Property] = {}
+        for file in files:
+            self._properties |= file
+        self._environ = environ
+
+    def __call__(self, keys: Iterable[str]) -> dict[str, Property]:
+        """Return those of ``keys`` that are given, with placeholders replaced. Raises ConfigError."""
+        found = {key: self._find(key) for key in keys}
+        return {
+            key: Property(self._replace(item.value, item.origin, (key,)), item.origin)
+            for key, item in found.items()
+            if item is not None
+        }
+
+    def _find(self, key: str) -> Property | None:
+        for name in (environment_name(key), key):
+            if self._environ.get(name, "").strip():
+                return Property(self._environ[name].strip(), f"environment variable {name}")
+        return self._properties.get(key)
+
+    def _replace(self, text: str, origin: str, path: tuple[str, ...]) -> str:
+        """Replace the placeholders in ``text``; ``path`` are the keys whose values led here."""
+        start = text.find("${")
+        if start < 0:
+            return text
+        depth, end = 1, start + 2
+        while depth:
+            match = re.compile(r"\$\{|\}").search(text, end)
+            if match is None:
+                raise ConfigError(f"{origin}: a placeholder is not closed; write ${{key}} or ${{key:default}}")
+            depth += 1 if match[0] == "${" else -1
+            end = match.end()
+        inner = self._replace(text[start + 2 : end - 1], origin, path)
+        key, _, default = inner.partition(":")
+        if key in path:
+            raise ConfigError(f"{origin}: the placeholder ${{{key}}} leads back to itself")
+        item = self._find(key)
+        value = self._replace(item.value, item.origin, (*path, key)) if item and item.value else default
+        return text[:start] + value + self._replace(text[end:], origin, path)

@@ -1,0 +1,235 @@
+"""What can be configured of the server, and the folder of files in which it and its destinations are configured."""
+
+import difflib
+import re
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, model_validator
+
+from sluice.instance.config import InstanceConfig
+from sluice.instance.properties import Lookup, Property, environment_name, read_properties
+from sluice.instance.settings import FolderPath, Settings, setting
+from sluice.protocol.errors import ConfigError
+from sluice.server.canal_keys import why_without_effect
+
+MAIN_FILE = "canal.properties"
+INSTANCE_FILE = "instance.properties"
+META_KEY = "sluice.instance.meta"
+PLACEHOLDER = re.compile(r"\$\{([^:{}]+)")
+BEAN_KEY = re.compile(r"canal\.instance\.[^.]+\.spring\.xml")
+OTHER_VARIABLES = frozenset({"SLUICE_CONF", "SLUICE_MYSQL", "SLUICE_TOKEN", "SLUICE_URL"})
+"""Variables with our prefix that are no settings of the server."""
+
+
+class LogLevel(StrEnum):
+    """The least serious events that are logged."""
+
+    DEBUG = "DEBUG"
+    INFO = "INFO"
+    WARNING = "WARNING"
+    ERROR = "ERROR"
+
+
+class LogFormat(StrEnum):
+    """How events are logged: as lines for people, or as a JSON object each."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def _upper(value: Any) -> Any:
+    return value.upper() if isinstance(value, str) else value
+
+
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
+def _names(value: Any) -> Any:
+    return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
+
+def expand(expression: str) -> tuple[str, ...]:
+    """Return the names that ``prefix{a-b}`` stands for: prefixa to prefixb."""
+    match = re.fullmatch(r"(.*)\{\s*(\d+)\s*-\s*(\d+)\s*\}", expression)
+    if match is None or int(match[3]) < int(match[2]):
+        raise ValueError(f"{expression!r} names no range; write prefix{{1-4}} for prefix1, prefix2, prefix3, prefix4")
+    return tuple(f"{match[1]}{number}" for number in range(int(match[2]), int(match[3]) + 1))
+
+
+class ServerConfig(Settings):
+    """The configuration of the server."""
+
+    # Destinations.
+
+    destinations: Annotated[tuple[str, ...], BeforeValidator(_names)] = setting("canal.destinations", ())
+    """Names of the destinations to start, separated by commas. Each has a folder with an `instance.properties`."""
+    destinations_expr: str = setting("canal.destinations.expr", "")
+    """Instead of the names a range of them: `shard{1-16}`."""
+    conf_dir: FolderPath = setting("canal.conf.dir", Path())
+    """Folder that holds the destinations' folders; empty is the folder of `canal.properties`."""
+    auto_scan: bool = setting("canal.auto.scan", default=False)
+    """Watch the folder: start destinations that appear, restart changed ones, stop those that go."""
+    auto_scan_interval: float = setting("canal.auto.scan.interval", 5.0, unit="s", gt=0)
+    """How often the folder is looked at."""
+    instance_mode: Annotated[Literal["spring"], BeforeValidator(_lower)] = setting(
+        "canal.instance.global.mode", "spring"
+    )
+    """Where the destinations' settings come from. `spring` means from files; Canal's admin server is not supported."""
+    server_mode: Annotated[Literal["tcp"], BeforeValidator(_lower)] = setting("canal.serverMode", "tcp")
+    """Who takes the changes. `tcp` means that clients fetch them; sending them to a message queue is not supported."""
+
+    # The HTTP API.
+
+    http_host: str = setting("sluice.http.host", "127.0.0.1")
+    """Address to listen on. Others than this host can reach `0.0.0.0`, which needs a certificate and credentials."""
+    http_port: int = setting("sluice.http.port", 11180, ge=0, lt=1 << 16)
+    """Port to listen on; 0 takes any free one."""
+    http_tls_cert: FolderPath | None = setting("sluice.http.tlsCert", None)
+    """File of the server's certificate and those between it and its authority (PEM). Empty: no TLS."""
+    http_tls_key: FolderPath | None = setting("sluice.http.tlsKey", None)
+    """File of the private key of the certificate (PEM)."""
+    http_credentials: FolderPath = setting("sluice.http.credentials", Path("credentials.json"))
+    """File of the tokens and users, written by `sluice token`. As long as it has none, none are asked for."""
+    insecure: bool = setting("sluice.http.insecure", default=False)
+    """Listen beyond this host even without certificate or credentials: everybody can then read every change."""
+
+    # Logs.
+
+    log_level: Annotated[LogLevel, BeforeValidator(_upper)] = setting("sluice.log.level", LogLevel.INFO)
+    """The least serious events that are logged."""
+    log_format: Annotated[LogFormat, BeforeValidator(_lower)] = setting("sluice.log.format", LogFormat.TEXT)
+    """`text` for people, `json` for one JSON object a line."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.http_tls_cert is None) != (self.http_tls_key is None):
+            raise ValueError("sluice.http.tlsCert and sluice.http.tlsKey belong together; give both or neither")
+        if self.destinations_expr:
+            expand(self.destinations_expr)
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The destinations to start."""
+        return expand(self.destinations_expr) if self.destinations_expr else self.destinations
+
+
+KEYS = (*ServerConfig.fields_by_key(), *InstanceConfig.fields_by_key())
+"""All keys that have an effect."""
+
+
+class Configuration:
+    """The files of a conf folder. Destinations' files are read when they are asked for, so that changes are seen."""
+
+    def __init__(self, conf: Path, environ: Mapping[str, str], **given: Any) -> None:
+        """Read ``canal.properties`` of the folder ``conf``, or that file itself. Raises ConfigError.
+
+        ``given`` are settings of the server by field name, which win.
+        """
+        self.main_file = conf / MAIN_FILE if conf.is_dir() else conf
+        self.folder = self.main_file.parent
+        if not self.main_file.is_file():
+            raise ConfigError(f"{self.main_file} does not exist; name the folder that holds {MAIN_FILE} with --conf")
+        self._environ = environ
+        self._main = read_properties(self.main_file)
+        given_keys = Lookup(self._main, environ=environ)(ServerConfig.fields_by_key())
+        self.server = ServerConfig.fill(given_keys, self.folder, **given)
+
+    def instance_file(self, destination: str) -> Path:
+        """Return where the settings of ``destination`` are, or would be."""
+        return self.server.conf_dir / destination / INSTANCE_FILE
+
+    def found(self) -> list[str]:
+        """Return the destinations that have a file, sorted by name."""
+        return sorted(file.parent.name for file in self.server.conf_dir.glob(f"*/{INSTANCE_FILE}"))
+
+    def instance(self, destination: str) -> InstanceConfig:
+        """Read the settings of a destination: its own file over ``canal.properties``. Raises ConfigError."""
+        return InstanceConfig.fill(
+            self._lookup(destination)(InstanceConfig.fields_by_key()), self.folder, destination=destination
+        )
+
+    def warnings(self) -> list[str]:
+        """Name what stands in files and environment and has no effect, each with its place and what to do about it."""
+        files: dict[str | None, dict[str, Property]] = {None: self._main}
+        for destination in sorted({*self.server.names, *self.found()}):
+            if self.instance_file(destination).is_file():
+                files[destination] = read_properties(self.instance_file(destination))
+        values = [item.value for properties in files.values() for item in properties.values()]
+        referred = {key for value in values for key in PLACEHOLDER.findall(value)}
+        warnings = []
+        for name, properties in files.items():
+            others = {key: item for key, item in properties.items() if key not in referred}
+            warnings += _without_effect(others) + _unknown(others, in_main_file=name is None)
+        return warnings + _unknown_variables(self._environ)
+
+    def _lookup(self, destination: str) -> Lookup:
+        """Own file over main file; the file may be missing when main file and environment say enough, as in Canal."""
+        file = self.instance_file(destination)
+        own = read_properties(file) if file.is_file() else {}
+        name = {"canal.instance.destination": Property(destination, "name of the folder")}
+        beans = Lookup(self._main, own, name, environ=self._environ)(_bean_keys(destination))
+        return Lookup(_meta_of(beans), self._main, own, name, environ=self._environ)
+
+
+def _bean_keys(destination: str) -> tuple[str, str]:
+    return "canal.instance.global.spring.xml", f"canal.instance.{destination}.spring.xml"
+
+
+def _meta_of(beans: Mapping[str, Property]) -> dict[str, Property]:
+    """Translate the file of Spring beans, by which Canal is told where cursors are kept."""
+    for item in reversed(list(beans.values())):
+        match item.value.rpartition("/")[2]:
+            case "file-instance.xml":
+                return {META_KEY: item._replace(value="file")}
+            case "memory-instance.xml":
+                return {META_KEY: item._replace(value="memory")}
+            case other if other:
+                raise ConfigError(
+                    f"{item.origin}: {other} is not supported; use file-instance.xml, which keeps cursors in a file, or"
+                    " memory-instance.xml"
+                )
+    return {}
+
+
+def _without_effect(properties: Mapping[str, Property]) -> list[str]:
+    """One warning for each reason, since Canal's shipped file has a hundred of such keys."""
+    keys = defaultdict(list)
+    for key, item in properties.items():
+        reason = why_without_effect(key)
+        if reason and item.value and key not in InstanceConfig.fields_by_key():
+            keys[item.origin.rpartition(":")[0], reason].append(f"{key} (line {item.origin.rpartition(':')[2]})")
+    return [
+        f"{file}: known to Canal, without effect here: {', '.join(names)}: {why}" for (file, why), names in keys.items()
+    ]
+
+
+def _unknown(properties: Mapping[str, Property], *, in_main_file: bool) -> list[str]:
+    warnings = []
+    for key, item in properties.items():
+        if key in InstanceConfig.fields_by_key() or BEAN_KEY.fullmatch(key) or why_without_effect(key):
+            continue
+        if key not in ServerConfig.fields_by_key():
+            warnings.append(f"{item.origin}: {_with_nearest(key, KEYS)}")
+        elif not in_main_file:
+            warnings.append(f"{item.origin}: {key} has an effect in {MAIN_FILE} only")
+    return warnings
+
+
+def _unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    known = {environment_name(key) for key in KEYS} | OTHER_VARIABLES
+    return [
+        f"environment variable {_with_nearest(name, known)}"
+        for name in sorted(environ)
+        if name.startswith("SLUICE_") and name not in known
+    ]
+
+
+def _with_nearest(name: str, known: Collection[str]) -> str:
+    nearest = difflib.get_close_matches(name, known, 1)
+    return f"{name} is unknown" + (f"; is {nearest[0]} meant?" if nearest else "")

@@ -1,0 +1,262 @@
+"""The configuration of the server and its destinations."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice.instance.config import Address, BatchMode, InstanceConfig, SslMode
+from sluice.instance.properties import Property, environment_name
+from sluice.protocol.errors import ConfigError
+from sluice.server.config import KEYS, Configuration, ServerConfig, expand
+
+SOURCE = """
+canal.instance.master.address = 127.0.0.1:3306
+canal.instance.dbUsername = cdc
+canal.instance.dbPassword = secret
+"""
+
+
+def instance(**given: Any) -> InstanceConfig:
+    return InstanceConfig(**({"destination": "d", "master_address": "db", "db_username": "cdc"} | given))
+
+
+def filled(**values: str) -> InstanceConfig:
+    properties = {key.replace("__", "."): Property(value, f"f:{n}") for n, (key, value) in enumerate(values.items(), 1)}
+    return InstanceConfig.fill(properties, Path(), destination="d", master_address="db", db_username="cdc")
+
+
+class Conf:
+    """A conf folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def write(self, name: str, text: str) -> None:
+        file = self.folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def read(self, environ: dict[str, str] | None = None, **given: Any) -> Configuration:
+        return Configuration(self.folder, environ or {}, **given)
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Conf:
+    folder = Conf(tmp_path / "conf")
+    folder.write("canal.properties", "canal.destinations = example\n")
+    folder.write("example/instance.properties", SOURCE)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("db:3307", Address("db", 3307)),
+        ("db", Address("db", 3306)),
+        ("10.0.0.1:1", Address("10.0.0.1", 1)),
+        ("[::1]:3307", Address("::1", 3307)),
+        ("[::1]", Address("::1", 3306)),
+    ],
+)
+def test_an_address_is_host_and_port(text: str, address: Address) -> None:
+    assert instance(master_address=text).master_address == address
+
+
+@pytest.mark.parametrize("text", ["", ":3306", "db:x", "db:0", "db:65536", "::1", "[::1", "[::1]3306"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no address; write host:port"):
+        instance(master_address=text)
+
+
+def test_an_address_is_written_as_it_is_read() -> None:
+    assert str(Address("db", 1)) == "db:1"
+    assert str(Address("::1", 1)) == "[::1]:1"
+
+
+def test_values_are_read_as_canal_reads_them() -> None:
+    config = filled(
+        canal__instance__gtidon="true",
+        canal__instance__master__sslMode="verify_ca",
+        canal__instance__memory__batch__mode="itemsize",
+        canal__instance__binlog__image="full, minimal",
+        canal__instance__connectionCharset="UTF-8",
+        canal__instance__master__position="0",
+        canal__instance__filter__black__regex="",
+    )
+    assert config.gtid_on is True
+    assert config.ssl_mode is SslMode.VERIFY_CA
+    assert config.memory_batch_mode is BatchMode.ITEMSIZE
+    assert config.binlog_image == ("FULL", "MINIMAL")
+    assert config.connection_charset == "utf8mb4"
+    assert config.master_position is None
+    assert config.filter_black_regex == ""
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        (
+            {"canal.instance.memory.buffer.size": "1000"},
+            "canal.instance.memory.buffer.size has to be a power of two, such as 512 or 1024, not 1000",
+        ),
+        ({"canal.instance.master.sslMode": "yes"}, "f:1: canal.instance.master.sslMode: .*'DISABLED', 'PREFERRED'"),
+        ({"canal.instance.binlog.image": "FULL,NONE"}, "f:1: canal.instance.binlog.image: .*'FULL', 'MINIMAL' or 'NO"),
+        ({"canal.instance.memory.batch.mode": "SIZE"}, "batch.mode: .*'MEMSIZE' or 'ITEMSIZE'"),
+        ({"canal.instance.gtidon": "maybe"}, "f:1: canal.instance.gtidon: .*boolean"),
+        ({"sluice.instance.timeZone": "Mars/Base"}, "'Mars/Base' is no time zone"),
+        ({"canal.zkServers": "zk:2181"}, "canal.zkServers is set, but cursors are kept in file"),
+        ({"canal.zkServers": "zk:2181", "sluice.instance.meta": "memory"}, "but cursors are kept in memory"),
+        ({"canal.instance.master.position": "4"}, "position needs canal.instance.master.journal.name"),
+        ({"canal.instance.master.gtid": "0-1-2"}, "gtid needs canal.instance.gtidon = true"),
+        ({"sluice.instance.sslCert": "a.pem"}, "sslCert and sluice.instance.sslKey belong together"),
+        ({"sluice.instance.sslCa": "a.pem"}, "certificates are configured, but .* is DISABLED"),
+    ],
+)
+def test_what_cannot_work_is_refused(values: dict[str, str], complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        filled(**{key.replace(".", "__"): value for key, value in values.items()})
+
+
+def test_all_that_is_wrong_is_said_at_once_with_its_place(conf: Conf) -> None:
+    conf.write("example/instance.properties", "canal.instance.gtidon = x\ncanal.instance.mysql.slaveId = -1\n")
+    with pytest.raises(ConfigError) as caught:
+        conf.read().instance("example")
+    lines = str(caught.value).splitlines()
+    assert "canal.instance.master.address: has to be given" in lines
+    assert "canal.instance.dbUsername: has to be given" in lines
+    assert any("example/instance.properties:1: canal.instance.gtidon: " in line for line in lines)
+    assert any("example/instance.properties:2: canal.instance.mysql.slaveId: " in line for line in lines)
+
+
+def test_a_password_never_shows() -> None:
+    assert "hunter2" not in repr(instance(db_password="hunter2"))
+    with pytest.raises(ConfigError) as caught:
+        filled(canal__instance__dbPassword="hunter2", canal__instance__gtidon="hunter2")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_destination_is_read_from_its_file_over_the_main_file(conf: Conf) -> None:
+    conf.write(
+        "canal.properties",
+        "canal.instance.memory.buffer.size = 1024\ncanal.instance.gtidon = true\n"
+        "canal.file.data.dir = ../data/${canal.instance.destination:}",
+    )
+    conf.write("example/instance.properties", SOURCE + "canal.instance.gtidon = false\n")
+    config = conf.read().instance("example")
+    assert config.destination == "example"
+    assert config.memory_buffer_size == 1024
+    assert config.gtid_on is False
+    assert config.db_password.get_secret_value() == "secret"
+    assert config.file_data_dir == conf.folder.parent / "data" / "example"
+
+
+def test_the_environment_overrides_files(conf: Conf) -> None:
+    configuration = conf.read({"SLUICE_INSTANCE_DB_PASSWORD": "other", "canal.instance.master.address": "db2:3307"})
+    config = configuration.instance("example")
+    assert config.db_password.get_secret_value() == "other"
+    assert config.master_address == Address("db2", 3307)
+
+
+def test_a_destination_needs_no_file_when_main_file_and_environment_say_enough(conf: Conf) -> None:
+    conf.write("canal.properties", SOURCE)
+    assert conf.read().instance("other").destination == "other"
+
+
+def test_the_main_file_may_be_named_itself(conf: Conf) -> None:
+    assert Configuration(conf.folder / "canal.properties", {}).server.destinations == ("example",)
+
+
+def test_a_conf_folder_without_main_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"canal.properties does not exist; .* --conf"):
+        Configuration(tmp_path, {})
+
+
+def test_destinations_are_a_list_or_a_range(conf: Conf) -> None:
+    conf.write("canal.properties", "canal.destinations = a, b,\n")
+    assert conf.read().server.names == ("a", "b")
+    conf.write("canal.properties", "canal.destinations = a\ncanal.destinations.expr = shard{9-11}\n")
+    assert conf.read().server.names == ("shard9", "shard10", "shard11")
+
+
+@pytest.mark.parametrize("expression", ["shard", "shard{1}", "shard{2-1}", "shard{a-b}"])
+def test_a_range_that_is_none_is_refused(expression: str) -> None:
+    with pytest.raises(ValueError, match="names no range"):
+        expand(expression)
+
+
+def test_what_needs_a_part_that_is_not_there_is_refused(conf: Conf) -> None:
+    conf.write("canal.properties", "canal.serverMode = kafka\ncanal.instance.global.mode = manager\n")
+    with pytest.raises(ConfigError, match=r"(?s)global.mode: .*'spring'.*serverMode: .*'tcp'"):
+        conf.read()
+
+
+@pytest.mark.parametrize(("bean", "meta"), [("file-instance.xml", "file"), ("memory-instance.xml", "memory")])
+def test_canals_bean_files_say_where_cursors_are_kept(conf: Conf, bean: str, meta: str) -> None:
+    conf.write("canal.properties", f"canal.instance.global.spring.xml = classpath:spring/{bean}\n")
+    assert conf.read().instance("example").meta == meta
+
+
+def test_a_bean_file_of_one_destination_wins(conf: Conf) -> None:
+    conf.write(
+        "canal.properties",
+        "canal.instance.example.spring.xml = classpath:spring/memory-instance.xml\n"
+        "canal.instance.global.spring.xml = classpath:spring/file-instance.xml\n",
+    )
+    assert conf.read().instance("example").meta == "memory"
+
+
+def test_a_bean_file_that_needs_zookeeper_is_refused(conf: Conf) -> None:
+    conf.write("canal.properties", "canal.instance.global.spring.xml = classpath:spring/default-instance.xml\n")
+    with pytest.raises(ConfigError, match=r"canal.properties:1: default-instance.xml is not supported; use file-"):
+        conf.read().instance("example")
+
+
+def test_an_unknown_key_is_named_with_its_place_and_the_nearest_known_one(conf: Conf) -> None:
+    conf.write("example/instance.properties", SOURCE + "canal.instance.filter.regexp = shop\\\\..*\n")
+    (warning,) = conf.read().warnings()
+    assert warning.endswith(
+        "example/instance.properties:5: canal.instance.filter.regexp is unknown; is canal.instance.filter.regex meant?"
+    )
+
+
+def test_an_unknown_variable_is_named_with_the_nearest_known_one(conf: Conf) -> None:
+    assert conf.read({"SLUICE_HTTP_PROT": "1", "SLUICE_HTTP_PORT": "2", "HOME": "/"}).warnings() == [
+        "environment variable SLUICE_HTTP_PROT is unknown; is SLUICE_HTTP_PORT meant?"
+    ]
+
+
+def test_a_key_that_a_placeholder_names_is_not_unknown(conf: Conf) -> None:
+    conf.write("canal.properties", "my.host = db\ncanal.instance.master.address = ${my.host}:3306\n")
+    assert conf.read().warnings() == []
+
+
+def test_keys_of_canal_without_effect_are_one_warning_for_each_reason(conf: Conf) -> None:
+    conf.write(
+        "canal.properties",
+        "canal.mq.flatMessage = true\nkafka.acks = all\ncanal.instance.tsdb.enable = true\ncanal.user =\n",
+    )
+    queues, history = conf.read().warnings()
+    assert "canal.properties: known to Canal, without effect here: canal.mq.flatMessage (line 1), kafka.acks" in queues
+    assert queues.endswith("Sluice sends to no message queue")
+    assert "canal.instance.tsdb.enable (line 3)" in history
+
+
+def test_a_key_of_the_server_in_a_destinations_file_is_a_warning(conf: Conf) -> None:
+    conf.write("example/instance.properties", SOURCE + "sluice.http.port = 80\n")
+    (warning,) = conf.read().warnings()
+    assert warning.endswith(":5: sluice.http.port has an effect in canal.properties only")
+
+
+def test_settings_of_the_command_line_win(conf: Conf) -> None:
+    conf.write("canal.properties", "sluice.http.insecure = false\n")
+    assert conf.read(insecure=True).server.insecure is True
+
+
+def test_a_certificate_needs_its_key() -> None:
+    with pytest.raises(ValueError, match=r"sluice.http.tlsCert and sluice.http.tlsKey belong together"):
+        ServerConfig(http_tls_cert="cert.pem")
+
+
+def test_no_two_keys_share_a_variable() -> None:
+    assert len({environment_name(key) for key in set(KEYS)}) == len(set(KEYS))

@@ -15,3 +15,5 @@ cdef class Charset:
 
 cdef Charset get_charset(str name)
 cdef int utf8(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil
+cdef bint is_utf8(const uint8_t *p, const uint8_t *end) noexcept nogil
+cdef int by_codec(const char *codec, const uint8_t *data, size_t size, Value *value) noexcept with gil

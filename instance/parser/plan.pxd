@@ -24,6 +24,8 @@ cdef struct Planned:       # a column on the wire
     Head null
     bint is_delivered      # not taken away by the field filter
     bint is_json
+    const uint8_t *name    # of a JSON column
+    size_t name_size
     int64_t before         # offset of the text of the image before from the start of the entry, or ABSENT, NULL_VALUE
     size_t before_size
 
@@ -59,6 +61,8 @@ cdef class TablePlan:
     cdef list owned                            # what the columns point into
     cdef Head head(self, Py_ssize_t index, column, int sql_type, bint is_null) except *
     cdef int plan_column(self, Planned *planned, Py_ssize_t index, column, int code, int meta, options) except -1
+    cdef int plan_temporal(self, Field *field, column, int code, int meta, options) except? 0
+    cdef int plan_string(self, Field *field, column, int code, int meta, options) except? 0
     cdef const uint8_t *encode_image(
         self,
         SegmentWriter writer,

@@ -16,17 +16,18 @@ Each row becomes a `rowDatas` field of Canal's RowChange. Its columns are writte
 sqlType, and NULL), `updated`, and the value. A reader of protobuf takes fields in any order.
 """
 
+import re
 from dataclasses import dataclass, field
-from zoneinfo import ZoneInfo
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memmove
 
 from sluice.instance.parser cimport charset as charsets
 from sluice.instance.parser cimport values
-from sluice.instance.parser.values cimport Decode, Field, Value
+from sluice.instance.parser.json cimport json_differences, json_document
+from sluice.instance.parser.values cimport Field, Value
 from sluice.protocol.wire cimport LENGTH_MAX, put_varint, varint_size
 from sluice.store.segment cimport SegmentPool, SegmentWriter
 
@@ -63,6 +64,7 @@ cdef enum:
     NULL_VALUE = -2
 
     SCRATCH = 256                      # more than any text of a bounded size needs
+    MAX_PRECISION = 65
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +105,8 @@ cdef class TablePlan:
 
     def __cinit__(self):
         self.columns = NULL
-        self.value.scratch = NULL
-        self.value.capacity = 0
+        self.value.scratch = self.value.inflated = NULL
+        self.value.capacity = self.value.inflated_capacity = 0
 
     def __init__(self, table_map, columns, uint32_t number, options=None, uint16_t slot_flags=0):
         """Plan for a TableMap and its columns in the table's order.
@@ -146,6 +148,7 @@ cdef class TablePlan:
     def __dealloc__(self):
         free(self.columns)
         free(self.value.scratch)
+        free(self.value.inflated)
 
     cdef Head head(self, Py_ssize_t index, column, int sql_type, bint is_null) except *:
         cdef Head head
@@ -168,27 +171,122 @@ cdef class TablePlan:
         cdef int sql_type
         cdef int promoted
         cdef int null
-        cdef charsets.Charset charset
+        word = column.data_type
+        if word not in WIRE_TYPES:
+            raise DecodeError(f"the type {column.mysql_type} is unknown")
+        if code not in WIRE_TYPES[word]:
+            written = Type(code).name if code in set(Type) else str(code)
+            raise DecodeError(f"the event has the type {written}, but the schema at hand has {column.mysql_type}")
         field.is_strict = options.strict_canal
-        unsigned = column.is_unsigned
+        null = promoted = 0
         if code in INTEGERS:
             field.size, sql_type, promoted = INTEGERS[code]
-            field.decode = values.unsigned_integer if unsigned else values.signed_integer
-            null = sql_type
-        elif code == Type.VARCHAR:
-            field.length_bytes = 1 if meta < 256 else 2
-            charset = charsets.get_charset(column.charset)
-            field.decode = charset.decode
-            field.context = charset.table
-            sql_type = promoted = null = VARCHAR
+            field.decode = values.unsigned_integer if column.is_unsigned else values.signed_integer
+        elif code in TEMPORALS:
+            sql_type = self.plan_temporal(field, column, code, meta, options)
+        elif code == Type.FLOAT:
+            field.size, sql_type, field.decode = 4, REAL, values.float_number
+        elif code == Type.DOUBLE:
+            field.size, sql_type, field.decode = 8, DOUBLE, values.double_number
+        elif code == Type.NEWDECIMAL:
+            field.precision, field.scale = meta >> 8, meta & 0xFF
+            if not (0 < field.precision <= MAX_PRECISION and field.scale <= field.precision):
+                raise DecodeError(f"there is no DECIMAL({field.precision},{field.scale})")
+            field.size, sql_type, field.decode = values.decimal_bytes(field.precision, field.scale), DECIMAL, values.decimal_number
+        elif code == Type.BIT:
+            if not 0 < meta <= 64:
+                raise DecodeError(f"there is no BIT({meta})")
+            field.size, sql_type, field.decode = (meta + 7) // 8, BIT, values.bits
+        elif code == Type.ENUM or code == Type.SET:
+            if not 0 < meta <= 8:
+                raise DecodeError(f"there is no ENUM or SET of {meta} bytes")
+            field.size, sql_type, field.decode = meta, INTEGER if code == Type.ENUM else BIT, values.mask
+            null = INTEGER if code == Type.ENUM else BLOB
         else:
-            raise DecodeError(f"the type {code} is unknown")
+            sql_type = self.plan_string(field, column, code, meta, options)
+            if code == Type.JSON:
+                null = OTHER
+                planned.is_json = True
+                data = column.name.encode("utf-8", "replace")
+                self.owned.append(data)
+                planned.name = <const uint8_t *>PyBytes_AS_STRING(data)
+                planned.name_size = PyBytes_GET_SIZE(data)
         name = column.name.upper()
         planned.is_delivered = name in options.fields if options.fields is not None else name not in options.black_fields
         planned.value = self.head(index, column, sql_type, False)
-        planned.promoted = self.head(index, column, promoted, False)
-        planned.null = self.head(index, column, null, True)
+        planned.promoted = self.head(index, column, promoted or sql_type, False)
+        planned.null = self.head(index, column, null or sql_type, True)
         return 0
+
+    cdef int plan_temporal(self, Field *field, column, int code, int meta, options) except? 0:
+        """The sqlType."""
+        cdef values.Zone zone
+        if code in (Type.TIME2, Type.DATETIME2, Type.TIMESTAMP2):
+            if meta > 6:
+                raise DecodeError(f"there are no {meta} digits of a second's fraction")
+            field.digits = meta
+        elif code in (Type.TIME, Type.DATETIME, Type.TIMESTAMP) and FRACTION.search(column.mysql_type):
+            raise DecodeError(
+                f"its values are in MariaDB's own layout of {column.mysql_type}, written while mysql56_temporal_format "
+                "was OFF; ALTER TABLE ... FORCE with it ON converts them"
+            )
+        field.size = TEMPORALS[code] + (field.digits + 1) // 2
+        if code in (Type.TIMESTAMP, Type.TIMESTAMP2):
+            zone = values.get_zone(options.time_zone)
+            self.owned.append(zone)
+            field.context = &zone.transitions
+            field.decode = values.old_timestamp if code == Type.TIMESTAMP else values.timestamp
+            return TIMESTAMP
+        if code in (Type.DATETIME, Type.DATETIME2):
+            field.decode = values.old_datetime if code == Type.DATETIME else values.datetime
+            return TIMESTAMP
+        if code in (Type.TIME, Type.TIME2):
+            field.decode = values.old_time if code == Type.TIME else values.time
+            return TIME
+        if code == Type.YEAR:
+            field.decode = values.year
+            return VARCHAR
+        field.decode = values.date
+        return DATE
+
+    cdef int plan_string(self, Field *field, column, int code, int meta, options) except? 0:
+        """What has a length before it; the sqlType."""
+        cdef charsets.Charset charset
+        cdef int sql_type
+        word = column.data_type
+        strict = options.strict_canal
+        if code in (Type.STRING, Type.VARCHAR, Type.VAR_STRING, Type.VARCHAR_COMPRESSED):
+            field.length_bytes = 1 if meta < 256 else 2
+            sql_type = CHAR if code == Type.STRING else VARCHAR
+            is_text = "binary" not in column.mysql_type.lower() if strict else word in ("char", "varchar")
+        else:
+            if not 0 < meta <= 4:
+                raise DecodeError(f"there is no length of {meta} bytes")
+            field.length_bytes = meta
+            sql_type = CLOB
+            is_text = (column.mysql_type.lower() if strict else word) in TEXTS
+        if code == Type.JSON:
+            field.decode = json_document
+            return VARCHAR
+        if word in ("inet4", "inet6", "uuid"):
+            if meta != (4 if word == "inet4" else 16):
+                raise DecodeError(f"the event has {meta} bytes for the type {word}")
+            field.decode = values.inet4 if word == "inet4" else values.inet6 if word == "inet6" else values.uuid
+            return CHAR
+        if is_text:
+            name = options.connection_charset if strict else column.charset
+            if name is None:
+                raise DecodeError("its character set is not known")
+            charset = charsets.get_charset(name)
+            field.decode = charset.decode
+            field.context = charset.table
+        else:
+            field.decode = values.binary
+            sql_type = BLOB
+        if code in (Type.VARCHAR_COMPRESSED, Type.BLOB_COMPRESSED):
+            field.inner = field.decode
+            field.decode = values.compressed
+        return sql_type
 
     cdef int64_t encode_rows(
         self,
@@ -207,6 +305,8 @@ cdef class TablePlan:
         cdef const uint8_t *start = data
         cdef const uint8_t *p = data
         cdef uint8_t *at
+        if self.columns == NULL:
+            self.fail(-1, 0, b"the table is excluded")
         while p < end or rows == 0:
             writer.reserve(1 + LENGTH_MAX)
             row = writer.cursor - writer.entry
@@ -256,7 +356,24 @@ cdef class TablePlan:
         cdef Py_ssize_t bit = 0
         cdef size_t size
         cdef size_t body
+        cdef const uint8_t *partial_bits = NULL
+        cdef Py_ssize_t json_bit = 0
+        cdef bint is_partial
+        cdef int status
         cdef bint updated
+        if partial_json:
+            if end == p or p[0] > 1:
+                self.fail(-1, p - start, b"the options of a partial update are unknown")
+            p += 1
+            if (p - 1)[0]:
+                for i in range(self.column_count):
+                    json_bit += columns[i].is_json
+                if end - p < (json_bit + 7) >> 3:
+                    self.fail(-1, p - start, b"the event ends within the bits of partial columns")
+                partial_bits = p
+                p += (json_bit + 7) >> 3
+                json_bit = 0
+            nulls = p
         for i in range(self.column_count):
             bit += present[i >> 3] >> (i & 7) & 1
         if end - p < (bit + 7) >> 3:
@@ -265,8 +382,13 @@ cdef class TablePlan:
         bit = 0
         for i in range(self.column_count):
             column = &columns[i]
+            is_partial = False
+            if partial_bits != NULL and column.is_json:
+                is_partial = partial_bits[json_bit >> 3] >> (json_bit & 7) & 1
+                json_bit += 1
             if not present[i >> 3] >> (i & 7) & 1:
-                column.before = ABSENT if not after else column.before
+                if not after:
+                    column.before = ABSENT
                 continue
             if nulls[bit >> 3] >> (bit & 7) & 1:
                 bit += 1
@@ -280,7 +402,7 @@ cdef class TablePlan:
                 out = put_varint(out + 1, head.size)
                 memcpy(out, head.data, head.size)
                 out += head.size
-                out[-1] = updated
+                (out - 1)[0] = updated
                 writer.cursor = out
                 if not after:
                     column.before = NULL_VALUE
@@ -302,7 +424,11 @@ cdef class TablePlan:
             if <size_t>(end - p) < size:
                 self.fail(i, p - start, b"the event ends within a value")
             value.promoted = False
-            if column.field.decode(&column.field, p, size, value) < 0:
+            if is_partial:
+                status = json_differences(&column.field, column.name, column.name_size, p, size, value)
+            else:
+                status = column.field.decode(&column.field, p, size, value)
+            if status < 0:
                 self.fail(i, p - start, value.error)
             p += size
             if not column.is_delivered:
@@ -315,9 +441,10 @@ cdef class TablePlan:
             out = put_varint(out + 1, body)
             memcpy(out, head.data, head.size)
             out += head.size
-            out[-1] = after
+            updated = after
             if compare and after and column.before >= 0 and column.before_size == value.size:
-                out[-1] = memcmp(writer.entry + column.before, value.text, value.size) != 0
+                updated = memcmp(writer.entry + column.before, value.text, value.size) != 0
+            (out - 1)[0] = updated
             out[0] = VALUE
             out = put_varint(out + 1, value.size)
             memcpy(out, value.text, value.size)
@@ -361,4 +488,55 @@ cdef dict INTEGERS = {
     Type.INT24: (3, INTEGER, INTEGER),
     Type.LONG: (4, INTEGER, BIGINT),
     Type.LONGLONG: (8, BIGINT, DECIMAL),
+}
+# Width on the wire without a fraction
+cdef dict TEMPORALS = {
+    Type.DATE: 3,
+    Type.NEWDATE: 3,
+    Type.TIME: 3,
+    Type.TIME2: 3,
+    Type.DATETIME: 8,
+    Type.DATETIME2: 5,
+    Type.TIMESTAMP: 4,
+    Type.TIMESTAMP2: 4,
+    Type.YEAR: 1,
+}
+cdef tuple TEXTS = ("tinytext", "text", "mediumtext", "longtext")
+cdef tuple STRINGS = (Type.VARCHAR, Type.VAR_STRING, Type.VARCHAR_COMPRESSED)
+cdef tuple BLOBS = (Type.BLOB, Type.BLOB_COMPRESSED)
+FRACTION = re.compile(r"\([1-6]\)")
+
+# The types that the event may have for a column that the schema describes by a word
+cdef dict WIRE_TYPES = {
+    "tinyint": (Type.TINY,),
+    "smallint": (Type.SHORT,),
+    "mediumint": (Type.INT24,),
+    "int": (Type.LONG,),
+    "bigint": (Type.LONGLONG,),
+    "float": (Type.FLOAT,),
+    "double": (Type.DOUBLE,),
+    "decimal": (Type.NEWDECIMAL,),
+    "bit": (Type.BIT,),
+    "year": (Type.YEAR,),
+    "date": (Type.DATE, Type.NEWDATE),
+    "time": (Type.TIME, Type.TIME2),
+    "datetime": (Type.DATETIME, Type.DATETIME2),
+    "timestamp": (Type.TIMESTAMP, Type.TIMESTAMP2),
+    "char": (Type.STRING,),
+    "binary": (Type.STRING,),
+    "varchar": STRINGS,
+    "varbinary": STRINGS,
+    "enum": (Type.ENUM,),
+    "set": (Type.SET,),
+    "json": (Type.JSON,),
+    "vector": (Type.VECTOR, Type.VARCHAR),
+    "inet4": (Type.STRING,),
+    "inet6": (Type.STRING,),
+    "uuid": (Type.STRING,),
+    **dict.fromkeys((*TEXTS, "tinyblob", "blob", "mediumblob", "longblob"), BLOBS),
+    **dict.fromkeys(
+        ("geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon",
+         "geometrycollection", "geomcollection"),
+        (Type.GEOMETRY,),
+    ),
 }

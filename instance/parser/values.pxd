@@ -10,6 +10,8 @@ cdef struct Value:         # one column of one row; reused from column to column
     const char *error      # why the bytes are not a value of the type
     uint8_t *scratch       # malloc'ed
     size_t capacity
+    uint8_t *inflated      # malloc'ed
+    size_t inflated_capacity
 
 
 # Reads the `size` bytes of one value (without the length before it) and sets text and size, maybe promoted;
@@ -36,6 +38,11 @@ cdef struct Transitions:   # of a time zone
     const int32_t *offset  # seconds east of UTC from then on
 
 
+cdef class Zone:
+    cdef Transitions transitions
+
+
+cdef Zone get_zone(str name)
 cdef uint8_t *reserve(Value *value, size_t size) noexcept nogil
 cdef int fail(Value *value, const char *error) noexcept nogil
 cdef uint8_t *put_java_double(uint8_t *p, double number) noexcept nogil

@@ -6,10 +6,18 @@ The layouts are those of the MySQL documentation, "MySQL Internals: Replication,
 `sql_type_uuid.h` and `field_comp.cc`.
 """
 
+import re
+from datetime import datetime as datetime_class
+from time import localtime
+from time import time as wall_clock
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
 from libc.math cimport isinf, isnan
-from libc.stdint cimport int16_t, int32_t, int64_t, int8_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport realloc
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
+
+from sluice.protocol.errors import ConfigError
 
 cdef extern from "<charconv>" namespace "std" nogil:
     cdef cppclass chars_format:
@@ -25,8 +33,8 @@ cdef extern from "<charconv>" namespace "std" nogil:
     to_chars_result to_chars(char *first, char *last, double value, chars_format format, int precision)
 
 cdef extern from "<zlib.h>" nogil:
-    cdef struct z_stream:
-        const uint8_t *next_in
+    ctypedef struct z_stream:
+        uint8_t *next_in
         unsigned int avail_in
         uint8_t *next_out
         unsigned int avail_out
@@ -38,6 +46,9 @@ cdef extern from "<zlib.h>" nogil:
     int Z_STREAM_END
     int MAX_WBITS
 
+cdef enum:
+    MAX_INFLATION = 1040   # bytes that one byte of deflate can stand for
+
 
 cdef uint8_t *reserve(Value *value, size_t size) noexcept nogil:
     """Makes scratch hold `size` bytes, keeping what it holds; NULL and an error when there is no memory."""
@@ -45,7 +56,9 @@ cdef uint8_t *reserve(Value *value, size_t size) noexcept nogil:
     cdef size_t capacity = value.capacity
     if size <= capacity:
         return value.scratch
-    capacity = max(size, capacity * 2, 256)
+    capacity *= 2
+    if capacity < size:
+        capacity = size
     memory = <uint8_t *>realloc(value.scratch, capacity)
     if memory == NULL:
         value.error = b"out of memory"
@@ -725,7 +738,121 @@ cdef int uuid(Field *field, const uint8_t *data, size_t size, Value *value) noex
 
 # MariaDB's compressed columns (COMPRESSED attribute): empty, or a header byte and the value:
 #   method 4 bits (0 stored, 8 zlib) | 1 bit: raw deflate without zlib's own header | width of the length 3 bits
-#   for zlib: the length of the value, big-endian in that width, and the deflated bytes
+# and of zlib: the length of the value, big-endian in that width, and the deflated bytes.
 
 cdef int compressed(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
-    return fail(value, b"not implemented")
+    cdef z_stream stream
+    cdef size_t width
+    cdef size_t length
+    cdef int status
+    cdef uint8_t *memory
+    if size == 0:
+        return field.inner(field, data, 0, value)
+    if data[0] >> 4 == 0:
+        return field.inner(field, data + 1, size - 1, value)
+    width = data[0] & 7
+    if data[0] >> 4 != 8 or not 1 <= width <= 4 or size < 1 + width:
+        return fail(value, b"not a compressed value")
+    length = big_endian(data + 1, width)
+    if length > MAX_INFLATION * size:
+        return fail(value, b"not a compressed value")
+    if length > value.inflated_capacity:
+        memory = <uint8_t *>realloc(value.inflated, length)
+        if memory == NULL:
+            return fail(value, b"out of memory")
+        value.inflated = memory
+        value.inflated_capacity = length
+    memset(&stream, 0, sizeof(stream))
+    if inflateInit2(&stream, -MAX_WBITS if data[0] & 8 else MAX_WBITS) != Z_OK:
+        return fail(value, b"out of memory")
+    stream.next_in = <uint8_t *>(data + 1 + width)
+    stream.avail_in = size - 1 - width
+    stream.next_out = value.inflated
+    stream.avail_out = length
+    status = inflate(&stream, Z_FINISH)
+    inflateEnd(&stream)
+    if status != Z_STREAM_END or stream.avail_out != 0:
+        return fail(value, b"not a compressed value")
+    return field.inner(field, value.inflated, length, value)
+
+
+cdef class Zone:
+    """The offsets from UTC of a time zone for all that a TIMESTAMP can hold (1970 to 2106)."""
+
+    def __cinit__(self):
+        self.transitions.since = NULL
+        self.transitions.offset = NULL
+
+    def __init__(self, str name):
+        """`name`: an IANA name, an offset such as `+08:00` or `GMT+8`, or None for the zone of the process.
+
+        Raises ConfigError when there is no such zone. Takes some 50 ms.
+        """
+        cdef list since = [0]
+        cdef list offsets
+        cdef int64_t low
+        cdef int64_t high
+        cdef int64_t middle
+        cdef int64_t day
+        cdef Py_ssize_t i
+        offset_at = offsets_of(name)
+        offsets = [offset_at(0)]
+        for day in range(86400, <int64_t>1 << 32, 86400):
+            offset = offset_at(day)
+            if offset == offsets[len(offsets) - 1]:
+                continue
+            low = day - 86400
+            high = day
+            while high - low > 1:
+                middle = (low + high) // 2
+                if offset_at(middle) == offset:
+                    high = middle
+                else:
+                    low = middle
+            since.append(high)
+            offsets.append(offset)
+        self.transitions.count = len(since)
+        self.transitions.since = <int64_t *>calloc(len(since), sizeof(int64_t))
+        self.transitions.offset = <int32_t *>calloc(len(since), sizeof(int32_t))
+        if self.transitions.since == NULL or self.transitions.offset == NULL:
+            raise MemoryError
+        for i in range(len(since)):
+            (<int64_t *>self.transitions.since)[i] = since[i]
+            (<int32_t *>self.transitions.offset)[i] = offsets[i]
+
+    def __dealloc__(self):
+        free(<void *>self.transitions.since)
+        free(<void *>self.transitions.offset)
+
+    @property
+    def has_daylight_saving(self):
+        """Whether the offset will change again, so that texts of TIMESTAMP values are ambiguous."""
+        return self.transitions.count > 1 and self.transitions.since[self.transitions.count - 1] > wall_clock()
+
+
+def offsets_of(name):
+    """A function from seconds since 1970 UTC to the zone's offset in seconds."""
+    if name is None:
+        return lambda seconds: localtime(seconds).tm_gmtoff
+    if fixed_offset := OFFSET.fullmatch(name):
+        sign, hours, minutes = fixed_offset.groups()
+        offset = (int(hours or 0) * 60 + int(minutes or 0)) * (-60 if sign == "-" else 60)
+        if abs(offset) <= 18 * 3600:
+            return lambda seconds: offset
+    try:
+        zone = ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ConfigError(f"{name!r} is no time zone: use an IANA name such as Asia/Shanghai, or +08:00") from error
+    return lambda seconds: int(datetime_class.fromtimestamp(seconds, zone).utcoffset().total_seconds())
+
+
+OFFSET = re.compile(r"(?:GMT|UTC|Z)?(?:([+-])(\d{1,2})(?::?(\d{2}))?)?")
+cdef dict ZONES = {}
+
+
+cdef Zone get_zone(str name):
+    """The zone, made once a process."""
+    zone = ZONES.get(name)
+    if zone is None:
+        zone = ZONES[name] = Zone(name)
+    return zone

@@ -253,20 +253,22 @@ class LoginLimiter:
 class Gate:
     """Decides whether a call may pass.
 
-    Without credentials on file everything may: the server then listens on loopback only, or was told to be insecure.
+    As long as no credentials are on file everything may on loopback, and elsewhere when the server is told to be
+    insecure. Elsewhere else nothing may, even when the credentials vanish while the server runs.
     """
 
-    def __init__(self, credentials: Credentials | None, *, insecure: bool = False) -> None:
+    def __init__(self, credentials: Credentials, host: str, *, insecure: bool = False) -> None:
         self.credentials = credentials
-        self.insecure = insecure
+        self._loopback = is_loopback(host)
+        self._insecure = insecure
         self._limiter = LoginLimiter()
         self._logins = asyncio.Semaphore(PARALLEL_LOGINS)
         self._waiting = 0
 
     def grant(self, request: Request, bearer: HTTPAuthorizationCredentials | None) -> Grant:
         """Tell what the caller may do. Raises UnauthorizedError or ForbiddenError."""
-        if self.credentials is None or not self.credentials.any:
-            if not self.insecure:
+        if not self.credentials.any and (self._insecure or self._loopback):
+            if not self._insecure:
                 refuse_browsers_from_elsewhere(request)
             return EVERYTHING
         if bearer is None:
@@ -275,9 +277,6 @@ class Gate:
 
     async def login(self, user: str, password: str, lifetime: timedelta, address: str) -> IssuedToken:
         """Exchange a password for a token. Raises UnauthorizedError, TooManyAttemptsError."""
-        credentials = self.credentials
-        if credentials is None:
-            raise UnauthorizedError("This server has no users.")
         if self._waiting >= WAITING_LOGINS:
             raise TooManyAttemptsError("Too many logins at once.", 1.0)
         self._waiting += 1
@@ -286,7 +285,7 @@ class Gate:
                 wait = self._limiter.wait(address, time.monotonic())
                 if wait:
                     raise TooManyAttemptsError("Too many failed logins from this address.", wait)
-                issued = await asyncio.to_thread(credentials.login, user, password, lifetime)
+                issued = await asyncio.to_thread(self.credentials.login, user, password, lifetime)
         except UnauthorizedError:
             self._limiter.failed(address, time.monotonic())
             raise
@@ -310,7 +309,7 @@ def refuse_browsers_from_elsewhere(request: Request) -> None:
 
 def require_safe_binding(host: str, *, tls: bool, credentials: bool, insecure: bool) -> None:
     """Refuse to listen beyond loopback without credentials and TLS. Raises ConfigError."""
-    if insecure or host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback):
+    if insecure or is_loopback(host):
         return
     missing = [name for name, there in (("TLS", tls), ("credentials", credentials)) if not there]
     if missing:
@@ -318,6 +317,11 @@ def require_safe_binding(host: str, *, tls: bool, credentials: bool, insecure: b
             f"Refusing to listen on {host!r} without {' and '.join(missing)}. Configure a certificate and key, make a"
             " token with 'sluice token', listen on 127.0.0.1, or accept the danger with --insecure."
         )
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine reaches a server that listens on ``host``."""
+    return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
 
 
 def _is_address(host: str) -> bool:

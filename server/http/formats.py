@@ -5,7 +5,13 @@ Protobuf (Canal's ``Messages``; the ring keeps every entry framed as ``Messages.
     08 <varint batchId>              field 1, batchId; -1 for an empty batch (ten bytes)
     12 <varint length> <Entry>       field 2, messages; once an entry, moved as slices of the ring
 
-In a stream each ``Messages`` is preceded by its length, 4 bytes big-endian. JSON and NDJSON bodies come from the
+In a stream each ``Messages`` is preceded by its length, 4 bytes big-endian, and has two fields more, since a stream has
+no headers for them::
+
+    aa 06 <varint length> <text>     field 101, from_position
+    b2 06 <varint length> <text>     field 102, to_position
+
+JSON and NDJSON bodies come from the
 compiled FlatMessage codec.
 """
 
@@ -14,21 +20,19 @@ import json
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from fastapi import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from sluice.protocol.errors import NotAcceptableError
 from sluice.protocol.flat import flat_json, flat_ndjson
-
-if TYPE_CHECKING:
-    from sluice.server.embedded import Batch
+from sluice.store.cursors import Batch
 
 Part = bytes | memoryview  # of a body, in order
 
 COPIED = 64 * 1024  # bodies up to this many bytes are copied: cheaper than a pinned segment and further writes
 STALLED = 60.0  # seconds without a byte taken after which a reader of slices is cut off
+EMPTY = Batch(batch_id=-1, slices=[], from_="", to="", entries=0, rows=0, bytes=0, timestamp=0)
 LENGTH = struct.Struct(">I")
 
 
@@ -44,7 +48,7 @@ ALIASES = {"application/ndjson": Format.NDJSON, "application/protobuf": Format.P
 
 
 def negotiate(accept: str | None, offered: Sequence[Format]) -> Format:
-    """The offered format that ``accept`` likes best (RFC 9110 section 12.5.1); the first offered when it does not care.
+    """Choose the offered format that ``accept`` likes best (RFC 9110 section 12.5.1), the first when it does not care.
 
     Raises NotAcceptableError.
     """
@@ -66,52 +70,60 @@ def negotiate(accept: str | None, offered: Sequence[Format]) -> Format:
     return best
 
 
-def summary(batch: "Batch") -> dict[str, int | str]:
-    """The members of a batch besides its entries."""
+def summary(batch: Batch) -> dict[str, int | str]:
+    """Return the members of a batch besides its entries."""
     return {"batchId": batch.batch_id, "from": batch.from_, "to": batch.to}
 
 
-def protobuf(batch: "Batch") -> list[Part]:
-    """Canal's ``Messages``: a few bytes of our own, then the slices as they are."""
-    number = batch.batch_id & 0xFFFF_FFFF_FFFF_FFFF  # int64 goes as its two's complement
-    head = bytearray(b"\x08")
+def _varint(number: int) -> bytes:
+    out = bytearray()
     while number > 0x7F:
-        head.append(number & 0x7F | 0x80)
+        out.append(number & 0x7F | 0x80)
         number >>= 7
-    head.append(number)
-    return [bytes(head), *batch.slices]
+    out.append(number)
+    return bytes(out)
 
 
-def framed_protobuf(batch: "Batch") -> list[Part]:
-    """``protobuf`` behind its length, for a stream."""
-    parts = protobuf(batch)
-    return [LENGTH.pack(sum(map(len, parts))), *parts]
+def protobuf(batch: Batch) -> list[Part]:
+    """Canal's ``Messages``: a few bytes of our own, then the slices as they are."""
+    return [b"\x08" + _varint(batch.batch_id & 0xFFFF_FFFF_FFFF_FFFF), *batch.slices]
 
 
-def json_object(batch: "Batch") -> list[Part]:
+def framed_protobuf(batch: Batch) -> list[Part]:
+    """``protobuf`` with the positions, behind its length, for a stream."""
+    head, *slices = protobuf(batch)
+    positions = b"".join(
+        tag + _varint(len(text)) + text
+        for tag, text in ((b"\xaa\x06", batch.from_.encode()), (b"\xb2\x06", batch.to.encode()))
+    )
+    length = len(head) + len(positions) + sum(map(len, slices))
+    return [LENGTH.pack(length) + head + positions, *slices]
+
+
+def json_object(batch: Batch) -> list[Part]:
     """``{"batchId", "from", "to", "entries": [FlatMessage…]}``."""
     head = json.dumps(summary(batch), ensure_ascii=False).encode().removesuffix(b"}")
     return [head + b', "entries": ', flat_json(batch.slices, batch.batch_id), b"}"]
 
 
-def ndjson(batch: "Batch") -> list[Part]:
+def ndjson(batch: Batch) -> list[Part]:
     """One FlatMessage a line, then one line that says which batch it was."""
     return [flat_ndjson(batch.slices, batch.batch_id), json.dumps(summary(batch), ensure_ascii=False).encode() + b"\n"]
 
 
-BODIES: Mapping[Format, Callable[["Batch"], list[Part]]] = {
+BODIES: Mapping[Format, Callable[[Batch], list[Part]]] = {
     Format.JSON: json_object,
     Format.NDJSON: ndjson,
     Format.PROTOBUF: protobuf,
 }
-STREAM_BODIES: Mapping[Format, Callable[["Batch"], list[Part]]] = {
+STREAM_BODIES: Mapping[Format, Callable[[Batch], list[Part]]] = {
     Format.NDJSON: ndjson,
     Format.PROTOBUF: framed_protobuf,
 }
 
 
-async def encode(body: Callable[["Batch"], list[Part]], batch: "Batch") -> list[Part]:
-    """The parts of a body. The JSON codecs release the GIL: what takes them long does not hold up the event loop."""
+async def encode(body: Callable[[Batch], list[Part]], batch: Batch) -> list[Part]:
+    """Write a body. The JSON codecs release the GIL: what takes them long does not hold up the event loop."""
     if body in (json_object, ndjson) and batch.bytes > COPIED:
         return await asyncio.to_thread(body, batch)
     return body(batch)
@@ -130,7 +142,7 @@ class PartsResponse(Response):
         self.headers["content-length"] = str(self._length)
         self._parts = [b"".join(parts)] if self._length <= COPIED else parts
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
         """Send the response (ASGI)."""
         parts, self._parts = self._parts[::-1], []
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})

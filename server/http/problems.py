@@ -124,7 +124,7 @@ def problem(error: errors.SluiceError) -> ProblemResponse:
 
 
 def invalid_request(error: RequestValidationError) -> ProblemResponse:
-    """Answer with a 422 that names each parameter or member of the body that does not validate, without what was sent."""
+    """Answer with a 422 that names each parameter or member of a body that does not validate, without what was sent."""
     found = [
         {
             "parameter": ".".join(str(part) for part in item["loc"][1:]) or "body",

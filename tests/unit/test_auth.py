@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 from fastapi import Request
+from fastapi.security import HTTPAuthorizationCredentials
 
 from sluice.protocol.errors import ConfigError, ForbiddenError, TooManyAttemptsError, UnauthorizedError
 from sluice.server.http.auth import (
+    EVERYTHING,
     FREE_FAILURES,
     LONGEST_WAIT,
     REREAD_INTERVAL,
@@ -135,7 +137,7 @@ class TestPasswords:
 
     async def test_an_address_that_keeps_failing_has_to_wait(self, credentials: Credentials) -> None:
         credentials.set_password("ops", "correct horse", READ)
-        gate = Gate(credentials)
+        gate = Gate(credentials, "127.0.0.1")
         for _ in range(FREE_FAILURES):
             with pytest.raises(UnauthorizedError):
                 await gate.login("ops", "wrong", timedelta(hours=1), "192.0.2.7")
@@ -146,7 +148,7 @@ class TestPasswords:
 
     async def test_a_flood_of_logins_is_refused_instead_of_queued(self, credentials: Credentials) -> None:
         credentials.set_password("ops", "correct horse", READ)
-        gate = Gate(credentials)
+        gate = Gate(credentials, "127.0.0.1")
         logins = [gate.login("ops", "correct horse", timedelta(hours=1), f"192.0.2.{n}") for n in range(20)]
         results = await asyncio.gather(*logins, return_exceptions=True)
         assert sum(isinstance(it, TooManyAttemptsError) for it in results) == 4
@@ -215,6 +217,26 @@ class TestOpenServer:
         with pytest.raises(ForbiddenError):
             refuse_browsers_from_elsewhere(request("localhost", sec_fetch_site="cross-site"))
         refuse_browsers_from_elsewhere(request("localhost", sec_fetch_site="same-origin"))
+
+
+class TestGate:
+    def test_without_credentials_everything_is_allowed_on_loopback(self, credentials: Credentials) -> None:
+        assert Gate(credentials, "127.0.0.1").grant(request("localhost"), None) == EVERYTHING
+
+    def test_without_credentials_nothing_is_allowed_elsewhere(self, credentials: Credentials) -> None:
+        with pytest.raises(UnauthorizedError):
+            Gate(credentials, "0.0.0.0").grant(request("192.0.2.1"), None)
+
+    def test_insecure_allows_everything_everywhere(self, credentials: Credentials) -> None:
+        assert Gate(credentials, "0.0.0.0", insecure=True).grant(request("a.example"), None) == EVERYTHING
+
+    def test_with_credentials_a_token_is_needed_on_loopback_too(self, credentials: Credentials) -> None:
+        text = credentials.issue("spark", READ).text
+        gate = Gate(credentials, "127.0.0.1")
+        with pytest.raises(UnauthorizedError):
+            gate.grant(request("localhost"), None)
+        bearer = HTTPAuthorizationCredentials(scheme="Bearer", credentials=text)
+        assert gate.grant(request("localhost"), bearer).destinations == ("example",)
 
 
 def test_a_grant_covers_its_destinations() -> None:

@@ -1,0 +1,118 @@
+"""The calls of an operator: destinations, their life, their quarantine; health and metrics of the process."""
+
+from collections import Counter
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request, Response
+from fastapi.responses import JSONResponse
+from prometheus_client.exposition import choose_encoder
+from pydantic import BaseModel, ConfigDict, Field
+
+from sluice.server.http.auth import LOGIN_LIFETIME, Granted, may_administer, may_read
+from sluice.server.http.context import Ctx
+from sluice.server.http.views import DestinationView, HealthView, QuarantinedView, TokenView, view
+
+destinations = APIRouter(prefix="/v1/destinations", tags=["destinations"])
+process = APIRouter(tags=["process"])
+
+Destination = Annotated[str, Path(description="Name of the destination.")]
+
+
+@destinations.get("", summary="List the destinations", response_model=list[DestinationView])
+async def list_destinations(context: Ctx, grant: Granted) -> Response:
+    """Every destination that the token reaches, with its state, clients and lag."""
+    names = sorted(name for name in context.embedded.instances if grant.covers(name))
+    return JSONResponse([view(context.embedded.destination_status(name)) for name in names])
+
+
+@destinations.get("/{destination}", summary="One destination", response_model=DestinationView, dependencies=[may_read])
+async def destination_detail(context: Ctx, destination: Destination) -> Response:
+    """State, source position, clients, lag by stage."""
+    return JSONResponse(view(context.embedded.destination_status(destination)))
+
+
+@destinations.post(
+    "/{destination}/start", summary="Start a destination", response_model=DestinationView, dependencies=[may_administer]
+)
+async def start(context: Ctx, destination: Destination) -> Response:
+    """Start it; a running one goes on."""
+    await context.embedded.start(destination)
+    return JSONResponse(view(context.embedded.destination_status(destination)))
+
+
+@destinations.post(
+    "/{destination}/stop", summary="Stop a destination", response_model=DestinationView, dependencies=[may_administer]
+)
+async def stop(context: Ctx, destination: Destination) -> Response:
+    """Stop it; cursors are saved, waiting calls are answered with `destination-stopped`."""
+    await context.embedded.stop(destination)
+    return JSONResponse(view(context.embedded.destination_status(destination)))
+
+
+@destinations.get(
+    "/{destination}/quarantine",
+    summary="Row events that could not be decoded",
+    response_model=list[QuarantinedView],
+    dependencies=[may_read],
+)
+async def quarantine(context: Ctx, destination: Destination) -> Response:
+    """List what was set aside: where it stands in the binlog, which table, why."""
+    return JSONResponse([view(it) for it in context.embedded.quarantine(destination)])
+
+
+class Login(BaseModel):
+    """A password to be exchanged for a token."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    user: str = Field(max_length=256)
+    password: str = Field(max_length=1024)
+    lifetime: int = Field(
+        default=int(LOGIN_LIFETIME.total_seconds()),
+        ge=60,
+        description="Seconds that the token is good for; at most 12 hours.",
+    )
+
+
+@process.post("/v1/tokens", summary="Exchange a password for a token", status_code=201, response_model=TokenView)
+async def buy_token(request: Request, context: Ctx, body: Login) -> Response:
+    """Get a token with the scope and the destinations of the user."""
+    address = request.client.host if request.client else ""
+    issued = await context.gate.login(body.user, body.password, timedelta(seconds=body.lifetime), address)
+    token = issued.token
+    expires = token.expires.isoformat() if token.expires else None
+    content = {
+        "token": issued.text,
+        "id": issued.id,
+        "scope": token.scope,
+        "destinations": token.destinations,
+        "expires": expires,
+    }
+    return JSONResponse(content, 201, {"Cache-Control": "no-store"})
+
+
+@process.get("/healthz", summary="Liveness", response_model=HealthView)
+async def healthz() -> Response:
+    """Answer, as long as the process does."""
+    return JSONResponse({"status": "ok"})
+
+
+@process.get(
+    "/readyz",
+    summary="Readiness",
+    response_model=HealthView,
+    responses={503: {"description": "The server is starting or stopping.", "model": HealthView}},
+)
+async def readyz(context: Ctx) -> Response:
+    """Whether the server takes calls: no destination is still starting. One that failed does not make it unready."""
+    states = Counter(instance.state for instance in context.embedded.instances.values())
+    status = "stopping" if context.stopping.set else "starting" if states["starting"] else "ok"
+    return JSONResponse({"status": status, "destinations": states}, 200 if status == "ok" else 503)
+
+
+@process.get("/metrics", summary="Metrics for Prometheus", response_class=Response)
+async def metrics(request: Request, context: Ctx, _grant: Granted) -> Response:
+    """Canal's metric names where they exist, and Sluice's own; Prometheus text or OpenMetrics by `Accept`."""
+    encoder, content_type = choose_encoder(request.headers.get("accept", ""))
+    return Response(encoder(context.metrics.registry), headers={"Content-Type": content_type})

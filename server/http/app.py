@@ -1,0 +1,85 @@
+"""The application: routes, errors, credentials and the observation of every call, put together."""
+
+import logging
+import time
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from sluice.server.config import ServerConfig
+from sluice.server.embedded import EmbeddedServer
+from sluice.server.http import admin, data, problems
+from sluice.server.http.auth import Credentials, Gate
+from sluice.server.http.context import Context
+from sluice.server.metrics import Metrics
+
+if TYPE_CHECKING:
+    from fastapi.routing import APIRoute
+
+DESCRIPTION = """\
+Subscribe to the changes of MySQL and MariaDB.
+
+1. `POST …/subscribe` registers a client; the server keeps a durable cursor for it.
+2. `POST …/getWithoutAck` takes the next batch; `POST …/ack` acknowledges it, `POST …/rollback` gives it back.
+   Or `GET …/stream` carries batch after batch.
+3. Whatever was not acked comes again: after a rollback, a lost connection, or a restart.
+
+A **position** `source/file@created:begin:n` names a place in the binlog for ever: the n-th event of the transaction
+that begins at an offset of a file. A **batch id** rises and is never used again.
+
+Errors are `application/problem+json` (RFC 9457) with a stable `type`, and say what to do in `advice`.
+"""
+
+log = logging.getLogger("sluice.http")
+
+
+class Observe:
+    """Counts, times and logs every call, and answers those that fail unforeseen. Logs neither tokens nor queries."""
+
+    def __init__(self, app: ASGIApp, context: Context) -> None:
+        self.app = app
+        self.context = context
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the call on (ASGI)."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        status = 0
+        begin = time.perf_counter()
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noting)
+        except Exception:
+            if status:  # too late for an answer: the server breaks the connection off
+                raise
+            log.exception("%s %s failed", scope["method"], scope["path"])
+            await problems.internal_error()(scope, receive, noting)
+        finally:
+            seconds = time.perf_counter() - begin
+            route: APIRoute | None = scope.get("route")
+            call = f"{scope['method']} {route.path}" if route else ""
+            self.context.metrics.called(call, status, seconds, scope.get("path_params", {}).get("destination", ""))
+            level = logging.WARNING if status >= 500 else logging.INFO if status >= 400 else logging.DEBUG
+            log.log(level, "%s %s %d %.1f ms", scope["method"], scope["path"], status, seconds * 1000)
+
+
+def create_app(embedded: EmbeddedServer, config: ServerConfig) -> FastAPI:
+    """Build the HTTP API over ``embedded``. Needs uvicorn as set up by ``sluice.server.http.serve``."""
+    gate = Gate(Credentials(config.http_credentials), config.http_host, insecure=config.insecure)
+    context = Context(embedded, gate, Metrics(embedded))
+    app = FastAPI(title="Sluice", version=version("sluice"), description=DESCRIPTION, redoc_url=None)
+    app.state.context = context
+    app.add_middleware(Observe, context=context)
+    problems.install(app)
+    for router in (data.router, admin.destinations, admin.process):
+        app.include_router(router)
+    return app

@@ -1,0 +1,325 @@
+"""The calls of a consumer: subscribe, get, ack, roll back, stream."""
+
+from contextlib import suppress
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from sluice.protocol.errors import AckOutOfOrderError, UnknownBatchError
+from sluice.server.http.auth import may_read
+from sluice.server.http.context import Context, Ctx
+from sluice.server.http.formats import (
+    BODIES,
+    EMPTY,
+    STREAM_BODIES,
+    Format,
+    PartsResponse,
+    encode,
+    negotiate,
+)
+from sluice.server.http.stream import HEARTBEAT, StreamResponse
+from sluice.server.http.views import ClientView, SessionView, SubscriptionView, view
+from sluice.server.http.waiting import Listener
+from sluice.store.cursors import Batch
+
+LONGEST_WAIT = 3_600_000  # ms
+
+router = APIRouter(
+    prefix="/v1/destinations/{destination}/clients/{client_id}", tags=["consumers"], dependencies=[may_read]
+)
+
+Destination = Annotated[str, Path(description="Name of the destination: one source, one stream of changes.")]
+ClientId = Annotated[
+    int, Path(ge=-(1 << 15), lt=1 << 15, description="Number of the client, 16 bits as in Canal.", examples=[1001])
+]
+Session = Annotated[
+    str | None,
+    Header(alias="Sluice-Session", description="Token of a session; refused once a newer session was opened."),
+]
+BatchSize = Annotated[
+    int | None,
+    Query(
+        alias="batchSize",
+        ge=1,
+        description="Size of a batch: entries (ITEMSIZE) or units of 1 KiB (MEMSIZE), as the destination is configured."
+        " The default is the destination's.",
+    ),
+]
+MaxEntries = Annotated[int | None, Query(alias="maxEntries", ge=1, description="At most so many entries in a batch.")]
+MaxBytes = Annotated[
+    int | None,
+    Query(alias="maxBytes", ge=1, description="At most so many bytes in a batch; one larger entry comes alone."),
+]
+MinBytes = Annotated[
+    int | None, Query(alias="minBytes", ge=0, description="Wait, up to `linger`, until so many bytes are there.")
+]
+Linger = Annotated[
+    int | None,
+    Query(ge=0, le=LONGEST_WAIT, description="ms to wait for `minBytes` after the first entry is there."),
+]
+
+
+class Start(BaseModel):
+    """A start by time."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    timestamp: int = Field(ge=0, description="ms since 1970")
+
+
+class Subscription(BaseModel):
+    """How to subscribe."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"filter": "shop\\..*"}]})
+
+    filter: str = Field(
+        default="", description="Canal's regular expressions over `schema.table`, comma separated; empty: all."
+    )
+    start: Start | str = Field(
+        default="earliest",
+        description="Where a new client starts: the earliest change still held, the latest, a position, or a time."
+        " A client that has a cursor goes on from there.",
+    )
+
+
+class Ack(BaseModel):
+    """What to ack: a batch, or everything before a position."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"batchId": 3000000007}]})
+
+    batchId: int | None = None  # noqa: N815
+    position: str | None = None
+
+    @model_validator(mode="after")
+    def _either(self) -> "Ack":
+        if (self.batchId is None) == (self.position is None):
+            raise ValueError("give either batchId or position")
+        return self
+
+
+class Rollback(BaseModel):
+    """What to roll back: one batch, or all that are outstanding."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    batchId: int | None = None  # noqa: N815
+
+
+@router.post("/subscribe", summary="Register the client", response_model=SubscriptionView)
+async def subscribe(
+    context: Ctx, destination: Destination, client_id: ClientId, body: Subscription | None = None
+) -> Response:
+    """Register the client, or replace its filter. A cursor that was saved wins over `start`."""
+    wish = body or Subscription()
+    start = {"timestamp": wish.start.timestamp} if isinstance(wish.start, Start) else wish.start
+    result = await context.embedded.subscribe(destination, client_id, filter=wish.filter, start=start)
+    return JSONResponse(result)
+
+
+@router.post("/unsubscribe", summary="Remove the client and its cursor", status_code=204)
+async def unsubscribe(context: Ctx, destination: Destination, client_id: ClientId) -> None:
+    """Remove the client; its cursor goes too."""
+    await context.embedded.unsubscribe(destination, client_id)
+    context.acks.notify((destination, client_id))
+
+
+@router.post("/session", summary="Open a session", response_model=SessionView)
+async def open_session(context: Ctx, destination: Destination, client_id: ClientId) -> Response:
+    """Open a session and end every older one of this client id.
+
+    Send the token as `Sluice-Session` with every further call: a consumer that was replaced while it was stuck is then
+    refused instead of acking what it no longer owns.
+    """
+    token = context.embedded.open_session(destination, client_id)
+    return JSONResponse({"session": token}, headers={"Sluice-Session": token})
+
+
+_BATCH_HEADERS = {
+    "Sluice-Batch-Id": {"description": "Id of the batch, -1 for none.", "schema": {"type": "integer"}},
+    "Sluice-From": {"description": "Position of the first entry.", "schema": {"type": "string"}},
+    "Sluice-To": {"description": "Position after the last entry.", "schema": {"type": "string"}},
+}
+_FLAT = {
+    "id": 3000000007,
+    "database": "shop",
+    "table": "goods",
+    "pkNames": ["id"],
+    "isDdl": False,
+    "type": "UPDATE",
+    "es": 1700000000000,
+    "ts": 1700000000123,
+    "sql": "",
+    "sqlType": {"id": -5, "name": 12},
+    "mysqlType": {"id": "bigint(20)", "name": "varchar(32)"},
+    "data": [{"id": "7", "name": "bob"}],
+    "old": [{"name": "alice"}],
+    "gtid": "",
+}
+_BATCH = {
+    "batchId": 3000000007,
+    "from": "101/mariadb-bin.000001@1700000000:344:0",
+    "to": "101/mariadb-bin.000001@1700000000:672:0",
+}
+_BINARY = {"type": "string", "format": "binary"}
+_BATCH_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "One batch, in the format chosen by `Accept`:\n\n"
+        "* `application/json` (default): `batchId`, `from`, `to` and `entries`, Canal's FlatMessages;\n"
+        "* `application/x-ndjson`: one FlatMessage a line, then a line with `batchId`, `from`, `to`;\n"
+        "* `application/x-protobuf`: Canal's `Messages` (`int64 batchId = 1; repeated bytes messages = 2`), each of the"
+        " messages an `Entry`.\n",
+        "headers": _BATCH_HEADERS,
+        "content": {
+            Format.JSON: {"example": _BATCH | {"entries": [_FLAT]}},
+            Format.NDJSON: {
+                "schema": {"type": "string"},
+                "example": '{"id": 3000000007, …}\n{"batchId": 3000000007, …}\n',
+            },
+            Format.PROTOBUF: {"schema": _BINARY},
+        },
+    }
+}
+
+
+@router.post("/getWithoutAck", summary="Take the next batch", response_class=Response, responses=_BATCH_RESPONSES)
+async def get_without_ack(
+    request: Request,
+    context: Ctx,
+    destination: Destination,
+    client_id: ClientId,
+    batch_size: BatchSize = None,
+    timeout: Annotated[  # noqa: ASYNC109
+        int, Query(ge=0, le=LONGEST_WAIT, description="ms to wait for a first entry; 0 answers at once.")
+    ] = 0,
+    min_bytes: MinBytes = None,
+    linger: Linger = None,
+    max_entries: MaxEntries = None,
+    max_bytes: MaxBytes = None,
+    session: Session = None,
+) -> Response:
+    """Take the next batch, to be acked or rolled back.
+
+    Answers as soon as one entry is there, or after `timeout` ms with batch id -1. Several batches may be outstanding;
+    they are acked in their order. A call whose client went away takes nothing.
+    """
+    form = negotiate(request.headers.get("accept"), tuple(BODIES))
+    async with Listener(request.receive, context.stopping) as listener:
+        batch = await listener.wait(
+            context.embedded.get_without_ack(
+                destination,
+                client_id,
+                batch_size=batch_size,
+                timeout=timeout / 1000,
+                max_entries=max_entries,
+                max_bytes=max_bytes,
+                min_bytes=min_bytes,
+                linger=None if linger is None else linger / 1000,
+                session=session,
+            )
+        )
+    if batch is None:  # the client is gone, or the server stops
+        batch = EMPTY
+    elif batch.batch_id != EMPTY.batch_id and request.state.transport.is_closing():
+        await give_back(context, destination, client_id, batch.batch_id, session)
+    parts = await encode(BODIES[form], batch)
+    headers = {"Sluice-Batch-Id": str(batch.batch_id), "Sluice-From": batch.from_, "Sluice-To": batch.to}
+    context.metrics.delivered(destination, batch)
+    return PartsResponse(parts, form, headers)
+
+
+async def give_back(context: Context, destination: str, client_id: int, batch_id: int, session: str | None) -> None:
+    """Return a batch that was taken in the very moment in which its client went away.
+
+    With an older batch outstanding it stays: such a client has to roll back anyway.
+    """
+    with suppress(AckOutOfOrderError, UnknownBatchError):
+        await context.embedded.rollback(destination, client_id, batch_id=batch_id, session=session)
+
+
+@router.post("/ack", summary="Acknowledge", status_code=204)
+async def ack(
+    context: Ctx,
+    destination: Destination,
+    client_id: ClientId,
+    body: Ack,
+    durable: Annotated[bool, Query(description="Answer only when the cursor is on disk.")] = False,
+    session: Session = None,
+) -> None:
+    """Ack the oldest outstanding batch by its id, or all batches that end at or before a position."""
+    await context.embedded.ack(
+        destination, client_id, batch_id=body.batchId, position=body.position, durable=durable, session=session
+    )
+    context.acks.notify((destination, client_id))
+
+
+@router.post("/rollback", summary="Roll back", status_code=204)
+async def rollback(
+    context: Ctx, destination: Destination, client_id: ClientId, body: Rollback | None = None, session: Session = None
+) -> None:
+    """Forget all outstanding batches: the next one begins again after the last ack. Or one, by its id, as in Canal."""
+    batch_id = body.batchId if body else None
+    await context.embedded.rollback(destination, client_id, batch_id=batch_id, session=session)
+    context.acks.notify((destination, client_id))
+
+
+@router.get("", summary="Status of the client", response_model=ClientView)
+async def status(context: Ctx, destination: Destination, client_id: ClientId) -> Response:
+    """Cursors, outstanding batches, and lag in seconds, bytes and transactions."""
+    return JSONResponse(view(context.embedded.status(destination, client_id)))
+
+
+@router.get(
+    "/stream",
+    summary="Stream batches",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "Batch after batch until the client closes the connection or the server stops, in the format"
+            " chosen by `Accept`:\n\n"
+            "* `application/x-ndjson` (default): as in `getWithoutAck`, batch after batch;\n"
+            "* `application/x-protobuf`: each `Messages` preceded by its length, 4 bytes big-endian.\n\n"
+            f"An idle stream carries an empty batch (id -1) every {HEARTBEAT:.0f} s, which is not acked. A stream that"
+            ' fails ends; in NDJSON its last line is `{"problem": …}`, else the next call says why.',
+            "headers": {"Sluice-Session": {"description": "Session of the stream.", "schema": {"type": "string"}}},
+            "content": {Format.NDJSON: {"schema": {"type": "string"}}, Format.PROTOBUF: {"schema": _BINARY}},
+        }
+    },
+)
+async def stream(
+    request: Request,
+    context: Ctx,
+    destination: Destination,
+    client_id: ClientId,
+    batch_size: BatchSize = None,
+    window: Annotated[int, Query(ge=1, le=1024, description="At most so many un-acked batches.")] = 4,
+    min_bytes: MinBytes = None,
+    linger: Linger = None,
+    max_entries: MaxEntries = None,
+    max_bytes: MaxBytes = None,
+    session: Session = None,
+) -> Response:
+    """One long response that begins with a rollback, then carries batch after batch while they are acked by `ack`.
+
+    Without a `Sluice-Session` it opens one, whose token is in the response: an older stream of the client ends.
+    """
+    form = negotiate(request.headers.get("accept"), tuple(STREAM_BODIES))
+    token = session or context.embedded.open_session(destination, client_id)
+    await context.embedded.rollback(destination, client_id, session=token)
+    context.acks.notify((destination, client_id))
+
+    async def take(seconds: float) -> Batch:
+        return await context.embedded.get_without_ack(
+            destination,
+            client_id,
+            batch_size=batch_size,
+            timeout=seconds,
+            max_entries=max_entries,
+            max_bytes=max_bytes,
+            min_bytes=min_bytes,
+            linger=None if linger is None else linger / 1000,
+            session=token,
+        )
+
+    return StreamResponse(context, (destination, client_id), take, form, window, token)

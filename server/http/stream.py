@@ -1,0 +1,77 @@
+"""The one long response of ``GET …/stream``."""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from fastapi import Response
+from starlette.types import Receive, Scope, Send
+
+from sluice.protocol.errors import SluiceError
+from sluice.server.http import problems
+from sluice.server.http.context import Context
+from sluice.server.http.formats import EMPTY, STREAM_BODIES, Format, Part, encode
+from sluice.server.http.waiting import Listener
+from sluice.store.cursors import Batch
+
+HEARTBEAT = (
+    10.0  # seconds after which an idle stream carries an empty batch, so that both ends notice a dead connection
+)
+
+log = logging.getLogger(__name__)
+
+
+class StreamResponse(Response):
+    """Batch after batch, at most ``window`` of them un-acked, until the client goes away or the server stops.
+
+    Its length is not known before, so it is chunked, which costs uvicorn one copy; thus nothing stays pinned for a
+    reader that is slow.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        client: tuple[str, int],
+        take: Callable[[float], Awaitable[Batch]],
+        form: Format,
+        window: int,
+        session: str,
+    ) -> None:
+        super().__init__(None, 200, {"Sluice-Session": session, "Cache-Control": "no-store"}, form)
+        del self.headers["content-length"]
+        self._context = context
+        self._client = client
+        self._take = take
+        self._form = form
+        self._window = window
+        self._outstanding = 0  # never less than really are
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        """Send the stream (ASGI)."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        async with Listener(receive, self._context.stopping) as listener:
+            try:
+                while not listener.ended:
+                    for part in await self._next(listener):
+                        await send({"type": "http.response.body", "body": part, "more_body": True})
+            except SluiceError as error:
+                log.info("stream of %s/%d ends: %s", *self._client, error)
+                if self._form is Format.NDJSON:
+                    line = b'{"problem": ' + bytes(problems.problem(error).body) + b"}\n"
+                    await send({"type": "http.response.body", "body": line, "more_body": True})
+        await send({"type": "http.response.body"})
+
+    async def _next(self, listener: Listener) -> list[Part]:
+        """Return what to send next; nothing when there is reason to look again."""
+        body = STREAM_BODIES[self._form]
+        if self._outstanding >= self._window:
+            self._outstanding = len(self._context.embedded.status(*self._client).marks)
+        if self._outstanding >= self._window:
+            changed = await listener.wait(self._context.acks.wait(self._client, HEARTBEAT))
+            return [] if changed is not False else body(EMPTY)
+        batch = await listener.wait(self._take(HEARTBEAT))
+        if batch is None:
+            return []
+        if batch.batch_id != EMPTY.batch_id:
+            self._outstanding += 1
+        self._context.metrics.delivered(self._client[0], batch)
+        return await encode(body, batch)

@@ -1,0 +1,65 @@
+"""uvicorn's server and protocol, set up for bodies of megabytes and for a stop within seconds."""
+
+import asyncio
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from sluice.server.http.waiting import Stopping
+
+HIGH_WATER = 64 * 1024  # bytes: more than that goes to the kernel at once instead of at the end of the loop's round
+
+
+class Protocol(HttpToolsProtocol):
+    """uvicorn's protocol with its transport in reach of the app, as ``scope["state"]["transport"]``."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Set the connection up."""
+        # Low water 0: a paused sender goes on when all is handed to the kernel and no segment is pinned any more.
+        transport.set_write_buffer_limits(high=HIGH_WATER, low=0)
+        self.app_state = {**self.app_state, "transport": transport}
+        super().connection_made(transport)
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which ends streams and waiting calls when it stops and leaves the loop to its caller."""
+
+    def __init__(self, config: uvicorn.Config, stopping: Stopping) -> None:
+        super().__init__(config)
+        self._stopping = stopping
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop gracefully."""
+        self._stopping.announce()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop on SIGINT and SIGTERM. uvicorn would raise them again afterwards, before the cursors are saved."""
+        if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        signals = (signal.SIGINT, signal.SIGTERM)
+        for number in signals:
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        try:
+            yield
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open a listening socket whose options the accepted connections inherit."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.create_server((host, port), family=family, backlog=1024)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock

@@ -1,0 +1,70 @@
+"""What status calls answer, as JSON in camel case. (Batches never pass these models.)"""
+
+import time
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from sluice.store.cursors import ClientStatus
+
+
+class View(BaseModel):
+    """Base of all answers."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, from_attributes=True)
+
+
+class LagView(View):
+    """What lies between the last ack and the newest change that is stored."""
+
+    seconds: float = Field(default=0.0, description="Age of the oldest change that is not acked; 0 when all are.")
+    transactions: int
+    entries: int
+    rows: int
+    bytes: int = Field(description="Of the encoded entries.")
+
+
+class ClientView(View):
+    """Where a client stands."""
+
+    client_id: int
+    filter: str
+    state: str = Field(description="`attached`; `ahead` of what is stored; `gone`, for the reason in `error`.")
+    error: str
+    position: str = Field(description="The durable cursor, where a restart resumes; empty: nothing was acked yet.")
+    acked: str = Field(description="Position up to which everything is acked.")
+    got: str = Field(description="Position up to which batches were taken.")
+    marks: list[int] = Field(description="Ids of the outstanding batches, oldest first.")
+    lag: LagView
+
+    @classmethod
+    def of(cls, status: ClientStatus) -> Self:
+        """Make the view of a status, as of now."""
+        made = cls.model_validate(status)
+        if status.lag.oldest:
+            made.lag.seconds = max(0.0, time.time() - status.lag.oldest / 1000)
+        return made
+
+
+class SessionView(View):
+    """A session."""
+
+    session: str = Field(description="Token to send as `Sluice-Session`.")
+
+
+class TokenView(View):
+    """A token that was bought with a password."""
+
+    token: str = Field(description="To send as `Authorization: Bearer <token>`. It is not shown again.")
+    id: str
+    scope: str
+    destinations: tuple[str, ...]
+    expires: str | None
+
+
+class HealthView(View):
+    """Health of the process."""
+
+    status: str = Field(description="`ok`, `starting` or `stopping`.")
+    destinations: dict[str, int] = Field(default={}, description="How many destinations are in which state.")

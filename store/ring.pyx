@@ -18,6 +18,8 @@ cdef enum:
     LONG_RUN = 16 * 1024           # bytes; a shorter run is cheaper to copy than to send by itself
 
 
+Place = tuple[int, int, int, int]      # (source, file, begin, n) by their numbers in the registries
+
 SlotView = namedtuple(
     "SlotView",
     "kind event_type flags table rows length source server_id execute_ms commit_us event_offset "
@@ -408,7 +410,8 @@ cdef class Ring:
             run.sequence = sequence
             newest[slot.gtid] = runs.size()
             runs.push_back(run)
-        return [run[1:] for run in sorted([(run.sequence, run.source, run.first, run.last) for run in runs])]
+        found = sorted([(run.sequence, run.source, run.first, run.last) for run in runs])
+        return [(source, first, last) for _, source, first, last in found]
 
     def measure(self, int64_t start, int64_t stop, const unsigned char[::1] allowed=None):
         """How much lies in [start, stop): (transactions, entries, rows, bytes), of the allowed tables only."""

@@ -1,0 +1,436 @@
+"""What a statement of the binlog does to which tables, in Canal's terms.
+
+This is no SQL parser: a tokenizer, and one function for each kind of statement that reads as far as the names it is
+about. Whatever it does not understand becomes a QUERY without a table, as in Canal; it never raises.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+
+class EventType(IntEnum):
+    """The numbers of Canal's EventType that a statement can have."""
+
+    INSERT = 1
+    UPDATE = 2
+    DELETE = 3
+    CREATE = 4
+    ALTER = 5
+    ERASE = 6
+    QUERY = 7
+    TRUNCATE = 8
+    RENAME = 9
+    CINDEX = 10
+    DINDEX = 11
+
+
+DML: Final = frozenset({EventType.INSERT, EventType.UPDATE, EventType.DELETE})
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that a statement does. For RENAME the table is the target, and `source` what it was called before.
+
+    None as schema or table: the statement does not say (Canal leaves the field of the header unset).
+    """
+
+    event_type: EventType
+    schema: str | None = None
+    table: str | None = None
+    source: tuple[str, str] | None = None
+
+    @property
+    def tables(self) -> tuple[tuple[str, str], ...]:
+        """The tables (schema, name) whose columns may be others afterwards."""
+        target = () if self.schema is None or self.table is None else ((self.schema, self.table),)
+        return target if self.source is None else (*target, self.source)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A classified statement. No changes: it concerns no table (GRANT, CREATE VIEW…), and Canal drops it."""
+
+    changes: tuple[Change, ...]
+    understood: bool = True
+
+
+def classify(sql: str, schema: str) -> Statement:
+    """Classify a statement whose unqualified names belong to `schema`. Never raises."""
+    reader = _Reader(sql, schema)
+    try:
+        return Statement(tuple(_statement(reader)))
+    except _NotUnderstoodError:
+        return Statement((Change(EventType.QUERY),), understood=False)
+
+
+class _NotUnderstoodError(Exception):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str  # "word", "name" (quoted by backticks), "string", "symbol"; "" behind the last one
+    text: str
+
+    def name(self) -> str:
+        """Return the identifier, unquoted. In the place of one, double quotes are those of ANSI_QUOTES."""
+        if self.kind == "word":
+            return self.text
+        if self.kind == "name" or (self.kind == "string" and self.text[0] == '"'):
+            quote = self.text[0]
+            return self.text.strip(quote).replace(quote * 2, quote) if len(self.text) > 1 else ""
+        raise _NotUnderstoodError
+
+
+# A conditional comment is code: /*!50100 PARTITION BY … */, MariaDB's /*M!100301 … */; only its marks are skipped.
+_TOKEN = re.compile(
+    r"""
+      (?P<space> \s+ | --(?=\s|$)[^\n]*+ | \#[^\n]*+ | /\*M?!\d* | \*/ | /\*.*?(?:\*/|\Z) )
+    | (?P<name> `(?:[^`]|``)*+`? )
+    | (?P<string> '(?:[^'\\]|\\.|'')*+'? | "(?:[^"\\]|\\.|"")*+"? )
+    | (?P<word> [\w$]+ )
+    | (?P<symbol> . )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def _tokens(sql: str) -> Iterator[_Token]:
+    for match in _TOKEN.finditer(sql):
+        kind = match.lastgroup
+        if kind is not None and kind != "space":
+            yield _Token(kind, match[0])
+
+
+class _Reader:
+    """Reads tokens forward, one ahead; only as much text is looked at as is asked for."""
+
+    def __init__(self, sql: str, schema: str) -> None:
+        self._tokens = _tokens(sql)
+        self._schema = schema
+        self._next = next(self._tokens, _END)
+
+    @property
+    def ended(self) -> bool:
+        return not self._next.kind or self._next.text == ";"
+
+    def take(self) -> _Token:
+        token = self._next
+        if self.ended:
+            raise _NotUnderstoodError
+        self._next = next(self._tokens, _END)
+        return token
+
+    def word(self) -> str:
+        """Take one token; its text in upper case when it is a word."""
+        token = self.take()
+        return token.text.upper() if token.kind == "word" else ""
+
+    def peek(self) -> str:
+        return self._next.text.upper() if self._next.kind in ("word", "symbol") else ""
+
+    def skip(self, *words: str) -> bool:
+        """Take the words if they come next in this order (the first decides); say whether they did."""
+        if self.peek() != words[0]:
+            return False
+        for word in words:
+            if self.peek() != word:
+                raise _NotUnderstoodError
+            self.take()
+        return True
+
+    def skip_any(self, *words: str) -> None:
+        """Take all of these words that come next, in any order and number."""
+        while self.peek() in words:
+            self.take()
+
+    def expect(self, *words: str) -> None:
+        if not self.skip(*words):
+            raise _NotUnderstoodError
+
+    def name(self) -> str:
+        return self.take().name()
+
+    def table(self) -> tuple[str, str]:
+        """Take `table` or `schema.table`."""
+        name = self.name()
+        if self.skip("."):
+            return name, self.name()
+        return self._schema, name
+
+    def skip_item(self) -> bool:
+        """Skip to behind the next comma outside parentheses; say whether there is one."""
+        depth = 0
+        while not self.ended:
+            text = self.take().text
+            depth += (text == "(") - (text == ")")
+            if text == "," and depth == 0:
+                return True
+        return False
+
+    def skip_to(self, *words: str) -> str:
+        """Skip to the first of the words outside parentheses, take it and return it."""
+        depth = 0
+        while True:
+            if depth == 0 and self.peek() in words:
+                return self.word()
+            text = self.take().text
+            depth += (text == "(") - (text == ")")
+
+
+_END: Final = _Token("", "")
+
+
+def _statement(reader: _Reader) -> Iterator[Change]:
+    if reader.ended:
+        raise _NotUnderstoodError
+    head = reader.word()
+    if head in _HEADS:
+        yield from _HEADS[head](reader)
+    elif head not in _DROPPED_HEADS:
+        raise _NotUnderstoodError
+
+
+def _create(reader: _Reader) -> Iterator[Change]:
+    reader.skip("OR", "REPLACE")
+    reader.skip_any("TEMPORARY", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "ONLINE", "OFFLINE")
+    what = reader.word()
+    if what == "TABLE":
+        _skip_exists(reader)
+        yield Change(EventType.CREATE, *reader.table())
+    elif what == "INDEX":
+        _skip_exists(reader)
+        reader.name()
+        reader.skip_to("ON")
+        yield Change(EventType.CINDEX, *reader.table())
+    elif what in _DATABASE:
+        _skip_exists(reader)
+        yield Change(EventType.QUERY, reader.name())
+    elif what not in _DROPPED_OBJECTS:
+        raise _NotUnderstoodError
+
+
+def _drop(reader: _Reader) -> Iterator[Change]:
+    reader.skip_any("TEMPORARY", "ONLINE", "OFFLINE")
+    what = reader.word()
+    if what in ("TABLE", "TABLES"):
+        _skip_exists(reader)
+        yield Change(EventType.ERASE, *reader.table())
+        while reader.skip(","):
+            yield Change(EventType.ERASE, *reader.table())
+    elif what == "INDEX":
+        _skip_exists(reader)
+        reader.name()
+        reader.expect("ON")
+        yield Change(EventType.DINDEX, *reader.table())
+    elif what in _DATABASE:
+        _skip_exists(reader)
+        yield Change(EventType.QUERY, reader.name())
+    elif what not in _DROPPED_OBJECTS:
+        raise _NotUnderstoodError
+
+
+def _alter(reader: _Reader) -> Iterator[Change]:
+    reader.skip_any("ONLINE", "OFFLINE", "IGNORE")
+    what = reader.word()
+    if what != "TABLE":
+        if what not in _DROPPED_OBJECTS and what not in _DATABASE:
+            raise _NotUnderstoodError
+        return
+    _skip_exists(reader)
+    table = reader.table()
+    _skip_wait(reader)
+    if reader.ended:
+        yield Change(EventType.ALTER, *table)
+        return
+    while True:
+        change = _alter_item(reader, table)
+        if change is not None:
+            yield change
+        if not reader.skip_item():
+            return
+
+
+def _alter_item(reader: _Reader, table: tuple[str, str]) -> Change | None:
+    action = reader.word()
+    alter = Change(EventType.ALTER, *table)
+    if action == "RENAME":
+        if reader.peek() in ("COLUMN", "INDEX", "KEY"):
+            return alter
+        reader.skip_any("TO", "AS", "=")
+        return Change(EventType.RENAME, *reader.table(), source=table)
+    if action == "ADD":
+        named = reader.skip("CONSTRAINT")
+        if named and reader.peek() not in _CONSTRAINTS:  # the constraint's own name
+            reader.take()
+        kind = reader.peek()
+        if kind in ("FOREIGN", "CHECK"):
+            return None
+        if kind in ("UNIQUE", "PRIMARY") or (not named and kind in _INDEXES):
+            return Change(EventType.CINDEX, *table)
+    if action == "DROP" and reader.peek() in ("INDEX", "KEY", "CONSTRAINT"):
+        return Change(EventType.DINDEX, *table)
+    return alter
+
+
+def _rename(reader: _Reader) -> Iterator[Change]:
+    if reader.word() not in ("TABLE", "TABLES"):
+        return  # RENAME USER
+    _skip_exists(reader)
+    while True:
+        source = reader.table()
+        _skip_wait(reader)
+        reader.expect("TO")
+        yield Change(EventType.RENAME, *reader.table(), source=source)
+        if not reader.skip(","):
+            return
+
+
+def _truncate(reader: _Reader) -> Iterator[Change]:
+    reader.skip("TABLE")
+    yield Change(EventType.TRUNCATE, *reader.table())
+
+
+def _insert(reader: _Reader) -> Iterator[Change]:
+    reader.skip_any("LOW_PRIORITY", "DELAYED", "HIGH_PRIORITY", "IGNORE")
+    reader.skip("INTO")
+    yield Change(EventType.INSERT, *reader.table())
+
+
+def _update(reader: _Reader) -> Iterator[Change]:
+    reader.skip_any("LOW_PRIORITY", "IGNORE")
+    yield Change(EventType.UPDATE, *reader.table())
+
+
+def _delete(reader: _Reader) -> Iterator[Change]:
+    reader.skip_any("LOW_PRIORITY", "QUICK", "IGNORE", "HISTORY")
+    reader.skip("FROM")
+    yield Change(EventType.DELETE, *reader.table())
+
+
+def _load(reader: _Reader) -> Iterator[Change]:
+    reader.skip_to("INTO")
+    reader.expect("TABLE")
+    yield Change(EventType.INSERT, *reader.table())
+
+
+def _with(reader: _Reader) -> Iterator[Change]:
+    head = reader.skip_to("INSERT", "REPLACE", "UPDATE", "DELETE")
+    yield from _HEADS[head](reader)
+
+
+def _set(reader: _Reader) -> Iterator[Change]:
+    """Look behind MariaDB's SET STATEMENT variable=value FOR …; any other SET concerns no table."""
+    if reader.skip("STATEMENT"):
+        reader.skip_to("FOR")
+        yield from _statement(reader)
+
+
+def _skip_exists(reader: _Reader) -> None:
+    if reader.skip("IF"):
+        reader.skip("NOT")
+        reader.expect("EXISTS")
+
+
+def _skip_wait(reader: _Reader) -> None:
+    if reader.skip("WAIT"):
+        reader.take()
+    reader.skip("NOWAIT")
+
+
+def _words(*lines: str) -> frozenset[str]:
+    return frozenset(word for line in lines for word in line.split())
+
+
+_HEADS: Final[dict[str, Callable[[_Reader], Iterator[Change]]]] = {
+    "CREATE": _create,
+    "DROP": _drop,
+    "ALTER": _alter,
+    "RENAME": _rename,
+    "TRUNCATE": _truncate,
+    "INSERT": _insert,
+    "REPLACE": _insert,
+    "UPDATE": _update,
+    "DELETE": _delete,
+    "LOAD": _load,
+    "WITH": _with,
+    "SET": _set,
+}
+_DROPPED_HEADS: Final = _words(
+    "ANALYZE BEGIN BINLOG CACHE CALL CHANGE CHECK CHECKSUM CLONE COMMIT DELIMITER DO FLUSH GRANT IMPORT INSTALL KILL",
+    "LOCK OPTIMIZE PURGE RELEASE REPAIR RESET REVOKE ROLLBACK SAVEPOINT SELECT SHUTDOWN START STOP UNINSTALL UNLOCK",
+    "USE XA",
+)
+_DROPPED_OBJECTS: Final = _words(
+    "AGGREGATE ALGORITHM DEFINER EVENT FUNCTION INSTANCE LIBRARY LOGFILE MASKING PACKAGE PREPARE PROCEDURE RESOURCE",
+    "ROLE SEQUENCE SERVER SQL TABLESPACE TRIGGER UNDO USER VIEW",
+)
+_DATABASE: Final = frozenset({"DATABASE", "SCHEMA"})
+_CONSTRAINTS: Final = frozenset({"UNIQUE", "PRIMARY", "FOREIGN", "CHECK"})
+_INDEXES: Final = frozenset({"INDEX", "KEY", "FULLTEXT", "SPATIAL", "VECTOR"})
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """The body of a QUERY event.
+
+    Layout (libbinlogevents/include/statement_events.h; integers little-endian)::
+
+        thread id         4 bytes
+        execution time    4 bytes, seconds
+        schema length     1 byte
+        error code        2 bytes
+        status length     2 bytes
+        status variables  a code of 1 byte each, then a value whose size the code decides
+        schema            text, 0x00
+        statement         to the end
+    """
+
+    thread_id: int
+    schema: str
+    sql: bytes
+    collation: int | None
+    """Collation id of the client that sent the statement; None where the event does not say."""
+    error_code: int = 0
+
+    @classmethod
+    def parse(cls, body: bytes) -> "Query | None":
+        """Read the body; None when it is cut."""
+        if len(body) < 13:
+            return None
+        schema_at = 13 + int.from_bytes(body[11:13], "little")
+        sql_at = schema_at + body[8] + 1
+        if sql_at > len(body):
+            return None
+        return cls(
+            thread_id=int.from_bytes(body[:4], "little"),
+            schema=body[schema_at : sql_at - 1].decode("utf-8", "replace"),
+            sql=body[sql_at:],
+            collation=_client_collation(body[13:schema_at]),
+            error_code=int.from_bytes(body[9:11], "little"),
+        )
+
+
+_STATUS_SIZES: Final = {0: 4, 1: 8, 3: 4}  # flags, sql_mode, auto_increment; they come before the charset
+
+
+def _client_collation(status: bytes) -> int | None:
+    """Find status variable 4: client collation, connection collation, server collation, 2 bytes each."""
+    at = 0
+    while at < len(status):
+        code = status[at]
+        at += 1
+        if code == 4:
+            return int.from_bytes(status[at : at + 2], "little") if at + 6 <= len(status) else None
+        if code in (2, 6):  # the catalog: length 1 byte, text, and with code 2 a zero byte
+            if at >= len(status):
+                return None
+            at += 1 + status[at] + (code == 2)
+        elif code in _STATUS_SIZES:
+            at += _STATUS_SIZES[code]
+        else:
+            return None
+    return None

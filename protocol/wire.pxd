@@ -103,3 +103,42 @@ cdef inline const uint8_t *get_varint(const uint8_t *p, const uint8_t *end, uint
             return p
         shift += 7
     return NULL
+
+
+cdef struct WireField:
+    uint64_t tag                               # number << 3 | wire type
+    uint64_t value                             # of a varint
+    const uint8_t *data                        # of a length-delimited field ...
+    size_t size                                # ... its bytes; of a fixed one 8 or 4
+
+
+cdef inline const uint8_t *get_field(const uint8_t *p, const uint8_t *end, WireField *field) noexcept nogil:
+    """Reads the field at `p`; the place after it, or NULL when it does not fit before `end` or is no field."""
+    cdef int wire_type
+    if p < end and p[0] < 0x80:
+        field.tag = p[0]
+        p += 1
+    else:
+        p = get_varint(p, end, &field.tag)
+        if p == NULL:
+            return NULL
+    if field.tag < 8 or field.tag >> 32:
+        return NULL
+    wire_type = field.tag & 7
+    if wire_type == VARINT:
+        return get_varint(p, end, &field.value)
+    if wire_type == LENGTH_DELIMITED:
+        p = get_varint(p, end, &field.value)
+        if p == NULL or field.value > <uint64_t>(end - p):
+            return NULL
+        field.size = field.value
+    elif wire_type == FIXED64:
+        field.size = 8
+    elif wire_type == FIXED32:
+        field.size = 4
+    else:
+        return NULL
+    if <size_t>(end - p) < field.size:
+        return NULL
+    field.data = p
+    return p + field.size

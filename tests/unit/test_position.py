@@ -65,7 +65,7 @@ def test_files_are_ordered_by_number_not_by_text() -> None:
 
 def test_order_within_a_file_is_begin_then_event() -> None:
     ordered = [Position("7", "b.1", 1, begin, n) for begin, n in [(4, 0), (4, 2), (4, 10), (200, 0)]]
-    assert sorted(ordered[::-1]) == ordered
+    assert sorted([ordered[2], ordered[0], ordered[3], ordered[1]]) == ordered
     assert max(ordered) >= ordered[0]
     assert ordered[0] <= Position("7", "b.1", 1, 4, 0)
     assert ordered[1] > ordered[0]

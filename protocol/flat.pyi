@@ -1,0 +1,6 @@
+from collections.abc import Iterable
+
+from typing_extensions import Buffer
+
+def flat_json(slices: Iterable[Buffer], batch_id: int, *, ts: int | None = None, strict: bool = False) -> bytes: ...
+def flat_ndjson(slices: Iterable[Buffer], batch_id: int, *, ts: int | None = None, strict: bool = False) -> bytes: ...

@@ -1,0 +1,140 @@
+"""What the types in an entry mean: ``Column.sqlType``, ``Column.mysqlType``, and the Python value of a column's text.
+
+The text of a value becomes, by the column's mysqlType (its sqlType where that says more):
+
+=========================================================  =====================================================
+mysqlType                                                  Python
+=========================================================  =====================================================
+tinyint … bigint, bit, year                                int
+decimal                                                    Decimal
+float, double                                              float
+date                                                       date
+datetime, timestamp                                        datetime, without zone: as the server wrote it
+time                                                       timedelta
+enum                                                       str, the label; ``""`` for MySQL's error value, number 0
+set                                                        frozenset of labels
+json                                                       dict, list, str, int, float, bool, None; `JsonExpression`
+binary, varbinary, blob, geometry … (sqlType BLOB)         bytes
+everything else                                            str
+=========================================================  =====================================================
+
+NULL is None. A date that Python cannot hold (``0000-00-00``, ``2020-02-31``) stays text, or becomes None on request.
+"""
+
+import re
+from enum import IntEnum
+
+from sluice.protocol.errors import DecodeError
+
+
+class SqlType(IntEnum):
+    """The numbers of java.sql.Types that occur in ``Column.sqlType``."""
+
+    BIT = -7
+    TINYINT = -6
+    BIGINT = -5
+    LONGVARBINARY = -4
+    VARBINARY = -3
+    BINARY = -2
+    CHAR = 1
+    DECIMAL = 3
+    INTEGER = 4
+    SMALLINT = 5
+    REAL = 7
+    DOUBLE = 8
+    VARCHAR = 12
+    DATE = 91
+    TIME = 92
+    TIMESTAMP = 93
+    OTHER = 1111
+    BLOB = 2004
+    CLOB = 2005
+
+
+class Kind(IntEnum):
+    """What a column's text is converted to."""
+
+    TEXT = 0
+    INTEGER = 1
+    DECIMAL = 2
+    FLOAT = 3
+    DATE = 4
+    DATETIME = 5
+    TIME = 6
+    BYTES = 7
+    JSON = 8
+    ENUM = 9
+    SET = 10
+
+
+class JsonExpression(str):
+    """The change of a JSON column of which the source sent a difference only: ``JSON_REPLACE(`column`, '$.a', 1)``."""
+
+    __slots__ = ()
+
+
+_KINDS = {
+    word: kind
+    for kind, words in {
+        Kind.INTEGER: "tinyint smallint mediumint int integer bigint bool boolean bit year",
+        Kind.DECIMAL: "decimal numeric dec fixed",
+        Kind.FLOAT: "float double real",
+        Kind.DATE: "date",
+        Kind.DATETIME: "datetime timestamp",
+        Kind.TIME: "time",
+        Kind.JSON: "json",
+        Kind.ENUM: "enum",
+        Kind.SET: "set",
+    }.items()
+    for word in words.split()
+}
+_KINDS_BY_SQL_TYPE = {
+    SqlType.BIT: Kind.INTEGER,
+    SqlType.TINYINT: Kind.INTEGER,
+    SqlType.SMALLINT: Kind.INTEGER,
+    SqlType.INTEGER: Kind.INTEGER,
+    SqlType.BIGINT: Kind.INTEGER,
+    SqlType.DECIMAL: Kind.DECIMAL,
+    SqlType.REAL: Kind.FLOAT,
+    SqlType.DOUBLE: Kind.FLOAT,
+    SqlType.DATE: Kind.DATE,
+    SqlType.TIME: Kind.TIME,
+    SqlType.TIMESTAMP: Kind.DATETIME,
+}
+_BINARY = (SqlType.BLOB, SqlType.BINARY, SqlType.VARBINARY, SqlType.LONGVARBINARY)
+_TEXTS = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "uuid", "inet4", "inet6")
+_WORD = re.compile(r"\s*([A-Za-z0-9_]*)")
+_LABEL = re.compile(r"\s*'((?:[^'\\]|''|\\.)*)'\s*(,|\))", re.DOTALL)
+_ESCAPE = re.compile(r"''|\\(.)", re.DOTALL)
+_ESCAPED = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "b": "\b", "Z": "\x1a"}
+
+
+def kind_of(mysql_type: str, sql_type: int) -> Kind:
+    """How to convert the texts of a column."""
+    word = _WORD.match(mysql_type)[1].lower()  # type: ignore[index]  # it matches anything
+    kind = _KINDS.get(word)
+    if kind is Kind.SET:  # a NULL of a SET has the sqlType BLOB
+        return kind
+    if sql_type in _BINARY:
+        return Kind.BYTES
+    if kind is not None:
+        return kind
+    return Kind.TEXT if word in _TEXTS else _KINDS_BY_SQL_TYPE.get(sql_type, Kind.TEXT)  # type: ignore[call-overload]
+
+
+def labels_of(mysql_type: str) -> tuple[str, ...]:
+    """Return the labels of ``enum('a','b')`` or ``set(…)``, in order; DecodeError when the text is not of that form.
+
+    Within a label a quote is doubled, and a backslash escapes as in a string of SQL.
+    """
+    at = mysql_type.find("(") + 1
+    labels = []
+    while at:
+        match = _LABEL.match(mysql_type, at)
+        if match is None:
+            break
+        labels.append(_ESCAPE.sub(lambda m: "'" if m[1] is None else _ESCAPED.get(m[1], m[1]), match[1]))
+        if match[2] == ")":
+            return tuple(labels)
+        at = match.end()
+    raise DecodeError(f"not the type of an ENUM or SET: {mysql_type[:200]!r}")

@@ -1,0 +1,89 @@
+"""The compiled FlatMessage is byte for byte what a plain writer makes of the same entries."""
+
+import json
+from contextlib import suppress
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typing_extensions import Buffer
+
+from sluice.protocol.entry_pb2 import ROWDATA, UPDATE, Entry, Header, RowChange
+from sluice.protocol.errors import DecodeError
+from sluice.protocol.flat import flat_json, flat_ndjson
+from tests.unit.entries import entries, frame, plain_flat
+
+
+def dump(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+@given(st.lists(entries(), max_size=5), st.integers(0, 5), st.booleans(), st.integers(-1, 2**62))
+@settings(max_examples=300)
+def test_messages_equal_those_of_a_plain_writer(batch: list[Entry], cut: int, strict: bool, batch_id: int) -> None:
+    slices: list[Buffer] = [frame(batch[:cut]), memoryview(frame(batch[cut:], 5))]
+    expected = [plain_flat(it, batch_id, 17, strict=strict) for it in batch if it.entryType == ROWDATA]
+    assert flat_json(slices, batch_id, ts=17, strict=strict).decode() == dump(expected)
+    lines = "".join(dump(message) + "\n" for message in expected)
+    assert flat_ndjson(slices, batch_id, ts=17, strict=strict).decode() == lines
+
+
+def update(*rows: tuple[tuple[str, str], tuple[str, str]]) -> bytes:
+    """Rows of two columns, before and after."""
+    change = RowChange(eventType=UPDATE, isDdl=False)
+    for before, after in rows:
+        row = change.rowDatas.add()
+        for i, name in enumerate("ab"):
+            row.beforeColumns.add(index=i, name=name, value=before[i])
+            row.afterColumns.add(index=i, name=name, value=after[i], updated=before[i] != after[i])
+    header = Header(eventType=UPDATE)
+    return frame([Entry(header=header, entryType=ROWDATA, storeValue=change.SerializeToString())])
+
+
+def test_old_has_the_columns_that_changed_in_this_row() -> None:
+    data = update((("1", "x"), ("2", "x")), (("3", "y"), ("3", "z")))
+    (message,) = json.loads(flat_json([data], 1))
+    assert message["old"] == [{"a": "1"}, {"b": "y"}]
+
+
+def test_strict_old_collects_the_columns_of_earlier_rows_as_canal_does() -> None:
+    data = update((("1", "x"), ("2", "x")), (("3", "y"), ("3", "z")))
+    (message,) = json.loads(flat_json([data], 1, strict=True))
+    assert message["old"] == [{"a": "1"}, {"a": "3", "b": "y"}]
+
+
+def test_every_control_character_is_escaped() -> None:
+    text = "".join(map(chr, range(0x80))) + '\x7f"\\/é€😀'
+    (message,) = json.loads(flat_json([update(((text, ""), (text * 3, "")))], 1))
+    assert message["data"] == [{"a": text * 3, "b": ""}]
+    assert message["old"] == [{"a": text}]
+
+
+def test_no_entries_make_an_empty_list() -> None:
+    assert flat_json([], 1) == b"[]"
+    assert flat_ndjson([b""], 1) == b""
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        Entry(entryType=ROWDATA, storeValue=b"\x12\x05"),
+        Entry(entryType=ROWDATA, storeValue=b"\x10\x63"),
+        Entry(entryType=ROWDATA, storeValue=bytes.fromhex("1001 6208 1206 08ffffffff0f")),
+    ],
+    ids=["cut", "unknown type", "column index"],
+)
+def test_what_is_no_entry_is_an_error(entry: Entry) -> None:
+    with pytest.raises(DecodeError):
+        flat_json([frame([entry])], 1)
+
+
+@given(st.lists(entries(), min_size=1, max_size=3), st.data())
+@settings(max_examples=500)
+def test_broken_bytes_are_an_error_or_harmless(batch: list[Entry], data: st.DataObject) -> None:
+    broken = bytearray(frame(batch))
+    for _ in range(data.draw(st.integers(1, 4))):
+        broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
+    del broken[data.draw(st.integers(0, len(broken))) :]
+    with suppress(DecodeError):
+        flat_json([bytes(broken)], 1)

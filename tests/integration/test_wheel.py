@@ -23,7 +23,9 @@ def tracked(*patterns: str) -> list[str]:
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build from the tracked files alone: what lies about in the tree must not leak into it."""
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
-    subprocess.run(["bash", "-c", 'git ls-files -z | xargs -0 cp --parents -t "$1"', "-", str(source)], cwd=ROOT, check=True)
+    subprocess.run(
+        ["bash", "-c", 'git ls-files -z | xargs -0 cp --parents -t "$1"', "-", str(source)], cwd=ROOT, check=True
+    )
     pip = [
         sys.executable,
         "-m",
@@ -46,10 +48,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of programs of a fresh environment with the wheel and what it says it needs, and nothing else."""
     place = tmp_path_factory.mktemp("environment")
-    subprocess.run([sys.executable, "-m", "venv", place], check=True)
+    subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
     cache = os.environ.get("SLUICE_CACHE") or f"{os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'}/sluice"
     links = [option for folder in Path(cache, "wheels").iterdir() for option in ("--find-links", str(folder))]
-    subprocess.run([place / "bin/pip", "-q", "install", "--no-index", *links, wheel], check=True)
+    subprocess.run([str(place / "bin/pip"), "-q", "install", "--no-index", *links, str(wheel)], check=True)
     return place / "bin"
 
 
@@ -79,6 +81,8 @@ for module in pkgutil.walk_packages(sluice.__path__, "sluice."):
     if not module.name.endswith(".__main__"):
         importlib.import_module(module.name)
 """
-    subprocess.run([environment / "python", "-W", "error", "-c", code], cwd=tmp_path, check=True)
-    shown = subprocess.run([environment / "sluice", "--help"], cwd=tmp_path, check=True, capture_output=True, text=True)
+    subprocess.run([str(environment / "python"), "-W", "error", "-c", code], cwd=tmp_path, check=True)
+    shown = subprocess.run(
+        [str(environment / "sluice"), "--help"], cwd=tmp_path, check=True, capture_output=True, text=True
+    )
     assert "serve" in shown.stdout

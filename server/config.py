@@ -4,7 +4,6 @@ import difflib
 import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -15,6 +14,7 @@ from sluice.instance.properties import Lookup, Property, environment_name, read_
 from sluice.instance.settings import FolderPath, Settings, setting
 from sluice.protocol.errors import ConfigError
 from sluice.server.canal_keys import why_without_effect
+from sluice.server.logging import LogFormat, LogLevel, redactor
 
 MAIN_FILE = "canal.properties"
 INSTANCE_FILE = "instance.properties"
@@ -23,22 +23,6 @@ PLACEHOLDER = re.compile(r"\$\{([^:{}]+)")
 BEAN_KEY = re.compile(r"canal\.instance\.[^.]+\.spring\.xml")
 OTHER_VARIABLES = frozenset({"SLUICE_CONF", "SLUICE_MYSQL", "SLUICE_TOKEN", "SLUICE_URL"})
 """Variables with our prefix that are no settings of the server."""
-
-
-class LogLevel(StrEnum):
-    """The least serious events that are logged."""
-
-    DEBUG = "DEBUG"
-    INFO = "INFO"
-    WARNING = "WARNING"
-    ERROR = "ERROR"
-
-
-class LogFormat(StrEnum):
-    """How events are logged: as lines for people, or as a JSON object each."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def _upper(value: Any) -> Any:
@@ -150,9 +134,10 @@ class Configuration:
 
     def instance(self, destination: str) -> InstanceConfig:
         """Read the settings of a destination: its own file over ``canal.properties``. Raises ConfigError."""
-        return InstanceConfig.fill(
-            self._lookup(destination)(InstanceConfig.fields_by_key()), self.folder, destination=destination
-        )
+        properties = self._lookup(destination)(InstanceConfig.fields_by_key())
+        config = InstanceConfig.fill(properties, self.folder, destination=destination)
+        redactor.hide(config.db_password.get_secret_value())
+        return config
 
     def warnings(self) -> list[str]:
         """Name what stands in files and environment and has no effect, each with its place and what to do about it."""

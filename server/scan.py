@@ -1,0 +1,92 @@
+"""Watching the conf folder: destinations come, change and go with their ``instance.properties``."""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Protocol
+
+from sluice.protocol.errors import SluiceError
+from sluice.server.config import Configuration
+
+logger = logging.getLogger(__name__)
+
+Stamp = tuple[int, int, int]
+"""When and what a file was: modification time in ns, size, inode."""
+
+
+class Destinations(Protocol):
+    """Who starts and stops destinations."""
+
+    async def start(self, destination: str) -> None:
+        """Start a destination from its files as they are now."""
+
+    async def stop(self, destination: str) -> None:
+        """Stop a destination."""
+
+
+class Scanner:
+    """Starts destinations whose file appears, restarts those whose file changed, stops those whose file is gone.
+
+    As in Canal only ``instance.properties`` is looked at. Other than in Canal, a destination goes on as it is when its
+    changed file cannot be used, and all go on when the folder itself cannot be read.
+    """
+
+    def __init__(self, configuration: Configuration, destinations: Destinations) -> None:
+        self._configuration = configuration
+        self._destinations = destinations
+        self._known: dict[str, Stamp] = {}
+
+    async def run(self) -> None:
+        """Scan again and again, until cancelled. What is there at the first scan counts as started already."""
+        while True:
+            await asyncio.sleep(self._configuration.server.auto_scan_interval)
+            await self.scan()
+
+    def remember(self) -> None:
+        """Take the files that are there now for those of destinations that are started already."""
+        self._known = self._stamps()
+
+    async def scan(self) -> None:
+        """Look once, and bring the destinations in line with the files."""
+        try:
+            found = await asyncio.to_thread(self._stamps)
+        except OSError as error:
+            logger.warning("cannot scan the conf folder: %s", error)
+            return
+        before, self._known = self._known, found
+        for name in sorted(before.keys() - found.keys()):
+            logger.info("its file is gone, it stops", extra={"destination": name})
+            await self._attempt(name, stop=True)
+        for name in sorted(found):
+            if name not in before:
+                logger.info("its file appeared, it starts", extra={"destination": name})
+                await self._attempt(name, start=True)
+            elif found[name] != before[name]:
+                logger.info("its file changed, it restarts", extra={"destination": name})
+                await self._attempt(name, stop=True, start=True)
+
+    async def _attempt(self, name: str, *, stop: bool = False, start: bool = False) -> None:
+        try:
+            if start:
+                await asyncio.to_thread(self._configuration.instance, name)  # a file that is wrong stops nothing
+            if stop:
+                await self._destinations.stop(name)
+            if start:
+                await self._destinations.start(name)
+        except SluiceError as error:
+            logger.error("%s", error, extra={"destination": name})  # noqa: TRY400  the text says all
+
+    def _stamps(self) -> dict[str, Stamp]:
+        folder = self._configuration.server.conf_dir
+        return {path.name: stamp for path in folder.iterdir() if (stamp := _stamp(self._file(path.name)))}
+
+    def _file(self, name: str) -> Path:
+        return self._configuration.instance_file(name)
+
+
+def _stamp(file: Path) -> Stamp | None:
+    try:
+        status = file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino

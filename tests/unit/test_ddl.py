@@ -138,8 +138,8 @@ def test_comments_are_skipped_and_conditional_ones_are_code(noise: str) -> None:
     )
 
 
-PIECES = """CREATE ALTER DROP RENAME TRUNCATE TABLE INDEX DATABASE IF NOT EXISTS ADD CONSTRAINT UNIQUE RENAME TO ON WITH SET
-    STATEMENT FOR LOAD INTO ( ) , . ; ` ' " /* */ /*! -- # \\ = t `t` "t" 'x'"""
+PIECES = """CREATE ALTER DROP RENAME TRUNCATE TABLE INDEX DATABASE IF NOT EXISTS ADD CONSTRAINT UNIQUE RENAME TO ON WITH
+    SET STATEMENT FOR LOAD INTO ( ) , . ; ` ' " /* */ /*! -- # \\ = t `t` "t" 'x'"""
 WORDS = st.sampled_from(PIECES.split())
 
 

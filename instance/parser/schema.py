@@ -1,0 +1,228 @@
+"""The columns of tables, for sources that do not write them into the binlog.
+
+What information_schema says is the schema of now. Where the binlog is read some way behind, that is not always the
+schema that its rows were written with: see `TableSchema.altered` and `Schemas.forget`.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
+
+from sluice.instance.parser.columns import Column
+from sluice.instance.parser.connection import Connection
+from sluice.instance.parser.table_map import TableMap, Type
+from sluice.protocol.errors import DecodeError, SourceError
+from sluice.protocol.position import Position
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class TableSchema:
+    """The columns of a table at one time."""
+
+    columns: list[Column]
+    altered: int | None = None
+    """When the table was created or last altered, Unix time by the source's clock; None where it does not say."""
+    fetched: int = 0
+    """When the source was asked, Unix time by its clock; 0 for columns that the binlog itself gave."""
+    first_use: Position | None = field(default=None, compare=False)
+    """Where the first rows stand that were read with it."""
+
+    def is_younger(self, timestamp: int) -> bool:
+        """Whether the table was altered after the Unix time `timestamp`, so that rows of then may not fit."""
+        return self.altered is not None and self.altered > timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class FutureRange:
+    """Rows of a table that were read with a schema younger than they are, although the table changed in between."""
+
+    schema: str
+    table: str
+    start: Position | None
+    stop: Position | None
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.table} from {self.start} to {self.stop}"
+
+
+class ColumnSource(Protocol):
+    """Where the columns of a table at a time come from: the live source, or a recorded history."""
+
+    def fetch(self, schema: str, table: str, timestamp: int) -> TableSchema:
+        """Return the columns as they were at the Unix time `timestamp`, or as near to it as can be had.
+
+        Raises DecodeError when there is no such table, SourceError when nobody can be asked.
+        """
+
+
+_TIMES: Final = (
+    "SELECT UNIX_TIMESTAMP(create_time), UNIX_TIMESTAMP() FROM information_schema.tables"
+    " WHERE table_schema = %s AND table_name = %s"
+)
+# Not columns.column_key: where there is no primary key it says PRI of a unique key.
+_PRIMARY_KEY: Final = (
+    "SELECT column_name FROM information_schema.statistics"
+    " WHERE table_schema = %s AND table_name = %s AND index_name = 'PRIMARY'"
+)
+_COLUMNS: Final = (
+    "SELECT column_name, column_type, character_set_name FROM information_schema.columns"
+    " WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position"
+)
+
+
+class InformationSchema:
+    """Columns as the source has them now."""
+
+    def __init__(self, connect: Callable[[], Connection]) -> None:
+        """Ask over a connection of its own, made with `connect` when there is something to ask."""
+        self._connect = connect
+        self._connection: Connection | None = None
+
+    def fetch(self, schema: str, table: str, timestamp: int = 0) -> TableSchema:
+        """Return the columns of now."""
+        del timestamp
+        if self._connection is not None:
+            try:
+                return self._fetch(self._connection, schema, table)
+            except SourceError:  # most likely idle for too long and closed by the source
+                self.close()
+        self._connection = self._connect()
+        return self._fetch(self._connection, schema, table)
+
+    def _fetch(self, connection: Connection, schema: str, table: str) -> TableSchema:
+        # The time comes first: an ALTER between the questions then makes the columns look older, never younger.
+        times = connection.query(_TIMES, (schema, table))
+        key = connection.query(_PRIMARY_KEY, (schema, table))
+        rows = connection.query(_COLUMNS, (schema, table))
+        if not rows or not times:
+            raise DecodeError(
+                f"{schema}.{table} is unknown to {connection.name}: it was dropped or renamed since,"
+                f" or the account may not see it (GRANT SELECT ON `{schema}`.* TO it)"
+            )
+        keys = {name for (name,) in key}
+        altered, now = times[0]
+        return TableSchema(
+            [Column(name, _text(kind), charset, name in keys) for name, kind, charset in rows],
+            None if altered is None else int(altered),
+            int(now),
+        )
+
+    def close(self) -> None:
+        """Close the connection; the next question opens another."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+class Schemas:
+    """The schemas of all tables met so far. A DDL makes it forget."""
+
+    def __init__(self, source: ColumnSource, *, ignore_case: bool = False, mariadb: bool = False) -> None:
+        """Ask `source` for what is not known; `ignore_case`: lower_case_table_names is not 0."""
+        self._source = source
+        self._ignore_case = ignore_case
+        self._mariadb = mariadb
+        self._tables: dict[tuple[str, str], TableSchema] = {}
+        self.future: list[FutureRange] = []
+        """Ranges whose rows may be wrong; only what a source without full metadata makes possible."""
+
+    def table(
+        self, table_map: TableMap, charsets: Mapping[int, str], timestamp: int, at: Position | None
+    ) -> TableSchema:
+        """Return the schema for the rows of a table map that was logged at the Unix time `timestamp`, at `at`.
+
+        Raises DecodeError when there is no such table, or it has other columns; SourceError when nobody can be asked.
+        """
+        if table_map.has_names:
+            return TableSchema(self._refine(table_map, table_map.columns(charsets), timestamp))
+        key = self._key(table_map.schema, table_map.table)
+        known = self._tables.get(key)
+        if known is None or len(known.columns) != len(table_map.types):
+            known = self._source.fetch(table_map.schema, table_map.table, timestamp)
+            known.columns += _hidden_columns(table_map, known.columns)
+            known.first_use = at
+            self._tables[key] = known
+        if known.is_younger(timestamp):
+            logger.warning(
+                "schema-from-the-future: the rows of %s.%s at %s are older than its last DDL;"
+                " set binlog_row_metadata=FULL on the source to rule this out",
+                table_map.schema,
+                table_map.table,
+                at,
+            )
+        return known
+
+    def forget(self, tables: Iterable[tuple[str, str]], timestamp: int, at: Position | None) -> None:
+        """A DDL logged at the Unix time `timestamp`, at `at`, changed the tables: ask anew when they come next."""
+        for schema, table in tables:
+            self._forget(self._key(schema, table), timestamp, at)
+
+    def forget_schema(self, schema: str, timestamp: int, at: Position | None) -> None:
+        """The same for all tables of a schema."""
+        schema = self._key(schema, "")[0]
+        for key in [key for key in self._tables if key[0] == schema]:
+            self._forget(key, timestamp, at)
+
+    def forget_all(self, timestamp: int, at: Position | None) -> None:
+        """The same for all tables: the DDL was not understood."""
+        for key in list(self._tables):
+            self._forget(key, timestamp, at)
+
+    def _forget(self, key: tuple[str, str], timestamp: int, at: Position | None) -> None:
+        known = self._tables.pop(key, None)
+        if known is not None and known.fetched >= timestamp:
+            # The source was asked after this DDL had run: rows before it were read with what came out of it.
+            self.future.append(FutureRange(*key, known.first_use, at))
+            logger.warning("schema-from-the-future: %s was read with the schema after its DDL", self.future[-1])
+
+    def _key(self, schema: str, table: str) -> tuple[str, str]:
+        return (schema.lower(), table.lower()) if self._ignore_case else (schema, table)
+
+    def _refine(self, table_map: TableMap, columns: list[Column], timestamp: int) -> list[Column]:
+        """MariaDB's full metadata says binary(16) of a UUID or INET6, binary(4) of an INET4: ask what they are."""
+        if not self._mariadb or not any(column.mysql_type in ("binary(16)", "binary(4)") for column in columns):
+            return columns
+        try:
+            live = {column.name: column for column in self._source.fetch(*_name(table_map), timestamp).columns}
+        except DecodeError:  # dropped since: binary is what there is to know
+            return columns
+        return [
+            replace(column, mysql_type=live[column.name].mysql_type)
+            if column.name in live and live[column.name].data_type in ("uuid", "inet6", "inet4")
+            else column
+            for column in columns
+        ]
+
+
+_ROW_TIMES: Final = (Column("row_start", "timestamp(6)"), Column("row_end", "timestamp(6)"))
+
+
+def _hidden_columns(table_map: TableMap, columns: list[Column]) -> tuple[Column, ...]:
+    """Return the two columns that MariaDB's WITH SYSTEM VERSIONING adds and information_schema does not show."""
+    extra = table_map.types[len(columns) :]
+    return _ROW_TIMES if extra == (Type.TIMESTAMP2, Type.TIMESTAMP2) else ()
+
+
+def _name(table_map: TableMap) -> tuple[str, str]:
+    return table_map.schema, table_map.table
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def charsets(connection: Connection) -> dict[int, str]:
+    """Return the character set of each collation id.
+
+    MariaDB's UCA 14.0.0 collations have an id for each character set, all above 2,000, which its table of collations
+    leaves out.
+    """
+    found = connection.query("SELECT id, character_set_name FROM information_schema.collations WHERE id IS NOT NULL")
+    if connection.facts.mariadb and connection.facts.version >= (10, 10, 1):
+        found += connection.query(
+            "SELECT id, character_set_name FROM information_schema.collation_character_set_applicability"
+        )
+    return {int(number): name for number, name in found if name is not None}

@@ -1,0 +1,226 @@
+"""One destination: its ring, its cursors, where they are kept, and the parser that fills the ring; their life cycle."""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from sluice.instance.config import InstanceConfig
+from sluice.instance.meta.base import MetaStore
+from sluice.instance.meta.file import FileMetaStore
+from sluice.instance.meta.memory import MemoryMetaStore
+from sluice.instance.sink.filters import TableFilter
+from sluice.protocol.errors import DestinationStoppedError, SluiceError
+from sluice.protocol.position import Position
+from sluice.store.cursors import Cursor, Cursors, GtidSet, earliest
+from sluice.store.ring import Ring
+
+logger = logging.getLogger(__name__)
+
+DETACH_AFTER = 300.0
+"""Seconds for which one of several subscribers may hold a full ring back."""
+CLOSING = 3.0
+"""Seconds that the parser has to end when the destination stops."""
+
+
+class Parser(Protocol):
+    """What fills the ring, in a thread of its own."""
+
+    def start(self) -> None:
+        """Start the thread."""
+
+    def stop(self) -> None:
+        """Tell the thread to end; return at once."""
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until it has ended."""
+
+
+class ParserFactory(Protocol):
+    """Makes the parser of a destination."""
+
+    def __call__(
+        self,
+        config: InstanceConfig,
+        ring: Ring,
+        *,
+        start: Cursor | None,
+        on_begin: Callable[[Position | None, GtidSet | None], None],
+        on_state: Callable[[str, str], None],
+    ) -> Parser:
+        """Make a parser that begins at ``start``, or where the configuration says if that is None.
+
+        It calls, in its own thread, ``on_begin`` with the place where the stream begins and the GTIDs executed there
+        (None for what is not known) before its first put, and ``on_state`` with ``running`` or ``error`` and a text.
+        """
+
+
+class Instance:
+    """A destination. All methods belong to the event loop."""
+
+    def __init__(self, config: InstanceConfig, make_parser: ParserFactory, meta: MetaStore | None = None) -> None:
+        """Nothing runs before `start`; ``meta`` is made as configured if it is not given."""
+        self.config = config
+        self.state = "stopped"
+        self.error = ""
+        self._make_parser = make_parser
+        self._filter = TableFilter.from_config(config)
+        self._meta = meta or make_meta(config)
+        self._parser: Parser | None = None
+        self._flusher: asyncio.Task[None] | None = None
+        self._flushing = asyncio.Lock()
+        self._changed = asyncio.Event()
+        self._notified = threading.Event()
+        self._make_ring(0)
+
+    def _make_ring(self, epoch: int) -> None:
+        config = self.config
+        self.ring = Ring(config.memory_buffer_size, config.memory_buffer_size * config.memory_buffer_memunit)
+        self.cursors = Cursors(
+            self.ring,
+            epoch=epoch,
+            compile_filter=lambda text: self._filter.narrow(text).accepts,
+            detach_after=DETACH_AFTER,
+        )
+
+    # --- life cycle --------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Load the clients and start the parser; one that cannot start says so in ``state`` and ``error``.
+
+        Raises:
+            ConfigError: the stored clients cannot be used.
+        """
+        if self.state != "stopped":
+            return
+        self._set_state("starting", "")
+        try:
+            epoch, clients = await self._meta.open()
+        except SluiceError as error:
+            self._set_state("stopped", str(error))
+            raise
+        self._make_ring(epoch)
+        loop = asyncio.get_running_loop()
+        now = time.time()
+        for client in clients:
+            self.cursors.restore(client, now)
+        self._notified.clear()
+        ring, cursors = self.ring, self.cursors
+
+        def in_loop(call: Callable[..., None], *arguments: object) -> None:
+            if ring is self.ring and not ring.closed:
+                call(*arguments)
+
+        def on_put() -> None:
+            # At most one call is pending, however many puts there are.
+            if not self._notified.is_set():
+                self._notified.set()
+                loop.call_soon_threadsafe(in_loop, self._advance)
+
+        def on_begin(position: Position | None, gtids: GtidSet | None) -> None:
+            cursors.begin(position, gtids)
+            on_put()
+
+        def on_state(state: str, error: str) -> None:
+            loop.call_soon_threadsafe(in_loop, self._set_state, state, error)
+
+        self.ring.on_put = on_put
+        start = earliest([client.cursor for client in clients if client.cursor is not None])
+        self._parser = self._make_parser(self.config, self.ring, start=start, on_begin=on_begin, on_state=on_state)
+        self._parser.start()
+        self._flusher = asyncio.create_task(self._flush_each_period(), name=f"flush {self.config.destination}")
+
+    async def stop(self) -> None:
+        """Stop the parser, store the cursors, wake everybody who waits."""
+        parser, flusher = self._parser, self._flusher
+        if parser is None or flusher is None:
+            return
+        self._parser = self._flusher = None
+        self._set_state("stopped", "")
+        flusher.cancel()
+        parser.stop()
+        self.ring.close()
+        await asyncio.to_thread(parser.join, CLOSING)
+        try:
+            await self.flush()
+        finally:
+            await self._meta.close()
+
+    def check_running(self) -> None:
+        """Raise `DestinationStoppedError` unless clients can be served."""
+        if self.state == "stopped":
+            reason = f": {self.error}" if self.error else ""
+            raise DestinationStoppedError(f"destination:{self.config.destination} should start first{reason}")
+
+    def _set_state(self, state: str, error: str) -> None:
+        if (state, error) != (self.state, self.error):
+            log = logger.error if error else logger.info
+            log("destination %s: %s%s", self.config.destination, state, f": {error}" if error else "")
+        self.state, self.error = state, error
+        self.wake()
+
+    # --- waiting -----------------------------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        self._notified.clear()
+        self.cursors.advance(time.time())
+        self.wake()
+
+    def wake(self) -> None:
+        """Let everybody who waits look again."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until something may have changed, at most so long."""
+        changed = self._changed
+        try:
+            async with asyncio.timeout(None if seconds == float("inf") else seconds):
+                await changed.wait()
+        except TimeoutError:
+            return
+
+    # --- storing -----------------------------------------------------------------------------------------------------
+
+    async def flush(self) -> None:
+        """Return when every change until now is durable. Calls that come together share one write.
+
+        Raises what `MetaStore.write` raises; the changes are then kept for the next attempt.
+        """
+        # A caller that goes away must not tear a write that others wait for.
+        await asyncio.shield(asyncio.ensure_future(self._flush()))
+
+    async def _flush(self) -> None:
+        async with self._flushing:
+            if not self.cursors.changed:
+                return
+            changes = self.cursors.take_changes()
+            try:
+                await self._meta.write(changes, self.cursors.epoch)
+            except BaseException:
+                self.cursors.give_back(set(changes))
+                raise
+
+    async def _flush_each_period(self) -> None:
+        failed = False
+        while True:
+            await asyncio.sleep(self.config.file_flush_period / 1000)
+            self.cursors.advance(time.time())
+            try:
+                await self.flush()
+            except (OSError, SluiceError) as error:
+                failed = True
+                self._set_state(self.state, f"cursors cannot be stored: {error}")
+            else:
+                if failed:
+                    failed = False
+                    self._set_state(self.state, "")
+
+
+def make_meta(config: InstanceConfig) -> MetaStore:
+    """Make the store of clients that is configured."""
+    if config.meta == "memory":
+        return MemoryMetaStore()
+    return FileMetaStore(config.file_data_dir, config.destination, config.master_address)

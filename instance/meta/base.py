@@ -1,0 +1,38 @@
+"""Where the subscriptions and cursors of a destination are kept."""
+
+import time
+from collections.abc import Mapping
+from typing import Protocol
+
+from sluice.store.cursors import StoredClient
+
+_YEAR_2025 = 1_735_689_600
+
+
+class MetaStore(Protocol):
+    """Keeps the clients of one destination, and the epoch that makes its batch ids unique for ever."""
+
+    async def open(self) -> tuple[int, list[StoredClient]]:
+        """Return the epoch of this life, greater than in every earlier one and already durable, and the clients.
+
+        Raises:
+            ConfigError: what is stored cannot be used, or somebody else uses it.
+        """
+
+    async def write(self, changes: Mapping[int, StoredClient | None], epoch: int) -> None:
+        """Store changed clients, None for removed ones, and the epoch; return when they are durable.
+
+        Calls do not overlap.
+
+        Raises:
+            FencedError: another server has taken the destination over.
+            OSError: it cannot be written now.
+        """
+
+    async def close(self) -> None:
+        """Let go of what is held; `open` may follow."""
+
+
+def epoch_by_clock(above: int = 0) -> int:
+    """Return an epoch for a destination whose last one is not known: minutes since 2025, but more than ``above``."""
+    return max(above + 1, int(time.time() - _YEAR_2025) // 60)

@@ -1,0 +1,178 @@
+"""Subscriptions and cursors in Canal's ``meta.dat``: one JSON file a destination, with keys of ours beside Canal's.
+
+Layout (keys in alphabetical order, as Canal writes them; ``postion`` is Canal's spelling)::
+
+    {"clientDatas": [
+        {"clientIdentity": {"clientId": 1001, "destination": "example", "filter": ""},
+         "cursor": {"identity": {"slaveId": -1, "sourceAddress": {"address": "localhost", "port": 3306}},
+                    "postion": {"gtid": "", "included": false, "journalName": "mysql-bin.000003", "position": 1520,
+                                "serverId": 1, "timestamp": 1700000000000}},
+         "sluice": {"delivered": "<position>", "position": "<position>"}}],
+     "destination": "example",
+     "sluice": {"epoch": 3}}
+
+Canal reads such a file; what it writes has no ``sluice`` keys, and its cursors resume at their event.
+"""
+
+import asyncio
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from sluice.instance.meta.base import epoch_by_clock
+from sluice.protocol.errors import BadPositionError, ConfigError
+from sluice.protocol.position import Position
+from sluice.store.cursors import Cursor, StoredClient, parse_gtids
+
+FILE_NAME = "meta.dat"
+LOCK_NAME = "meta.lock"
+
+
+class FileMetaStore:
+    """Keeps the clients of a destination in a file that is replaced as a whole, so that it is never half written."""
+
+    def __init__(self, folder: Path, destination: str, address: tuple[str, int]) -> None:
+        """``address`` is that of the source; Canal wants it in each cursor."""
+        self.path = folder / destination / FILE_NAME
+        self._destination = destination
+        self._address = address
+        self._clients: dict[int, StoredClient] = {}
+        self._lock: BinaryIO | None = None
+
+    async def open(self) -> tuple[int, list[StoredClient]]:
+        """Read the file, and raise the epoch in it. See `MetaStore.open`."""
+        return await asyncio.to_thread(self._open)
+
+    async def write(self, changes: Mapping[int, StoredClient | None], epoch: int) -> None:
+        """Replace the file by one with the changes. See `MetaStore.write`."""
+        for client_id, client in changes.items():
+            if client is None:
+                self._clients.pop(client_id, None)
+            else:
+                self._clients[client_id] = client
+        await asyncio.to_thread(self._replace, list(self._clients.values()), epoch)
+
+    async def close(self) -> None:
+        """Let another process use the file."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _open(self) -> tuple[int, list[StoredClient]]:
+        folder = self.path.parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = (folder / LOCK_NAME).open("ab")
+        except OSError as error:
+            raise ConfigError(f"dir[{folder}] can not read/write: {error}") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            epoch, clients = self._read()
+            self._clients = {client.client_id: client for client in clients}
+            self._replace(clients, epoch)
+        except BlockingIOError:
+            lock.close()
+            raise ConfigError(f"another process uses {self.path}: stop it, or set canal.file.data.dir") from None
+        except OSError as error:
+            lock.close()
+            raise ConfigError(f"dir[{folder}] can not read/write: {error}") from error
+        except ConfigError:
+            lock.close()
+            raise
+        self._lock = lock
+        return epoch, clients
+
+    def _read(self) -> tuple[int, list[StoredClient]]:
+        try:
+            text = self.path.read_bytes()
+        except FileNotFoundError:
+            return 1, []
+        try:
+            data = json.loads(text)
+            if data["destination"] != self._destination:
+                raise ConfigError(f"{self.path} belongs to the destination {data['destination']!r}")
+            clients = [_client(item) for item in data.get("clientDatas", [])]
+            epoch = int(data["sluice"]["epoch"]) + 1 if "sluice" in data else epoch_by_clock()
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(
+                f"{self.path} is no file of subscriptions and cursors ({type(error).__name__}: {error}): "
+                "restore it, or move it away to begin without them"
+            ) from error
+        return epoch, clients
+
+    def _replace(self, clients: list[StoredClient], epoch: int) -> None:
+        """Write beside the file, make that durable, and put it in the file's place."""
+        data = {
+            "clientDatas": [self._data(client) for client in clients],
+            "destination": self._destination,
+            "sluice": {"epoch": epoch},
+        }
+        new = self.path.with_suffix(".tmp")
+        with new.open("wb") as file:
+            file.write(json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode())
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self.path)
+        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def _data(self, client: StoredClient) -> dict[str, Any]:
+        data: dict[str, Any] = {
+            "clientIdentity": {
+                "clientId": client.client_id,
+                "destination": self._destination,
+                "filter": client.filter,
+            }
+        }
+        cursor = client.cursor
+        if cursor is None:
+            return data
+        host, port = self._address
+        data["cursor"] = {
+            "identity": {"slaveId": -1, "sourceAddress": {"address": host, "port": port}},
+            "postion": {
+                "gtid": cursor.gtid,
+                "included": False,
+                "journalName": cursor.journal,
+                "position": cursor.offset,
+                "serverId": cursor.server_id,
+                "timestamp": cursor.timestamp,
+            },
+        }
+        ours = {"delivered": cursor.delivered, "position": cursor.position}
+        if cursor.position is not None:
+            data["sluice"] = {key: str(value) for key, value in ours.items() if value is not None}
+        return data
+
+
+def _client(data: dict[str, Any]) -> StoredClient:
+    identity = data["clientIdentity"]
+    cursor = None
+    if "cursor" in data:
+        place = data["cursor"]["postion"]
+        ours = data.get("sluice", {})
+        cursor = Cursor(
+            journal=str(place["journalName"]),
+            offset=int(place["position"]),
+            timestamp=int(place.get("timestamp") or 0),
+            server_id=int(place.get("serverId") or 0),
+            gtid=_gtids(place.get("gtid") or ""),
+            position=Position.parse(ours["position"]) if "position" in ours else None,
+            delivered=Position.parse(ours["delivered"]) if "delivered" in ours else None,
+        )
+    return StoredClient(int(identity["clientId"]), str(identity.get("filter") or ""), cursor)
+
+
+def _gtids(text: str) -> str:
+    """The text, if it is a GTID set; what Canal writes for MariaDB may be none, and is not needed to resume."""
+    try:
+        parse_gtids(text)
+    except BadPositionError:
+        return ""
+    return text

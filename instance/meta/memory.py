@@ -1,0 +1,26 @@
+"""Subscriptions and cursors that are lost at a restart."""
+
+from collections.abc import Mapping
+
+from sluice.instance.meta.base import epoch_by_clock
+from sluice.store.cursors import StoredClient
+
+
+class MemoryMetaStore:
+    """Keeps nothing: whoever consumes has to subscribe again after a restart."""
+
+    def __init__(self) -> None:
+        self._epoch = 0
+
+    async def open(self) -> tuple[int, list[StoredClient]]:
+        """Return a new epoch and no clients."""
+        self._epoch = epoch_by_clock(self._epoch)
+        return self._epoch, []
+
+    async def write(self, changes: Mapping[int, StoredClient | None], epoch: int) -> None:
+        """Forget the changes, but not the epoch."""
+        del changes
+        self._epoch = max(self._epoch, epoch)
+
+    async def close(self) -> None:
+        """Do nothing."""

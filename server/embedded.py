@@ -1,0 +1,297 @@
+"""Canal's calls - subscribe, get, ack, rollback - on the destinations of this process, without a network."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sluice.instance.config import BatchMode, InstanceConfig
+from sluice.instance.instance import Instance, ParserFactory
+from sluice.protocol.errors import BadParameterError, UnknownDestinationError
+from sluice.protocol.position import Position
+from sluice.store.cursors import Batch, ClientStatus
+
+DEFAULT_BATCH_SIZE = 1000
+EMPTY = Batch(batch_id=-1, slices=[], from_="", to="", entries=0, rows=0, bytes=0, timestamp=0)
+"""What a get returns when nothing is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationStatus:
+    """Where a destination stands."""
+
+    destination: str
+    state: str
+    """``starting``, ``running``, ``error`` (it tries again) or ``stopped``."""
+    error: str
+    clients: list[ClientStatus]
+    first: str
+    """The oldest position that is stored; empty when the stream has not begun."""
+    last: str
+    """The position up to which the source was read."""
+    entries: int
+    bytes: int
+    full: bool
+    """The parser waits for room."""
+
+
+class EmbeddedServer:
+    """The destinations of this process. All methods belong to one event loop.
+
+    Every method that takes a destination raises `UnknownDestinationError`, or `DestinationStoppedError` when it is
+    known but not started.
+    """
+
+    def __init__(self, load: Callable[[str], InstanceConfig], make_parser: ParserFactory) -> None:
+        """``load`` reads the configuration of a destination; it raises `UnknownDestinationError` and `ConfigError`."""
+        self.instances: dict[str, Instance] = {}
+        self._load = load
+        self._make_parser = make_parser
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    # --- destinations ------------------------------------------------------------------------------------------------
+
+    async def start(self, destination: str) -> None:
+        """Start a destination with its configuration as it is now; a running one goes on as it is.
+
+        Raises:
+            ConfigError: its configuration, or what is stored of it, cannot be used.
+        """
+        async with self._locks.setdefault(destination, asyncio.Lock()):
+            known = self.instances.get(destination)
+            if known is not None and known.state != "stopped":
+                return
+            config = await asyncio.to_thread(self._load, destination)
+            instance = self.instances[destination] = Instance(config, self._make_parser)
+            await instance.start()
+
+    async def stop(self, destination: str) -> None:
+        """Stop a destination and store its cursors; a stopped one stays so."""
+        async with self._locks.setdefault(destination, asyncio.Lock()):
+            await self._known(destination).stop()
+
+    async def close(self) -> None:
+        """Stop all destinations."""
+        results = await asyncio.gather(*map(self.stop, list(self.instances)), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    def destination_status(self, destination: str) -> DestinationStatus:
+        """Return where a destination stands, stopped or not."""
+        instance = self._known(destination)
+        ring, cursors = instance.ring, instance.cursors
+        return DestinationStatus(
+            destination=destination,
+            state=instance.state,
+            error=instance.error,
+            clients=[cursors.status(client_id) for client_id in cursors.client_ids],
+            first=str(cursors.position_before(ring.first) or ""),
+            last=str(cursors.position_before(ring.next) or ""),
+            entries=len(ring),
+            bytes=ring.bytes,
+            full=ring.waiting,
+        )
+
+    # --- subscriptions -----------------------------------------------------------------------------------------------
+
+    async def subscribe(
+        self,
+        destination: str,
+        client_id: int,
+        *,
+        filter: str = "",  # noqa: A002  Canal's name
+        start: str | dict[str, int] = "earliest",
+    ) -> dict[str, object]:
+        """Register a client, durably, or change the filter of a registered one, whose cursor wins over ``start``.
+
+        Args:
+            destination: name of the destination.
+            client_id: a 16-bit integer.
+            filter: tables, as in `TableFilter`; it narrows the destination's. Empty wants all.
+            start: ``earliest`` in the ring, ``latest``, the text of a position, or ``{"timestamp": ms}``.
+
+        Raises:
+            BadParameterError: the client id is out of range.
+            FilterError: the filter is none, or cannot match anything.
+            BadPositionError: ``start`` is none.
+            GoneError: it lies before what is stored.
+            SourceChangedError: it belongs to another source or history.
+        """
+        instance = self._running(destination)
+        if not -(1 << 15) <= client_id < 1 << 15:
+            raise BadParameterError(f"client id {client_id} is no 16-bit integer")
+        status = instance.cursors.subscribe(
+            client_id,
+            filter_text=filter,
+            start=start["timestamp"] if isinstance(start, dict) else start,
+            now=time.time(),
+        )
+        instance.wake()
+        await instance.flush()
+        return {
+            "destination": destination,
+            "clientId": client_id,
+            "filter": status.filter,
+            "state": status.state,
+            "position": status.position,
+        }
+
+    async def unsubscribe(self, destination: str, client_id: int) -> None:
+        """Remove a client and its cursor, durably; `NotSubscribedError` when it has not subscribed."""
+        instance = self._running(destination)
+        instance.cursors.unsubscribe(client_id)
+        instance.wake()
+        await instance.flush()
+
+    def open_session(self, destination: str, client_id: int) -> str:
+        """Open a session, which fences all earlier ones of the client; return its token."""
+        instance = self._running(destination)
+        token = instance.cursors.open_session(client_id, time.time())
+        instance.wake()
+        return token
+
+    def status(self, destination: str, client_id: int) -> ClientStatus:
+        """Return where a client stands; `NotSubscribedError` when it has not subscribed."""
+        return self._running(destination).cursors.status(client_id)
+
+    # --- get, ack, rollback ------------------------------------------------------------------------------------------
+
+    async def get_without_ack(
+        self,
+        destination: str,
+        client_id: int,
+        *,
+        batch_size: int | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  part of the call's meaning
+        max_entries: int | None = None,
+        max_bytes: int | None = None,
+        min_bytes: int | None = None,
+        linger: float | None = None,
+        wait_full: bool = False,
+        session: str | None = None,
+    ) -> Batch:
+        """Return the next batch, to be acked or rolled back; `EMPTY` when nothing is there in time.
+
+        A call that is cancelled while it waits takes no batch.
+
+        Args:
+            destination: name of the destination.
+            client_id: the client.
+            batch_size: entries (ITEMSIZE) or units of memory (MEMSIZE), as configured; 1000 if no limit is given.
+            timeout: seconds to wait for the first entry; None or 0 answers at once, `math.inf` waits for ever.
+            max_entries: entries at most.
+            max_bytes: bytes at most; a larger entry comes alone.
+            min_bytes: wait until so many bytes are there, ...
+            linger: ... at most so many seconds after the first entry was, and not beyond the timeout.
+            wait_full: Canal's rule: wait until ``batch_size`` is reached, or for the timeout.
+            session: token of the session, for clients that have opened one.
+
+        Raises:
+            NotSubscribedError: the client has not subscribed.
+            StaleSessionError: a newer session took over.
+            GoneError: its cursor lies before what is stored.
+            SourceChangedError: its cursor belongs to another source or history.
+        """
+        instance = self._running(destination)
+        config, cursors = instance.config, instance.cursors
+        if batch_size is None and max_entries is None and max_bytes is None:
+            batch_size = DEFAULT_BATCH_SIZE
+        units = batch_size or 0
+        memory_limit = 0
+        entries = max_entries or 0
+        if config.memory_batch_mode is BatchMode.MEMSIZE:
+            memory_limit = units * config.memory_buffer_memunit
+        elif units:
+            entries = min(units, entries or units)
+        full_entries = entries if wait_full and not memory_limit else 0
+        full_bytes = max(min_bytes or 0, memory_limit if wait_full else 0)
+        deadline = time.monotonic() + (timeout or 0)
+        while True:
+            instance.check_running()
+            cursors.check(client_id, session)
+            now = time.monotonic()
+            if full_entries or full_bytes:
+                found, size = cursors.available(client_id)
+                if found and linger is not None:
+                    deadline = min(deadline, now + linger)
+                    linger = None
+                ready = instance.ring.waiting or (found >= full_entries and size >= full_bytes)
+            else:
+                ready = True
+            if ready or now >= deadline:
+                batch = cursors.get(
+                    client_id,
+                    now=time.time(),
+                    max_entries=entries,
+                    max_bytes=max_bytes or 0,
+                    memory_limit=memory_limit,
+                    ddl_isolation=config.get_ddl_isolation,
+                    session=session,
+                )
+                if batch is not None:
+                    return batch
+                if now >= deadline:
+                    return EMPTY
+            await instance.wait(deadline - now)
+
+    async def ack(
+        self,
+        destination: str,
+        client_id: int,
+        *,
+        batch_id: int | None = None,
+        position: str | None = None,
+        durable: bool = False,
+        session: str | None = None,
+    ) -> None:
+        """Confirm the oldest outstanding batch, or everything before a position.
+
+        With ``durable`` the call returns when the cursor is stored; otherwise that happens within the flush period.
+
+        Raises:
+            BadParameterError: not exactly one of batch id and position is given.
+            NotSubscribedError: the client has not subscribed.
+            StaleSessionError: a newer session took over.
+            UnknownBatchError: no such batch is outstanding.
+            AckOutOfOrderError: an older one is.
+            BadPositionError: the position is none, or lies beyond what the client was given.
+            SourceChangedError: the position belongs to another source or history.
+        """
+        instance = self._running(destination)
+        if batch_id is not None and position is None:
+            instance.cursors.ack(client_id, batch_id, now=time.time(), session=session)
+        elif position is not None and batch_id is None:
+            instance.cursors.ack_to(client_id, Position.parse(position), now=time.time(), session=session)
+        else:
+            raise BadParameterError("an ack names either a batch or a position")
+        if durable:
+            await instance.flush()
+
+    async def rollback(
+        self, destination: str, client_id: int, *, batch_id: int | None = None, session: str | None = None
+    ) -> None:
+        """Forget the outstanding batches, so that their entries are given again; or, as in Canal, only the oldest one.
+
+        Raises:
+            NotSubscribedError: the client has not subscribed.
+            StaleSessionError: a newer session took over.
+            UnknownBatchError: no such batch is outstanding.
+            AckOutOfOrderError: an older one is.
+        """
+        instance = self._running(destination)
+        instance.cursors.rollback(client_id, batch_id, now=time.time(), session=session)
+        instance.wake()
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _known(self, destination: str) -> Instance:
+        instance = self.instances.get(destination)
+        if instance is None:
+            raise UnknownDestinationError(f"no destination {destination!r} is configured here")
+        return instance
+
+    def _running(self, destination: str) -> Instance:
+        instance = self._known(destination)
+        instance.check_running()
+        return instance

@@ -169,9 +169,9 @@ cdef int put_string(Output *out, const uint8_t *text, size_t size) noexcept nogi
 
 
 cdef uint8_t *put_mysql_double(uint8_t *p, double number) noexcept nogil:
-    """As my_gcvt: the shortest digits; plain where the point stands within 15 places of the first, else `1.5e300`.
+    """As MySQL 8: the shortest digits; plain from 1e-15 to 1e15 and where there is a fraction, else `1.5e300`.
 
-    A number without a fraction gets `.0`, so that it reads back as a double.
+    A plain number without a fraction gets `.0`, so that it reads back as a double (5.7 prints it without).
     """
     cdef char[24] digits
     cdef int exponent
@@ -182,7 +182,7 @@ cdef uint8_t *put_mysql_double(uint8_t *p, double number) noexcept nogil:
         p += 1
         number = -number
     count = shortest(number, digits, &exponent)
-    if exponent < -15 or exponent > 14:
+    if exponent < -15 or (exponent > 14 and count <= exponent + 1):
         p[0] = digits[0]
         p += 1
         if count > 1:
@@ -273,8 +273,8 @@ cdef int put_temporal(Output *out, int kind, const uint8_t *data, size_t size) n
 
 
 cdef int put_base64(Output *out, int kind, const uint8_t *data, size_t size) noexcept nogil:
-    """`"base64:type15:SGVsbG8="`, as the server prints what is no JSON of its own."""
-    cdef uint8_t *p = room(out, 16 + (size + 2) // 3 * 4 + 2)
+    """`"base64:type15:SGVsbG8="`, as the server prints what is no JSON of its own, broken into lines of 76."""
+    cdef uint8_t *p = room(out, 16 + (size + 2) // 3 * 4 + size // 57 * 2 + 2)
     cdef uint8_t *start = p
     cdef uint32_t group
     cdef size_t i
@@ -287,6 +287,10 @@ cdef int put_base64(Output *out, int kind, const uint8_t *data, size_t size) noe
     p += 1
     i = 0
     while i < size:
+        if i and i % 57 == 0:
+            p[0] = b"\\"
+            p[1] = b"n"
+            p += 2
         group = 0
         for j in range(3):
             group = group << 8 | (data[i + j] if i + j < size else 0)

@@ -120,6 +120,7 @@ _NUMERIC = {
     Type.FLOAT,
     Type.DOUBLE,
     Type.NEWDECIMAL,
+    Type.YEAR,
 }
 _CHARACTER = {
     Type.STRING,
@@ -128,6 +129,15 @@ _CHARACTER = {
     Type.BLOB,
     Type.VARCHAR_COMPRESSED,
     Type.BLOB_COMPRESSED,
+    Type.VECTOR,
+}
+_DISPLAY_WIDTHS: dict[int, tuple[int, int]] = {  # signed, unsigned; MariaDB and MySQL before 8.0.19 write them
+    Type.TINY: (4, 3),
+    Type.SHORT: (6, 5),
+    Type.INT24: (9, 8),
+    Type.LONG: (11, 10),
+    Type.LONGLONG: (20, 20),
+    Type.YEAR: (4, 4),
 }
 _NUMBER_NAMES: dict[int, str] = {
     Type.TINY: "tinyint",
@@ -158,7 +168,7 @@ _GEOMETRY_NAMES = (
     "multipoint",
     "multilinestring",
     "multipolygon",
-    "geometrycollection",
+    "geomcollection",
 )
 _BYTES_PER_CHARACTER = {
     "utf8mb4": 4,
@@ -253,6 +263,7 @@ class TableMap:
     dimensions: tuple[int | None, ...]
     visible: tuple[bool, ...] | None
     primary_key: tuple[int, ...]  # column numbers
+    mariadb: bool
 
     @property
     def has_names(self) -> bool:
@@ -260,10 +271,11 @@ class TableMap:
         return self.names is not None
 
     @classmethod
-    def parse(cls, body: bytes, *, post_header: int = 8) -> TableMap:
+    def parse(cls, body: bytes, *, post_header: int = 8, mariadb: bool = False) -> TableMap:
         """Parse the event's body, without event header and checksum.
 
         ``post_header`` is the length that the FORMAT_DESCRIPTION event gives for TABLE_MAP: 8, or 6 before MySQL 5.1.4.
+        ``mariadb``: the source is MariaDB, which counts GEOMETRY among the character columns.
         Raises DecodeError when the body is cut or contradicts itself.
         """
         reader = _Reader(body)
@@ -284,8 +296,8 @@ class TableMap:
             kind = reader.integer(1)
             fields[kind] = reader.take(reader.packed())
         try:
-            return cls._with_optional(table_id, schema, table, types, metas, nullable, fields)
-        except (StopIteration, IndexError, RuntimeError) as error:
+            return cls._with_optional(table_id, schema, table, types, metas, nullable, fields, mariadb=mariadb)
+        except (StopIteration, IndexError, RuntimeError, ValueError) as error:
             raise DecodeError(f"TABLE_MAP of {schema}.{table} has optional metadata that does not fit it") from error
 
     @classmethod
@@ -298,7 +310,10 @@ class TableMap:
         metas: tuple[int, ...],
         nullable: tuple[bool, ...],
         fields: Mapping[int, bytes],
+        *,
+        mariadb: bool,
     ) -> TableMap:
+        character = _CHARACTER | {Type.GEOMETRY} if mariadb else _CHARACTER
         unsigned = None
         if Optional.SIGNEDNESS in fields:
             bits = _high_bits(fields[Optional.SIGNEDNESS])
@@ -338,7 +353,7 @@ class TableMap:
             nullable=nullable,
             unsigned=unsigned,
             collations=_collations(
-                types, _CHARACTER, fields.get(Optional.DEFAULT_CHARSET), fields.get(Optional.COLUMN_CHARSET)
+                types, character, fields.get(Optional.DEFAULT_CHARSET), fields.get(Optional.COLUMN_CHARSET)
             ),
             names=names,
             members=tuple(members),
@@ -352,6 +367,7 @@ class TableMap:
             dimensions=_numbers(types, Type.VECTOR, fields.get(Optional.VECTOR_DIMENSIONALITY)),
             visible=visible,
             primary_key=key,
+            mariadb=mariadb,
         )
 
     def columns(self, charsets: Mapping[int, str]) -> list[Column]:
@@ -380,13 +396,15 @@ class TableMap:
         return columns
 
     def _type_text(self, i: int, charset: str | None, charsets: Mapping[int, str]) -> str:
-        """Compose the type as information_schema.COLUMN_TYPE of MySQL 8 writes it."""
+        """Compose the type as information_schema.COLUMN_TYPE of MySQL 8 or MariaDB writes it."""
         kind, meta = self.types[i], self.metas[i]
-        unsigned = " unsigned" if self.unsigned and self.unsigned[i] else ""
+        is_unsigned = self.unsigned is not None and self.unsigned[i]
+        unsigned = " unsigned" if is_unsigned else ""
+        display = f"({_DISPLAY_WIDTHS[kind][is_unsigned]})" if self.mariadb and kind in _DISPLAY_WIDTHS else ""
         if kind in _NUMBER_NAMES:
-            return _NUMBER_NAMES[kind] + unsigned
+            return _NUMBER_NAMES[kind] + display + unsigned
         if kind in _TEMPORAL_NAMES:
-            return _TEMPORAL_NAMES[kind] + (f"({meta})" if meta else "")
+            return _TEMPORAL_NAMES[kind] + (f"({meta})" if meta else display)
         width = _BYTES_PER_CHARACTER.get(charset or "", 1)
         match kind:
             case Type.NEWDECIMAL:
@@ -410,7 +428,8 @@ class TableMap:
                 return "json"
             case Type.GEOMETRY:
                 number = self.geometry_types[i] or 0
-                return _GEOMETRY_NAMES[number] if number < len(_GEOMETRY_NAMES) else "geometry"
+                name = _GEOMETRY_NAMES[number] if number < len(_GEOMETRY_NAMES) else "geometry"
+                return "geometrycollection" if self.mariadb and name == "geomcollection" else name
             case Type.VECTOR:
                 return f"vector({self.dimensions[i]})" if self.dimensions[i] else "vector"
         raise DecodeError(f"{self.schema}.{self.table}: column {i} has the unknown type {kind}")

@@ -73,6 +73,15 @@ cdef int fail(Value *value, const char *error) noexcept nogil:
     return -1
 
 
+cdef int copy(Value *value, const uint8_t *text, size_t size) noexcept nogil:
+    """Makes a text that will not stay where it is the value."""
+    cdef uint8_t *p = reserve(value, size)
+    if p == NULL:
+        return -1
+    memcpy(p, text, size)
+    return finish(value, p + size)
+
+
 cdef inline int finish(Value *value, const uint8_t *end) noexcept nogil:
     """The text is what stands in scratch up to `end`."""
     value.text = value.scratch
@@ -657,7 +666,7 @@ cdef int inet4(Field *field, const uint8_t *data, size_t size, Value *value) noe
 
 
 cdef int inet6(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
-    """As inet_ntop prints it: the longest run of zero groups as ::, IPv4-mapped and -compatible addresses dotted."""
+    """As MariaDB prints it: the longest run of zero groups, be it of one, as ::; IPv4-mapped and -compatible dotted."""
     cdef uint8_t[16] octets
     cdef uint16_t[8] groups
     cdef uint8_t *p = value.scratch
@@ -676,7 +685,7 @@ cdef int inet6(Field *field, const uint8_t *data, size_t size, Value *value) noe
         run = 0
         while i + run < 8 and groups[i + run] == 0:
             run += 1
-        if run > gap_size and run >= 2:
+        if run > gap_size:
             gap = i
             gap_size = run
         i += run if run else 1

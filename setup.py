@@ -25,7 +25,7 @@ def extension(source: Path) -> Extension:
         [str(source.relative_to(ROOT))],
         language="c++",
         include_dirs=["store", "protocol", "instance/parser"],
-        libraries={"decoder": ["z", "zstd"], "values": ["z"]}.get(source.stem, []),
+        libraries={"decoder": ["z"], "inflate": ["z", "zstd"], "values": ["z"]}.get(source.stem, []),
         extra_compile_args=["-O3", "-std=c++17"],
     )
 

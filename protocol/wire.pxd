@@ -97,10 +97,10 @@ cdef inline const uint8_t *get_varint(const uint8_t *p, const uint8_t *end, uint
     cdef int shift = 0
     while p < end and shift < 64:
         result |= <uint64_t>(p[0] & 0x7F) << shift
-        p += 1
-        if not p[-1] & 0x80:
+        if p[0] < 0x80:
             value[0] = result
-            return p
+            return p + 1
+        p += 1
         shift += 7
     return NULL
 

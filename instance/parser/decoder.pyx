@@ -1,2 +1,1247 @@
-from sluice.store.segment cimport Segment
-def f(Segment s): return s.data != NULL
+"""The decoder: raw replication packets to framed entries in segments, with a slot each.
+
+The loop runs without the GIL and comes back when it needs bytes, when enough is staged, or with a control event: one of
+those that come once a file, a table or a schema change, which Python handles.
+
+A packet of a binlog dump is 0x00 and an event, 0xFF and an error, or 0xFE (the end). An event is a header
+(`EventHeader`), a body, and, where the FORMAT_DESCRIPTION event says so, its CRC32.
+(https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_replication_binlog_event.html)
+
+Positions are those of `sluice.protocol.position`. A transaction begins with its GTID event, else its BEGIN, else the
+lone statement (with the INTVAR, RAND or USER_VAR events before it), and `n` counts its events on the wire, those inside
+a compressed payload too. An event outside any transaction (ROTATE, STOP, PREVIOUS_GTIDS ...) is one of its own.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport INT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy, memset, strlen
+from libcpp.string cimport string
+from libcpp.unordered_map cimport unordered_map
+from cython.operator cimport dereference
+
+from sluice.instance.parser.entries cimport (
+    ANY_SIZE,
+    ENTRY_ROW_DATA,
+    ENTRY_TRANSACTION_BEGIN,
+    ENTRY_TRANSACTION_END,
+    EVENT_TYPE_QUERY,
+    NO_EVENT_TYPE,
+    EntryWriter,
+    EventPlace,
+)
+from sluice.instance.parser.events cimport *
+from sluice.instance.parser.executed cimport ExecutedSet
+from sluice.instance.parser.gtid_event cimport (
+    FL_COMPLETED_XA,
+    FL_ROLLBACK_ALTER,
+    FL_STANDALONE,
+    FL_START_ALTER,
+    TAG_MAX,
+    UUID_SIZE,
+    Gtid,
+    read_gtid,
+    read_mariadb_gtid,
+    read_tagged_gtid,
+)
+from sluice.instance.parser.inflate cimport Inflater, PayloadReader, crc32
+from sluice.instance.parser.littleendian cimport le16, le32, le48, le64, length_encoded
+from sluice.instance.parser.packets cimport PacketBuffer
+from sluice.instance.parser.plan cimport DELETE, INSERT, UPDATE, RowsKind, TablePlan
+from sluice.instance.parser.utf8 cimport put_utf8, utf8_size
+from sluice.protocol.wire cimport (
+    LENGTH_DELIMITED,
+    put_bytes,
+    put_decimal,
+    put_tag,
+    put_uint,
+    put_varint,
+)
+from sluice.store.ring cimport (
+    ADVANCE,
+    BOUNDARY,
+    QUERY,
+    ROW_DATA,
+    TRANSACTION_BEGIN,
+    TRANSACTION_END,
+    Slot,
+    Staging,
+)
+from sluice.store.segment cimport SegmentWriter
+
+from sluice.instance.parser.variables import statement_text
+from sluice.protocol.errors import DecodeError, SourceChangedError
+from sluice.protocol.position import Position
+
+cdef enum:
+    STAGED_SLOTS = 1024            # put at the latest when so many slots ...
+    STAGED_BYTES = 1 << 20         # ... or bytes are staged
+    KNOWN_TABLES = 8192            # plans kept; more are forgotten between two transactions
+
+    PACKET_EVENT = 0x00            # first byte of a packet
+    PACKET_EOF = 0xFE
+    PACKET_ERROR = 0xFF
+
+    BINLOG_VERSION = 4
+    CHECKSUM_NONE = 0
+    CHECKSUM_CRC32 = 1
+    FIRST_OFFSET = 4               # of the first event in a file, behind the magic number
+
+    QUERY_POST_HEADER = 13
+    ROWS_HEADER_V2 = 10            # post-header length of rows events with extra data
+    DUMMY_TABLE_ID = 0xFFFFFF      # of a rows event without rows that only ends a statement
+
+    TRANSACTION_INTERVAL = 5000    # ms: Canal lets an empty transaction, or a filtered BEGIN or END, through so often
+    TRANSACTION_THRESHOLD = 8192   # or after so many that it did not
+
+    THREAD_ID_FIELD = 4            # TransactionBegin
+    BEGIN_PROPS_FIELD = 3
+    TRANSACTION_ID_FIELD = 2       # TransactionEnd
+    END_PROPS_FIELD = 3
+    TABLE_ID_FIELD = 1             # RowChange
+    EVENT_TYPE_FIELD = 2
+    IS_DDL_FIELD = 10
+    SQL_FIELD = 11
+    KEY_FIELD = 1                  # Pair
+    VALUE_FIELD = 2
+
+cdef const uint8_t *NO_NAMES = b"\x42\x00\x4a\x00"      # Header.schemaName and tableName, both empty
+cdef size_t NO_NAMES_SIZE = 4
+
+
+cdef struct RowsType:
+    RowsKind kind
+    bint is_compressed
+    bint is_partial
+
+
+cdef inline bint rows_type(int type, RowsType *rows) noexcept nogil:
+    """What a type of rows event says of its rows; False when it is none."""
+    rows.is_compressed = type >= MARIADB_WRITE_ROWS_COMPRESSED_EVENT_V1
+    rows.is_partial = type == PARTIAL_UPDATE_ROWS_EVENT
+    if WRITE_ROWS_EVENT_V1 <= type <= DELETE_ROWS_EVENT_V1:
+        rows.kind = <RowsKind>(INSERT + type - WRITE_ROWS_EVENT_V1)
+    elif WRITE_ROWS_EVENT <= type <= DELETE_ROWS_EVENT:
+        rows.kind = <RowsKind>(INSERT + type - WRITE_ROWS_EVENT)
+    elif rows.is_partial:
+        rows.kind = UPDATE
+    elif MARIADB_WRITE_ROWS_COMPRESSED_EVENT_V1 <= type <= MARIADB_DELETE_ROWS_COMPRESSED_EVENT:
+        rows.kind = <RowsKind>(INSERT + (type - MARIADB_WRITE_ROWS_COMPRESSED_EVENT_V1) % 3)
+    else:
+        return False
+    return True
+
+
+cdef inline bint starts_with(const uint8_t *p, const uint8_t *end, const char *words) noexcept nogil:
+    """Whether the text begins with the words, in any case, and then ends or goes on with no letter."""
+    cdef size_t size = strlen(words)
+    cdef size_t i
+    if <size_t>(end - p) < size:
+        return False
+    for i in range(size):
+        if (p[i] & 0xDF if b"a" <= p[i] <= b"z" else p[i]) != <uint8_t>words[i]:
+            return False
+    return p + size == end or not (b"A" <= (p[size] & 0xDF) <= b"Z")
+
+
+cdef inline bint is_words(const uint8_t *p, const uint8_t *end, const char *words) noexcept nogil:
+    """Whether the text is the words, in any case."""
+    return <size_t>(end - p) == strlen(words) and starts_with(p, end, words)
+
+
+cdef inline uint8_t *put_pair(
+    uint8_t *p, unsigned int field, const char *key, const uint8_t *value, size_t size
+) noexcept nogil:
+    """A Pair with a text of at most XA_TEXT_MAX bytes, which takes at most three times as many."""
+    cdef size_t key_size = strlen(key)
+    cdef size_t value_size = utf8_size(value, size)
+    p = put_varint(put_tag(p, field, LENGTH_DELIMITED), 2 + key_size + 1 + (1 if value_size < 128 else 2) + value_size)
+    p = put_bytes(p, KEY_FIELD, key, key_size)
+    p = put_varint(put_tag(p, VALUE_FIELD, LENGTH_DELIMITED), value_size)
+    return put_utf8(p, value, size)
+
+
+cdef class KnownTable:
+    """A table map that was seen, with its plan."""
+
+    def __init__(self, TablePlan plan not None, bytes body not None):
+        """Entries go to the ring's memory, numbers come from its registries; putting is the caller's."""
+        self.plan = plan
+        self.body = body
+        self.data = <const uint8_t *>PyBytes_AS_STRING(body)
+        self.size = len(body)
+        self.names = <const uint8_t *>PyBytes_AS_STRING(plan.header_names)
+        self.names_size = len(plan.header_names)
+
+
+cdef class Decoder:
+    """Decodes one binlog dump after the other into a staging.
+
+    The one that puts calls `begin`, then in a loop `run` and what it answers. Not to be shared between threads.
+    """
+
+    def __init__(self, ring, options):
+        self.sources = ring.sources
+        self.files = ring.files
+        self.gtid_sources = ring.gtid_sources
+        self.staging = Staging()
+        self.writer = SegmentWriter(ring.pool)
+        self.entries = EntryWriter(self.writer)
+        self.packets = PacketBuffer()
+        self.inflater = Inflater()
+        self.payload = PayloadReader()
+        self.known = {}
+        self.gtid_on = options.gtid_on
+        self.strict_canal = options.strict_canal
+        self.drops[<int>INSERT] = options.filter_dml_insert
+        self.drops[<int>UPDATE] = options.filter_dml_update
+        self.drops[<int>DELETE] = options.filter_dml_delete
+        self.drops_rows = options.filter_rows
+        self.drops_statements = options.filter_query_dml
+        self.drops_transactions = options.filter_transaction_entry
+
+    def begin(self, *, source, gtid=False, position=None, stop=None, executed=""):
+        """A new dump begins; what was received or staged of an earlier one is dropped, plans are kept.
+
+        Args:
+            source: server_uuid, or for MariaDB the server_id.
+            gtid: the dump was asked for by GTID: transactions may be missing from the file.
+            position: entries before it are not delivered; the dump begins at `position.begin` or earlier in its file.
+            stop: `run` answers STOPPED there.
+            executed: the GTID set before the dump, in the form of the headers; only used with `gtid_on`.
+        """
+        self.packets.clear()
+        self.payload.close()
+        self.staging.clear()
+        self.writer.cursor = self.writer.entry
+        self.entries.clear_props()
+        self.executed_set = ExecutedSet(executed)
+        self.source_name = source
+        self.source = self.sources.intern(source)
+        self.gtid_dump = gtid
+        self.described = self.checksum = False
+        self.file_name = self.next_file_name = None
+        self.file = 0
+        self.offset = self.next_file_offset = -1
+        self.group = NO_GROUP
+        self.begun.pending = self.has_entries = self.unfinished = self.in_rows = False
+        self.gtid_number = 0
+        self.event = None
+        self.reached_file = 0
+        self.by_id.clear()
+        self.skipping = position is not None
+        if position is not None:
+            self.skip_file = position.file
+            self.skip_created = position.created
+            self.skip_begin = position.begin
+            self.skip_n = position.n
+        self.stop = stop
+        self.stopping = self.stopped = False
+        if stop is not None:
+            self.stop_begin = stop.begin
+            self.stop_n = stop.n
+
+    def close(self):
+        """Gives the memory of the staging and of the unfinished segment back."""
+        self.staging.clear()
+        self.writer.close()
+
+    def receive_space(self):
+        """Writable space for what the source sends next; only after NEED_DATA. Release it before `received`."""
+        return self.packets.receive_space()
+
+    def received(self, size_t size):
+        """So many bytes were written to the space."""
+        self.packets.received(size)
+
+    def run(self):
+        """Decodes what was received, without the GIL.
+
+        Raises:
+            DecodeError: bytes that do not fit, naming file and offset; the dump cannot go on. A rows event that does
+                not fit its table is not raised: it is a control event with `Event.error` set.
+            SourceChangedError: the file of `position` is another one now.
+        """
+        cdef Status status
+        if self.executed_set is None:
+            raise RuntimeError("begin() says where a dump begins")
+        try:
+            with nogil:
+                status = self.loop()
+        except DecodeError as error:
+            self.writer.cursor = self.writer.entry
+            located = DecodeError(f"{error} (event of type {self.header.type} at {self.file_name}:{self.place.offset})")
+            if not self.in_rows:
+                self.payload.close()
+                raise located from None
+            self.event = self.make_event(self.header.type, self.body, self.body_end)
+            self.event.error = located
+            self.in_rows = False
+            self.unfinished = True
+            return CONTROL
+        return status
+
+    # What Python answers to a control event
+
+    def add_plan(self, TablePlan plan not None):
+        """The plan of the table whose TABLE_MAP event `event` is."""
+        cdef bytes body = self.event.body
+        cdef KnownTable table = KnownTable(plan, body[self.table_id_size() + 2:])
+        if not self.unfinished or self.event.type != TABLE_MAP_EVENT:
+            raise RuntimeError("the event is no TABLE_MAP")
+        if table.body in self.known:
+            self.by_id.clear()  # they point to what is replaced here
+        self.known[table.body] = table
+        self.by_id[self.unknown_id] = <void *>table
+
+    def forget_plans(self, schema=None, table=None):
+        """Asks again at the next TABLE_MAP event of the table, of all tables of the schema, or of all tables."""
+        cdef KnownTable known
+        for body, known in list(self.known.items()):
+            if (schema is None or known.plan.schema == schema) and (table is None or known.plan.table == table):
+                del self.known[body]
+        self.by_id.clear()  # those that are still known are found by their body again
+
+    def put_entry(self, const unsigned char[::1] entry, kind, event_type, table=0, flags=0):
+        """Stages an encoded Entry for the control event, at its position; its transaction's BEGIN goes before it."""
+        if not self.unfinished or not self.counts:
+            raise RuntimeError("there is no event to put an entry for")
+        if not self.delivers(self.event_begin, self.event_n):
+            return
+        self.put_begin()
+        self.writer.write_framed(entry)
+        self.put_slot(&self.place, self.event_begin, self.event_n, kind, event_type)
+        cdef Slot *slot = self.staging.last()
+        slot.table = table
+        slot.flags |= flags
+        self.has_entries = self.is_put = True
+
+    def skip_event(self):
+        """The control event gives no entry."""
+
+    # What Python may want to know
+
+    @property
+    def position(self):
+        """The place before the next event; None before the first FORMAT_DESCRIPTION event."""
+        if self.group == NO_GROUP:
+            return self.make_position(self.offset, 0)
+        return self.make_position(self.begin_offset, self.n)
+
+    @property
+    def executed(self):
+        """The text of Header.gtid: the executed set with the current transaction; empty unless `gtid_on`."""
+        return str(self.executed_set) if self.gtid_on else ""
+
+    @property
+    def header_props(self):
+        """Header.props of the current transaction (encoded `Pair` fields 12); empty unless `gtid_on`."""
+        return PyBytes_FromStringAndSize(<char *>self.entries.props, self.entries.props_size)
+
+    cdef object make_position(self, int64_t begin, uint32_t n):
+        if self.file == 0 or begin < 0:
+            return None
+        return Position(self.source_name, self.file_name, self.created, begin, n)
+
+    cdef Event make_event(self, int type, const uint8_t *body, const uint8_t *end):
+        cdef Event event = Event()
+        event.type = type
+        event.timestamp = self.header.timestamp
+        event.server_id = self.header.server_id
+        event.log_pos = self.header.log_pos
+        event.flags = self.header.flags
+        event.offset = self.place.offset
+        event.length = self.place.length
+        event.body = PyBytes_FromStringAndSize(<const char *>body, end - body)
+        event.position = self.make_position(self.event_begin, self.event_n)
+        return event
+
+    cdef bint control(self, int type, const uint8_t *body, const uint8_t *end) except? True nogil:
+        """Hands the event to Python; finish_event() follows at the next run()."""
+        with gil:
+            self.event = self.make_event(type, body, end)
+        self.unfinished = True
+        return True
+
+    # The loop
+
+    cdef Status loop(self) except? NEED_DATA nogil:
+        cdef const uint8_t *data
+        cdef size_t size
+        if self.unfinished:
+            self.unfinished = False
+            self.finish_event()
+        while True:
+            if self.has_stopped():
+                return STOPPED
+            if self.staging.count - self.staging.taken >= STAGED_SLOTS or self.staging.bytes >= STAGED_BYTES:
+                return STAGED
+            if self.payload.active:
+                data = self.payload.next(&size)
+                if data == NULL:
+                    continue
+                self.start_inner_event(data, size)
+            else:
+                data = self.packets.next(&size)
+                if data == NULL:
+                    return NEED_DATA
+                if size == 0 or data[0] != PACKET_EVENT:
+                    if size == 0 or (data[0] != PACKET_EOF and data[0] != PACKET_ERROR):
+                        with gil:
+                            raise DecodeError("a packet that is neither an event nor an error nor the end")
+                    self.counts = self.ends = self.is_put = False
+                    self.control(EOF_PACKET if data[0] == PACKET_EOF else ERROR_PACKET, data + 1, data + size)
+                    return CONTROL
+                self.start_event(data + 1, size - 1)
+            if self.dispatch(self.body, self.body_end):
+                return CONTROL
+            self.finish_event()
+
+    cdef int read_header(self, const uint8_t *data, size_t size) except -1 nogil:
+        """The header of an event of that many bytes."""
+        if size < HEADER_SIZE:
+            with gil:
+                raise DecodeError(f"an event of {size} bytes, which is less than a header")
+        self.header.timestamp = le32(data)
+        self.header.type = data[4]
+        self.header.server_id = le32(data + 5)
+        self.header.size = le32(data + 9)
+        self.header.log_pos = le32(data + 13)
+        self.header.flags = le16(data + 17)
+        if self.header.size != size:
+            with gil:
+                raise DecodeError(f"an event of {size} bytes whose header says {self.header.size}")
+        self.place.timestamp = self.header.timestamp
+        self.place.server_id = self.header.server_id
+        self.body = data + HEADER_SIZE
+        self.body_end = data + size
+        self.ends = self.is_put = self.in_rows = False
+        self.event_count += 1
+        if self.header.timestamp and not self.header.flags & LOG_EVENT_ARTIFICIAL_F:
+            self.execute_ms = <int64_t>self.header.timestamp * 1000
+        return 0
+
+    cdef int start_event(self, const uint8_t *data, size_t size) except -1 nogil:
+        """Reads the header of an event, verifies its checksum, and finds out its place in the file."""
+        cdef bint artificial
+        cdef bint has_checksum = self.checksum
+        self.counts = False
+        self.read_header(data, size)
+        artificial = self.header.flags & LOG_EVENT_ARTIFICIAL_F != 0
+        if self.header.type == FORMAT_DESCRIPTION_EVENT:
+            has_checksum = False  # says itself whether it has one: describe()
+        elif self.header.type == ROTATE_EVENT and artificial:
+            # Made by the server, maybe before it said whether there are checksums; one cannot be there by chance.
+            has_checksum = size >= HEADER_SIZE + CHECKSUM_SIZE and checksum_fits(data, size)
+            if has_checksum:
+                self.body_end -= CHECKSUM_SIZE
+                has_checksum = False
+        elif not self.described:
+            with gil:
+                raise DecodeError("an event before the FORMAT_DESCRIPTION event")
+        if has_checksum:
+            if size < HEADER_SIZE + CHECKSUM_SIZE or not checksum_fits(data, size):
+                with gil:
+                    raise DecodeError("the checksum of an event does not fit")
+            self.body_end -= CHECKSUM_SIZE
+        self.place.length = self.header.size
+        if self.header.type == HEARTBEAT_EVENT or self.header.type == HEARTBEAT_EVENT_V2 or artificial:
+            self.place.offset = max(self.offset, 0)
+        elif self.header.type == FORMAT_DESCRIPTION_EVENT:
+            self.place.offset = FIRST_OFFSET
+        else:
+            self.check_offset()
+        return 0
+
+    cdef int check_offset(self) except -1 nogil:
+        """Sums up the offset of the event and compares it with its `log_pos`, which is where the event ends.
+
+        `log_pos` has 32 bits and wraps beyond 4 GiB. It is 0 between GTID and XID of MariaDB 11.8, and outside a
+        transaction in events that the server made up. A dump by GTID leaves transactions out, but only whole ones.
+        """
+        cdef int64_t start = self.offset
+        cdef uint32_t off
+        if self.header.log_pos == 0 and self.group == NO_GROUP:
+            self.place.offset = max(start, 0)
+            return 0
+        if start < 0:
+            if <int64_t>self.header.log_pos - self.header.size < FIRST_OFFSET:
+                with gil:
+                    raise DecodeError(f"an event whose place in the file is unknown (log_pos {self.header.log_pos})")
+            start = <int64_t>self.header.log_pos - self.header.size
+        elif self.header.log_pos:
+            off = self.header.log_pos - <uint32_t>(start + self.header.size)
+            if off and self.gtid_dump and self.group == NO_GROUP and off <= INT32_MAX:
+                start += off
+                off = 0
+            if off:
+                with gil:
+                    raise DecodeError(
+                        f"an event that ends at {start + self.header.size} by the events before it, "
+                        f"but at {self.header.log_pos} by its header"
+                    )
+        self.counts = True
+        self.place.offset = start
+        self.offset = start + self.header.size
+        self.event_begin = start if self.group == NO_GROUP else self.begin_offset
+        self.event_n = 0 if self.group == NO_GROUP else self.n
+        return 0
+
+    cdef int start_inner_event(self, const uint8_t *data, size_t size) except -1 nogil:
+        """An event in a compressed payload: it has the place of the payload, and no checksum."""
+        self.read_header(data, size)
+        self.counts = True
+        self.event_begin = self.begin_offset
+        self.event_n = self.n
+        if self.group == NO_GROUP:
+            with gil:
+                raise DecodeError("an event in a transaction payload behind the end of the transaction")
+        if self.header.type == GTID_EVENT or self.header.type == ANONYMOUS_GTID_EVENT or (
+            self.header.type == GTID_TAGGED_EVENT or self.header.type == TRANSACTION_PAYLOAD_EVENT
+            or self.header.type == FORMAT_DESCRIPTION_EVENT or self.header.type == ROTATE_EVENT
+        ):
+            with gil:
+                raise DecodeError("an event of this type cannot be in a transaction payload")
+        return 0
+
+    cdef bint dispatch(self, const uint8_t *body, const uint8_t *end) except? True nogil:
+        """Decodes the event; True when Python has to."""
+        cdef int type = self.header.type
+        cdef uint8_t text[20]
+        cdef RowsType rows
+        if rows_type(type, &rows):
+            self.rows(body, end)
+        elif type == TABLE_MAP_EVENT:
+            return self.table_map(body, end)
+        elif type == XID_EVENT:
+            if end - body < 8:
+                self.too_short()
+            self.ends = True
+            self.end_transaction(text, put_decimal(text, le64(body)) - text, NULL, 0)
+        elif type == QUERY_EVENT:
+            return self.query(body, end, False)
+        elif type == MARIADB_QUERY_COMPRESSED_EVENT:
+            return self.query(body, end, True)
+        elif (
+            type == GTID_EVENT or type == ANONYMOUS_GTID_EVENT or type == GTID_TAGGED_EVENT
+            or type == MARIADB_GTID_EVENT
+        ):
+            self.gtid_event(body, end)
+        elif type == TRANSACTION_PAYLOAD_EVENT:
+            if self.group == NO_GROUP:
+                self.open_group(OPEN)
+            self.payload.open(body, end)
+        elif type == ROWS_QUERY_EVENT:
+            # length 1, not to be relied on | text
+            if end == body:
+                self.too_short()
+            self.statement(body + 1, end - body - 1)
+        elif type == MARIADB_ANNOTATE_ROWS_EVENT:
+            self.statement(body, end - body)
+        elif type == INTVAR_EVENT or type == RAND_EVENT or type == USER_VAR_EVENT:
+            with gil:
+                self.variables(type, body, end)
+        elif type == XA_PREPARE_EVENT:
+            self.ends = True
+            if self.mariadb and not self.strict_canal:
+                self.end_transaction(<const uint8_t *>b"0", 1, NULL, 0)
+        elif type == HEARTBEAT_EVENT or type == HEARTBEAT_EVENT_V2:
+            self.heartbeat(body, end)
+        elif type == FORMAT_DESCRIPTION_EVENT:
+            with gil:
+                self.describe(body, end)
+            return self.control(type, body, self.body_end)
+        elif type == ROTATE_EVENT:
+            with gil:
+                self.rotate(body, end)
+            return self.control(type, body, end)
+        elif type == INCIDENT_EVENT:
+            self.ends = True
+            return self.control(type, body, end)
+        elif type == PREVIOUS_GTIDS_EVENT or type == MARIADB_GTID_LIST_EVENT:
+            return self.control(type, body, end)
+        elif (
+            type == STOP_EVENT or type == IGNORABLE_EVENT or type == MARIADB_BINLOG_CHECKPOINT_EVENT
+            or type == MARIADB_START_ENCRYPTION_EVENT or type == VIEW_CHANGE_EVENT or type == TRANSACTION_CONTEXT_EVENT
+            or self.header.flags & LOG_EVENT_IGNORABLE_F
+        ):
+            pass
+        else:
+            with gil:
+                self.refuse()
+        return False
+
+    cdef int finish_event(self) except -1 nogil:
+        """Moves the position behind the event."""
+        if not self.counts:
+            return 0
+        if self.group != NO_GROUP and not self.ends:
+            self.n += 1
+            return 0
+        if self.group != NO_GROUP:
+            self.transaction_count += 1
+        if self.skipping and self.skip_n > self.event_n + 1 and self.event_begin == self.skip_begin:
+            with gil:
+                raise DecodeError(f"a transaction of {self.event_n + 1} events where event {self.skip_n} was asked for")
+        if not self.is_put or not self.staging.last().flags & BOUNDARY:
+            self.group = NO_GROUP
+            self.advance()
+        self.group = NO_GROUP
+        self.gtid_number = 0
+        self.gtid.commit_us = 0
+        self.entries.clear_props()
+        self.has_entries = self.begun.pending = False
+        if self.by_id.size() > KNOWN_TABLES:
+            self.forget_tables()
+        return 0
+
+    cdef int too_short(self) except -1 nogil:
+        with gil:
+            raise DecodeError("an event that is too short for its fields")
+
+    cdef int refuse(self) except -1:
+        if self.header.type in (
+            LOAD_EVENT, CREATE_FILE_EVENT, APPEND_BLOCK_EVENT, EXEC_LOAD_EVENT, DELETE_FILE_EVENT, NEW_LOAD_EVENT,
+            BEGIN_LOAD_QUERY_EVENT, EXECUTE_LOAD_QUERY_EVENT,
+        ):
+            raise DecodeError("a LOAD DATA statement that was not logged as rows: binlog_format is not ROW")
+        raise DecodeError("an event of unknown type that may not be ignored")
+
+    cdef int open_group(self, Group group) noexcept nogil:
+        """The event begins a transaction."""
+        self.group = group
+        self.begin_offset = self.event_begin
+        self.n = self.event_n
+        # Of a transaction that is resumed in its middle, something was put before.
+        self.has_entries = self.skipping and self.skip_n > 0 and self.begin_offset == self.skip_begin
+        self.begun.pending = False
+        return 0
+
+    cdef bint delivers(self, int64_t begin, uint32_t n) except? True nogil:
+        """Whether what has this position is wanted."""
+        if self.skipping and (begin > self.skip_begin or (begin == self.skip_begin and n >= self.skip_n)):
+            self.skipping = False
+        return not self.skipping
+
+    cdef bint has_stopped(self) noexcept nogil:
+        """Whether the place before the next event is the stop position or behind it."""
+        if not self.stopping:
+            return self.stopped
+        if self.group == NO_GROUP:
+            return self.offset >= self.stop_begin and (self.offset > self.stop_begin or self.stop_n == 0)
+        return self.begin_offset > self.stop_begin or (self.begin_offset == self.stop_begin and self.n >= self.stop_n)
+
+    # Files
+
+    # log_pos: where an idle source stands; MariaDB beyond 4 GiB: 0, with the offset in a subheader
+    # v1: file name
+    # v2, fields: type 1 | length (length-encoded) | value; 1 is the file name, 2 the offset (length-encoded), 0 the end
+    # (`Heartbeat_event`, `Heartbeat_event_v2`, libs/mysql/binlog/event/control_events.h)
+    cdef int heartbeat(self, const uint8_t *body, const uint8_t *end) except -1 nogil:
+        cdef uint64_t place = self.header.log_pos
+        cdef uint64_t field, length, value
+        cdef int64_t ahead
+        cdef const uint8_t *p = body
+        if self.header.type == HEARTBEAT_EVENT_V2:
+            place = 0
+            while p != NULL and p < end:
+                p = length_encoded(p, end, &field)
+                if p == NULL or field == 0:
+                    break
+                p = length_encoded(p, end, &length)
+                if p == NULL or length > <uint64_t>(end - p):
+                    p = NULL
+                    break
+                if field == 2 and length_encoded(p, p + length, &value) == p + length:
+                    place = value
+                p += length
+            if p == NULL:
+                self.too_short()
+        if place == 0 or self.offset < 0:
+            return 0
+        ahead = <int64_t>place - self.offset
+        if self.header.type == HEARTBEAT_EVENT:
+            ahead = <uint32_t>ahead
+        if ahead == 0:
+            return 0
+        if not self.gtid_dump or self.group != NO_GROUP or ahead <= 0 or ahead > INT32_MAX:
+            with gil:
+                raise DecodeError(f"a heartbeat at {place}, but the events before it end at {self.offset}")
+        self.offset += ahead
+        self.advance()
+        return 0
+
+    # offset of the first event in the next file 8 | its name
+    # (`Rotate_event`, libs/mysql/binlog/event/control_events.h)
+    cdef int rotate(self, const uint8_t *body, const uint8_t *end) except -1:
+        if end - body <= 8:
+            self.too_short()
+        if self.group != NO_GROUP:
+            raise DecodeError("the file ends in the middle of a transaction")
+        self.next_file_offset = <int64_t>le64(body)
+        self.next_file_name = (<const char *>(body + 8))[:end - body - 8].decode("utf-8", "replace")
+        if self.next_file_offset < FIRST_OFFSET:
+            raise DecodeError(f"a file that begins at {self.next_file_offset}")
+        return 0
+
+    # binlog version 2 | server version 50 | created 4 | header length 1 | post-header length 1, for each type from 1
+    # | checksum algorithm 1 | CRC32 4, both from MySQL 5.6.1 and MariaDB 5.3 on
+    # (`Format_description_event`, libs/mysql/binlog/event/control_events.h)
+    cdef int describe(self, const uint8_t *body, const uint8_t *end) except -1:
+        cdef int algorithm = CHECKSUM_NONE
+        cdef const uint8_t *lengths = body + 57
+        if end - lengths < 1:
+            self.too_short()
+        if le16(body) != BINLOG_VERSION or body[56] != HEADER_SIZE:
+            raise DecodeError(f"a binlog of version {le16(body)} with headers of {body[56]} bytes")
+        version = (<const char *>(body + 2))[:50].split(b"\0")[0].decode("ascii", "replace")
+        self.mariadb = "mariadb" in version.lower()
+        if has_checksum_algorithm(version):
+            end -= CHECKSUM_SIZE
+            self.body_end = end
+            if end - lengths < 1:
+                self.too_short()
+            end -= 1
+            algorithm = end[0]
+            if algorithm != CHECKSUM_NONE and algorithm != CHECKSUM_CRC32:
+                raise DecodeError(f"checksums of algorithm {algorithm}, which is unknown")
+            if algorithm == CHECKSUM_CRC32 and not checksum_fits(body - HEADER_SIZE, self.header.size):
+                raise DecodeError("the checksum of an event does not fit")
+        memset(self.post_header, 0, sizeof(self.post_header))
+        memcpy(self.post_header + 1, lengths, min(end - lengths, 255))
+        self.checksum = algorithm == CHECKSUM_CRC32
+        self.described = True
+        self.start_file()
+        if self.header.log_pos == 0 or self.header.flags & LOG_EVENT_ARTIFICIAL_F:
+            self.place.offset = max(self.offset, 0)
+            self.counts = False
+            return 0
+        if self.header.log_pos != FIRST_OFFSET + self.header.size:
+            raise DecodeError(f"a FORMAT_DESCRIPTION event that ends at {self.header.log_pos}")
+        self.counts = True
+        self.offset = self.header.log_pos
+        self.event_begin = FIRST_OFFSET
+        self.event_n = 0
+        return 0
+
+    cdef int start_file(self) except -1:
+        """The FORMAT_DESCRIPTION event of the file that a ROTATE event named."""
+        name = self.next_file_name or self.file_name
+        if name is None:
+            raise DecodeError("a FORMAT_DESCRIPTION event before a ROTATE event that names its file")
+        if self.group != NO_GROUP:
+            raise DecodeError("the file ends in the middle of a transaction")
+        created = <int64_t>self.header.timestamp
+        if self.skipping and name != self.skip_file and self.file and self.file_name == self.skip_file:
+            self.skipping = False
+        if self.skipping and name == self.skip_file and created != self.skip_created:
+            raise SourceChangedError(
+                f"the source's {name} was created at {created}, the one of the position at {self.skip_created}"
+            )
+        self.file_name, self.next_file_name = name, None
+        self.created = created
+        self.file = self.files.intern((name, created))
+        self.entries.set_file_name(name.encode())
+        self.offset = self.next_file_offset
+        if self.reached_file == 0:
+            self.reached_file = self.file
+            self.reached_begin = self.skip_begin if self.skipping else max(self.offset, FIRST_OFFSET)
+            self.reached_n = self.skip_n if self.skipping else 0
+        if self.stop is not None:
+            number = int(name.rpartition(".")[2] or 0)
+            self.stopping = number == self.stop.file_number
+            self.stopped = number > self.stop.file_number
+        return 0
+
+    # Transactions
+
+    cdef int gtid_event(self, const uint8_t *body, const uint8_t *end) except -1 nogil:
+        cdef int type = self.header.type
+        cdef bint standalone
+        if self.group != NO_GROUP:
+            with gil:
+                raise DecodeError("a transaction that begins in the middle of another")
+        if type == MARIADB_GTID_EVENT:
+            read_mariadb_gtid(&self.gtid, self.header.server_id, body, end)
+        elif type == GTID_TAGGED_EVENT:
+            read_tagged_gtid(&self.gtid, body, end)
+        else:
+            read_gtid(&self.gtid, body, end)
+            self.gtid.is_anonymous = type == ANONYMOUS_GTID_EVENT
+        standalone = not self.gtid.is_mariadb or self.gtid.flags & (FL_STANDALONE | FL_COMPLETED_XA)
+        self.open_group(PREFIX if standalone else OPEN)
+        self.entries.clear_props()
+        if not self.gtid.is_anonymous:
+            self.number_source()
+            if self.gtid_on:
+                self.executed_set.add(&self.gtid)
+                self.add_gtid_props()
+        if not standalone and not self.strict_canal:
+            self.begin_transaction(self.gtid.thread_id, NULL, 0)
+        return 0
+
+    cdef int add_gtid_props(self) noexcept nogil:
+        """Header.props of the transaction: MySQL's only, as Canal."""
+        cdef uint8_t text[UUID_SIZE * 2 + 4 + 1 + TAG_MAX + 1 + 20]
+        cdef uint8_t *p = text
+        cdef int i
+        if self.gtid.is_mariadb:
+            return 0
+        for i in range(UUID_SIZE):
+            if i == 4 or i == 6 or i == 8 or i == 10:
+                p[0] = b"-"
+                p += 1
+            p[0] = b"0123456789abcdef"[self.gtid.uuid[i] >> 4]
+            p[1] = b"0123456789abcdef"[self.gtid.uuid[i] & 15]
+            p += 2
+        p[0] = b":"
+        p += 1
+        if self.gtid.tag_size:
+            memcpy(p, self.gtid.tag, self.gtid.tag_size)
+            p += self.gtid.tag_size
+            p[0] = b":"
+            p += 1
+        p = put_decimal(p, self.gtid.number)
+        self.entries.add_prop("curtGtid", text, p - text)
+        self.entries.add_prop("curtGtidSn", text, put_decimal(text, self.gtid.sequence_number) - text)
+        self.entries.add_prop("curtGtidLct", text, put_decimal(text, self.gtid.last_committed) - text)
+        return 0
+
+    cdef int number_source(self) except -1 nogil:
+        """The number of the GTID's source in the ring; Python is only asked for one that is not among the last."""
+        cdef Gtid *seen
+        cdef int i
+        for i in range(self.known_count):
+            seen = &self.known_sources[i].gtid
+            if seen.is_mariadb != self.gtid.is_mariadb:
+                continue
+            if seen.is_mariadb:
+                if seen.domain != self.gtid.domain or seen.server_id != self.gtid.server_id:
+                    continue
+            elif (
+                seen.tag_size != self.gtid.tag_size or memcmp(seen.uuid, self.gtid.uuid, UUID_SIZE) != 0
+                or memcmp(seen.tag, self.gtid.tag, seen.tag_size) != 0
+            ):
+                continue
+            self.gtid_number = self.known_sources[i].number
+            return 0
+        with gil:
+            if self.gtid.is_mariadb:
+                key = (int(self.gtid.domain), int(self.gtid.server_id))
+            else:
+                key = (
+                    (<const char *>self.gtid.uuid)[:UUID_SIZE],
+                    (<const char *>self.gtid.tag)[:self.gtid.tag_size].decode("ascii", "replace"),
+                )
+            self.gtid_number = self.gtid_sources.intern(key)
+        i = self.known_count % SOURCES_MAX if self.known_count == SOURCES_MAX else self.known_count
+        if self.known_count < SOURCES_MAX:
+            self.known_count += 1
+        self.known_sources[i].gtid = self.gtid
+        self.known_sources[i].number = self.gtid_number
+        return 0
+
+    # thread id 4 | execution time 4 | length of the schema 1 | error code 2 | length of the status variables 2
+    # | status variables | schema | 0x00 | text, in MariaDB's QUERY_COMPRESSED event compressed
+    # (`Query_event`, libs/mysql/binlog/event/statement_events.h)
+    cdef bint query(self, const uint8_t *body, const uint8_t *end, bint is_compressed) except? True nogil:
+        cdef const uint8_t *text
+        cdef const uint8_t *text_end
+        cdef size_t size
+        if end - body < QUERY_POST_HEADER:
+            self.too_short()
+        text = body + QUERY_POST_HEADER + le16(body + 11) + body[8] + 1
+        if text > end:
+            self.too_short()
+        text_end = end
+        if is_compressed:
+            size = self.inflater.inflate(text, end)
+            if not self.strict_canal:
+                with gil:
+                    statement = (<const char *>body)[:text - body] + (<const char *>self.inflater.data)[:size]
+                    self.event = self.make_event(
+                        QUERY_EVENT, <const uint8_t *>PyBytes_AS_STRING(statement),
+                        <const uint8_t *>PyBytes_AS_STRING(statement) + len(statement),
+                    )
+            text = self.inflater.data
+            text_end = text + size
+        while text < text_end and text[0] <= b" ":
+            text += 1
+        while text < text_end and ((text_end - 1)[0] <= b" " or (text_end - 1)[0] == b";"):
+            text_end -= 1
+        if is_words(text, text_end, "BEGIN"):
+            if self.group == OPEN and not self.begun.pending:
+                with gil:
+                    raise DecodeError("a BEGIN in the middle of a transaction")
+            if self.group == NO_GROUP:
+                self.open_group(OPEN)
+            self.group = OPEN
+            self.begin_transaction(le32(body), NULL, 0)
+            return False
+        if is_words(text, text_end, "COMMIT") or is_words(text, text_end, "ROLLBACK"):
+            self.ends = True
+            self.end_transaction(<const uint8_t *>b"0", 1, NULL, 0)
+            return False
+        if starts_with(text, text_end, "XA START") or starts_with(text, text_end, "XA BEGIN"):
+            if self.group == NO_GROUP:
+                self.open_group(OPEN)
+            self.group = OPEN
+            self.begin_transaction(le32(body), text + 8, text_end - text - 8)
+            return False
+        if starts_with(text, text_end, "XA END"):
+            if self.group == NO_GROUP:
+                self.open_group(OPEN)
+            self.end_transaction(<const uint8_t *>b"0", 1, text + 6, text_end - text - 6)
+            return False
+        self.ends = self.group != OPEN
+        if (
+            starts_with(text, text_end, "SAVEPOINT") or starts_with(text, text_end, "ROLLBACK TO")
+            or starts_with(text, text_end, "RELEASE SAVEPOINT")
+            or (self.gtid.is_mariadb and self.ends and self.gtid.flags_extra & (FL_START_ALTER | FL_ROLLBACK_ALTER))
+        ):
+            return False
+        if is_compressed:
+            self.unfinished = not self.strict_canal
+            return self.unfinished
+        return self.control(QUERY_EVENT, body, end)
+
+    cdef int begin_transaction(self, uint64_t thread_id, const uint8_t *xa, size_t xa_size) except -1 nogil:
+        """Keeps the BEGIN until something is put of the transaction."""
+        if xa_size > XA_TEXT_MAX:
+            self.too_long()
+        self.begun.pending = True
+        self.begun.place = self.place
+        self.begun.begin = self.event_begin
+        self.begun.n = self.event_n
+        self.begun.thread_id = thread_id
+        self.begun.is_xa = xa != NULL
+        self.begun.xa_size = <uint32_t>xa_size
+        memcpy(self.begun.xa, xa, xa_size)
+        return 0
+
+    cdef int too_long(self) except -1 nogil:
+        with gil:
+            raise DecodeError(f"an XA transaction whose id has more than {XA_TEXT_MAX} characters")
+
+    cdef int end_transaction(
+        self, const uint8_t *id, size_t id_size, const uint8_t *xa, size_t xa_size
+    ) except -1 nogil:
+        """The end, and for an empty transaction that Canal would let through the BEGIN as well."""
+        cdef int64_t time_ms
+        if xa_size > XA_TEXT_MAX:
+            self.too_long()
+        if not self.has_entries:
+            time_ms = <int64_t>(self.begun.place.timestamp if self.begun.pending else self.place.timestamp) * 1000
+            if -TRANSACTION_INTERVAL <= time_ms - self.last_empty_ms <= TRANSACTION_INTERVAL:
+                self.empty_count += 1
+                if self.empty_count <= TRANSACTION_THRESHOLD:
+                    self.begun.pending = False
+                    return 0
+            self.empty_count = 0
+            self.last_empty_ms = time_ms
+            self.put_begin()
+        if not self.delivers(self.event_begin, self.event_n):
+            return 0
+        if not self.passes_filter(<int64_t>self.place.timestamp * 1000, True):
+            return 0
+        return self.put_end(id, id_size, xa, xa_size)
+
+    cdef bint passes_filter(self, int64_t time_ms, bint is_end) noexcept nogil:
+        """Whether a BEGIN or END passes filterTransactionEntry, which lets one through now and then."""
+        if not self.drops_transactions:
+            return True
+        if -TRANSACTION_INTERVAL <= time_ms - self.last_end_ms <= TRANSACTION_INTERVAL:
+            self.dropped_count += 1
+            if self.dropped_count <= TRANSACTION_THRESHOLD:
+                return False
+        if is_end:
+            self.dropped_count = 0
+            self.last_end_ms = time_ms
+        return True
+
+    cdef int put_begin(self) except -1 nogil:
+        """Puts the BEGIN that was kept, if there is one."""
+        cdef uint8_t *p
+        cdef size_t bound
+        cdef EventPlace *place = &self.begun.place
+        if not self.begun.pending:
+            return 0
+        self.begun.pending = False
+        if not self.delivers(self.begun.begin, self.begun.n):
+            return 0
+        if not self.passes_filter(<int64_t>place.timestamp * 1000, False):
+            return 0
+        bound = 64 + 3 * self.begun.xa_size
+        self.start_entry(place, ENTRY_TRANSACTION_BEGIN, NO_EVENT_TYPE, NO_NAMES, NO_NAMES_SIZE, bound, 0)
+        self.writer.reserve(bound)
+        p = self.writer.cursor
+        if self.begun.is_xa:
+            p = put_pair(p, BEGIN_PROPS_FIELD, "XA_TYPE", <const uint8_t *>b"XA START", 8)
+            p = put_pair(p, BEGIN_PROPS_FIELD, "XA_XID", self.begun.xa, self.begun.xa_size)
+        self.writer.cursor = put_uint(p, THREAD_ID_FIELD, self.begun.thread_id)
+        self.entries.end(0)
+        return self.put_slot(place, self.begun.begin, self.begun.n, TRANSACTION_BEGIN, 0)
+
+    cdef int put_end(self, const uint8_t *id, size_t id_size, const uint8_t *xa, size_t xa_size) except -1 nogil:
+        cdef uint8_t *p
+        cdef size_t bound = 80 + 3 * xa_size
+        self.start_entry(&self.place, ENTRY_TRANSACTION_END, NO_EVENT_TYPE, NO_NAMES, NO_NAMES_SIZE, bound, 0)
+        self.writer.reserve(bound)
+        p = put_bytes(self.writer.cursor, TRANSACTION_ID_FIELD, id, id_size)
+        if xa != NULL:
+            p = put_pair(p, END_PROPS_FIELD, "XA_TYPE", <const uint8_t *>b"XA END", 6)
+            p = put_pair(p, END_PROPS_FIELD, "XA_XID", xa, xa_size)
+        self.writer.cursor = p
+        self.entries.end(0)
+        self.is_put = True
+        return self.put_slot(&self.place, self.event_begin, self.event_n, TRANSACTION_END, 0)
+
+    # Rows
+
+    cdef int table_id_size(self) noexcept nogil:
+        return 4 if self.post_header[<int>TABLE_MAP_EVENT] == 6 else 6
+
+    # table id 6 (4 where the post-header has 6 bytes) | flags 2 | what `sluice.instance.parser.table_map` reads
+    # (`Table_map_event`, libs/mysql/binlog/event/rows_event.h)
+    cdef bint table_map(self, const uint8_t *body, const uint8_t *end) except? True nogil:
+        cdef int id_size = self.table_id_size()
+        cdef uint64_t id
+        cdef size_t size = end - body - id_size - 2
+        cdef void *found
+        if end - body < id_size + 2:
+            self.too_short()
+        if self.group == NO_GROUP:
+            self.open_group(OPEN)
+        id = le48(body) if id_size == 6 else le32(body)
+        found = self.find(id)
+        body += id_size + 2
+        if found != NULL and (<KnownTable>found).size == size and memcmp((<KnownTable>found).data, body, size) == 0:
+            return False
+        with gil:
+            table = self.known.get((<const char *>body)[:size])
+            if table is not None:
+                self.by_id[id] = <void *>table
+                return False
+        self.by_id.erase(id)
+        self.unknown_id = id
+        return self.control(TABLE_MAP_EVENT, self.body, end)
+
+    cdef void *find(self, uint64_t id) noexcept nogil:
+        """The KnownTable of a table id, or NULL."""
+        cdef unordered_map[uint64_t, void *].iterator place = self.by_id.find(id)
+        return NULL if place == self.by_id.end() else dereference(place).second
+
+    cdef int forget_tables(self) except -1 nogil:
+        """Bounds the plans kept: a source with more tables plans again what it comes back to."""
+        self.by_id.clear()
+        with gil:
+            if len(self.known) > KNOWN_TABLES:
+                self.known.clear()
+        return 0
+
+    # table id 6 (4 where the post-header has 6 bytes) | flags 2
+    # | length of extra data 2, itself included, and the data, where the post-header has 10 bytes | number of columns (length-encoded) | bitmap of the columns that are present,
+    # for an update another one for the image after | rows, in MariaDB's compressed events compressed
+    # (`Rows_event`, libs/mysql/binlog/event/rows_event.h; `Rows_log_event::uncompress_buf`, MariaDB sql/log_event.cc)
+    cdef int rows(self, const uint8_t *body, const uint8_t *end) except -1 nogil:
+        cdef RowsType rows
+        cdef uint8_t post_header = self.post_header[self.header.type]
+        cdef int id_size = 4 if post_header == 6 else 6
+        cdef uint64_t id, width
+        cdef const uint8_t *p
+        cdef const uint8_t *before
+        cdef const uint8_t *after
+        cdef size_t bitmap_size, inflated
+        cdef void *found
+        cdef int64_t count
+        rows_type(self.header.type, &rows)
+        if end - body < id_size + 2:
+            self.too_short()
+        if self.group == NO_GROUP:
+            self.open_group(OPEN)
+        id = le48(body) if id_size == 6 else le32(body)
+        if id == DUMMY_TABLE_ID:
+            return 0
+        found = self.find(id)
+        if found == NULL:
+            with gil:
+                raise DecodeError(f"rows of table id {id}, for which no TABLE_MAP event has come")
+        if (<KnownTable>found).plan.excluded or self.drops_rows or self.drops[<int>rows.kind]:
+            return 0
+        if not self.delivers(self.event_begin, self.event_n):
+            return 0
+        self.in_rows = True
+        p = body + id_size + 2
+        if post_header == ROWS_HEADER_V2:
+            if end - p < 2 or le16(p) < 2 or end - p < le16(p):
+                self.too_short()
+            p += le16(p)
+        p = length_encoded(p, end, &width)
+        if p == NULL:
+            self.too_short()
+        if width != <uint64_t>(<KnownTable>found).plan.column_count:
+            with gil:
+                raise DecodeError(
+                    f"rows of {width} columns where the TABLE_MAP event has {(<KnownTable>found).plan.column_count}"
+                )
+        bitmap_size = (width + 7) // 8
+        before = after = p
+        if rows.kind == UPDATE:
+            after += bitmap_size
+        if <size_t>(end - p) < after - p + bitmap_size:
+            self.too_short()
+        p = after + bitmap_size
+        if rows.is_compressed:
+            inflated = self.inflater.inflate(p, end)
+            p = self.inflater.data
+            end = p + inflated
+        if p == end:
+            self.in_rows = False
+            return 0
+        self.put_begin()
+        self.start_entry(
+            &self.place, ENTRY_ROW_DATA, rows.kind, (<KnownTable>found).names, (<KnownTable>found).names_size,
+            ANY_SIZE, end - p,
+        )
+        self.writer.reserve(32)
+        self.writer.cursor = put_uint(self.writer.cursor, TABLE_ID_FIELD, id)
+        self.writer.cursor = put_uint(self.writer.cursor, EVENT_TYPE_FIELD, rows.kind)
+        self.writer.cursor = put_uint(self.writer.cursor, IS_DDL_FIELD, 0)
+        count = (<KnownTable>found).plan.encode_rows(self.writer, p, end, rows.kind, before, after, rows.is_partial)
+        self.entries.end(count)
+        self.put_slot(&self.place, self.event_begin, self.event_n, ROW_DATA, rows.kind)
+        cdef Slot *slot = self.staging.last()
+        slot.table = (<KnownTable>found).plan.number
+        slot.rows = <uint32_t>count
+        slot.flags |= (<KnownTable>found).plan.slot_flags
+        self.has_entries = self.is_put = True
+        self.in_rows = False
+        return 0
+
+    # Statements
+
+    cdef int statement(self, const uint8_t *text, size_t size) except -1 nogil:
+        """The text of a statement whose rows follow: an entry of type QUERY, as Canal's."""
+        cdef size_t valid_size
+        cdef uint8_t *p
+        if self.group == NO_GROUP:
+            self.open_group(PREFIX)
+        if self.drops_statements or not self.delivers(self.event_begin, self.event_n):
+            return 0
+        self.put_begin()
+        valid_size = utf8_size(text, size)
+        self.start_entry(
+            &self.place, ENTRY_ROW_DATA, EVENT_TYPE_QUERY, NO_NAMES, NO_NAMES_SIZE, valid_size + 16, 0
+        )
+        self.writer.reserve(valid_size + 16)
+        p = put_uint(self.writer.cursor, EVENT_TYPE_FIELD, EVENT_TYPE_QUERY)
+        p = put_varint(put_tag(p, SQL_FIELD, LENGTH_DELIMITED), valid_size)
+        self.writer.cursor = put_utf8(p, text, size)
+        self.entries.end(0)
+        self.put_slot(&self.place, self.event_begin, self.event_n, QUERY, EVENT_TYPE_QUERY)
+        self.has_entries = self.is_put = True
+        return 0
+
+    cdef int variables(self, int type, const uint8_t *body, const uint8_t *end) except -1:
+        """INTVAR, RAND and USER_VAR come with statements only: too seldom to be compiled."""
+        text = statement_text(type, (<const char *>body)[:end - body]).encode()
+        return self.statement(<const uint8_t *>PyBytes_AS_STRING(text), len(text))
+
+    # Entries and slots
+
+    cdef int start_entry(
+        self, const EventPlace *place, int entry_type, int event_type, const uint8_t *names, size_t names_size,
+        size_t value_bound, size_t count_bound,
+    ) except -1 nogil:
+        cdef const string *gtid = self.executed_set.as_text() if self.gtid_on else NULL
+        return self.entries.start(place, entry_type, event_type, names, names_size, gtid, value_bound, count_bound)
+
+    cdef int put_slot(
+        self, const EventPlace *place, int64_t begin, uint32_t n, int kind, int event_type
+    ) except -1 nogil:
+        """Ends the entry with the slot of the event at that position."""
+        cdef Slot *slot = self.staging.finish(self.writer)
+        slot.kind = <uint8_t>kind
+        slot.event_type = <uint8_t>event_type
+        slot.n = n
+        slot.begin = begin
+        slot.file = self.file
+        slot.next_file = self.file
+        if kind != TRANSACTION_BEGIN and (self.group == NO_GROUP or self.ends):
+            self.set_boundary(slot)
+        else:
+            slot.next_begin = begin
+            slot.next_n = n + 1
+        return self.describe_slot(slot, place)
+
+    cdef int set_boundary(self, Slot *slot) noexcept nogil:
+        """What follows the slot lies outside any transaction."""
+        slot.flags |= BOUNDARY
+        slot.next_begin = self.offset
+        slot.next_n = 0
+        slot.gtid = self.gtid_number
+        slot.gtid_last = self.gtid.number if self.gtid_number else 0
+        if slot.gtid_first == 0:
+            slot.gtid_first = slot.gtid_last
+        return 0
+
+    cdef int describe_slot(self, Slot *slot, const EventPlace *place) noexcept nogil:
+        slot.source = self.source
+        slot.server_id = place.server_id
+        slot.execute_ms = <int64_t>place.timestamp * 1000
+        slot.commit_us = self.gtid.commit_us
+        slot.event_offset = place.offset
+        self.reached_file = slot.next_file
+        self.reached_begin = slot.next_begin
+        self.reached_n = slot.next_n
+        return 0
+
+    cdef int advance(self) except -1 nogil:
+        """Says that the stream has moved on to the next boundary although there is no entry that would."""
+        cdef Slot *slot = self.staging.last()
+        if self.file == 0 or not self.delivers(self.offset, 0):
+            return 0
+        if self.reached_file == self.file and self.reached_begin == self.offset and self.reached_n == 0:
+            return 0
+        if slot == NULL or slot.kind != ADVANCE or (
+            self.gtid_number and slot.gtid and (slot.gtid != self.gtid_number or slot.gtid_last + 1 != self.gtid.number)
+        ):
+            slot = self.staging.advance()
+            slot.file = self.reached_file
+            slot.begin = self.reached_begin
+            slot.n = self.reached_n
+        slot.next_file = self.file
+        if self.gtid_number or slot.gtid == 0:
+            self.set_boundary(slot)
+        else:
+            slot.flags |= BOUNDARY
+            slot.next_begin = self.offset
+            slot.next_n = 0
+        return self.describe_slot(slot, &self.place)
+
+
+cdef bint checksum_fits(const uint8_t *data, size_t size) noexcept nogil:
+    """Whether the last four bytes of an event are the CRC32 of those before.
+
+    The flag LOG_EVENT_BINLOG_IN_USE_F of a FORMAT_DESCRIPTION event, which says that the file is still written, is not
+    part of it.
+    """
+    cdef unsigned long crc
+    cdef uint8_t flags
+    if data[4] != FORMAT_DESCRIPTION_EVENT:
+        crc = crc32(0, data, <unsigned int>(size - CHECKSUM_SIZE))
+    else:
+        flags = data[17] & ~<uint8_t>LOG_EVENT_BINLOG_IN_USE_F
+        crc = crc32(0, data, 17)
+        crc = crc32(crc, &flags, 1)
+        crc = crc32(crc, data + 18, <unsigned int>(size - CHECKSUM_SIZE - 18))
+    return crc == le32(data + size - CHECKSUM_SIZE)
+
+
+cdef bint has_checksum_algorithm(str version) except? True:
+    """Whether a server of that version says in its FORMAT_DESCRIPTION event whether events have checksums."""
+    numbers = []
+    for part in version.split("-")[0].split(".")[:3]:
+        if not part.isdecimal():
+            raise DecodeError(f"a server of version {version!r}")
+        numbers.append(int(part))
+    return numbers >= ([5, 3] if "mariadb" in version.lower() else [5, 6, 1])

@@ -1,0 +1,189 @@
+"""The decoder: raw replication packets to framed entries in segments, with a slot each."""
+
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libcpp.string cimport string
+from libcpp.unordered_map cimport unordered_map
+
+from sluice.instance.parser.entries cimport EntryWriter, EventPlace
+from sluice.instance.parser.events cimport Event, EventHeader
+from sluice.instance.parser.executed cimport ExecutedSet
+from sluice.instance.parser.gtid_event cimport TAG_MAX, UUID_SIZE, Gtid
+from sluice.instance.parser.inflate cimport Inflater, PayloadReader
+from sluice.instance.parser.packets cimport PacketBuffer
+from sluice.instance.parser.plan cimport TablePlan
+from sluice.store.ring cimport Slot, Staging
+from sluice.store.segment cimport SegmentWriter
+
+
+cpdef enum Status:
+    NEED_DATA = 0          # put what is staged, then receive
+    CONTROL = 1            # put what is staged, then handle `event`
+    STAGED = 2             # put what is staged, then go on
+    STOPPED = 3            # everything before the stop position is decoded
+
+
+cdef enum Group:
+    NO_GROUP = 0
+    PREFIX = 1             # a GTID or statement variables: the next statement is the transaction, unless it is a BEGIN
+    OPEN = 2               # until XID, COMMIT, ROLLBACK or XA_PREPARE
+
+
+cdef enum:
+    XA_TEXT_MAX = 512
+    SOURCES_MAX = 16
+
+
+cdef struct Begin:         # a BEGIN that is put when the first entry of its transaction is
+    bint pending
+    EventPlace place
+    int64_t begin
+    uint32_t n
+    uint64_t thread_id
+    bint is_xa             # an XA START
+    uint32_t xa_size
+    uint8_t xa[XA_TEXT_MAX]
+
+
+cdef struct SourceNumber:  # of Ring.gtid_sources
+    Gtid gtid
+    uint32_t number
+
+
+cdef class KnownTable:     # a table map that was seen, with its plan
+    cdef TablePlan plan
+    cdef bytes body        # of the TABLE_MAP event from behind the table id and flags
+    cdef const uint8_t *data
+    cdef size_t size
+    cdef const uint8_t *names
+    cdef size_t names_size
+
+
+cdef class Decoder:
+    cdef readonly Staging staging
+    cdef readonly Event event
+    cdef readonly PacketBuffer packets
+    cdef object sources, files, gtid_sources
+    cdef SegmentWriter writer
+    cdef EntryWriter entries
+    cdef Inflater inflater
+    cdef PayloadReader payload
+    cdef ExecutedSet executed_set
+
+    # Options
+    cdef bint gtid_on, strict_canal
+    cdef bint drops[4]                 # by RowsKind
+    cdef bint drops_rows, drops_statements, drops_transactions
+
+    # The stream
+    cdef bint gtid_dump
+    cdef bint mariadb
+    cdef bint described                # a FORMAT_DESCRIPTION event has come
+    cdef bint checksum
+    cdef uint8_t post_header[256]
+    cdef str source_name, file_name, next_file_name
+    cdef int64_t created
+    cdef uint32_t source, file
+    cdef int64_t offset                # where the next event starts in its file; -1 unknown
+    cdef int64_t next_file_offset
+
+    # The event being decoded
+    cdef EventHeader header
+    cdef EventPlace place
+    cdef const uint8_t *body
+    cdef const uint8_t *body_end
+    cdef bint counts                   # it is part of the file
+    cdef int64_t event_begin           # its position: event_begin:event_n
+    cdef uint32_t event_n
+    cdef bint ends                     # the transaction ends with it
+    cdef bint is_put                   # it gave an entry
+    cdef bint unfinished               # Python handles it
+    cdef bint in_rows
+
+    # The transaction it belongs to
+    cdef Group group
+    cdef int64_t begin_offset
+    cdef uint32_t n                    # of the next event
+    cdef bint has_entries              # something of it was put
+    cdef Begin begun
+    cdef Gtid gtid
+    cdef uint32_t gtid_number          # in Ring.gtid_sources; 0: none
+    cdef SourceNumber known_sources[SOURCES_MAX]
+    cdef int known_count
+
+    # The place after the last slot
+    cdef uint32_t reached_file
+    cdef int64_t reached_begin
+    cdef uint32_t reached_n
+
+    # Limits
+    cdef bint skipping
+    cdef str skip_file
+    cdef object skip_created
+    cdef int64_t skip_begin
+    cdef uint32_t skip_n
+    cdef object stop
+    cdef bint stopping                 # in the file of the stop position
+    cdef bint stopped                  # in a later file
+    cdef int64_t stop_begin
+    cdef uint32_t stop_n
+
+    # Tables
+    cdef dict known                    # TABLE_MAP body -> KnownTable
+    cdef unordered_map[uint64_t, void *] by_id      # table id -> KnownTable, owned by `known`
+    cdef uint64_t unknown_id           # of the TABLE_MAP event that Python handles
+
+    # Canal's rules for empty transactions and for transaction entries
+    cdef int64_t last_empty_ms, last_end_ms
+    cdef int64_t empty_count, dropped_count
+
+    # Statistics
+    cdef readonly long long event_count
+    cdef readonly long long transaction_count
+    cdef readonly int64_t execute_ms   # of the newest event that has a time
+
+    cdef Status loop(self) except? NEED_DATA nogil
+    cdef int start_event(self, const uint8_t *data, size_t size) except -1 nogil
+    cdef int start_inner_event(self, const uint8_t *data, size_t size) except -1 nogil
+    cdef int read_header(self, const uint8_t *data, size_t size) except -1 nogil
+    cdef int check_offset(self) except -1 nogil
+    cdef bint dispatch(self, const uint8_t *body, const uint8_t *end) except? True nogil
+    cdef int finish_event(self) except -1 nogil
+    cdef bint control(self, int type, const uint8_t *body, const uint8_t *end) except? True nogil
+    cdef int open_group(self, Group group) noexcept nogil
+    cdef bint delivers(self, int64_t begin, uint32_t n) except? True nogil
+    cdef bint has_stopped(self) noexcept nogil
+    cdef int heartbeat(self, const uint8_t *body, const uint8_t *end) except -1 nogil
+    cdef int rotate(self, const uint8_t *body, const uint8_t *end) except -1
+    cdef int describe(self, const uint8_t *body, const uint8_t *end) except -1
+    cdef int start_file(self) except -1
+    cdef int gtid_event(self, const uint8_t *body, const uint8_t *end) except -1 nogil
+    cdef int number_source(self) except -1 nogil
+    cdef bint query(self, const uint8_t *body, const uint8_t *end, bint is_compressed) except? True nogil
+    cdef int begin_transaction(self, uint64_t thread_id, const uint8_t *xa, size_t xa_size) except -1 nogil
+    cdef int end_transaction(self, const uint8_t *id, size_t id_size, const uint8_t *xa, size_t xa_size) except -1 nogil
+    cdef int put_begin(self) except -1 nogil
+    cdef int put_end(self, const uint8_t *id, size_t id_size, const uint8_t *xa, size_t xa_size) except -1 nogil
+    cdef bint passes_filter(self, int64_t time_ms, bint is_end) noexcept nogil
+    cdef bint table_map(self, const uint8_t *body, const uint8_t *end) except? True nogil
+    cdef int rows(self, const uint8_t *body, const uint8_t *end) except -1 nogil
+    cdef int statement(self, const uint8_t *text, size_t size) except -1 nogil
+    cdef int variables(self, int type, const uint8_t *body, const uint8_t *end) except -1
+    cdef int too_short(self) except -1 nogil
+    cdef int too_long(self) except -1 nogil
+    cdef int refuse(self) except -1
+    cdef int table_id_size(self) noexcept nogil
+    cdef void *find(self, uint64_t id) noexcept nogil
+    cdef int add_gtid_props(self) noexcept nogil
+    cdef object make_position(self, int64_t begin, uint32_t n)
+    cdef Event make_event(self, int type, const uint8_t *body, const uint8_t *end)
+    cdef int start_entry(
+        self, const EventPlace *place, int entry_type, int event_type, const uint8_t *names, size_t names_size,
+        size_t value_bound, size_t count_bound,
+    ) except -1 nogil
+    cdef int set_boundary(self, Slot *slot) noexcept nogil
+    cdef int describe_slot(self, Slot *slot, const EventPlace *place) noexcept nogil
+    cdef int put_slot(
+        self, const EventPlace *place, int64_t begin, uint32_t n, int kind, int event_type
+    ) except -1 nogil
+    cdef int advance(self) except -1 nogil
+    cdef int forget_tables(self) except -1 nogil

@@ -1,0 +1,185 @@
+"""Writing Canal's Entry around a value that is encoded in place.
+
+What stands in a segment for an entry:
+
+    0x12 length | Entry                                      Messages.messages
+        0x0A length | Header
+            version, logfileName, logfileOffset, serverId, serverenCode, executeTime, sourceType,
+            schemaName, tableName, eventLength, eventType, props..., gtid
+        0x10 entryType
+        0x1A length | storeValue: a RowChange, TransactionBegin or TransactionEnd
+
+The lengths and the number of rows (the prop rowsCount) are known at the end. Their room is predicted at the beginning
+and filled exactly, by varints that are longer than they need be. How much is predicted depends on the event alone, so
+that the same event always gives the same bytes.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.string cimport memmove, strlen
+from libcpp.string cimport string
+
+from sluice.protocol.wire cimport (
+    LENGTH_DELIMITED,
+    LENGTH_MAX,
+    decimal_size,
+    put_bytes,
+    put_decimal,
+    put_padded_varint,
+    put_raw,
+    put_tag,
+    put_uint,
+    varint_size,
+)
+from sluice.store.segment cimport SegmentWriter
+
+from sluice.protocol.errors import DecodeError
+
+cdef enum:
+    MESSAGES_FIELD = 2             # Messages.messages of CanalProtocol.proto
+
+    HEADER_FIELD = 1               # Entry
+    ENTRY_TYPE_FIELD = 2
+    STORE_VALUE_FIELD = 3
+
+    VERSION_FIELD = 1              # Header
+    LOGFILE_NAME_FIELD = 2
+    LOGFILE_OFFSET_FIELD = 3
+    SERVER_ID_FIELD = 4
+    SERVEREN_CODE_FIELD = 5
+    EXECUTE_TIME_FIELD = 6
+    SOURCE_TYPE_FIELD = 7
+    EVENT_LENGTH_FIELD = 10
+    EVENT_TYPE_FIELD = 11
+    PROPS_FIELD = 12
+    GTID_FIELD = 13
+    SOURCE_TYPE_MYSQL = 2
+
+    KEY_FIELD = 1                  # Pair
+    VALUE_FIELD = 2
+
+    FIXED_HEADER_BOUND = 80        # bytes of all Header fields but names, props and gtid
+    FRAME_BOUND = 24               # bytes of an entry around its header and storeValue
+    COUNT_BOUND = 32               # bytes of the prop rowsCount
+    COUNT_DIGITS_MAX = LENGTH_MAX  # predicted: what is not needed of them, its length can be padded with
+
+cdef const char *ROWS_COUNT = "rowsCount"
+cdef size_t ROWS_COUNT_SIZE = 9
+cdef const char *SERVEREN_CODE = "UTF-8"
+
+
+cdef class EntryWriter:
+    """Writes entries into a segment. It keeps what all entries of a transaction have in common."""
+
+    def __init__(self, SegmentWriter writer not None):
+        self.writer = writer
+        self.set_file_name(b"")
+
+    cdef int set_file_name(self, bytes name) except -1:
+        self.file_name = name
+        self.file_name_data = PyBytes_AS_STRING(name)
+        self.file_name_size = len(name)
+        return 0
+
+    cdef void clear_props(self) noexcept nogil:
+        self.props_size = 0
+
+    cdef void add_prop(self, const char *key, const uint8_t *value, size_t size) noexcept nogil:
+        cdef size_t key_size = strlen(key)
+        cdef uint8_t *p = self.props + self.props_size
+        if self.props_size + 6 + key_size + size > PROPS_MAX:
+            return
+        p = put_tag(p, PROPS_FIELD, LENGTH_DELIMITED)
+        p[0] = <uint8_t>(4 + key_size + size)
+        p = put_bytes(p + 1, KEY_FIELD, key, key_size)
+        p = put_bytes(p, VALUE_FIELD, value, size)
+        self.props_size = p - self.props
+
+    cdef int start(
+        self,
+        const EventPlace *event,
+        int entry_type,
+        int event_type,
+        const uint8_t *names,
+        size_t names_size,
+        const string *gtid,
+        size_t value_bound,
+        size_t count_bound,
+    ) except -1 nogil:
+        cdef size_t gtid_size = gtid.size() if gtid != NULL else 0
+        cdef size_t bound
+        cdef uint8_t *p
+        bound = FIXED_HEADER_BOUND + COUNT_BOUND + self.file_name_size + names_size + self.props_size + gtid_size
+        self.header_width = <int>varint_size(bound)
+        self.value_width = <int>varint_size(value_bound)
+        self.entry_width = <int>varint_size(bound + value_bound + FRAME_BOUND)
+        self.writer.reserve(bound + FRAME_BOUND)
+        p = self.writer.entry
+        p = put_tag(p, MESSAGES_FIELD, LENGTH_DELIMITED) + self.entry_width
+        p = put_tag(p, HEADER_FIELD, LENGTH_DELIMITED) + self.header_width
+        self.header_at = p - self.writer.entry
+        p = put_uint(p, VERSION_FIELD, 1)
+        p = put_bytes(p, LOGFILE_NAME_FIELD, self.file_name_data, self.file_name_size)
+        p = put_uint(p, LOGFILE_OFFSET_FIELD, <uint64_t>event.offset)
+        p = put_uint(p, SERVER_ID_FIELD, event.server_id)
+        p = put_bytes(p, SERVEREN_CODE_FIELD, SERVEREN_CODE, 5)
+        p = put_uint(p, EXECUTE_TIME_FIELD, <uint64_t>event.timestamp * 1000)
+        p = put_uint(p, SOURCE_TYPE_FIELD, SOURCE_TYPE_MYSQL)
+        p = put_raw(p, names, names_size)
+        p = put_uint(p, EVENT_LENGTH_FIELD, event.length)
+        if event_type != NO_EVENT_TYPE:
+            p = put_uint(p, EVENT_TYPE_FIELD, event_type)
+        p = put_raw(p, self.props, self.props_size)
+        self.count_at = 0
+        if count_bound:
+            self.count_at = p - self.writer.entry
+            self.count_digits = min(decimal_size(count_bound), <int>COUNT_DIGITS_MAX)
+            p += self.count_size(self.count_digits)
+        if gtid_size:
+            p = put_bytes(p, GTID_FIELD, gtid.data(), gtid_size)
+        self.header_size = p - self.writer.entry - self.header_at
+        put_padded_varint(self.writer.entry + self.header_at - self.header_width, self.header_size, self.header_width)
+        p = put_uint(p, ENTRY_TYPE_FIELD, entry_type)
+        p = put_tag(p, STORE_VALUE_FIELD, LENGTH_DELIMITED) + self.value_width
+        self.value_at = p - self.writer.entry
+        self.writer.cursor = p
+        return 0
+
+    cdef size_t count_size(self, int digits) noexcept nogil:
+        """Of the prop rowsCount: tag and length, the key's tag, length and text, the value's tag, length and digits."""
+        return 2 + 2 + ROWS_COUNT_SIZE + 2 + digits
+
+    cdef int end(self, int64_t rows) except -1 nogil:
+        cdef int digits, excess
+        cdef size_t size, at
+        cdef uint8_t *p
+        if self.count_at:
+            digits = decimal_size(rows)
+            excess = digits - self.count_digits
+            if excess > 0:
+                # More rows than were thought possible: move what follows, and the header is so much longer.
+                self.writer.reserve(excess)
+                at = self.count_at + self.count_size(self.count_digits)
+                p = self.writer.entry + at
+                memmove(p + excess, p, self.writer.cursor - p)
+                self.writer.cursor += excess
+                self.value_at += excess
+                excess = 0
+                size = self.header_size + (digits - self.count_digits)
+                put_padded_varint(self.writer.entry + self.header_at - self.header_width, size, self.header_width)
+            p = self.writer.entry + self.count_at
+            p = put_tag(p, PROPS_FIELD, LENGTH_DELIMITED)
+            p = put_padded_varint(p, self.count_size(digits) - 2, 1 - excess)
+            p = put_bytes(p, KEY_FIELD, ROWS_COUNT, ROWS_COUNT_SIZE)
+            p = put_tag(p, VALUE_FIELD, LENGTH_DELIMITED)
+            p[0] = <uint8_t>digits
+            put_decimal(p + 1, rows)
+        size = self.writer.cursor - self.writer.entry
+        if size > ANY_SIZE:
+            with gil:
+                raise DecodeError(f"an entry of {size} bytes, which is more than a protobuf message can hold")
+        put_padded_varint(
+            self.writer.entry + self.value_at - self.value_width, size - self.value_at, self.value_width
+        )
+        put_padded_varint(self.writer.entry + 1, size - 1 - self.entry_width, self.entry_width)
+        return 0

@@ -1,0 +1,166 @@
+"""The GTID set in the headers of entries: what the source has executed, the current transaction included.
+
+It is extended by every transaction without Python, and made text at the first entry of a transaction.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libcpp.string cimport string, to_string
+
+from sluice.instance.parser.gtid_event cimport TAG_MAX, UUID_SIZE, Gtid
+
+from sluice.protocol.errors import BadPositionError
+
+
+cdef string uuid_text(const uint8_t *uuid) noexcept nogil:
+    """The canonical form: lower case, with hyphens."""
+    cdef string text
+    cdef int i
+    text.reserve(36)
+    for i in range(UUID_SIZE):
+        if i == 4 or i == 6 or i == 8 or i == 10:
+            text.push_back(b"-")
+        text.push_back(b"0123456789abcdef"[uuid[i] >> 4])
+        text.push_back(b"0123456789abcdef"[uuid[i] & 15])
+    return text
+
+
+cdef class ExecutedSet:
+    """A GTID set that grows by one transaction at a time, and its text.
+
+    MySQL: ``uuid:1-5:7,uuid:tag:1-3``. MariaDB: the last of each domain, ``0-1-5,1-1-9``.
+    """
+
+    def __init__(self, text: str = ""):
+        """Raises BadPositionError when the text is no GTID set."""
+        cdef Executed *source
+        for item in text.replace("\n", "").split(","):
+            item = item.strip()
+            if not item:
+                continue
+            try:
+                if ":" in item:
+                    self.add_mysql(item)
+                else:
+                    domain, server_id, number = (int(part) for part in item.split("-"))
+                    source = self.source(domain.to_bytes(4, "big"))
+                    source.server_id = server_id
+                    source.number = number
+            except (ValueError, OverflowError) as error:
+                raise BadPositionError(f"{item!r} is no set of GTIDs") from error
+
+    def add_mysql(self, item: str):
+        cdef Executed *source = NULL
+        uuid, *parts = item.split(":")
+        raw = bytes.fromhex(uuid.replace("-", ""))
+        if len(raw) != UUID_SIZE:
+            raise ValueError(uuid)
+        tag = ""
+        for part in parts:
+            part = part.strip()
+            if not part[:1].isdecimal():
+                tag = part.lower()
+                if not 0 < len(tag) <= TAG_MAX:
+                    raise ValueError(part)
+                continue
+            first, _, last = part.partition("-")
+            source = self.source(raw + tag.encode())
+            if source.name.empty():
+                source.name = uuid_text(raw)
+                if tag:
+                    source.name.append(b":").append(<string>tag.encode())
+            self.insert(source, int(first), int(last or first))
+
+    def __str__(self):
+        return self.as_text()[0].decode()
+
+    cdef Executed *source(self, const string &key) except NULL nogil:
+        """The source of that key, added where there is none."""
+        cdef size_t i = 0
+        cdef Executed added
+        while i < self.sources.size() and self.sources[i].key < key:
+            i += 1
+        if i == self.sources.size() or self.sources[i].key != key:
+            added.key = key
+            added.server_id = 0
+            added.number = 0
+            self.sources.insert(self.sources.begin() + i, added)
+        self.stale = True
+        return &self.sources[i]
+
+    cdef void insert(self, Executed *source, int64_t first, int64_t last) noexcept nogil:
+        """Adds the interval and joins it with those it touches."""
+        cdef size_t i = source.intervals.size()
+        cdef Interval added
+        added.first = first
+        added.last = last
+        while i > 0 and source.intervals[i - 1].first > first:
+            i -= 1
+        source.intervals.insert(source.intervals.begin() + i, added)
+        if i > 0:
+            i -= 1
+        while i + 1 < source.intervals.size():
+            if source.intervals[i + 1].first > source.intervals[i].last + 1:
+                if source.intervals[i].first > last:
+                    break
+                i += 1
+                continue
+            source.intervals[i].last = max(source.intervals[i].last, source.intervals[i + 1].last)
+            source.intervals.erase(source.intervals.begin() + i + 1)
+
+    cdef int add(self, const Gtid *gtid) except -1 nogil:
+        cdef string key
+        cdef Executed *source
+        cdef int i
+        if gtid.is_mariadb:
+            for i in range(4):
+                key.push_back(<char>(gtid.domain >> (24 - 8 * i)))
+            source = self.source(key)
+            source.server_id = gtid.server_id
+            source.number = gtid.number
+            return 0
+        key.assign(<const char *>gtid.uuid, UUID_SIZE)
+        key.append(<const char *>gtid.tag, gtid.tag_size)
+        source = self.source(key)
+        if source.name.empty():
+            source.name = uuid_text(gtid.uuid)
+            if gtid.tag_size:
+                source.name.push_back(b":")
+                source.name.append(<const char *>gtid.tag, gtid.tag_size)
+        self.insert(source, gtid.number, gtid.number)
+        return 0
+
+    cdef const string *as_text(self) except NULL nogil:
+        cdef size_t i, j
+        cdef Executed *source
+        cdef string uuid
+        cdef uint32_t domain
+        if not self.stale:
+            return &self.text
+        self.text.clear()
+        for i in range(self.sources.size()):
+            source = &self.sources[i]
+            if source.intervals.empty():
+                domain = 0
+                for j in range(4):
+                    domain = domain << 8 | <uint8_t>source.key[j]
+                if i:
+                    self.text.push_back(b",")
+                self.text.append(to_string(domain)).append(b"-").append(to_string(source.server_id))
+                self.text.append(b"-").append(to_string(source.number))
+                continue
+            # The tags of one uuid stand behind it, after its untagged intervals.
+            if not uuid.empty() and source.name.compare(0, uuid.size(), uuid) == 0:
+                self.text.append(source.name.substr(uuid.size()))
+            else:
+                if i:
+                    self.text.push_back(b",")
+                self.text.append(source.name)
+                uuid = source.name.substr(0, 36)
+            for j in range(source.intervals.size()):
+                self.text.push_back(b":")
+                self.text.append(to_string(source.intervals[j].first))
+                if source.intervals[j].last > source.intervals[j].first:
+                    self.text.push_back(b"-")
+                    self.text.append(to_string(source.intervals[j].last))
+        self.stale = False
+        return &self.text

@@ -1,0 +1,24 @@
+"""The receive buffer: MySQL packets out of a byte stream."""
+
+from libc.stdint cimport uint8_t
+
+
+cdef class PacketBuffer:
+    cdef uint8_t *data
+    cdef size_t capacity
+    cdef size_t start          # of the current packet's first header, or of the next one where there is no current
+    cdef size_t end            # of what was received
+    cdef size_t tail           # of the next raw header
+    cdef size_t payload        # bytes joined so far of a packet whose continuation has not come
+    cdef bint current          # the packet at start has been handed out and is still being read
+    cdef bint joining
+    cdef int sequence          # of the next packet, -1 before the first
+    cdef bint full             # the space given last was filled: more was waiting
+    cdef int exports
+    cdef readonly long long total      # bytes received since the start
+
+    # The payload of the next packet, or NULL when it has not wholly come. Valid until the next call; the space for
+    # more is only given between packets.
+    cdef const uint8_t *next(self, size_t *size) except? NULL nogil
+    cpdef clear(self)
+    cdef int resize(self, size_t capacity) except -1

@@ -1,0 +1,121 @@
+"""The receive buffer: MySQL packets out of a byte stream.
+
+Packets are framed as https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_basic_packets.html says:
+
+    length 3 | sequence 1 | payload
+
+A payload of 0xFFFFFF bytes goes on in the next packet, of which there is always one, if need be an empty one.
+"""
+
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.stdint cimport uint8_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memmove
+
+from sluice.instance.parser.littleendian cimport le24
+
+from sluice.protocol.errors import DecodeError
+
+cdef enum:
+    FRAME = 4                      # length and sequence
+    CONTINUED = 0xFFFFFF
+    SMALLEST = 16 << 10            # of the buffer: an idle destination keeps no more
+    ORDINARY = 512 << 10           # what a busy stream is received with; more only while one packet is larger
+    LARGEST = 0x7FFFFFFF           # of a packet: servers allow 1 GiB (max_allowed_packet) and a little
+
+
+cdef class PacketBuffer:
+    """The receive buffer. It grows with the traffic and with a packet that is larger, and shrinks again after it.
+
+    Its buffer interface is the free space behind what was received, for `socket.recv_into`.
+    """
+
+    def __cinit__(self):
+        self.sequence = -1
+
+    def __dealloc__(self):
+        free(self.data)
+
+    cpdef clear(self):
+        """Forgets what was received: at the start of a connection."""
+        self.start = self.end = self.tail = self.payload = 0
+        self.current = self.joining = self.full = False
+        self.sequence = -1
+
+    cdef const uint8_t *next(self, size_t *size) except? NULL nogil:
+        cdef size_t length
+        cdef const uint8_t *header
+        if self.current:
+            self.current = False
+            self.start = self.tail
+        while True:
+            if self.end - self.tail < FRAME:
+                return NULL
+            header = self.data + self.tail
+            length = le24(header)
+            if self.end - self.tail - FRAME < length:
+                return NULL
+            if self.sequence >= 0 and header[3] != self.sequence:
+                with gil:
+                    raise DecodeError(f"packet number {header[3]} follows where number {self.sequence} is due")
+            self.sequence = (header[3] + 1) & 0xFF
+            if self.joining:
+                if self.payload + length > LARGEST:
+                    with gil:
+                        raise DecodeError(f"a packet of more than {LARGEST} bytes")
+                memmove(self.data + self.start + FRAME + self.payload, header + FRAME, length)
+            self.payload = self.payload + length if self.joining else length
+            self.tail += FRAME + length
+            self.joining = length == CONTINUED
+            if not self.joining:
+                self.current = True
+                size[0] = self.payload
+                return self.data + self.start + FRAME
+
+    def receive_space(self):
+        """Writable space for the bytes that come next. Release it before received()."""
+        cdef size_t least = SMALLEST // 2
+        cdef size_t capacity
+        if self.current:
+            raise RuntimeError("a packet is still being read")
+        if self.exports:
+            raise BufferError("the space given before is still in use")
+        if self.start:
+            memmove(self.data, self.data + self.start, self.end - self.start)
+            self.tail -= self.start
+            self.end -= self.start
+            self.start = 0
+        if self.end - self.tail >= FRAME:
+            least = max(least, FRAME + le24(self.data + self.tail) - (self.end - self.tail))
+        capacity = max(SMALLEST, self.capacity)
+        if self.full and capacity < ORDINARY:
+            capacity *= 2
+        if capacity > ORDINARY and self.end + least <= ORDINARY:
+            capacity = ORDINARY
+        self.resize(max(capacity, self.end + least))
+        return memoryview(self)
+
+    cdef int resize(self, size_t capacity) except -1:
+        if capacity == self.capacity:
+            return 0
+        cdef uint8_t *data = <uint8_t *>realloc(self.data, capacity)
+        if data == NULL:
+            raise MemoryError(f"no memory to receive a packet of {capacity} bytes")
+        self.data = data
+        self.capacity = capacity
+        return 0
+
+    def received(self, size_t size):
+        """So many bytes were written to the space."""
+        if size > self.capacity - self.end:
+            raise ValueError("more bytes than there was space for")
+        self.end += size
+        self.total += size
+        self.full = self.end == self.capacity
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, self.data + self.end, self.capacity - self.end, 0, flags)
+        self.exports += 1
+
+    def __releasebuffer__(self, Py_buffer *buffer):
+        self.exports -= 1

@@ -1,0 +1,70 @@
+"""Text from the wire, made valid UTF-8: one bad byte would make a whole protobuf message unreadable."""
+
+from libc.stdint cimport uint8_t
+from libc.string cimport memcpy
+
+
+cdef inline int utf8_sequence(const uint8_t *p, const uint8_t *end, bint *valid) noexcept nogil:
+    """Bytes of the sequence at p; when it is not valid, of the longest beginning of a valid one (at least 1)."""
+    cdef uint8_t first = p[0]
+    cdef uint8_t low = 0x80
+    cdef uint8_t high = 0xBF
+    cdef int length, i
+    valid[0] = False
+    if first < 0x80:
+        valid[0] = True
+        return 1
+    if 0xC2 <= first <= 0xDF:
+        length = 2
+    elif 0xE0 <= first <= 0xEF:
+        length = 3
+        if first == 0xE0:
+            low = 0xA0
+        elif first == 0xED:
+            high = 0x9F
+    elif 0xF0 <= first <= 0xF4:
+        length = 4
+        if first == 0xF0:
+            low = 0x90
+        elif first == 0xF4:
+            high = 0x8F
+    else:
+        return 1
+    for i in range(1, length):
+        if p + i >= end or p[i] < low or p[i] > high:
+            return i
+        low, high = 0x80, 0xBF
+    valid[0] = True
+    return length
+
+
+cdef inline size_t utf8_size(const uint8_t *data, size_t size) noexcept nogil:
+    """Bytes that put_utf8() will write."""
+    cdef const uint8_t *p = data
+    cdef const uint8_t *end = data + size
+    cdef size_t result = 0
+    cdef bint valid
+    cdef int length
+    while p < end:
+        length = utf8_sequence(p, end, &valid)
+        result += length if valid else 3
+        p += length
+    return result
+
+
+cdef inline uint8_t *put_utf8(uint8_t *to, const uint8_t *data, size_t size) noexcept nogil:
+    """Copies text with U+FFFD for each piece that is no UTF-8, as Python and Java decode with replacement."""
+    cdef const uint8_t *p = data
+    cdef const uint8_t *end = data + size
+    cdef bint valid
+    cdef int length
+    while p < end:
+        length = utf8_sequence(p, end, &valid)
+        if valid:
+            memcpy(to, p, length)
+            to += length
+        else:
+            to[0], to[1], to[2] = 0xEF, 0xBF, 0xBD
+            to += 3
+        p += length
+    return to

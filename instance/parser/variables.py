@@ -1,0 +1,81 @@
+"""INTVAR, RAND and USER_VAR events: what a statement in a binlog needs besides its text."""
+
+import struct
+
+from sluice.instance.parser.events import EventType
+from sluice.protocol.errors import DecodeError
+
+_LAST_INSERT_ID = 1  # type of an INTVAR event; the other, 2, is INSERT_ID
+
+
+def statement_text(event_type: int, body: bytes) -> str:
+    """The SET statement that Canal makes of the event; `DecodeError` when its bytes do not fit.
+
+    ``type 1 | number 8`` (INTVAR), ``seed 8 | seed 8`` (RAND), or for USER_VAR::
+
+        length of the name 4 | name | is null 1 | type 1 | collation 4 | length of the value 4 | value | flags 1
+
+    (``libs/mysql/binlog/event/statement_events.h``)
+    """
+    try:
+        if event_type == EventType.INTVAR_EVENT:
+            kind, number = struct.unpack_from("<BQ", body)
+            return f"SET {'LAST_INSERT_ID' if kind == _LAST_INSERT_ID else 'INSERT_ID'} = {number}"
+        if event_type == EventType.RAND_EVENT:
+            first, second = struct.unpack_from("<QQ", body)
+            return f"SET SESSION rand_seed1 = {first} , rand_seed2 = {second}"
+        return _user_variable(body)
+    except struct.error as error:
+        raise DecodeError("an event that is too short for its fields") from error
+
+
+def _user_variable(body: bytes) -> str:
+    (length,) = struct.unpack_from("<I", body)
+    name = body[4 : 4 + length].decode("utf-8", "replace")
+    (is_null,) = struct.unpack_from("<B", body, 4 + length)
+    if is_null:
+        return f"SET @{name} := NULL"
+    kind, _collation, size = struct.unpack_from("<BII", body, 5 + length)
+    value = body[14 + length : 14 + length + size]
+    if len(value) != size:
+        raise DecodeError("an event that is too short for its fields")
+    flags = body[14 + length + size :]
+    match kind:
+        case 0:  # STRING_RESULT
+            return f"SET @{name} := '{value.decode('utf-8', 'replace')}'"
+        case 1:  # REAL_RESULT
+            return f"SET @{name} := {struct.unpack('<d', value)[0]!r}"
+        case 2:  # INT_RESULT; the lowest flag says unsigned
+            is_unsigned = bool(flags and flags[0] & 1)
+            return f"SET @{name} := {int.from_bytes(value[:8], 'little', signed=not is_unsigned)}"
+        case 4:  # DECIMAL_RESULT
+            return f"SET @{name} := {_decimal(value)}"
+    raise DecodeError(f"a user variable of type {kind}")
+
+
+def _decimal(value: bytes) -> str:
+    """``precision 1 | scale 1 | packed digits``: groups of nine digits in 4 bytes, and the leftover ones in fewer."""
+    precision, scale = struct.unpack_from("<BB", value)
+    digits = bytearray(value[2:])
+    if not digits or scale > precision:
+        raise DecodeError("a decimal user variable without digits")
+    negative = not digits[0] & 0x80
+    digits[0] ^= 0x80
+    if negative:
+        digits = bytearray(byte ^ 0xFF for byte in digits)
+    width = (0, 1, 1, 2, 2, 3, 3, 4, 4)  # bytes of so many leftover digits
+    whole, offset = "", 0
+    for count in [(precision - scale) % 9] + [9] * ((precision - scale) // 9):
+        size = 4 if count == 9 else width[count]
+        if count:
+            whole += f"{int.from_bytes(digits[offset : offset + size], 'big'):0{count}d}"
+        offset += size
+    fraction = ""
+    for count in [9] * (scale // 9) + [scale % 9]:
+        size = 4 if count == 9 else width[count]
+        if count:
+            fraction += f"{int.from_bytes(digits[offset : offset + size], 'big'):0{count}d}"
+        offset += size
+    if offset != len(digits):
+        raise DecodeError("a decimal user variable whose digits do not fit its precision")
+    return ("-" if negative else "") + (whole.lstrip("0") or "0") + (f".{fraction}" if fraction else "")

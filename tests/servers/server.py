@@ -51,11 +51,11 @@ class Server:
     user = "cdc"
     password = "cdc"
 
-    def __init__(self, name: str, options: Iterable[str] = ()) -> None:
+    def __init__(self, name: str, options: Iterable[str] = (), *, port: int | None = None) -> None:
         """Name one of ALL; `options` are the server's own, as on its command line."""
         self.name = name
         self.options = list(options)
-        self.port = free_port()
+        self.port = port or free_port()
         self._directory: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2154,SC2164  # server.sh sets the names, and -e
 # MariaDB out of Debian's packages; the suite is the second part of the name.
 unwanted='perl|libperl|libgdbm|libc-gconv|libdb5|debconf|mysql-common|mariadb-client|iproute2|procps|psmisc|rsync|lsof|gawk|galera'
 

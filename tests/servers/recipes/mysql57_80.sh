@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2154,SC2164  # server.sh sets the names, and -e
 # MySQL 5.7 and 8.0 out of the jars that Presto's own tests use. Second account, for old clients: cdcnat / cdc.
 case $name in
   mysql57)

@@ -1,4 +1,4 @@
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2154,SC2164  # server.sh sets the names, and -e
 # MySQL 9.7 out of Debian unstable. A later run on another machine may find a later 9.x there.
 fetch() { fetch_debian unstable mysql-server-core 'perl|libperl|libgdbm|libc-gconv|libdb5|libsasl2-modules'; }
 

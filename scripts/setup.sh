@@ -13,6 +13,7 @@ packages=()
 command -v "$python" >/dev/null || packages+=(python3)
 command -v g++ >/dev/null || packages+=(g++)
 command -v git >/dev/null || packages+=(git)
+command -v curl >/dev/null || packages+=(curl)
 [ -e /etc/ssl/certs/ca-certificates.crt ] || packages+=(ca-certificates)
 # Python may have come by other means than apt, with its headers: then Debian's are not asked for.
 "$python" -c 'import ensurepip' 2>/dev/null || packages+=(python3-venv)

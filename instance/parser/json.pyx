@@ -16,7 +16,7 @@ what Canal prints.
 """
 
 from libc.math cimport isinf, isnan
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset
 
@@ -217,10 +217,13 @@ cdef inline uint8_t *put_padded(uint8_t *p, unsigned int number, int count) noex
     return p + count
 
 
-cdef uint8_t *put_clock(uint8_t *p, uint64_t packed) noexcept nogil:
-    """hour << 36 | minute 6 bits | second 6 bits | microsecond 24 bits"""
+cdef uint8_t *put_clock(uint8_t *p, uint64_t packed, bint strict) noexcept nogil:
+    """hour << 36 | minute 6 bits | second 6 bits | microsecond 24 bits
+
+    `strict`: Canal drops the 1 of exactly 100 hours.
+    """
     cdef unsigned int hour = <unsigned int>(packed >> 36)
-    p = put_padded(p, hour, 3 if hour > 99 else 2)
+    p = put_padded(p, hour, 3 if hour > 100 or (hour == 100 and not strict) else 2)
     p[0] = b":"
     p = put_padded(p + 1, packed >> 30 & 63, 2)
     p[0] = b":"
@@ -254,7 +257,7 @@ cdef int put_temporal(Output *out, int kind, const uint8_t *data, size_t size) n
     if kind == TIME:
         if packed >> 36 > 838:
             return fail(out.value, BROKEN)
-        p = put_clock(p, packed)
+        p = put_clock(p, packed, out.is_strict)
     else:
         months = <unsigned int>(packed >> 46)
         if months // 13 > 9999:
@@ -266,7 +269,7 @@ cdef int put_temporal(Output *out, int kind, const uint8_t *data, size_t size) n
         p = put_padded(p + 1, packed >> 41 & 31, 2)
         if kind != DATE or out.is_strict:
             p[0] = b" "
-            p = put_clock(p + 1, packed & ((<int64_t>1 << 41) - 1))
+            p = put_clock(p + 1, packed & ((<int64_t>1 << 41) - 1), out.is_strict)
     p[0] = b'"'
     out.size += p + 1 - start
     return 0
@@ -532,8 +535,7 @@ cdef int json_differences(
     cdef const uint8_t *p = data
     cdef Difference *differences
     cdef size_t count = 0
-    cdef size_t i
-    cdef int result = -1
+    cdef int result
     cdef Output out
     out.value = value
     out.size = 0

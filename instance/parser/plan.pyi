@@ -19,7 +19,6 @@ class PlanOptions:
     excluded: bool = False
     fields: frozenset[str] | None = None
     black_fields: frozenset[str] = ...
-    mariadb: bool = False
 
 @final
 class TablePlan:

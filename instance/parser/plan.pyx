@@ -17,7 +17,7 @@ sqlType, and NULL), `updated`, and the value. A reader of protobuf takes fields 
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -33,6 +33,7 @@ from sluice.store.segment cimport SegmentPool, SegmentWriter
 
 from sluice.instance.parser.table_map import Type
 from sluice.protocol.errors import DecodeError
+from sluice.protocol.types import SqlType
 
 cdef enum:
     # Tags, field << 3 | wire type, of entry.proto
@@ -40,24 +41,6 @@ cdef enum:
     BEFORE_COLUMNS = 1 << 3 | 2        # RowData
     AFTER_COLUMNS = 2 << 3 | 2
     VALUE = 8 << 3 | 2                 # Column.value
-
-    # java.sql.Types
-    BIT = -7
-    TINYINT = -6
-    BIGINT = -5
-    CHAR = 1
-    DECIMAL = 3
-    INTEGER = 4
-    SMALLINT = 5
-    REAL = 7
-    DOUBLE = 8
-    VARCHAR = 12
-    DATE = 91
-    TIME = 92
-    TIMESTAMP = 93
-    OTHER = 1111
-    BLOB = 2004
-    CLOB = 2005
 
     # Where the text of the image before stands, if it is nowhere
     ABSENT = -1                        # the image has no such column
@@ -71,10 +54,10 @@ cdef enum:
 class PlanOptions:
     """How an instance wants its values.
 
-    ``strict_canal``: exactly as Canal where Sluice does better. ``time_zone``: name of the zone that TIMESTAMP texts are
-    in (IANA, or ``+08:00``), None for the zone of the process. ``connection_charset``: of all texts, where
-    ``strict_canal`` is set. ``excluded``: the table is not wanted. ``fields`` and ``black_fields``: names, in upper case,
-    of the only columns wanted, or of columns not wanted; the former wins. ``mariadb``: the source is MariaDB.
+    ``strict_canal``: exactly as Canal where Sluice does better. ``time_zone``: the zone that TIMESTAMP texts are in (an
+    IANA name, or ``+08:00``), None for the zone of the process. ``connection_charset``: of all texts, where
+    ``strict_canal`` is set. ``excluded``: the table is not wanted. ``fields`` and ``black_fields``: names, in upper
+    case, of the only columns wanted, or of columns not wanted; the former wins.
     """
 
     strict_canal: bool = False
@@ -82,8 +65,7 @@ class PlanOptions:
     connection_charset: str = "utf8mb4"
     excluded: bool = False
     fields: frozenset[str] | None = None
-    black_fields: frozenset[str] = field(default_factory=frozenset)
-    mariadb: bool = False
+    black_fields: frozenset[str] = frozenset()
 
 
 cdef bytes varint(uint64_t value):
@@ -185,34 +167,40 @@ cdef class TablePlan:
         elif code in TEMPORALS:
             sql_type = self.plan_temporal(field, column, code, meta, options)
         elif code == Type.FLOAT:
-            field.size, sql_type, field.decode = 4, REAL, values.float_number
+            field.size, sql_type, field.decode = 4, SqlType.REAL, values.float_number
         elif code == Type.DOUBLE:
-            field.size, sql_type, field.decode = 8, DOUBLE, values.double_number
+            field.size, sql_type, field.decode = 8, SqlType.DOUBLE, values.double_number
         elif code == Type.NEWDECIMAL:
             field.precision, field.scale = meta >> 8, meta & 0xFF
             if not (0 < field.precision <= MAX_PRECISION and field.scale <= field.precision):
                 raise DecodeError(f"there is no DECIMAL({field.precision},{field.scale})")
-            field.size, sql_type, field.decode = values.decimal_bytes(field.precision, field.scale), DECIMAL, values.decimal_number
+            field.size = values.decimal_bytes(field.precision, field.scale)
+            sql_type, field.decode = SqlType.DECIMAL, values.decimal_number
         elif code == Type.BIT:
             if not 0 < meta <= 64:
                 raise DecodeError(f"there is no BIT({meta})")
-            field.size, sql_type, field.decode = (meta + 7) // 8, BIT, values.bits
+            field.size, sql_type, field.decode = (meta + 7) // 8, SqlType.BIT, values.bits
         elif code == Type.ENUM or code == Type.SET:
             if not 0 < meta <= 8:
                 raise DecodeError(f"there is no ENUM or SET of {meta} bytes")
-            field.size, sql_type, field.decode = meta, INTEGER if code == Type.ENUM else BIT, values.mask
-            null = INTEGER if code == Type.ENUM else BLOB
+            field.size, field.decode = meta, values.mask
+            sql_type, null = SqlType.INTEGER, SqlType.INTEGER
+            if code == Type.SET:
+                sql_type, null = SqlType.BIT, SqlType.BLOB
         else:
             sql_type = self.plan_string(field, column, code, meta, options)
             if code == Type.JSON:
-                null = OTHER
+                null = SqlType.OTHER
                 planned.is_json = True
                 data = column.name.encode("utf-8", "replace")
                 self.owned.append(data)
                 planned.name = <const uint8_t *>PyBytes_AS_STRING(data)
                 planned.name_size = PyBytes_GET_SIZE(data)
         name = column.name.upper()
-        planned.is_delivered = name in options.fields if options.fields is not None else name not in options.black_fields
+        if options.fields is not None:
+            planned.is_delivered = name in options.fields
+        else:
+            planned.is_delivered = name not in options.black_fields
         planned.value = self.head(index, column, sql_type, False)
         planned.promoted = self.head(index, column, promoted or sql_type, False)
         planned.null = self.head(index, column, null or sql_type, True)
@@ -236,18 +224,18 @@ cdef class TablePlan:
             self.owned.append(zone)
             field.context = &zone.transitions
             field.decode = values.old_timestamp if code == Type.TIMESTAMP else values.timestamp
-            return TIMESTAMP
+            return SqlType.TIMESTAMP
         if code in (Type.DATETIME, Type.DATETIME2):
             field.decode = values.old_datetime if code == Type.DATETIME else values.datetime
-            return TIMESTAMP
+            return SqlType.TIMESTAMP
         if code in (Type.TIME, Type.TIME2):
             field.decode = values.old_time if code == Type.TIME else values.time
-            return TIME
+            return SqlType.TIME
         if code == Type.YEAR:
             field.decode = values.year
-            return VARCHAR
+            return SqlType.VARCHAR
         field.decode = values.date
-        return DATE
+        return SqlType.DATE
 
     cdef int plan_string(self, Field *field, column, int code, int meta, options) except? 0:
         """What has a length before it; the sqlType."""
@@ -257,22 +245,22 @@ cdef class TablePlan:
         strict = options.strict_canal
         if code in (Type.STRING, Type.VARCHAR, Type.VAR_STRING, Type.VARCHAR_COMPRESSED):
             field.length_bytes = 1 if meta < 256 else 2
-            sql_type = CHAR if code == Type.STRING else VARCHAR
+            sql_type = SqlType.CHAR if code == Type.STRING else SqlType.VARCHAR
             is_text = "binary" not in column.mysql_type.lower() if strict else word in ("char", "varchar")
         else:
             if not 0 < meta <= 4:
                 raise DecodeError(f"there is no length of {meta} bytes")
             field.length_bytes = meta
-            sql_type = CLOB
+            sql_type = SqlType.CLOB
             is_text = (column.mysql_type.lower() if strict else word) in TEXTS
         if code == Type.JSON:
             field.decode = json_document
-            return VARCHAR
+            return SqlType.VARCHAR
         if word in ("inet4", "inet6", "uuid"):
             if meta != (4 if word == "inet4" else 16):
                 raise DecodeError(f"the event has {meta} bytes for the type {word}")
             field.decode = values.inet4 if word == "inet4" else values.inet6 if word == "inet6" else values.uuid
-            return CHAR
+            return SqlType.CHAR
         if is_text:
             name = options.connection_charset if strict else column.charset
             if name is None:
@@ -282,7 +270,7 @@ cdef class TablePlan:
             field.context = charset.table
         else:
             field.decode = values.binary
-            sql_type = BLOB
+            sql_type = SqlType.BLOB
         if code in (Type.VARCHAR_COMPRESSED, Type.BLOB_COMPRESSED):
             field.inner = field.decode
             field.decode = values.compressed
@@ -486,11 +474,11 @@ cdef class TablePlan:
 
 # Width on the wire, sqlType, sqlType of an unsigned value that does not fit the signed type
 cdef dict INTEGERS = {
-    Type.TINY: (1, TINYINT, SMALLINT),
-    Type.SHORT: (2, SMALLINT, INTEGER),
-    Type.INT24: (3, INTEGER, INTEGER),
-    Type.LONG: (4, INTEGER, BIGINT),
-    Type.LONGLONG: (8, BIGINT, DECIMAL),
+    Type.TINY: (1, SqlType.TINYINT, SqlType.SMALLINT),
+    Type.SHORT: (2, SqlType.SMALLINT, SqlType.INTEGER),
+    Type.INT24: (3, SqlType.INTEGER, SqlType.INTEGER),
+    Type.LONG: (4, SqlType.INTEGER, SqlType.BIGINT),
+    Type.LONGLONG: (8, SqlType.BIGINT, SqlType.DECIMAL),
 }
 # Width on the wire without a fraction
 cdef dict TEMPORALS = {

@@ -13,7 +13,7 @@ Body, after the event header (all integers little-endian; "packed" is MySQL's le
     nullable          1 bit a column, the first column in the lowest bit
     optional metadata until the end: type 1 byte, length packed, value (see ``Optional``)
 
-Sources: MySQL ``libbinlogevents/include/rows_event.h`` and MariaDB ``sql/log_event_server.cc`` (the numbers are the same).
+Sources: MySQL ``libbinlogevents/include/rows_event.h`` and MariaDB ``sql/log_event_server.cc`` (the same numbers).
 """
 
 from __future__ import annotations
@@ -245,7 +245,7 @@ class TableMap:
 
     ``types`` are real types: an ENUM or SET, which the event writes as STRING, is ENUM or SET here. ``metas`` are the
     numbers that belong to them: maximum bytes of strings, width of the length before a BLOB, bytes of an ENUM or SET,
-    fractional digits, ``precision << 8 | scale`` of a DECIMAL, bits of a BIT. The rest is None where the event does not say.
+    fractional digits, ``precision << 8 | scale`` of a DECIMAL, bits of a BIT. What the event does not say is None.
     """
 
     table_id: int
@@ -448,7 +448,7 @@ def _real_type(code: int, metadata: _Reader) -> tuple[int, int]:
         first, second = data
         if code == Type.NEWDECIMAL:
             return code, first << 8 | second
-        # The first byte is the real type; of a length of more than 255 bytes its bits 4 and 5, inverted, are bits 8 and 9.
+        # The first byte is the real type; its bits 4 and 5, inverted, are bits 8 and 9 of the length.
         if first in (Type.ENUM, Type.SET):
             return first, second
         if code == Type.STRING and first:

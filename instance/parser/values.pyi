@@ -1,1 +1,7 @@
-"""Only for other compiled modules: nothing here is callable from Python."""
+from typing import final
+
+@final
+class Zone:
+    def __init__(self, name: str | None) -> None: ...
+    @property
+    def has_daylight_saving(self) -> bool: ...

@@ -188,9 +188,8 @@ cdef uint8_t *put_java_digits(uint8_t *p, const char *digits, int count, int exp
             p[0] = b"0"
             p[1] = b"."
             p += 2
-            for i in range(-exponent - 1):
-                p[0] = b"0"
-                p += 1
+            memset(p, b"0", -exponent - 1)
+            p += -exponent - 1
             memcpy(p, digits, count)
             return p + count
         for i in range(exponent + 1):
@@ -727,7 +726,7 @@ cdef int uuid(Field *field, const uint8_t *data, size_t size, Value *value) noex
     cdef int i
     if fixed(data, size, stored, 16, value):
         return -1
-    if stored[6] & 0x80 and 0 < stored[8] < 0x60 or field.is_strict:
+    if stored[6] & 0x80 and 0 < stored[8] < 0x60:
         memcpy(octets, stored + 12, 4)
         memcpy(octets + 4, stored + 10, 2)
         memcpy(octets + 6, stored + 8, 2)

@@ -135,3 +135,9 @@ class TooManyAttemptsError(SluiceError):
     def __init__(self, message: str, retry_after: float) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class ConnectionLostError(SluiceError, ConnectionError):
+    """The server could not be reached, or the connection broke and nobody knows what became of the call."""
+
+    type = "connection-lost"

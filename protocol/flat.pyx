@@ -6,9 +6,9 @@ Keys stand in alphabetical order and are never left out; every value of a row is
      "mysqlType":{"id":"bigint","name":"varchar(32)"},"old":[{"name":"alice"}],"pkNames":["id"],"sql":"",
      "sqlType":{"id":-5,"name":12},"table":"goods","ts":1700000000123,"type":"UPDATE"}
 
-Entries other than ROWDATA (a transaction's begin and end) are left out. One thing differs from Canal, which Canal's own
-reader of the format suffers from: in an UPDATE of several rows, `old` of a row has the columns that changed in this row,
-not in this or any earlier row of the entry. `strict` gives Canal's form.
+Entries other than ROWDATA (a transaction's begin and end) are left out. One thing differs from Canal: in an UPDATE of
+several rows, `old` of a row has the columns that changed in this row, not those that changed in this or any earlier row
+of the entry. `strict` gives Canal's form.
 
 The layout of an entry stands in rows.pyx. Its strings are UTF-8 already and are copied but for what JSON escapes.
 """
@@ -72,8 +72,8 @@ cdef enum:
 
 cdef const char **TYPE_NAMES = [
     b"UPDATE",                                     # absent, which Canal's classes read so
-    b"INSERT", b"UPDATE", b"DELETE", b"CREATE", b"ALTER", b"ERASE", b"QUERY", b"TRUNCATE", b"RENAME", b"CINDEX", b"DINDEX",
-    b"GTID", b"XACOMMIT", b"XAROLLBACK", b"MHEARTBEAT",
+    b"INSERT", b"UPDATE", b"DELETE", b"CREATE", b"ALTER", b"ERASE", b"QUERY", b"TRUNCATE", b"RENAME", b"CINDEX",
+    b"DINDEX", b"GTID", b"XACOMMIT", b"XAROLLBACK", b"MHEARTBEAT",
 ]
 cdef const char *HEXADECIMAL = b"0123456789abcdef"
 
@@ -540,6 +540,7 @@ cdef bytes flat(slices, int64_t batch_id, ts, bint strict, bint lines):
     cdef Py_ssize_t i
     cdef Py_buffer *views = <Py_buffer *>calloc(max(count, 1), sizeof(Py_buffer))
     cdef int status = 0
+    cdef const uint8_t *data
     cdef Writer out
     memset(&out, 0, sizeof(Writer))
     out.columns = <Column *>calloc(COLUMNS_MAX, sizeof(Column))
@@ -559,7 +560,8 @@ cdef bytes flat(slices, int64_t batch_id, ts, bint strict, bint lines):
                 status = put(&out, b"[", 1)
             for i in range(count):
                 if status == 0:
-                    status = put_messages(&out, <const uint8_t *>views[i].buf, <const uint8_t *>views[i].buf + views[i].len)
+                    data = <const uint8_t *>views[i].buf
+                    status = put_messages(&out, data, data + views[i].len)
             if not lines and status == 0:
                 status = put(&out, b"]", 1)
         if status == NO_MEMORY:

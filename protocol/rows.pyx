@@ -1,7 +1,7 @@
 """Entries to Python objects with typed values.
 
-The input is what a batch is made of, Canal's `Messages`, or any run of its framed entries (protobuf, fields of entry.proto
-and packet.proto; a varint may be padded)::
+The input is what a batch is made of, Canal's `Messages`, or any run of its framed entries (protobuf, fields of
+entry.proto and packet.proto; a varint may be padded)::
 
     08 <batch id>                                    once or not at all
     12 <length> Entry                                any number of times
@@ -14,8 +14,8 @@ and packet.proto; a varint may be padded)::
                 12 <length> Column                   of the image after
 
 All columns of one name repeat the same bytes but for `updated` and `value`, which Sluice writes last. So what stands
-before these two is looked up whole: a column that is equal up to there to one of the last three seen at its place needs no
-parsing, only its value. Any other order of fields is read field by field.
+before these two is looked up whole: a column that is equal up to there to one of the last three seen at its place needs
+no parsing, only its value. Any other order of fields is read field by field.
 """
 
 import json
@@ -97,14 +97,14 @@ cdef enum:
     ENUM = 9
     SET = 10
 
-    WAYS = 3                                       # a column's forms that are kept: value, integer that needs more, NULL
+    WAYS = 3                                       # forms of a column that are kept: value, wider integer, NULL
     TABLES = 64                                    # tables whose columns are kept
     COLUMNS_MAX = 100_000                          # distinct columns kept before the memory of them is cleared
 
 cdef tuple ENTRY_TYPES = ("", "TRANSACTIONBEGIN", "ROWDATA", "TRANSACTIONEND", "HEARTBEAT", "GTIDLOG")
 cdef tuple EVENT_TYPES = (
-    "", "INSERT", "UPDATE", "DELETE", "CREATE", "ALTER", "ERASE", "QUERY", "TRUNCATE", "RENAME", "CINDEX", "DINDEX", "GTID",
-    "XACOMMIT", "XAROLLBACK", "MHEARTBEAT",
+    "", "INSERT", "UPDATE", "DELETE", "CREATE", "ALTER", "ERASE", "QUERY", "TRUNCATE", "RENAME", "CINDEX", "DINDEX",
+    "GTID", "XACOMMIT", "XAROLLBACK", "MHEARTBEAT",
 )
 
 cdef object loads = json.loads
@@ -198,7 +198,7 @@ cdef class Row:
 
     @property
     def key(self):
-        """The primary key as it was before the change, of an INSERT as it is now: names to values; empty without one."""
+        """The primary key before the change, of an INSERT after it: names to values; empty without one."""
         cdef dict image = self.after if self.before is None else self.before
         return {name: image[name] for name in self.keys if name in image}
 
@@ -580,7 +580,8 @@ cdef class Change:
             ) from None
 
     def __repr__(self):
-        return f"Change({self.entry_type} {self.type} {self.schema}.{self.table} {self.logfile_name}:{self.logfile_offset})"
+        place = f"{self.logfile_name}:{self.logfile_offset}"
+        return f"Change({self.entry_type} {self.type} {self.schema}.{self.table} {place})"
 
 
 # Values. Each function raises ValueError for text that is not of its form.
@@ -669,7 +670,7 @@ cdef int micros_at(const uint8_t *p, Py_ssize_t size) except -1:
     if not 2 <= size <= 7 or p[0] != 46:
         raise ValueError("a fraction of 1 to 6 digits is expected")
     micros = number_at(p + 1, size - 1)
-    for i in range(7 - size):
+    for _i in range(7 - size):
         micros *= 10
     return micros
 
@@ -759,8 +760,8 @@ cdef bint is_null_for(str invalid_dates) except -1:
 def decode_changes(data, *, str invalid_dates="text"):
     """The entries in a `Messages` or in any run of its framed entries, in order.
 
-    `invalid_dates` says what a date becomes that Python cannot hold: its text, or None ("null"). Raises DecodeError; for the
-    rows of an entry only when they are asked for.
+    `invalid_dates` says what a date becomes that Python cannot hold: its text, or None ("null"). Raises DecodeError; for
+    the rows of an entry only when they are asked for.
     """
     cdef Buffer buffer = Buffer(data)
     cdef const uint8_t *p = <const uint8_t *>buffer.view.buf

@@ -1,0 +1,269 @@
+"""The client for programs with asyncio, over aiohttp. It is `Client` with other I/O."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import aiohttp
+
+from sluice.client_sdk import calls
+from sluice.client_sdk.batch import Batch, InvalidDates
+from sluice.client_sdk.calls import FRAME, POLL, Attempts, Call, Endpoint, Interrupted, Limits, Reply, Start
+from sluice.client_sdk.client import tls_context
+from sluice.protocol.errors import ConnectionLostError, SluiceError, UnknownBatchError
+from sluice.protocol.position import Position
+
+T = TypeVar("T")
+
+_READ_BUFFER = 1 << 20  # bytes that aiohttp reads ahead of us
+
+
+class AsyncClient:
+    """A consumer: one client id of one destination, within one event loop. See `Client` for what the methods do."""
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:11180",
+        destination: str = "example",
+        client_id: int = 1001,
+        *,
+        token: str | None = None,
+        ca: str | Path | None = None,
+        verify: bool = True,
+        insecure: bool = False,
+        timeout: float = 30.0,
+        retry: float = 60.0,
+        invalid_dates: InvalidDates = "text",
+    ) -> None:
+        """Prepare, as `Client`; nothing is sent yet."""
+        self._endpoint = Endpoint(url, destination, client_id, token, insecure=insecure)
+        self._timeout = timeout
+        self._retry = retry
+        self._invalid_dates = invalid_dates
+        self._order = asyncio.Lock()
+        self._ssl = tls_context(ca, verify=verify) if url.startswith("https") else None
+        self._http: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        if self._http is not None:
+            await self._http.close()
+            self._http = None
+
+    async def subscribe(
+        self,
+        filter: str = "",  # noqa: A002  the API's name
+        start: Start = "earliest",
+    ) -> dict[str, Any]:
+        """Register the client, or replace its filter."""
+        return await self._perform(calls.subscribe(filter, start))
+
+    async def unsubscribe(self) -> None:
+        """Remove the client; its cursor goes too."""
+        await self._perform(calls.unsubscribe())
+
+    async def open_session(self) -> str:
+        """Take the client id over."""
+        self._endpoint.session = None
+        self._endpoint.session = await self._perform(calls.open_session())
+        return self._endpoint.session
+
+    async def get_without_ack(
+        self,
+        timeout: float = 0.0,  # noqa: ASYNC109  the server's wait
+        limits: Limits = Limits(),  # noqa: B008  immutable
+    ) -> Batch:
+        """Take the next batch, to be acked or rolled back; an empty one after ``timeout`` seconds without a change."""
+        return await self._perform(calls.get_without_ack(timeout, limits, self._invalid_dates))
+
+    async def ack(self, what: Batch | int | str | Position, *, durable: bool = False) -> None:
+        """Ack the oldest outstanding batch, or everything before a position."""
+        await self._perform(calls.ack(what, durable=durable))
+        if isinstance(what, Batch):
+            what.acked = True
+
+    async def rollback(self, batch_id: int | None = None) -> None:
+        """Give all outstanding batches back, so that they come again; or one, as in Canal."""
+        await self._perform(calls.rollback(batch_id))
+
+    async def get(
+        self,
+        timeout: float = 0.0,  # noqa: ASYNC109  the server's wait
+        limits: Limits = Limits(),  # noqa: B008  immutable
+    ) -> Batch:
+        """Take the next batch and ack it at once: what is not processed then is lost."""
+        batch = await self.get_without_ack(timeout, limits)
+        if batch:
+            await self.ack(batch)
+        return batch
+
+    async def status(self) -> dict[str, Any]:
+        """Cursors, outstanding batches and lag."""
+        return await self._perform(calls.status())
+
+    async def batches(
+        self,
+        *,
+        prefetch: int = 2,
+        auto_ack: bool = True,
+        limits: Limits = Limits(),  # noqa: B008  immutable
+    ) -> AsyncIterator[Batch]:
+        """Batch after batch, for ever; up to ``prefetch`` of them are fetched ahead by tasks."""
+        await self.open_session()
+        await self.rollback()
+        call = calls.get_without_ack(POLL, limits, self._invalid_dates)
+
+        def fetch() -> asyncio.Task[tuple[int, Batch]]:
+            return asyncio.create_task(self._perform_ordered(call))
+
+        pending = deque(fetch() for _ in range(max(prefetch, 1)))
+        try:
+            while True:
+                generation, batch = await pending[0]
+                pending.popleft()
+                pending.append(fetch())
+                if batch and generation == self._endpoint.generation:
+                    yield batch
+                    if auto_ack:
+                        await self._settle(batch, generation)
+        finally:
+            for task in pending:
+                task.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
+            await self._leave()
+
+    async def stream(
+        self,
+        *,
+        window: int = 4,
+        auto_ack: bool = True,
+        limits: Limits = Limits(),  # noqa: B008  immutable
+    ) -> AsyncIterator[Batch]:
+        """As `batches`, over one long response: the server sends on its own while at most ``window`` are not acked."""
+        await self.open_session()
+        call = calls.stream(window, limits)
+        attempts = Attempts(call, self._retry)
+        try:
+            while True:
+                response, generation = await self._open_stream(call)
+                try:
+                    while True:
+                        batch = await self._read_streamed(response)
+                        attempts.succeeded()
+                        if batch and generation == self._endpoint.generation:
+                            yield batch
+                            if auto_ack:
+                                await self._settle(batch, generation)
+                        if generation != self._endpoint.generation:
+                            break
+                except Interrupted as failure:
+                    await asyncio.sleep(attempts.delay(failure))
+                finally:
+                    response.close()
+        finally:
+            await self._leave()
+
+    async def _settle(self, batch: Batch, generation: int) -> None:
+        if batch.acked:
+            return
+        try:
+            await self.ack(batch)
+        except UnknownBatchError:
+            if generation == self._endpoint.generation:  # the server has forgotten its marks: it was restarted
+                await self.rollback()
+
+    async def _leave(self) -> None:
+        with suppress(SluiceError, Interrupted):
+            await self._exchange(calls.rollback())
+
+    async def _perform(self, call: Call[T]) -> T:
+        return (await self._perform_ordered(call))[1]
+
+    async def _perform_ordered(
+        self, call: Call[T], exchange: "Callable[[Call[T]], Awaitable[T]] | None" = None
+    ) -> tuple[int, T]:
+        attempts = Attempts(call, self._retry)
+        async with self._order if call.ordered else nullcontext():
+            while True:
+                try:
+                    if attempts.before is not None:
+                        await self._exchange(attempts.before)
+                    result = await (exchange or self._exchange)(attempts.call)
+                except Interrupted as failure:
+                    await asyncio.sleep(attempts.delay(failure))
+                else:
+                    return self._endpoint.generation, result
+
+    async def _exchange(self, call: Call[T]) -> T:
+        response = await self._send(call)
+        async with response:
+            try:
+                body = await response.read()
+            except (aiohttp.ClientError, TimeoutError) as error:
+                raise Interrupted.by(error, may_be_done=True) from None
+        return self._endpoint.read(call, _reply(response, body))
+
+    async def _send(self, call: Call[Any]) -> aiohttp.ClientResponse:
+        if self._http is None:
+            connector = aiohttp.TCPConnector(limit=0) if self._ssl is None else aiohttp.TCPConnector(ssl=self._ssl)
+            self._http = aiohttp.ClientSession(
+                connector=connector,
+                auto_decompress=False,
+                read_bufsize=_READ_BUFFER,
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        endpoint = self._endpoint
+        try:
+            return await self._http.request(
+                call.method,
+                endpoint.url(call),
+                data=endpoint.body(call),
+                headers=endpoint.headers(call),
+                allow_redirects=False,
+                timeout=aiohttp.ClientTimeout(sock_connect=self._timeout, sock_read=self._timeout + call.wait),
+            )
+        except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
+            raise Interrupted.by(error, may_be_done=False, is_final=True) from None
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise Interrupted.by(error, may_be_done=False) from None
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise Interrupted.by(error, may_be_done=True) from None
+
+    async def _open_stream(self, call: Call[str]) -> tuple[aiohttp.ClientResponse, int]:
+        opened: list[aiohttp.ClientResponse] = []
+
+        async def exchange(call: Call[str]) -> str:
+            response = await self._send(call)
+            if response.status >= 300:
+                async with response:
+                    body = await response.read()
+                return self._endpoint.read(call, _reply(response, body))
+            opened[:] = [response]
+            return self._endpoint.read(call, _reply(response, b""))
+
+        generation, _ = await self._perform_ordered(call, exchange)
+        return opened[0], generation
+
+    async def _read_streamed(self, response: aiohttp.ClientResponse) -> Batch:
+        try:
+            (size,) = FRAME.unpack(await response.content.readexactly(FRAME.size))
+            data = await response.content.readexactly(size)
+        except asyncio.IncompleteReadError as error:
+            reason = ConnectionLostError("the server ended the stream" if not error.partial else "the stream was cut")
+            raise Interrupted(reason, may_be_done=True) from None
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise Interrupted.by(error, may_be_done=True) from None
+        return calls.read_streamed(data, self._invalid_dates)
+
+
+def _reply(response: aiohttp.ClientResponse, body: bytes) -> Reply:
+    return Reply(response.status, {name.lower(): value for name, value in response.headers.items()}, body)

@@ -1,0 +1,56 @@
+"""A batch of changes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from sluice.protocol.rows import Change, Row, decode_changes, decode_rows
+
+if TYPE_CHECKING:
+    from sluice.protocol.entry_pb2 import Entry
+
+InvalidDates = Literal["text", "null"]
+"""What a date that Python cannot hold (``0000-00-00``) becomes: its text, or None."""
+
+EMPTY = -1  # the id of a batch without entries
+
+
+@dataclass(slots=True)
+class Batch:
+    """What one get returned; false when it holds nothing. Iterating over it gives its rows.
+
+    Decoding is done when asked for, and anew each time. `DecodeError` says that a value does not fit its column's type.
+    """
+
+    batch_id: int
+    """Its mark, -1 without entries; ascending, and never used again."""
+    from_: str
+    """Position of the first entry."""
+    to: str
+    """Position after the last entry."""
+    data: bytes = field(repr=False)
+    """Canal's ``Messages``, as received."""
+    invalid_dates: InvalidDates = "text"
+    acked: bool = field(default=False, compare=False)
+    """Whether this client has acked it."""
+
+    def __bool__(self) -> bool:
+        return self.batch_id != EMPTY
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows())
+
+    def rows(self) -> list[Row]:
+        """All rows, in order."""
+        return decode_rows(self.data, invalid_dates=self.invalid_dates)
+
+    def changes(self) -> list[Change]:
+        """All entries, in order: the ends of transactions and DDL too."""
+        return decode_changes(self.data, invalid_dates=self.invalid_dates)
+
+    def entries(self) -> "list[Entry]":
+        """Return all entries as Canal's protobuf objects."""
+        from sluice.protocol.entry_pb2 import Entry  # noqa: PLC0415  most consumers never need it
+        from sluice.protocol.packet_pb2 import Messages  # noqa: PLC0415
+
+        return [Entry.FromString(entry) for entry in Messages.FromString(self.data).messages]

@@ -1,0 +1,324 @@
+"""The calls of the HTTP API without I/O: what to send, how to read the reply, what to do when there is none.
+
+`Client` and `AsyncClient` send the same calls; they differ in how bytes travel and in nothing else.
+"""
+
+import json
+import random
+import struct
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from http import HTTPStatus
+from ipaddress import ip_address
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+from sluice.client_sdk.batch import Batch, InvalidDates
+from sluice.protocol.errors import (
+    BadParameterError,
+    BadPositionError,
+    ConnectionLostError,
+    SluiceError,
+    TooManyAttemptsError,
+    UnknownBatchError,
+)
+from sluice.protocol.position import Position
+from sluice.protocol.rows import envelope
+
+T = TypeVar("T")
+
+PROTOBUF = "application/x-protobuf"
+FRAME = struct.Struct(">I")  # in a stream: the length of the Messages that follows
+HEARTBEAT = 10.0  # seconds after which the server sends an empty batch on an idle stream
+POLL = 1.0  # seconds that `batches` lets the server wait for a change: what closing the iterator may take
+FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0  # seconds between the tries of a call
+
+Start = str | Position | datetime
+"""Where a new subscription starts: ``earliest``, ``latest``, a position, or a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How large a batch gets; what is None the server decides."""
+
+    batch_size: int | None = None
+    """Entries (ITEMSIZE) or units of 1 KiB (MEMSIZE), as the destination is configured."""
+    max_entries: int | None = None
+    max_bytes: int | None = None
+    min_bytes: int | None = None
+    """Wait, up to ``linger``, until so many bytes are there."""
+    linger: float | None = None
+    """Seconds."""
+
+    def query(self) -> dict[str, int]:
+        """Parameters of the call."""
+        linger = None if self.linger is None else round(self.linger * 1000)
+        names = ("batchSize", "maxEntries", "maxBytes", "minBytes", "linger")
+        values = (self.batch_size, self.max_entries, self.max_bytes, self.min_bytes, linger)
+        return {name: value for name, value in zip(names, values, strict=True) if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An HTTP response; the names of the headers in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One call of the API. Its reply may get lost after the server did what it was told; the last fields say what then."""
+
+    method: str
+    path: str
+    """After the client's own URL."""
+    read: Callable[[Reply], T]
+    query: Mapping[str, int | str] = field(default_factory=dict)
+    body: Mapping[str, Any] | None = None
+    wait: float = 0.0
+    """Seconds that the server may take because it was told to wait."""
+    rolls_back: bool = False
+    """All outstanding batches are forgotten."""
+    ordered: bool = False
+    """It moves the place up to which batches were given: calls that do must not overtake each other."""
+    repeatable: bool = True
+    """Doing it twice is as good as once ..."""
+    before: "Call[None] | None" = None
+    """... after this call, if there is one."""
+    instead: "Call[T] | None" = None
+    """What to repeat in its place."""
+    errors: Mapping[type[SluiceError], type[SluiceError]] = field(default_factory=dict)
+    """Errors that mean another one here."""
+
+
+def _nothing(reply: Reply) -> None:
+    """Read the reply to a call that answers nothing."""
+
+
+def _json(reply: Reply) -> dict[str, Any]:
+    try:
+        result = json.loads(reply.body)
+    except ValueError:
+        result = None
+    if not isinstance(result, dict):
+        raise SluiceError(f"the server's answer is no JSON object: {reply.body[:200]!r}")
+    return result
+
+
+def subscribe(filter_: str, start: Start) -> Call[dict[str, Any]]:
+    """Register the client."""
+    where: str | dict[str, int] = str(start)
+    if isinstance(start, datetime):
+        where = {"timestamp": round(start.timestamp() * 1000)}
+    return Call("POST", "/subscribe", _json, body={"filter": filter_, "start": where})
+
+
+def unsubscribe() -> Call[None]:
+    """Remove the client and its cursor."""
+    return Call("POST", "/unsubscribe", _nothing)
+
+
+def open_session() -> Call[str]:
+    """Open a session, which fences all older ones."""
+    return Call("POST", "/session", lambda reply: str(_json(reply)["session"]))
+
+
+def rollback(batch_id: int | None = None) -> Call[None]:
+    """Give batches back: one, or all that are outstanding."""
+    if batch_id is not None:
+        return Call("POST", "/rollback", _nothing, body={"batchId": batch_id}, ordered=True, repeatable=False)
+    return Call("POST", "/rollback", _nothing, body={}, ordered=True, rolls_back=True)
+
+
+def get_without_ack(timeout: float, limits: Limits, invalid_dates: InvalidDates) -> Call[Batch]:
+    """Take the next batch. A reply that got lost may have held one: so all is rolled back before the next try."""
+    query = limits.query() | {"timeout": round(timeout * 1000)}
+
+    def read(reply: Reply) -> Batch:
+        batch_id = envelope(reply.body)[0]
+        headers = reply.headers
+        return Batch(batch_id, headers.get("sluice-from", ""), headers.get("sluice-to", ""), reply.body, invalid_dates)
+
+    return Call("POST", "/getWithoutAck", read, query, wait=timeout, ordered=True, before=rollback())
+
+
+def stream(window: int, limits: Limits) -> Call[str]:
+    """Open a stream, which begins with a rollback; the result is its session."""
+    return Call(
+        "GET",
+        "/stream",
+        lambda reply: reply.headers.get("sluice-session", ""),
+        limits.query() | {"window": window},
+        wait=3 * HEARTBEAT,
+        rolls_back=True,
+        ordered=True,
+    )
+
+
+def read_streamed(data: bytes, invalid_dates: InvalidDates) -> Batch:
+    """Return a batch of a stream, where the positions are in the message itself."""
+    return Batch(*envelope(data), data, invalid_dates)
+
+
+def ack(what: Batch | int | str | Position, *, durable: bool) -> Call[None]:
+    """Ack a batch, or everything before a position.
+
+    By id when all goes well, which checks the order. When the reply gets lost, by position, which can be repeated.
+    """
+    query: dict[str, int | str] = {"durable": "true"} if durable else {}
+    if isinstance(what, str | Position):
+        return Call("POST", "/ack", _nothing, query, {"position": str(what)})
+    if not isinstance(what, Batch):
+        return Call("POST", "/ack", _nothing, query, {"batchId": what}, repeatable=False)
+    if not what:
+        raise BadParameterError("an empty batch cannot be acked", "batch")
+    # A batch that was rolled back meanwhile lies beyond what was given.
+    errors: dict[type[SluiceError], type[SluiceError]] = {BadPositionError: UnknownBatchError}
+    instead = Call("POST", "/ack", _nothing, query, {"position": what.to}, errors=errors)
+    return Call("POST", "/ack", _nothing, query, {"batchId": what.batch_id}, instead=instead)
+
+
+def status() -> Call[dict[str, Any]]:
+    """Cursors, outstanding batches and lag."""
+    return Call("GET", "", _json)
+
+
+class Interrupted(Exception):  # noqa: N818  it is for `Attempts`, no user meets it
+    """A call got no answer, or one that says "try again". ``reason`` is the error when it is given up."""
+
+    def __init__(self, reason: SluiceError, *, may_be_done: bool, is_final: bool = False) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+        self.may_be_done = may_be_done
+        self.is_final = is_final
+
+    @classmethod
+    def by(cls, error: BaseException, *, may_be_done: bool, is_final: bool = False) -> "Interrupted":
+        """Wrap an error of the network."""
+        reason = ConnectionLostError(f"{type(error).__name__}: {error}")
+        reason.__cause__ = error
+        return cls(reason, may_be_done=may_be_done, is_final=is_final)
+
+
+class Attempts(Generic[T]):
+    """The tries of one call: what to send next, and after how long."""
+
+    def __init__(self, call: Call[T], patience: float) -> None:
+        self.before: Call[None] | None = None
+        self.call = call
+        self._patience = patience
+        self._give_up: float | None = None
+        self._delay = FIRST_DELAY
+
+    def delay(self, failure: Interrupted) -> float:
+        """Seconds to wait before the next try; raises the reason of the failure when there shall be none."""
+        now = time.monotonic()
+        if self._give_up is None:
+            self._give_up = now + self._patience
+        if failure.may_be_done:
+            if self.call.instead is not None:
+                self.call = self.call.instead
+            elif not self.call.repeatable:
+                raise failure.reason
+            self.before = self.call.before
+        delay = self._delay * random.uniform(0.5, 1.0)  # noqa: S311  no secret: it keeps clients from marching in step
+        self._delay = min(2 * self._delay, LONGEST_DELAY)
+        if failure.is_final or now + delay > self._give_up:
+            raise failure.reason
+        return delay
+
+    def succeeded(self) -> None:
+        """Begin anew: what fails from now on has nothing to do with earlier failures."""
+        self._give_up = None
+        self._delay = FIRST_DELAY
+
+
+class Endpoint:
+    """A client id of a destination on a server: makes requests of calls and results of replies; keeps the session."""
+
+    def __init__(self, url: str, destination: str, client_id: int, token: str | None, *, insecure: bool) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise BadParameterError(f"not the URL of a server: {url!r}", "url")
+        if parts.username or parts.password:
+            raise BadParameterError("credentials go into `token`, not into the URL", "url")
+        if token and parts.scheme == "http" and not insecure and not _is_local(parts.hostname):
+            raise BadParameterError("a token over http can be read by others: use https, or insecure=True", "url")
+        self.session: str | None = None
+        self.generation = 0
+        """Counts the rollbacks: a batch of an earlier generation comes again."""
+        self._token = token
+        self._base = f"{url.rstrip('/')}/v1/destinations/{quote(destination, safe='')}/clients/{client_id}"
+
+    def url(self, call: Call[Any]) -> str:
+        """Where to send the call."""
+        return self._base + call.path + ("?" + urlencode(call.query) if call.query else "")
+
+    def headers(self, call: Call[Any]) -> dict[str, str]:
+        """Headers of the request."""
+        headers = {"Accept": f"{PROTOBUF}, application/json;q=0.9, application/problem+json;q=0.8"}
+        if call.body is not None:
+            headers["Content-Type"] = "application/json"
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        if self.session is not None:
+            headers["Sluice-Session"] = self.session
+        return headers
+
+    def body(self, call: Call[Any]) -> bytes | None:
+        """Body of the request."""
+        return None if call.body is None else json.dumps(call.body, ensure_ascii=False).encode()
+
+    def read(self, call: Call[T], reply: Reply) -> T:
+        """Return the result of the call; raises Interrupted when it may be tried again, else the error of the server."""
+        if reply.status >= 300:
+            error = error_of(reply)
+            if reply.status in (HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT):
+                raise Interrupted(error, may_be_done=True)
+            if reply.status == HTTPStatus.SERVICE_UNAVAILABLE:
+                raise Interrupted(error, may_be_done=False)
+            for kind, meaning in call.errors.items():
+                if isinstance(error, kind):
+                    raise meaning(str(error)) from error
+            raise error
+        result = call.read(reply)
+        if call.rolls_back:
+            self.generation += 1
+        return result
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _classes(base: type[SluiceError] = SluiceError) -> dict[str, type[SluiceError]]:
+    found = {base.type: base}
+    for below in base.__subclasses__():
+        found |= {name: kind for name, kind in _classes(below).items() if name not in found}
+    return found
+
+
+def error_of(reply: Reply) -> SluiceError:
+    """Make the error that the server answered (RFC 9457): the class of `sluice.protocol.errors` with its ``type``."""
+    try:
+        problem = json.loads(reply.body)
+    except ValueError:
+        problem = None
+    if not isinstance(problem, dict) or "type" not in problem:
+        text = reply.body[:200].decode("utf-8", "replace")
+        return SluiceError(f"the server answered with status {reply.status}: {text}")
+    parts = (problem.get("detail") or problem.get("title"), problem.get("advice"))
+    message = " ".join(str(part) for part in parts if part)
+    kind = _classes().get(str(problem["type"]), SluiceError)
+    if issubclass(kind, TooManyAttemptsError):
+        return kind(message, float(reply.headers.get("retry-after", "0")))
+    if issubclass(kind, BadParameterError):
+        return kind(message, problem.get("parameter"))
+    return kind(message)

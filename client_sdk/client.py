@@ -1,0 +1,300 @@
+"""The client for programs without asyncio, over urllib3."""
+
+import ssl
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import urllib3
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    HTTPError,
+    NewConnectionError,
+    ProxyError,
+    SSLError,
+)
+
+from sluice.client_sdk import calls
+from sluice.client_sdk.batch import Batch, InvalidDates
+from sluice.client_sdk.calls import FRAME, POLL, Attempts, Call, Endpoint, Interrupted, Limits, Reply, Start
+from sluice.protocol.errors import ConnectionLostError, SluiceError, UnknownBatchError
+from sluice.protocol.position import Position
+
+T = TypeVar("T")
+
+_NOT_SENT = (NewConnectionError, ConnectTimeoutError, ProxyError)
+
+
+class Client:
+    """A consumer: one client id of one destination. Threads may share it.
+
+    A call that gets no answer is repeated for ``retry`` seconds, with growing pauses. When the reply to a get is lost,
+    the client rolls back first, for the server may hold a batch that never arrived: batches that are outstanding then
+    come again, and acks of them raise `UnknownBatchError`.
+
+    Every method raises errors of `sluice.protocol.errors`: `ConnectionLostError` when the server stays out of reach.
+    """
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:11180",
+        destination: str = "example",
+        client_id: int = 1001,
+        *,
+        token: str | None = None,
+        ca: str | Path | None = None,
+        verify: bool = True,
+        insecure: bool = False,
+        timeout: float = 30.0,
+        retry: float = 60.0,
+        invalid_dates: InvalidDates = "text",
+    ) -> None:
+        """Prepare; nothing is sent yet.
+
+        ``ca``: file of the certificates to trust, instead of the system's. ``verify=False``: trust any server.
+        ``insecure``: send the token over plain http to another machine. ``timeout``: seconds without an answer after
+        which a connection counts as broken. ``invalid_dates``: what a date that Python cannot hold becomes.
+        """
+        self._endpoint = Endpoint(url, destination, client_id, token, insecure=insecure)
+        self._timeout = timeout
+        self._retry = retry
+        self._invalid_dates = invalid_dates
+        self._order = threading.Lock()
+        self._http = urllib3.PoolManager(
+            maxsize=4,
+            retries=False,
+            ssl_context=tls_context(ca, verify=verify) if url.startswith("https") else None,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.clear()
+
+    def subscribe(self, filter: str = "", start: Start = "earliest") -> dict[str, Any]:  # noqa: A002  the API's name
+        """Register the client, or replace its filter: regular expressions over ``schema.table``, comma separated.
+
+        ``start`` says where a new client starts (``earliest``, ``latest``, a position, a time); a saved cursor wins.
+        """
+        return self._perform(calls.subscribe(filter, start))
+
+    def unsubscribe(self) -> None:
+        """Remove the client; its cursor goes too."""
+        self._perform(calls.unsubscribe())
+
+    def open_session(self) -> str:
+        """Take the client id over: calls of every older session of it are refused from now on. Returns the token."""
+        self._endpoint.session = None
+        self._endpoint.session = self._perform(calls.open_session())
+        return self._endpoint.session
+
+    def get_without_ack(self, timeout: float = 0.0, limits: Limits = Limits()) -> Batch:  # noqa: B008  immutable
+        """Take the next batch, to be acked or rolled back; an empty one after ``timeout`` seconds without a change."""
+        return self._perform(calls.get_without_ack(timeout, limits, self._invalid_dates))
+
+    def ack(self, what: Batch | int | str | Position, *, durable: bool = False) -> None:
+        """Ack the oldest outstanding batch, or everything before a position.
+
+        ``durable``: return when the cursor is on disk.
+        """
+        self._perform(calls.ack(what, durable=durable))
+        if isinstance(what, Batch):
+            what.acked = True
+
+    def rollback(self, batch_id: int | None = None) -> None:
+        """Give all outstanding batches back, so that they come again; or one, as in Canal."""
+        self._perform(calls.rollback(batch_id))
+
+    def get(self, timeout: float = 0.0, limits: Limits = Limits()) -> Batch:  # noqa: B008  immutable
+        """Take the next batch and ack it at once: what is not processed then is lost."""
+        batch = self.get_without_ack(timeout, limits)
+        if batch:
+            self.ack(batch)
+        return batch
+
+    def status(self) -> dict[str, Any]:
+        """Cursors, outstanding batches and lag."""
+        return self._perform(calls.status())
+
+    def batches(
+        self,
+        *,
+        prefetch: int = 2,
+        auto_ack: bool = True,
+        limits: Limits = Limits(),  # noqa: B008  immutable
+    ) -> Iterator[Batch]:
+        """Batch after batch, for ever; up to ``prefetch`` of them are fetched ahead by a thread.
+
+        Opens a session and begins after the last ack. A batch is acked when the next one is asked for, that is when the
+        loop's body is done with it; with ``auto_ack=False`` the caller acks. Leaving the loop rolls back what is not
+        acked. A batch that was in work when the connection was lost comes again.
+        """
+        self.open_session()
+        self.rollback()
+        call = calls.get_without_ack(POLL, limits, self._invalid_dates)
+        stop = threading.Event()
+
+        def fetch() -> tuple[int, Batch]:
+            return self._perform_ordered(call, stop)
+
+        with ThreadPoolExecutor(1, "sluice-prefetch") as pool:
+            pending: deque[Future[tuple[int, Batch]]] = deque(pool.submit(fetch) for _ in range(max(prefetch, 1)))
+            try:
+                while True:
+                    generation, batch = pending.popleft().result()
+                    pending.append(pool.submit(fetch))
+                    if batch and generation == self._endpoint.generation:
+                        yield batch
+                        if auto_ack:
+                            self._settle(batch, generation)
+            finally:
+                stop.set()
+                pool.shutdown(cancel_futures=True)
+                self._leave()
+
+    def stream(
+        self,
+        *,
+        window: int = 4,
+        auto_ack: bool = True,
+        limits: Limits = Limits(),  # noqa: B008  immutable
+    ) -> Iterator[Batch]:
+        """As `batches`, over one long response: the server sends on its own while at most ``window`` are not acked."""
+        self.open_session()
+        call = calls.stream(window, limits)
+        attempts = Attempts(call, self._retry)
+        stop = threading.Event()
+        try:
+            while True:
+                response, generation = self._open_stream(call, stop)
+                try:
+                    while True:
+                        batch = self._read_streamed(response)
+                        attempts.succeeded()
+                        if batch and generation == self._endpoint.generation:
+                            yield batch
+                            if auto_ack:
+                                self._settle(batch, generation)
+                        if generation != self._endpoint.generation:
+                            break
+                except Interrupted as failure:
+                    stop.wait(attempts.delay(failure))
+                finally:
+                    response.close()
+        finally:
+            self._leave()
+
+    def _settle(self, batch: Batch, generation: int) -> None:
+        """Ack a batch that was handed out; one that was rolled back comes again."""
+        if batch.acked:
+            return
+        try:
+            self.ack(batch)
+        except UnknownBatchError:
+            if generation == self._endpoint.generation:  # the server has forgotten its marks: it was restarted
+                self.rollback()
+
+    def _leave(self) -> None:
+        """Give back what is outstanding, if the server can be reached; else whoever comes next does."""
+        with suppress(SluiceError, Interrupted):
+            self._exchange(calls.rollback())
+
+    def _perform(self, call: Call[T]) -> T:
+        return self._perform_ordered(call, threading.Event())[1]
+
+    def _perform_ordered(
+        self, call: Call[T], stop: threading.Event, exchange: "Callable[[Call[T]], T] | None" = None
+    ) -> tuple[int, T]:
+        """The result, and the generation it belongs to."""
+        attempts = Attempts(call, self._retry)
+        with self._order if call.ordered else nullcontext():
+            while True:
+                try:
+                    if attempts.before is not None:
+                        self._exchange(attempts.before)
+                    result = (exchange or self._exchange)(attempts.call)
+                except Interrupted as failure:
+                    if stop.wait(attempts.delay(failure)):
+                        raise failure.reason from None
+                else:
+                    return self._endpoint.generation, result
+
+    def _exchange(self, call: Call[T]) -> T:
+        response = self._send(call)
+        try:
+            body = response.read(decode_content=False)
+        except HTTPError as error:
+            raise Interrupted.by(error, may_be_done=True) from None
+        finally:
+            response.release_conn()
+        return self._endpoint.read(call, _reply(response, body))
+
+    def _send(self, call: Call[Any]) -> urllib3.BaseHTTPResponse:
+        endpoint = self._endpoint
+        try:
+            return self._http.request(
+                call.method,
+                endpoint.url(call),
+                body=endpoint.body(call),
+                headers=endpoint.headers(call),
+                redirect=False,
+                preload_content=False,
+                timeout=urllib3.Timeout(connect=self._timeout, read=self._timeout + call.wait),
+            )
+        except _NOT_SENT as error:
+            raise Interrupted.by(error, may_be_done=False) from None
+        except SSLError as error:
+            raise Interrupted.by(error, may_be_done=False, is_final=True) from None
+        except HTTPError as error:
+            raise Interrupted.by(error, may_be_done=True) from None
+
+    def _open_stream(self, call: Call[str], stop: threading.Event) -> tuple[urllib3.BaseHTTPResponse, int]:
+        """The response with its head read, and its generation."""
+        opened: list[urllib3.BaseHTTPResponse] = []
+
+        def exchange(call: Call[str]) -> str:
+            response = self._send(call)
+            if response.status >= 300:
+                body = response.read(decode_content=False)
+                response.release_conn()
+                return self._endpoint.read(call, _reply(response, body))
+            opened[:] = [response]
+            return self._endpoint.read(call, _reply(response, b""))
+
+        generation, _ = self._perform_ordered(call, stop, exchange)
+        return opened[0], generation
+
+    def _read_streamed(self, response: urllib3.BaseHTTPResponse) -> Batch:
+        try:
+            head = response.read(FRAME.size, decode_content=False)
+            if len(head) < FRAME.size:
+                raise Interrupted(ConnectionLostError("the server ended the stream"), may_be_done=True)
+            (size,) = FRAME.unpack(head)
+            data = response.read(size, decode_content=False)
+        except HTTPError as error:
+            raise Interrupted.by(error, may_be_done=True) from None
+        if len(data) < size:
+            raise Interrupted(ConnectionLostError("the stream ended within a batch"), may_be_done=True)
+        return calls.read_streamed(data, self._invalid_dates)
+
+
+def tls_context(ca: str | Path | None, *, verify: bool) -> ssl.SSLContext:
+    """Return the TLS settings: TLS 1.2 or newer, the certificate and name of the server checked unless told otherwise."""
+    context = ssl.create_default_context(cafile=None if ca is None else str(ca))
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _reply(response: urllib3.BaseHTTPResponse, body: bytes) -> Reply:
+    return Reply(response.status, {name.lower(): value for name, value in response.headers.items()}, body)

@@ -1,0 +1,383 @@
+"""Subscribers: where they start, what fences them, what they hold, and the cursor that outlives the process."""
+
+import threading
+import time
+
+import pytest
+
+from sluice.protocol.errors import (
+    BadPositionError,
+    GoneError,
+    NotSubscribedError,
+    SourceChangedError,
+    StaleSessionError,
+    UnknownBatchError,
+)
+from sluice.protocol.gtid import MariadbGtidSet
+from sluice.protocol.position import Position
+from sluice.store.cursors import Batch, Cursor, Cursors, StoredClient, TableFilter, earliest
+from sluice.store.ring import Ring
+from tests.stream import CREATED, FILE, SERVER_ID, SOURCE, Stream, entries
+
+CLIENT = 1001
+NOW = 0.0
+
+
+def one_table(text: str) -> TableFilter:
+    return lambda schema, table: f"{schema}.{table}" == text
+
+
+def make(epoch: int = 1, size: int = 64, detach_after: float = 0.0) -> tuple[Cursors, Stream]:
+    ring = Ring(size)
+    cursors = Cursors(ring, epoch=epoch, compile_filter=one_table, detach_after=detach_after)
+    stream = Stream(ring)
+    cursors.begin(stream.end, MariadbGtidSet())
+    return cursors, stream
+
+
+def put(cursors: Cursors, stream: Stream, *rows: bytes) -> None:
+    stream.transaction(*rows)
+    stream.put()
+    cursors.advance(NOW)
+
+
+def get(cursors: Cursors, client_id: int = CLIENT, limit: int = 0, session: str | None = None) -> Batch:
+    batch = cursors.get(client_id, now=NOW, max_entries=limit, session=session)
+    assert batch is not None
+    return batch
+
+
+def stored(cursors: Cursors, client_id: int = CLIENT) -> Cursor:
+    cursors.give_back({client_id})
+    client = cursors.take_changes()[client_id]
+    assert client is not None
+    assert client.cursor is not None
+    return client.cursor
+
+
+# --- where a client starts -------------------------------------------------------------------------------------------
+
+
+def test_new_client_sees_what_was_stored_before_it_subscribed() -> None:
+    cursors, stream = make()
+    put(cursors, stream, b"one")
+    cursors.subscribe(CLIENT, now=NOW)
+    assert entries(get(cursors).slices) == [b"begin", b"one", b"end"]
+
+
+def test_new_client_may_start_with_what_comes() -> None:
+    cursors, stream = make()
+    put(cursors, stream, b"one")
+    cursors.subscribe(CLIENT, start="latest", now=NOW)
+    put(cursors, stream, b"two")
+    assert entries(get(cursors).slices) == [b"begin", b"two", b"end"]
+
+
+def test_new_client_may_start_at_a_position() -> None:
+    cursors, stream = make()
+    put(cursors, stream, b"one")
+    middle = stream.end
+    put(cursors, stream, b"two")
+    cursors.subscribe(CLIENT, start=str(middle), now=NOW)
+    assert get(cursors).from_ == str(middle)
+
+
+def test_new_client_may_start_at_a_position_that_is_still_to_come() -> None:
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, start=str(stream.position(3)), now=NOW)
+    assert cursors.get(CLIENT, now=NOW) is None
+    assert cursors.status(CLIENT).state == "ahead"
+    put(cursors, stream, b"one")
+    put(cursors, stream, b"two")
+    assert entries(get(cursors).slices) == [b"begin", b"two", b"end"]
+    assert cursors.ring.first == 3, "what lies before it is not kept"
+
+
+def test_new_client_may_start_at_the_transaction_of_a_time() -> None:
+    cursors, stream = make()
+    put(cursors, stream, b"one")
+    put(cursors, stream, b"two", b"three")
+    now = CREATED + 100.0
+    cursors.subscribe(CLIENT, start=(CREATED + 6) * 1000, now=now)
+    assert entries(get(cursors).slices) == [b"begin", b"two", b"three", b"end"]
+    with pytest.raises(GoneError):
+        cursors.subscribe(2, start=CREATED * 1000, now=now)
+
+
+def test_position_that_is_no_longer_stored_is_gone() -> None:
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, now=NOW)
+    put(cursors, stream, b"one")
+    cursors.ack(CLIENT, get(cursors).batch_id, now=NOW)
+    with pytest.raises(GoneError):
+        cursors.subscribe(2, start=str(stream.position(0)), now=NOW)
+    assert cursors.client_ids == [CLIENT]
+
+
+@pytest.mark.parametrize(
+    "position",
+    [
+        Position("102", FILE, CREATED, 4, 0),
+        Position(SOURCE, FILE, CREATED + 1, 4, 0),
+    ],
+    ids=["another source", "after RESET MASTER"],
+)
+def test_position_of_another_history_is_refused(position: Position) -> None:
+    cursors, stream = make()
+    put(cursors, stream, b"one")
+    with pytest.raises(SourceChangedError):
+        cursors.subscribe(CLIENT, start=position, now=NOW)
+
+
+def test_cursor_wins_over_the_start_of_a_second_subscribe() -> None:
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, now=NOW)
+    put(cursors, stream, b"one")
+    cursors.subscribe(CLIENT, filter_text="shop.orders", start="latest", now=NOW)
+    assert entries(get(cursors).slices) == [b"begin", b"one", b"end"]
+
+
+def test_client_without_subscription_is_refused() -> None:
+    cursors, _ = make()
+    for call in (cursors.get, cursors.rollback):
+        with pytest.raises(NotSubscribedError):
+            call(CLIENT, now=NOW)
+
+
+# --- marks and sessions ----------------------------------------------------------------------------------------------
+
+
+def test_batch_ids_ascend_and_belong_to_the_epoch() -> None:
+    cursors, stream = make(epoch=7)
+    cursors.subscribe(CLIENT, now=NOW)
+    put(cursors, stream, b"one")
+    assert [get(cursors, limit=1).batch_id for _ in range(3)] == [7_000_000_001, 7_000_000_002, 7_000_000_003]
+    assert cursors.epoch == 7
+
+
+def test_ranges_of_batches_join() -> None:
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, now=NOW)
+    put(cursors, stream, b"one")
+    batches = [get(cursors, limit=1) for _ in range(3)]
+    assert batches[0].from_ == str(stream.position(0))
+    assert [batch.to for batch in batches[:2]] == [batch.from_ for batch in batches[1:]]
+    assert batches[2].to == str(stream.end)
+
+
+def test_newer_session_fences_the_older_one() -> None:
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, now=NOW)
+    put(cursors, stream, b"one")
+    old = cursors.open_session(CLIENT, NOW)
+    batch = get(cursors, session=old)
+    new = cursors.open_session(CLIENT, NOW)
+    with pytest.raises(StaleSessionError):
+        cursors.ack(CLIENT, batch.batch_id, now=NOW, session=old)
+    with pytest.raises(StaleSessionError):
+        cursors.rollback(CLIENT, now=NOW, session=old)
+    with pytest.raises(StaleSessionError):
+        cursors.get(CLIENT, now=NOW, session=old)
+    cursors.ack(CLIENT, batch.batch_id, now=NOW, session=new)
+
+
+def test_late_ack_of_an_earlier_life_is_unknown() -> None:
+    cursors, stream = make(epoch=1)
+    cursors.subscribe(CLIENT, now=NOW)
+    put(cursors, stream, b"one")
+    late = get(cursors).batch_id
+    cursors, stream = make(epoch=2)
+    cursors.subscribe(CLIENT, now=NOW)
+    put(cursors, stream, b"one")
+    assert get(cursors).batch_id > late
+    with pytest.raises(UnknownBatchError):
+        cursors.ack(CLIENT, late, now=NOW)
+
+
+def test_position_beyond_what_was_given_cannot_be_acked() -> None:
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, now=NOW)
+    put(cursors, stream, b"one")
+    get(cursors, limit=1)
+    with pytest.raises(BadPositionError):
+        cursors.ack_to(CLIENT, stream.end, now=NOW)
+    cursors.ack_to(CLIENT, stream.position(1), now=NOW)
+    cursors.ack_to(CLIENT, stream.position(1), now=NOW)
+    assert cursors.status(CLIENT).marks == []
+
+
+def test_lag_counts_what_is_not_acked() -> None:
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, now=NOW)
+    put(cursors, stream, b"one")
+    put(cursors, stream, b"two")
+    lag = cursors.status(CLIENT).lag
+    assert (lag.transactions, lag.entries, lag.rows, lag.oldest) == (2, 6, 2, (CREATED + 1) * 1000)
+    cursors.ack(CLIENT, get(cursors).batch_id, now=NOW)
+    assert cursors.status(CLIENT).lag.bytes == 0
+
+
+# --- the durable cursor ----------------------------------------------------------------------------------------------
+
+
+def test_cursor_moves_to_the_last_transaction_end_that_was_acked() -> None:
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, now=NOW)
+    put(cursors, stream, b"one")
+    put(cursors, stream, b"two")
+    cursors.ack(CLIENT, get(cursors, limit=5).batch_id, now=NOW)
+    cursor = stored(cursors)
+    assert cursor.position == stream.position(3)
+    assert (cursor.journal, cursor.offset, cursor.timestamp) == (FILE, 4 + 200, (CREATED + 3) * 1000)
+    assert (cursor.server_id, cursor.gtid) == (SERVER_ID, "0-101-1")
+    assert cursor.delivered == stream.position(5)
+
+
+def test_client_has_a_cursor_before_it_acks() -> None:
+    cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table)
+    cursors.subscribe(CLIENT, now=NOW)
+    cursors.take_changes()
+    stream = Stream(cursors.ring)
+    cursors.begin(stream.end, None)
+    cursors.advance(NOW)
+    assert cursors.changed
+    assert stored(cursors).position == stream.position(0)
+
+
+def test_cursor_follows_the_stream_while_nothing_is_wanted() -> None:
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, filter_text="shop.users", now=NOW)
+    put(cursors, stream, b"one")
+    stream.advance()
+    stream.put()
+    cursors.advance(NOW)
+    assert stored(cursors).position == stream.end
+    assert stored(cursors).gtid == "0-101-2"
+    assert len(cursors.ring) == 0
+
+
+def test_cursor_does_not_follow_past_what_is_given_and_not_acked() -> None:
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, now=NOW)
+    put(cursors, stream, b"one")
+    get(cursors)
+    stream.advance()
+    stream.put()
+    cursors.advance(NOW)
+    assert stored(cursors).position == stream.position(0)
+
+
+def test_restored_clients_go_on_where_each_was() -> None:
+    cursors, stream = make()
+    for client_id in (1, 2):
+        cursors.subscribe(client_id, now=NOW)
+    put(cursors, stream, b"one")
+    put(cursors, stream, b"two")
+    cursors.ack(1, get(cursors, 1).batch_id, now=NOW)
+    cursors.ack(2, get(cursors, 2, limit=3).batch_id, now=NOW)
+    clients = [client for client in cursors.take_changes().values() if client]
+    start = earliest([client.cursor for client in clients if client.cursor])
+    assert start is not None
+    assert start.position == stream.position(3)
+
+    ring = Ring(64)
+    cursors = Cursors(ring, epoch=2, compile_filter=one_table)
+    for client in clients:
+        cursors.restore(client, NOW)
+    stream = Stream(ring, events=3)
+    stream.transactions = 1
+    cursors.begin(start.position, MariadbGtidSet.parse(start.gtid))
+    put(cursors, stream, b"two")
+    put(cursors, stream, b"three")
+    assert entries(get(cursors, 2).slices) == [b"begin", b"two", b"end", b"begin", b"three", b"end"]
+    batch = get(cursors, 1)
+    assert entries(batch.slices) == [b"begin", b"three", b"end"]
+    cursors.ack(1, batch.batch_id, now=NOW)
+    assert stored(cursors, 1).gtid == "0-101-3"
+
+
+def test_cursor_that_canal_wrote_resumes_at_its_event() -> None:
+    cursors, stream = make()
+    event = Cursor(FILE, 4 + 2 * 100, 0, SERVER_ID)
+    cursors.restore(StoredClient(CLIENT, "", event), NOW)
+    put(cursors, stream, b"one")
+    put(cursors, stream, b"two")
+    assert entries(get(cursors).slices) == [b"end", b"begin", b"two", b"end"]
+
+
+def test_client_whose_cursor_is_no_longer_stored_keeps_it() -> None:
+    old = Cursor("binlog.000003", 4, 0, SERVER_ID, "0-101-1", Position(SOURCE, "binlog.000003", CREATED - 9, 4, 0))
+    cursors, stream = make()
+    cursors.restore(StoredClient(CLIENT, "", old), NOW)
+    cursors.subscribe(2, now=NOW)
+    put(cursors, stream, b"one")
+    with pytest.raises(GoneError):
+        cursors.get(CLIENT, now=NOW)
+    assert cursors.status(CLIENT).state == "gone"
+    assert stored(cursors) == old
+    cursors.ack(2, get(cursors, 2).batch_id, now=NOW)
+    assert len(cursors.ring) == 0, "it holds nothing back"
+
+
+# --- what is kept ----------------------------------------------------------------------------------------------------
+
+
+def test_without_subscribers_everything_is_kept() -> None:
+    cursors, stream = make()
+    put(cursors, stream, b"one")
+    cursors.subscribe(CLIENT, now=NOW)
+    get(cursors)
+    cursors.unsubscribe(CLIENT)
+    put(cursors, stream, b"two")
+    assert len(cursors.ring) == 6
+
+
+def test_slowest_subscriber_decides_what_is_freed() -> None:
+    cursors, stream = make()
+    for client_id in (1, 2):
+        cursors.subscribe(client_id, now=NOW)
+    put(cursors, stream, b"one")
+    cursors.ack(1, get(cursors, 1).batch_id, now=NOW)
+    assert cursors.ring.first == 0
+    cursors.ack(2, get(cursors, 2, limit=1).batch_id, now=NOW)
+    assert cursors.ring.first == 1
+    cursors.unsubscribe(2)
+    assert cursors.ring.first == 3
+
+
+def test_subscriber_that_holds_the_others_back_too_long_leaves() -> None:
+    cursors, stream = make(size=4, detach_after=10.0)
+    ring = cursors.ring
+    for client_id in (1, 2):
+        cursors.subscribe(client_id, now=0.0)
+    put(cursors, stream, b"one")
+    cursors.ack(1, get(cursors, 1).batch_id, now=1.0)
+    get(cursors, 2)
+    stream.transaction(b"two")
+    putter = threading.Thread(target=stream.put)
+    putter.start()
+    while not ring.waiting:
+        time.sleep(0.001)
+    cursors.advance(9.0)
+    assert cursors.status(2).state == "attached"
+    cursors.advance(11.0)
+    putter.join()
+    with pytest.raises(GoneError, match="held the others back"):
+        cursors.get(2, now=11.0)
+    assert stored(cursors, 2).position == stream.position(0)
+    assert entries(get(cursors, 1).slices) == [b"begin", b"two", b"end"]
+
+
+def test_lone_subscriber_is_never_detached() -> None:
+    cursors, stream = make(size=4, detach_after=10.0)
+    ring = cursors.ring
+    cursors.subscribe(CLIENT, now=0.0)
+    stream.transaction(b"one", b"two", b"three")
+    putter = threading.Thread(target=stream.put)
+    putter.start()
+    while not ring.waiting:
+        time.sleep(0.001)
+    cursors.advance(1e6)
+    assert cursors.status(CLIENT).state == "attached"
+    ring.close()
+    putter.join()

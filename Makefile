@@ -28,7 +28,7 @@ lint: build
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" scripts/lint.sh
 
 bench: build
-	@$(RUN) -m bench $(ARGS)
+	@$(RUN) -m bench $(or $(ARGS),decode)
 
 docs: build
 	@$(RUN) -m scripts.docs

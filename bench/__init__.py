@@ -1,0 +1,1 @@
+"""Measurements of each stage apart, on real data: `python -m bench --help`."""

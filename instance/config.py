@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 from sluice.instance.settings import FolderPath, Settings, setting
 
 DEFAULT_PORT = 3306
+DESTINATION_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
 # Names of charsets that MySQL spells otherwise.
 JAVA_CHARSETS = {
@@ -102,8 +103,8 @@ Above0 = Annotated[int | None, AfterValidator(_zero_is_none)]
 class InstanceConfig(Settings):
     """The configuration of one destination."""
 
-    destination: str = setting("canal.instance.destination", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")
-    """Name of the destination. It is the name of the folder that holds `instance.properties` and need not be set."""
+    destination: str = setting("canal.instance.destination", pattern=f"^{DESTINATION_NAME}$")
+    """Name of the destination: that of the folder that holds `instance.properties`. It is there for placeholders."""
 
     # The source.
 
@@ -211,7 +212,8 @@ class InstanceConfig(Settings):
     # Subscriptions and cursors.
 
     meta: Annotated[Literal["file", "memory"], BeforeValidator(_lower)] = setting("sluice.instance.meta", "file")
-    """Where subscriptions and cursors are kept: `file` survives a restart, `memory` does not."""
+    """Where subscriptions and cursors are kept: `file` survives a restart, `memory` does not. When not given, Canal's
+    `canal.instance.global.spring.xml` says it: `file-instance.xml` or `memory-instance.xml`."""
     file_data_dir: FolderPath = setting("canal.file.data.dir", Path())
     """Folder of `<destination>/meta.dat`. Empty is the folder of `canal.properties`, as in Canal."""
     file_flush_period: int = setting("canal.file.flush.period", 1000, ge=1, unit="ms")

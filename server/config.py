@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, model_validator
 
-from sluice.instance.config import InstanceConfig
+from sluice.instance.config import DESTINATION_NAME, InstanceConfig
 from sluice.instance.properties import Lookup, Property, environment_name, read_properties
 from sluice.instance.settings import FolderPath, Settings, setting
-from sluice.protocol.errors import ConfigError
+from sluice.protocol.errors import ConfigError, UnknownDestinationError
 from sluice.server.canal_keys import why_without_effect
 from sluice.server.logging import LogFormat, LogLevel, redactor
 
@@ -132,8 +132,32 @@ class Configuration:
         """Return the destinations that have a file, sorted by name."""
         return sorted(file.parent.name for file in self.server.conf_dir.glob(f"*/{INSTANCE_FILE}"))
 
+    def destinations(self) -> list[str]:
+        """Return the destinations to start: those named and, when the folder is watched, those found in it."""
+        return list(dict.fromkeys([*self.server.names, *(self.found() if self.server.auto_scan else ())]))
+
+    def check(self) -> None:
+        """Read all destinations to start. Raises one ConfigError with all that is wrong."""
+        complaints = []
+        for destination in self.destinations():
+            try:
+                self.instance(destination)
+            except ConfigError as error:
+                complaints += [f"{destination}: {line}" for line in str(error).splitlines()]
+        if complaints:
+            raise ConfigError("\n".join(complaints))
+
     def instance(self, destination: str) -> InstanceConfig:
-        """Read the settings of a destination: its own file over ``canal.properties``. Raises ConfigError."""
+        """Read the settings of a destination: its own file over ``canal.properties``.
+
+        Raises ConfigError; UnknownDestinationError when it is neither named in ``canal.properties`` nor has a file.
+        """
+        known = destination in self.server.names or self.instance_file(destination).is_file()
+        if not known or not re.fullmatch(DESTINATION_NAME, destination):
+            raise UnknownDestinationError(
+                f"there is no destination {destination!r}: {self.server.conf_dir}/{destination}/{INSTANCE_FILE} does"
+                " not exist, and canal.destinations does not name it"
+            )
         properties = self._lookup(destination)(InstanceConfig.fields_by_key())
         config = InstanceConfig.fill(properties, self.folder, destination=destination)
         redactor.hide(config.db_password.get_secret_value())
@@ -143,7 +167,7 @@ class Configuration:
         """Name what stands in files and environment and has no effect, each with its place and what to do about it."""
         files: dict[str | None, dict[str, Property]] = {None: self._main}
         for destination in sorted({*self.server.names, *self.found()}):
-            if self.instance_file(destination).is_file():
+            if self.instance_file(destination).is_file():  # it need not exist
                 files[destination] = read_properties(self.instance_file(destination))
         values = [item.value for properties in files.values() for item in properties.values()]
         referred = {key for value in values for key in PLACEHOLDER.findall(value)}

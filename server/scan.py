@@ -1,11 +1,12 @@
 """Watching the conf folder: destinations come, change and go with their ``instance.properties``."""
 
 import asyncio
+import contextlib
 import logging
 from pathlib import Path
 from typing import Protocol
 
-from sluice.protocol.errors import SluiceError
+from sluice.protocol.errors import SluiceError, UnknownDestinationError
 from sluice.server.config import Configuration
 
 logger = logging.getLogger(__name__)
@@ -70,7 +71,8 @@ class Scanner:
             if start:
                 await asyncio.to_thread(self._configuration.instance, name)  # a file that is wrong stops nothing
             if stop:
-                await self._destinations.stop(name)
+                with contextlib.suppress(UnknownDestinationError):  # it never started
+                    await self._destinations.stop(name)
             if start:
                 await self._destinations.start(name)
         except SluiceError as error:

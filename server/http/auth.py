@@ -121,6 +121,11 @@ class Credentials:
         document = self._current()
         return bool(document.tokens or document.users)
 
+    @property
+    def tokens(self) -> dict[str, Token]:
+        """The tokens by id, expired ones included."""
+        return self._current().tokens
+
     def authenticate(self, text: str) -> Token:
         """Return the token that ``text`` spells. Raises UnauthorizedError for an unknown or expired one."""
         prefix, _, rest = text.partition("_")

@@ -7,7 +7,7 @@ import pytest
 
 from sluice.instance.config import Address, BatchMode, InstanceConfig, SslMode
 from sluice.instance.properties import Property, environment_name
-from sluice.protocol.errors import ConfigError
+from sluice.protocol.errors import ConfigError, UnknownDestinationError
 from sluice.server.config import KEYS, Configuration, ServerConfig, expand
 
 SOURCE = """
@@ -159,8 +159,30 @@ def test_the_environment_overrides_files(conf: Conf) -> None:
 
 
 def test_a_destination_needs_no_file_when_main_file_and_environment_say_enough(conf: Conf) -> None:
-    conf.write("canal.properties", SOURCE)
+    conf.write("canal.properties", SOURCE + "canal.destinations = other\n")
     assert conf.read().instance("other").destination == "other"
+
+
+@pytest.mark.parametrize("name", ["nowhere", "..", "example/../example", ""])
+def test_a_destination_that_nobody_configured_is_unknown(conf: Conf, name: str) -> None:
+    with pytest.raises(UnknownDestinationError, match="there is no destination"):
+        conf.read().instance(name)
+
+
+def test_the_destinations_to_start_are_those_named_and_when_watched_those_found(conf: Conf) -> None:
+    conf.write("a/instance.properties", SOURCE)
+    assert conf.read().destinations() == ["example"]
+    conf.write("canal.properties", "canal.destinations = example\ncanal.auto.scan = true\n")
+    assert conf.read().destinations() == ["example", "a"]
+
+
+def test_a_check_names_the_faults_of_all_destinations(conf: Conf) -> None:
+    conf.write("canal.properties", "canal.destinations = example, a, b\n")
+    conf.write("a/instance.properties", SOURCE + "canal.instance.gtidon = x\n")
+    with pytest.raises(
+        ConfigError, match=r"(?s)^a: .*/a/instance.properties:5: .*\nb: canal.instance.master.address: has"
+    ):
+        conf.read().check()
 
 
 def test_the_main_file_may_be_named_itself(conf: Conf) -> None:

@@ -1,0 +1,565 @@
+"""The command ``sluice``."""
+
+import argparse
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pydantic import SecretStr
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from sluice.instance.config import InstanceConfig, parse_address
+from sluice.instance.sink.filters import TableFilter
+from sluice.protocol.errors import ConfigError, SluiceError, SourceError
+from sluice.server.config import Configuration
+from sluice.server.remote import DEFAULT_URL, Remote
+
+if TYPE_CHECKING:
+    from sluice.server.http.auth import Credentials
+
+NO = 1  # the answer is no: a check failed, a comparison found differences
+USAGE = 2  # arguments or configuration are wrong
+UNREACHABLE = 3  # source or server cannot be used
+INTERRUPTED = 130  # as shells say of Ctrl-C
+
+EXIT_CODES = """exit status:
+  0  all is well
+  1  the answer is no: a check failed, rows differ
+  2  arguments or configuration are wrong
+  3  the source or the server cannot be reached, or refuses
+"""
+
+out = Console(highlight=False, soft_wrap=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and leave with its exit status."""
+    options = parser().parse_args(arguments)
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        status = options.run(options)
+    except SourceError as error:
+        status = _complain(error, UNREACHABLE)
+    except SluiceError as error:
+        status = _complain(error, USAGE)
+    except BrokenPipeError:  # the reader of our output left, as head does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        status = 0
+    except OSError as error:
+        status = _complain(error, UNREACHABLE)
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    sys.exit(status)
+
+
+def _interrupt(_number: int, _frame: object) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _complain(error: Exception, status: int) -> int:
+    print(f"sluice: {error}", file=sys.stderr)
+    return status
+
+
+# --- arguments -------------------------------------------------------------------------------------------------------
+
+
+def parser() -> argparse.ArgumentParser:
+    """Describe all commands and their arguments."""
+    top = argparse.ArgumentParser(
+        prog="sluice",
+        description="Serve the changes of MySQL and MariaDB to subscribers, as Canal does.",
+        epilog="A tour:\n"
+        "  sluice check --conf conf                 is everything right here and on the source?\n"
+        "  sluice serve --conf conf                 run the server\n"
+        "  sluice tail example                      watch changes as they come\n"
+        "  sluice status                            where do clients stand?\n\n"
+        "sluice COMMAND --help explains a command, with examples.\n\n" + EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--version", action="version", version=f"sluice {version('sluice')}")
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    serve = _command(
+        commands,
+        "serve",
+        serve_command,
+        "run the server",
+        "Run until SIGTERM or Ctrl-C: start the destinations, serve the HTTP API, follow the conf folder.",
+        "sluice serve --conf conf",
+        "SLUICE_INSTANCE_DB_PASSWORD=... sluice serve --conf conf",
+        "SLUICE_HTTP_HOST=0.0.0.0 sluice serve --insecure    # where everybody may read everything",
+    )
+    _conf(serve)
+    serve.add_argument(
+        "--insecure", action="store_true", help="listen beyond this host without certificate or credentials"
+    )
+
+    check = _command(
+        commands,
+        "check",
+        check_command,
+        "verify configuration and sources without starting",
+        "Read the configuration, connect to the source of each destination, and say all that is wrong, with the SQL\n"
+        "that mends it. Nothing is started and nothing is changed.",
+        "sluice check --conf conf",
+        "sluice check example other",
+    )
+    check.add_argument("destinations", nargs="*", metavar="DESTINATION", help="check these; all when none is named")
+    _conf(check)
+
+    tail = _command(
+        commands,
+        "tail",
+        tail_command,
+        "show changes as they come",
+        "Subscribe to a running server under a client id of its own, show changes, and unsubscribe at the end.\n"
+        "Consumers are not disturbed: each has its own cursor.",
+        "sluice tail example",
+        r"sluice tail example --filter 'shop\.orders' --from earliest",
+        "sluice tail example --json --limit 10 | jq .data",
+    )
+    tail.add_argument("destination", metavar="DESTINATION")
+    tail.add_argument("--filter", default="", metavar="REGEX", help=r"tables to show, such as 'shop\..*'")
+    tail.add_argument(
+        "--from",
+        dest="start",
+        default="latest",
+        metavar="START",
+        help="latest (default), earliest (the oldest change still held), or a position",
+    )
+    tail.add_argument("--limit", type=_number, metavar="N", help="stop after N entries")
+    tail.add_argument("--json", action="store_true", help="one JSON object (Canal's FlatMessage) an entry")
+    tail.add_argument("--transactions", action="store_true", help="also show where transactions begin and end")
+    _server(tail)
+
+    status = _command(
+        commands,
+        "status",
+        status_command,
+        "show destinations and where clients stand",
+        "Show the destinations of a running server, their clients, cursors, outstanding batches and lag.",
+        "sluice status",
+        "sluice status example --json",
+    )
+    status.add_argument("destination", nargs="?", metavar="DESTINATION", help="only this one")
+    status.add_argument("--json", action="store_true", help="as the API says it")
+    _server(status)
+
+    ack = _command(
+        commands,
+        "ack",
+        ack_command,
+        "acknowledge batches of a client",
+        "Acknowledge for a client whose consumer cannot: a batch, or everything up to a position. What is\n"
+        "acknowledged is never delivered again.",
+        "sluice ack example 1001 --batch 3000000007",
+        "sluice ack example 1001 --position 1/mysql-bin.000003@1767225600:4096:0",
+    )
+    _client(ack)
+    what = ack.add_mutually_exclusive_group(required=True)
+    what.add_argument("--batch", type=int, metavar="ID", help="the oldest outstanding batch, as sluice status shows it")
+    what.add_argument("--position", metavar="POSITION", help="everything before this position")
+    _server(ack)
+
+    rollback = _command(
+        commands,
+        "rollback",
+        rollback_command,
+        "have unacknowledged batches of a client delivered again",
+        "Forget the outstanding batches of a client: what is in them is delivered again, in the same order.",
+        "sluice rollback example 1001",
+    )
+    _client(rollback)
+    rollback.add_argument("--batch", type=int, metavar="ID", help="only this batch, the oldest outstanding one")
+    _server(rollback)
+
+    filters = _group(commands, "filter", "try filters")
+    attempt = _command(
+        filters,
+        "try",
+        filter_command,
+        "show which live tables a filter matches, and why",
+        "Match a filter with the tables that the source has now. Regular expressions, separated by commas, match\n"
+        "the whole of schema.table in any case of letters. In a properties file backslashes are doubled; here not.",
+        r"sluice filter try 'shop\..*' --conf conf",
+        r"sluice filter try 'shop\.(orders|items),crm\..*' --mysql canal@127.0.0.1:3306",
+    )
+    attempt.add_argument("regex", metavar="REGEX")
+    attempt.add_argument("--all", action="store_true", help="show the tables that do not match, too")
+    source = attempt.add_mutually_exclusive_group()
+    _conf(source)
+    source.add_argument(
+        "--mysql",
+        metavar="USER[:PASSWORD]@HOST[:PORT]",
+        help="the source; without password that of $SLUICE_INSTANCE_DB_PASSWORD is taken",
+    )
+    attempt.add_argument("--destination", metavar="NAME", help="the destination of --conf, when it has several")
+
+    verify = _command(
+        commands,
+        "verify",
+        verify_command,
+        "decode your own binlog twice and compare",
+        "Read a range of the source's binlog with Sluice's decoder and with an independent one (pymysqlreplication),\n"
+        "and compare all rows, value by value. What the other one cannot read is counted and named.",
+        "sluice verify example",
+        "sluice verify example --from mysql-bin.000003 --to mysql-bin.000005:1000000",
+    )
+    verify.add_argument("destination", metavar="DESTINATION")
+    verify.add_argument(
+        "--from", dest="start", metavar="FILE[:OFFSET]", help="begin of the range; the last binlog file when not given"
+    )
+    verify.add_argument("--to", dest="stop", metavar="FILE[:OFFSET]", help="its end; the current end when not given")
+    _conf(verify)
+
+    tokens = _group(commands, "token", "make, list and revoke tokens of the HTTP API")
+    create = _command(
+        tokens,
+        "create",
+        token_create_command,
+        "make a token",
+        "Make a token and print it, once. From the first token on, every call of the API needs one.",
+        "sluice token create --name billing --destination example",
+        "sluice token create --name operations --admin --days 90",
+    )
+    create.add_argument("--name", required=True, help="whose token it is, for the list")
+    create.add_argument(
+        "--destination", action="append", metavar="NAME", help="it reaches this one (may be repeated; default: all)"
+    )
+    create.add_argument("--admin", action="store_true", help="it may also start and stop destinations")
+    create.add_argument("--days", type=_number, metavar="N", help="it expires after N days (default: never)")
+    _conf(create)
+    listing = _command(
+        tokens,
+        "list",
+        token_list_command,
+        "list the tokens",
+        "List the tokens, without their secrets.",
+        "sluice token list",
+    )
+    _conf(listing)
+    revoke = _command(
+        tokens,
+        "revoke",
+        token_revoke_command,
+        "revoke a token",
+        "Revoke a token. A running server refuses it within a second.",
+        "sluice token revoke 0123456789ab",
+    )
+    revoke.add_argument("id", metavar="ID", help="as sluice token list shows it")
+    _conf(revoke)
+    return top
+
+
+def _group(commands: Any, name: str, summary: str) -> Any:
+    group = commands.add_parser(name, help=summary, description=f"{summary.capitalize()}.")
+    return group.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+
+def _command(
+    commands: Any, name: str, run: Callable[[Any], int], summary: str, description: str, *examples: str
+) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=description,
+        epilog="examples:\n" + "".join(f"  {example}\n" for example in examples),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.set_defaults(run=run)
+    return command
+
+
+def _conf(command: Any) -> None:
+    command.add_argument(
+        "--conf",
+        type=Path,
+        default=Path(os.environ.get("SLUICE_CONF", "conf")),
+        metavar="FOLDER",
+        help="folder of canal.properties (default: $SLUICE_CONF, else conf)",
+    )
+
+
+def _server(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--url",
+        default=os.environ.get("SLUICE_URL", DEFAULT_URL),
+        help=f"the server (default: $SLUICE_URL, else {DEFAULT_URL}); its token is taken from $SLUICE_TOKEN",
+    )
+    command.add_argument("--ca", type=Path, metavar="FILE", help="authority that signed its certificate (PEM)")
+
+
+def _client(command: argparse.ArgumentParser) -> None:
+    command.add_argument("destination", metavar="DESTINATION")
+    command.add_argument("client", type=int, metavar="CLIENT", help="client id")
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 up")
+    return int(text)
+
+
+def _remote(options: Any) -> Remote:
+    return Remote(options.url, token=os.environ.get("SLUICE_TOKEN", ""), ca=options.ca)
+
+
+# --- commands --------------------------------------------------------------------------------------------------------
+
+
+def serve_command(options: Any) -> int:
+    """Run the server."""
+    import logging
+
+    import uvloop
+
+    from sluice.server.logging import configure_logging
+    from sluice.server.process import run
+
+    given = {"insecure": True} if options.insecure else {}
+    configuration = Configuration(options.conf, os.environ, **given)
+    configure_logging(configuration.server.log_level, configuration.server.log_format)
+    logger = logging.getLogger("sluice.server")
+    for warning in configuration.warnings():
+        logger.warning("%s", warning)
+
+    def listening(url: str) -> None:
+        logger.info("sluice %s serves %s (all calls: %s/docs)", version("sluice"), url, url)
+
+    uvloop.run(run(configuration, listening))
+    logger.info("stopped")
+    return 0
+
+
+def check_command(options: Any) -> int:
+    """Verify configuration and sources."""
+    from sluice.server.http.auth import Credentials, require_safe_binding
+
+    configuration = Configuration(options.conf, os.environ)
+    server = configuration.server
+    healthy = True
+    for warning in configuration.warnings():
+        _report("yellow", "note", configuration.main_file.parent, warning)
+    try:
+        require_safe_binding(
+            server.http_host,
+            tls=server.http_tls_cert is not None,
+            credentials=Credentials(server.http_credentials).any,
+            insecure=server.insecure,
+        )
+    except ConfigError as error:
+        healthy = _report("red", "wrong", "HTTP API", error)
+    names = options.destinations or configuration.destinations()
+    if not names:
+        healthy = _report("red", "wrong", configuration.main_file, "canal.destinations is empty: nothing to serve")
+    for name in names:
+        try:
+            _report("green", "good", name, _examine(configuration.instance(name)))
+        except SluiceError as error:
+            healthy = _report("red", "wrong", name, error)
+    return 0 if healthy else NO
+
+
+def _report(colour: str, verdict: str, what: object, text: object) -> bool:
+    """Print a finding; always False, so that it can be taken for the result of the check."""
+    out.print(Text(f"{verdict:<5} ", style=colour) + Text(f"{what}: ", style="bold") + Text(str(text)))
+    return False
+
+
+def _examine(config: InstanceConfig) -> str:
+    """Ask the source of a destination all that a start would ask; raises SluiceError."""
+    from sluice.instance.parser.connection import Connection
+
+    table_filter = TableFilter.from_config(config)
+    with Connection(config) as connection:
+        connection.check(config, config.slave_id)
+        facts = connection.facts
+        file, offset, _gtids = connection.end_of_binlog()
+        tables = _live_tables(connection.query)
+    passing = sum(table_filter.accepts(schema, table) for schema, table in tables)
+    advice = ""
+    if facts.row_metadata not in ("", "FULL"):
+        advice = (
+            "\n      advice: SET GLOBAL binlog_row_metadata = 'FULL'; -- events then name their columns, and no later"
+            " ALTER can confuse them"
+        )
+    return (
+        f"{facts.flavour} {facts.version_text} at {config.master_address}, binlog at {file}:{offset};"
+        f" {passing} of {len(tables)} tables pass the filter{advice}"
+    )
+
+
+def _live_tables(query: Callable[[str], list[tuple[Any, ...]]]) -> list[tuple[str, str]]:
+    rows = query(
+        "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'"
+        " AND table_schema NOT IN ('information_schema', 'performance_schema', 'mysql', 'sys') ORDER BY 1, 2"
+    )
+    return [(schema, table) for schema, table in rows]
+
+
+def filter_command(options: Any) -> int:
+    """Match a filter with live tables."""
+    from sluice.instance.parser.connection import Connection
+
+    config = _source_of(options)
+    table_filter = TableFilter(options.regex, config.filter_black_regex)
+    with Connection(config) as connection:
+        verdicts = {name: table_filter.explain(*name) for name in _live_tables(connection.query)}
+    listing = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("", "table", "why"):
+        listing.add_column(title)
+    for (schema, table), verdict in verdicts.items():
+        if verdict.accepted or options.all:
+            mark = Text("✓", style="green") if verdict.accepted else Text("✗", style="red")
+            listing.add_row(mark, Text(f"{schema}.{table}"), Text(verdict.reason))
+    accepted = sum(verdict.accepted for verdict in verdicts.values())
+    if listing.row_count:
+        out.print(listing)
+    hint = "" if options.all or accepted == len(verdicts) else " (--all shows the others, too)"
+    out.print(f"{accepted} of {len(verdicts)} tables match{hint}")
+    return 0 if accepted else NO
+
+
+def _source_of(options: Any) -> InstanceConfig:
+    if options.mysql is None:
+        configuration = Configuration(options.conf, os.environ)
+        names = configuration.destinations()
+        if options.destination is None and len(names) != 1:
+            raise ConfigError(f"name one of the destinations with --destination: {', '.join(names) or 'there is none'}")
+        return configuration.instance(options.destination or names[0])
+    user, at, address = options.mysql.rpartition("@")
+    user, colon, password = user.partition(":")
+    try:
+        if not at or not user:
+            raise ValueError(f"{options.mysql!r} is no source")  # noqa: TRY301  the same advice as for a bad address
+        parsed = parse_address(address)
+    except ValueError:
+        raise ConfigError("--mysql has to be USER:PASSWORD@HOST:PORT, such as canal:secret@127.0.0.1:3306") from None
+    secret = SecretStr(password if colon else os.environ.get("SLUICE_INSTANCE_DB_PASSWORD", ""))
+    return InstanceConfig(destination="try", master_address=parsed, db_username=user, db_password=secret)
+
+
+def tail_command(options: Any) -> int:
+    """Show changes as they come."""
+    from sluice.server.tail import Tail
+
+    Tail(_remote(options), out, as_json=options.json, transactions=options.transactions).run(
+        options.destination, table_filter=options.filter, start=options.start, limit=options.limit
+    )
+    return 0
+
+
+def status_command(options: Any) -> int:
+    """Show where destinations and clients stand."""
+    remote = _remote(options)
+    found = remote.call("GET", "/v1/destinations", options.destination) if options.destination else None
+    destinations = [found] if found else remote.call("GET", "/v1/destinations")
+    if options.json:
+        print(json.dumps(found or destinations, indent=2))
+        return 0
+    for destination in destinations:
+        _show_destination(destination)
+    if not destinations:
+        out.print("no destinations")
+    return 0
+
+
+def _show_destination(destination: dict[str, Any]) -> None:
+    state = destination["state"]
+    style = {"running": "green", "error": "red"}.get(state, "yellow")
+    text = Text(destination["destination"], style="bold") + Text(f"  {state}", style=style)
+    if destination["error"]:
+        text += Text(f": {destination['error']}")
+    out.print(text)
+    full = ", full: the source is not read until clients ack" if destination["full"] else ""
+    out.print(f"  stored {destination['entries']} entries, {destination['bytes']} bytes{full}")
+    out.print(Text(f"  from {destination['first'] or '-'}\n  to   {destination['last'] or '-'}"))
+    listing = Table(box=None, header_style="bold", padding=(0, 2))
+    for title in ("client", "filter", "state", "behind", "entries", "batches", "cursor"):
+        listing.add_column(title)
+    for client in destination["clients"]:
+        lag = client["lag"]
+        listing.add_row(
+            str(client["clientId"]),
+            Text(client["filter"] or "-"),
+            Text(f"{client['state']} {client['error']}".rstrip()),
+            f"{lag['seconds']:.1f} s",
+            str(lag["entries"]),
+            ", ".join(map(str, client["marks"])) or "-",
+            Text(client["position"] or "-"),
+        )
+    if listing.row_count:
+        out.print(listing)
+
+
+def ack_command(options: Any) -> int:
+    """Acknowledge for a client."""
+    body = {"batchId": options.batch} if options.batch is not None else {"position": options.position}
+    _remote(options).client_call(options.destination, options.client, "ack", {"durable": "true"}, body)
+    out.print(Text(f"acknowledged {options.batch or options.position}"))
+    return 0
+
+
+def rollback_command(options: Any) -> int:
+    """Have batches of a client delivered again."""
+    body = {} if options.batch is None else {"batchId": options.batch}
+    _remote(options).client_call(options.destination, options.client, "rollback", {}, body)
+    out.print("rolled back")
+    return 0
+
+
+def verify_command(options: Any) -> int:
+    """Decode a range twice and compare."""
+    from sluice.server.verify import show, verify
+
+    config = Configuration(options.conf, os.environ).instance(options.destination)
+    return 0 if show(verify(config, options.start, options.stop, out), out) else NO
+
+
+def token_create_command(options: Any) -> int:
+    """Make a token."""
+    from sluice.server.http.auth import Grant, Scope
+
+    scope = Scope.ADMIN if options.admin else Scope.READ
+    grant = Grant(scope=scope, destinations=tuple(options.destination or ("*",)))
+    credentials, lifetime = _credentials(options), timedelta(days=options.days) if options.days else None
+    issued = credentials.issue(options.name, grant, lifetime)
+    print(issued.text)
+    print(f"kept nowhere else; stored as a hash in {credentials.path} under id {issued.id}", file=sys.stderr)
+    return 0
+
+
+def token_list_command(options: Any) -> int:
+    """List the tokens."""
+    listing = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("id", "name", "scope", "destinations", "created", "expires"):
+        listing.add_column(title)
+    for identity, token in _credentials(options).tokens.items():
+        expires = f"{token.expires:%Y-%m-%d %H:%M}" if token.expires else "never"
+        names = ", ".join(token.destinations)
+        listing.add_row(identity, Text(token.name), token.scope, names, f"{token.created:%Y-%m-%d %H:%M}", expires)
+    out.print(listing if listing.row_count else "no tokens; make one with sluice token create")
+    return 0
+
+
+def token_revoke_command(options: Any) -> int:
+    """Revoke a token."""
+    if not _credentials(options).revoke(options.id):
+        raise ConfigError(f"there is no token {options.id!r}; sluice token list shows the ids")
+    out.print(f"revoked {options.id}")
+    return 0
+
+
+def _credentials(options: Any) -> "Credentials":
+    from sluice.server.http.auth import Credentials
+
+    return Credentials(Configuration(options.conf, os.environ).server.http_credentials)

@@ -1,0 +1,38 @@
+"""The running server: destinations, the watch over their folder, the HTTP API."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+from sluice.instance.parser.parser import Parser
+from sluice.protocol.errors import ConfigError
+from sluice.server.config import Configuration
+from sluice.server.embedded import EmbeddedServer
+from sluice.server.http.serve import serve
+from sluice.server.scan import Scanner
+
+logger = logging.getLogger(__name__)
+
+
+async def run(configuration: Configuration, listening: Callable[[str], None] | None = None) -> None:
+    """Run until SIGINT or SIGTERM; ``listening`` is called with the URL of the API.
+
+    A source that cannot be reached is no error here: its destination tries again and says so in its state. Raises
+    ConfigError, before anything is started, when files are wrong; OSError when the port is taken.
+    """
+    names = configuration.destinations()
+    if not names and not configuration.server.auto_scan:
+        raise ConfigError(f"{configuration.main_file}: canal.destinations is empty, so there is nothing to serve")
+    await asyncio.to_thread(configuration.check)
+    embedded = EmbeddedServer(configuration.instance, Parser)
+    scanner = Scanner(configuration, embedded)
+    scanner.remember()
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(embedded.close)
+        for name in names:
+            await embedded.start(name)
+        if configuration.server.auto_scan:
+            scanning = asyncio.create_task(scanner.run(), name="scan")
+            stack.callback(scanning.cancel)
+        await serve(embedded, configuration.server, listening)

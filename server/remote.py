@@ -1,0 +1,88 @@
+"""Calls from the command line to a running server."""
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import urllib3
+
+from sluice.protocol.errors import SluiceError, SourceError
+
+DEFAULT_URL = "http://127.0.0.1:11180"
+CONNECT_TIMEOUT = 5.0  # seconds
+READ_TIMEOUT = 60.0  # seconds, longer than a call may wait for changes
+
+
+class RemoteError(SluiceError):
+    """The server refused a call; ``problem`` is its type."""
+
+    type = "remote"
+
+    def __init__(self, message: str, problem: str) -> None:
+        super().__init__(message)
+        self.problem = problem
+
+
+class Remote:
+    """A server's HTTP API. Calls raise RemoteError when it refuses, SourceError when it cannot be reached."""
+
+    def __init__(self, url: str, *, token: str = "", ca: Path | None = None) -> None:
+        self.url = url.rstrip("/")
+        self._headers = {"authorization": f"Bearer {token}"} if token else {}
+        self._pool = urllib3.PoolManager(
+            ca_certs=str(ca) if ca else None, timeout=urllib3.Timeout(CONNECT_TIMEOUT, READ_TIMEOUT), retries=False
+        )
+
+    def request(
+        self, method: str, path: str, query: dict[str, str] | None = None, body: Any = None, accept: str = "*/*"
+    ) -> urllib3.BaseHTTPResponse:
+        """Make a call and return the whole response."""
+        try:
+            response = self._pool.request(
+                method,
+                self.url
+                + path
+                + ("?" + "&".join(f"{k}={quote(v, safe='')}" for k, v in query.items()) if query else ""),
+                headers=self._headers | {"accept": accept},
+                json=body,
+            )
+        except (urllib3.exceptions.HTTPError, ValueError) as error:
+            raise SourceError(
+                f"no server answers at {self.url}: {_reason(error)}; start one with sluice serve, or name it with --url"
+            ) from None
+        if response.status >= 400:
+            raise _refusal(response)
+        return response
+
+    def call(self, method: str, *path: str) -> Any:
+        """Make a call without body; the parts after the first are quoted. Return the JSON of the answer."""
+        return self.request(method, "/".join([path[0], *(quote(part, safe="") for part in path[1:])])).json()
+
+    def client_call(
+        self,
+        destination: str,
+        client_id: int,
+        name: str,
+        query: dict[str, str] | None = None,
+        body: Any = None,
+        accept: str = "*/*",
+    ) -> urllib3.BaseHTTPResponse:
+        """Make one of the calls of a client."""
+        path = f"/v1/destinations/{quote(destination, safe='')}/clients/{client_id}/{name}"
+        return self.request("POST", path, query, body, accept)
+
+
+def _reason(error: Exception) -> str:
+    cause = error.__cause__ or error
+    return getattr(cause, "strerror", None) or str(error).rpartition(": ")[2]
+
+
+def _refusal(response: urllib3.BaseHTTPResponse) -> RemoteError:
+    try:
+        problem = response.json()
+        text = " ".join(part for part in (problem.get("detail"), problem.get("advice")) if part)
+    except (ValueError, AttributeError):
+        return RemoteError(f"the server answered {response.status} {response.reason}", "")
+    if response.status == 401:
+        text += " The command line takes a token from $SLUICE_TOKEN."
+    return RemoteError(text, problem.get("type", ""))

@@ -1,8 +1,8 @@
 """Character sets of MySQL and MariaDB: the bytes of a text to UTF-8."""
 
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t
 
-from sluice.instance.parser.values cimport Decode, Field, Value
+from sluice.instance.parser.values cimport Decode
 
 
 cdef class Charset:
@@ -14,6 +14,4 @@ cdef class Charset:
 
 
 cdef Charset get_charset(str name)
-cdef int utf8(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil
 cdef bint is_utf8(const uint8_t *p, const uint8_t *end) noexcept nogil
-cdef int by_codec(const char *codec, const uint8_t *data, size_t size, Value *value) noexcept with gil

@@ -5,6 +5,7 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
+from sluice.instance.parser.utf8 cimport put_utf8, utf8_sequence, utf8_size
 from sluice.instance.parser.values cimport Field, Value, fail, reserve
 
 from sluice.protocol.errors import DecodeError
@@ -40,33 +41,15 @@ cdef inline const uint8_t *skip_ascii(const uint8_t *p, const uint8_t *end) noex
     return p
 
 
-cdef inline bint is_tail(uint8_t byte) noexcept nogil:
-    return byte & 0xC0 == 0x80
-
-
 cdef bint is_utf8(const uint8_t *p, const uint8_t *end) noexcept nogil:
-    """Whether the bytes are well-formed UTF-8 (Unicode 15.0, table 3-7): shortest forms, no surrogates."""
+    """Whether the bytes are well-formed UTF-8."""
+    cdef bint valid = True
     while True:
         p = skip_ascii(p, end)
         if p == end:
             return True
-        if 0xC2 <= p[0] <= 0xDF:
-            if end - p < 2 or not is_tail(p[1]):
-                return False
-            p += 2
-        elif 0xE0 <= p[0] <= 0xEF:
-            if end - p < 3 or not is_tail(p[1]) or not is_tail(p[2]):
-                return False
-            if p[0] == 0xE0 and p[1] < 0xA0 or p[0] == 0xED and p[1] > 0x9F:
-                return False
-            p += 3
-        elif 0xF0 <= p[0] <= 0xF4:
-            if end - p < 4 or not is_tail(p[1]) or not is_tail(p[2]) or not is_tail(p[3]):
-                return False
-            if p[0] == 0xF0 and p[1] < 0x90 or p[0] == 0xF4 and p[1] > 0x8F:
-                return False
-            p += 4
-        else:
+        p += utf8_sequence(p, end, &valid)
+        if not valid:
             return False
 
 
@@ -87,17 +70,27 @@ cdef int by_codec(const char *codec, const uint8_t *data, size_t size, Value *va
         return fail(value, b"not a text of its character set")
 
 
-# utf8mb4 and utf8mb3 (utf8): as they are when well-formed.
-
-cdef int utf8(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
-    if not is_utf8(data, data + size):
-        return by_codec(b"utf-8", data, size, value)
-    value.text = data
-    value.size = size
+cdef inline int finish(Value *value, const uint8_t *end) noexcept nogil:
+    value.text = value.scratch
+    value.size = end - value.scratch
     return 0
 
 
-cdef inline uint8_t *put_utf8(uint8_t *p, uint32_t point) noexcept nogil:
+# utf8mb4 and utf8mb3 (utf8): as they are when well-formed.
+
+cdef int utf8(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
+    cdef uint8_t *p
+    if is_utf8(data, data + size):
+        value.text = data
+        value.size = size
+        return 0
+    p = reserve(value, utf8_size(data, size))
+    if p == NULL:
+        return -1
+    return finish(value, put_utf8(p, data, size))
+
+
+cdef inline uint8_t *put_character(uint8_t *p, uint32_t point) noexcept nogil:
     if point < 0x80:
         p[0] = <uint8_t>point
         return p + 1
@@ -115,12 +108,6 @@ cdef inline uint8_t *put_utf8(uint8_t *p, uint32_t point) noexcept nogil:
     p[2] = <uint8_t>(0x80 | point >> 6 & 0x3F)
     p[3] = <uint8_t>(0x80 | point & 0x3F)
     return p + 4
-
-
-cdef inline int finish(Value *value, const uint8_t *end) noexcept nogil:
-    value.text = value.scratch
-    value.size = end - value.scratch
-    return 0
 
 
 # One byte a character: a table of 256 characters.
@@ -170,13 +157,13 @@ cdef int multi_byte(Field *field, const uint8_t *data, size_t size, Value *value
             at += 1
             continue
         if table.single[at[0]]:
-            p = put_utf8(p, table.single[at[0]])
+            p = put_character(p, table.single[at[0]])
             at += 1
             continue
         if table.has_triples and at[0] == 0x8F and end - at >= 3:
             point = table.triples[at[1] << 8 | at[2]]
             if point:
-                p = put_utf8(p, point)
+                p = put_character(p, point)
                 at += 3
                 continue
         if end - at >= 2:
@@ -184,11 +171,11 @@ cdef int multi_byte(Field *field, const uint8_t *data, size_t size, Value *value
                 return by_codec(b"gb18030", data, size, value)
             point = table.pairs[at[0] << 8 | at[1]]
             if point:
-                p = put_utf8(p, point)
+                p = put_character(p, point)
                 at += 2
                 continue
         # Malformed: an ASCII byte that follows is a character of its own.
-        p = put_utf8(p, REPLACEMENT)
+        p = put_character(p, REPLACEMENT)
         at += 2 if end - at >= 2 and at[1] >= 0x80 else 1
     return finish(value, p)
 
@@ -215,9 +202,9 @@ cdef int wide(
             if low >> 10 == 0x37:
                 point = 0x10000 + ((point & 0x3FF) << 10 | low & 0x3FF)
                 data += 2
-        p = put_utf8(p, REPLACEMENT if point >> 11 == 0x1B or point > 0x10FFFF else point)
+        p = put_character(p, REPLACEMENT if point >> 11 == 0x1B or point > 0x10FFFF else point)
     if data < end:
-        p = put_utf8(p, REPLACEMENT)
+        p = put_character(p, REPLACEMENT)
     return finish(value, p)
 
 
@@ -280,10 +267,12 @@ cdef dict SINGLE_BYTE = {
 cdef dict MULTI_BYTE = {
     "big5": ("big5", ((0xF9D6, "碁銹裏墻恒粧嫺"),)),
     "cp932": ("cp932", ()),
-    "eucjpms": ("euc_jp", (  # in its last rows IBM's characters
+    "eucjpms": ("euc_jp", (  # in its last rows IBM's characters; escaped: what Unicode normalizes away
         (0x8FA2B7, "～"), (0x8FA2C3, "￤"), (0x8FF3F3, "ⅰⅱⅲⅳⅴⅵⅶⅷⅸⅹⅠⅡ"),
-        (0x8FF4A1, "ⅢⅣⅤⅥⅦⅧⅨⅩ＇＂㈱№℡炻仼僴凬匇匤﨎咊坙﨏塚增寬峵嵓﨑德悅愠敎昻晥晴朗栁﨓﨔橫櫢淸淲瀨凞猪甁皂皞益礰礼神祥福"
-                   "竧靖精綠緖羽荢﨟薰蘒﨡蠇諸譿賴赶﨣﨤逸郞都鄕﨧﨨閒隆﨩霻靍靑飯飼館馞髙魲鶴黑"),
+        (0x8FF4A1, "ⅢⅣⅤⅥⅦⅧⅨⅩ＇＂㈱№℡炻仼僴凬匇匤\ufa0e咊坙\ufa0f\ufa10"
+                   "增寬峵嵓\ufa11德悅愠敎昻晥\ufa12\uf929栁\ufa13\ufa14橫櫢淸淲瀨\ufa15\ufa16甁"
+                   "皂皞\ufa17礰\ufa18\ufa19\ufa1a\ufa1b竧\ufa1c\ufa1d綠緖\ufa1e荢\ufa1f薰\ufa20\ufa21蠇\ufa22譿賴赶"
+                   "\ufa23\ufa24\ufa25郞\ufa26鄕\ufa27\ufa28閒\uf9dc\ufa29霻靍靑\ufa2a\ufa2b\ufa2c馞髙魲\ufa2d黑"),
     )),
     "euckr": ("cp949", ()),
     "gb18030": ("gb18030", ((0xA8BC, "ḿ"),)),

@@ -22,7 +22,9 @@ from libc.string cimport memcpy, memset
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
-from sluice.instance.parser.charset cimport by_codec, is_utf8
+from sluice.instance.parser.charset cimport is_utf8
+from sluice.instance.parser.littleendian cimport length_encoded
+from sluice.instance.parser.utf8 cimport put_utf8, utf8_size
 from sluice.instance.parser.values cimport (
     Field,
     Value,
@@ -97,6 +99,18 @@ cdef inline int put(Output *out, const void *text, size_t size) noexcept nogil:
     return 0
 
 
+cdef int put_text(Output *out, const uint8_t *text, size_t size) noexcept nogil:
+    """The bytes as valid UTF-8."""
+    cdef uint8_t *p
+    if is_utf8(text, text + size):
+        return put(out, text, size)
+    p = room(out, utf8_size(text, size))
+    if p == NULL:
+        return -1
+    out.size += put_utf8(p, text, size) - p
+    return 0
+
+
 cdef inline uint64_t load(const uint8_t *data, int size) noexcept nogil:
     cdef uint64_t number = 0
     cdef int i
@@ -133,7 +147,7 @@ cdef int put_string(Output *out, const uint8_t *text, size_t size) noexcept nogi
             if out.is_strict and (text[0] == 0x7F or (text[0] == 0xC2 and end - text > 1 and text[1] <= 0xA0)):
                 break
             text += 1
-        if put(out, run, text - run):
+        if put_text(out, run, text - run):
             return -1
         if text == end:
             break
@@ -432,12 +446,9 @@ cdef int put_value(Output *out, int kind, const uint8_t *data, const uint8_t *en
     return fail(out.value, BROKEN)
 
 
-cdef int finish(Output *out) noexcept nogil:
-    cdef Value *value = out.value
-    if not is_utf8(value.scratch, value.scratch + out.size):
-        return by_codec(b"utf-8", value.scratch, out.size, value)
-    value.text = value.scratch
-    value.size = out.size
+cdef inline int finish(Output *out) noexcept nogil:
+    out.value.text = out.value.scratch
+    out.value.size = out.size
     return 0
 
 
@@ -457,16 +468,13 @@ cdef int json_document(Field *field, const uint8_t *data, size_t size, Value *va
 #   operation 1 byte, path (length packed), and but for REMOVE the value (length packed): a document
 
 cdef const uint8_t *get_packed(const uint8_t *p, const uint8_t *end, size_t *size) noexcept nogil:
-    """MySQL's length-encoded integer; the place after, or NULL when it or what it counts goes beyond the end."""
-    cdef int width
-    if p == end:
+    """A packed length; the place after it, or NULL when it or what it counts goes beyond the end."""
+    cdef uint64_t length
+    p = length_encoded(p, end, &length)
+    if p == NULL or length > <uint64_t>(end - p):
         return NULL
-    width = 0 if p[0] < 251 else 2 if p[0] == 252 else 3 if p[0] == 253 else 8 if p[0] == 254 else -1
-    if width < 0 or end - p < 1 + width:
-        return NULL
-    size[0] = <size_t>(load(p + 1, width) if width else p[0])
-    p += 1 + width
-    return p if size[0] <= <size_t>(end - p) else NULL
+    size[0] = <size_t>length
+    return p
 
 
 cdef struct Difference:
@@ -513,14 +521,20 @@ cdef inline size_t text_size(const char *text) noexcept nogil:
 
 cdef int put_path(Output *out, const uint8_t *path, size_t size) noexcept nogil:
     """As a string of SQL."""
-    cdef size_t i
+    cdef const uint8_t *end = path + size
+    cdef const uint8_t *run
     if put(out, b"'", 1):
         return -1
-    for i in range(size):
-        if (path[i] == b"'" or path[i] == b"\\") and put(out, b"\\", 1):
+    while path < end:
+        run = path
+        while path < end and path[0] != b"'" and path[0] != b"\\":
+            path += 1
+        if put_text(out, run, path - run):
             return -1
-        if put(out, &path[i], 1):
-            return -1
+        if path < end:
+            if put(out, b"\\", 1) or put(out, path, 1):
+                return -1
+            path += 1
     return put(out, b"'", 1)
 
 

@@ -27,6 +27,7 @@ from libc.string cimport memcmp, memcpy, memmove
 from sluice.instance.parser cimport charset as charsets
 from sluice.instance.parser cimport values
 from sluice.instance.parser.json cimport json_differences, json_document
+from sluice.instance.parser.littleendian cimport le16, le24, le32
 from sluice.instance.parser.values cimport Field, Value
 from sluice.protocol.wire cimport LENGTH_MAX, put_varint, varint_size
 from sluice.store.segment cimport SegmentPool, SegmentWriter
@@ -399,13 +400,14 @@ cdef class TablePlan:
             if column.field.length_bytes:
                 if end - p < column.field.length_bytes:
                     self.fail(i, p - start, b"the event ends within the length of a value")
-                size = p[0]
-                if column.field.length_bytes > 1:
-                    size |= <size_t>p[1] << 8
-                if column.field.length_bytes > 2:
-                    size |= <size_t>p[2] << 16
-                if column.field.length_bytes > 3:
-                    size |= <size_t>p[3] << 24
+                if column.field.length_bytes == 1:
+                    size = p[0]
+                elif column.field.length_bytes == 2:
+                    size = le16(p)
+                elif column.field.length_bytes == 3:
+                    size = le24(p)
+                else:
+                    size = le32(p)
                 p += column.field.length_bytes
             else:
                 size = column.field.size

@@ -17,6 +17,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
+from sluice.instance.parser.littleendian cimport le16, le24, le32, le64
+
 from sluice.protocol.errors import ConfigError
 
 cdef extern from "<charconv>" namespace "std" nogil:
@@ -128,21 +130,13 @@ cdef inline uint64_t big_endian(const uint8_t *data, size_t size) noexcept nogil
 # Integers: little-endian, 1, 2, 3, 4 or 8 bytes.
 
 cdef inline uint64_t load(const uint8_t *data, size_t size) noexcept nogil:
-    cdef uint16_t two = 0
-    cdef uint32_t four = 0
-    cdef uint64_t eight = 0
     if size == 4:
-        memcpy(&four, data, 4)
-        return four
+        return le32(data)
     if size == 8:
-        memcpy(&eight, data, 8)
-        return eight
+        return le64(data)
     if size == 1:
         return data[0]
-    memcpy(&two, data, 2)
-    if size == 2:
-        return two
-    return two | <uint64_t>data[2] << 16
+    return le16(data) if size == 2 else le24(data)
 
 
 cdef int signed_integer(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
@@ -398,7 +392,7 @@ cdef int year(Field *field, const uint8_t *data, size_t size, Value *value) noex
 # DATE: three bytes, little-endian: year << 9 | month << 5 | day. Zero and incomplete dates are kept.
 
 cdef int date(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
-    cdef uint32_t number = <uint32_t>little_endian(data, 3)
+    cdef uint32_t number = le24(data)
     cdef uint8_t *p = value.scratch
     if number >> 9 > 9999 or (number >> 5 & 15) > 12:
         return fail(value, b"not a date")
@@ -483,7 +477,7 @@ cdef int time(Field *field, const uint8_t *data, size_t size, Value *value) noex
 # TIME before MySQL 5.6.4: three bytes, little-endian, signed: the decimal number HHHMMSS.
 
 cdef int old_time(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
-    cdef int32_t number = <int32_t>(<uint32_t>little_endian(data, 3) << 8) >> 8
+    cdef int32_t number = <int32_t>(le24(data) << 8) >> 8
     cdef uint8_t *p = value.scratch
     cdef unsigned int hour
     if number < 0:
@@ -524,7 +518,7 @@ cdef int datetime(Field *field, const uint8_t *data, size_t size, Value *value) 
 # DATETIME before MySQL 5.6.4: eight bytes, little-endian: the decimal number YYYYMMDDHHMMSS.
 
 cdef int old_datetime(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
-    cdef uint64_t number = load(data, 8)
+    cdef uint64_t number = le64(data)
     cdef uint64_t day
     cdef unsigned int clock
     if number > <uint64_t>99991231235959:
@@ -598,7 +592,7 @@ cdef int timestamp(Field *field, const uint8_t *data, size_t size, Value *value)
 
 
 cdef int old_timestamp(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
-    return put_timestamp(field, <uint32_t>load(data, 4), 0, value)
+    return put_timestamp(field, le32(data), 0, value)
 
 
 # BINARY, VARBINARY, BLOB, GEOMETRY, VECTOR: every byte as the character of that number (ISO 8859-1), in UTF-8.

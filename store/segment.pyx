@@ -10,6 +10,8 @@ Threads: `slots` is counted atomically, because the decoder counts without the G
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
+from cpython.exc cimport PyErr_Fetch, PyErr_Restore
+from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t
 from libc.string cimport memcpy
 
@@ -124,9 +126,17 @@ cdef class Segment:
         self.exports += 1
 
     def __releasebuffer__(self, Py_buffer *buffer):
+        # A view may be dropped while an exception is on its way (a frame unwinds, a coroutine returns): put that aside.
+        cdef PyObject *kind
+        cdef PyObject *value
+        cdef PyObject *traceback
         self.exports -= 1
         if self.exports == 0:
-            self.pool.settle(self)
+            PyErr_Fetch(&kind, &value, &traceback)
+            try:
+                self.pool.settle(self)
+            finally:
+                PyErr_Restore(kind, value, traceback)
 
 
 cdef class SegmentWriter:

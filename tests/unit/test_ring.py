@@ -4,6 +4,7 @@ import gc
 import threading
 import time
 import zlib
+from collections.abc import Generator
 
 import pytest
 
@@ -280,6 +281,35 @@ def test_slices_stay_valid_when_the_ring_is_gone() -> None:
     del ring
     gc.collect()
     assert joined(slices) == b"a" * 100_000
+
+
+def test_view_may_be_dropped_while_an_exception_is_on_its_way() -> None:
+    ring = Ring(segment_size=4096)
+    source = Source(ring)
+
+    def view() -> memoryview:
+        source.put(b"x" * 4000, b"y" * 4000)
+        found = ring.collect(ring.first, max_entries=1).slices[0]
+        ring.free_to(ring.next)
+        return found
+
+    def fail() -> None:
+        held = view()
+        raise KeyError(held[0])
+
+    def generate() -> Generator[None, None, int]:
+        held = view()
+        yield
+        return held[0]
+
+    with pytest.raises(KeyError):
+        fail()
+    generator = generate()
+    next(generator)
+    with pytest.raises(StopIteration):
+        next(generator)
+    gc.collect()
+    assert ring.pool.pinned == 0
 
 
 def test_large_entries_give_their_memory_back() -> None:

@@ -1,0 +1,326 @@
+"""The embedded server: waiting for batches, sessions, durable acks, and what a restart keeps."""
+
+import asyncio
+import json
+import math
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from sluice.instance.config import Address, BatchMode, InstanceConfig
+from sluice.protocol.errors import (
+    BadParameterError,
+    ConfigError,
+    DestinationStoppedError,
+    FilterError,
+    GoneError,
+    NotSubscribedError,
+    StaleSessionError,
+    UnknownBatchError,
+    UnknownDestinationError,
+)
+from sluice.protocol.gtid import MariadbGtidSet
+from sluice.protocol.position import Position
+from sluice.server.embedded import EmbeddedServer
+from sluice.store.cursors import Cursor, GtidSet
+from sluice.store.ring import Ring
+from tests.stream import STEP, Stream, entries
+
+NAME = "example"
+CLIENT = 1001
+
+
+class WrittenByTest:
+    """A parser whose changes come from the test, which writes in the same thread."""
+
+    def __init__(
+        self,
+        config: InstanceConfig,
+        ring: Ring,
+        *,
+        start: Cursor | None,
+        on_begin: Callable[[Position | None, GtidSet | None], None],
+        on_state: Callable[[str, str], None],
+    ) -> None:
+        self.start_cursor = start
+        begin = start.position.begin if start and start.position else 4
+        self.stream = Stream(ring, events=(begin - 4) // STEP)
+        self.on_begin = on_begin
+        self.on_state = on_state
+
+    def start(self) -> None:
+        self.on_begin(self.stream.end, MariadbGtidSet())
+        self.on_state("running", "")
+
+    def stop(self) -> None:
+        pass
+
+    def join(self, timeout: float | None = None) -> None:
+        pass
+
+    def write(self, *rows: bytes, table: tuple[str, str] = ("shop", "orders")) -> None:
+        self.stream.transaction(*rows, table=table)
+        self.stream.put()
+
+
+class Setup:
+    """A server with one destination."""
+
+    def __init__(self, folder: Path) -> None:
+        self.parser: WrittenByTest
+        self.config = InstanceConfig(
+            destination=NAME,
+            master_address=Address("127.0.0.1", 3306),
+            db_username="cdc",
+            file_data_dir=folder,
+            file_flush_period=3_600_000,
+        )
+        self.server = EmbeddedServer(self.load, self.make_parser)
+
+    def load(self, destination: str) -> InstanceConfig:
+        if destination != NAME:
+            raise UnknownDestinationError(destination)
+        return self.config
+
+    def make_parser(self, *arguments: object, **options: object) -> WrittenByTest:
+        self.parser = WrittenByTest(*arguments, **options)  # type: ignore[arg-type]
+        return self.parser
+
+    def change(self, **values: object) -> None:
+        self.config = self.config.model_copy(update=values)
+
+
+@pytest.fixture
+async def setup(tmp_path: Path) -> AsyncIterator[Setup]:
+    made = Setup(tmp_path)
+    await made.server.start(NAME)
+    await asyncio.sleep(0)
+    yield made
+    await made.server.close()
+
+
+async def test_get_returns_at_once_what_is_there(setup: Setup) -> None:
+    await setup.server.subscribe(NAME, CLIENT)
+    setup.parser.write(b"one")
+    batch = await setup.server.get_without_ack(NAME, CLIENT)
+    assert entries(batch.slices) == [b"begin", b"one", b"end"]
+    assert (batch.entries, batch.rows) == (3, 1)
+
+
+async def test_get_without_changes_returns_no_batch_after_the_timeout(setup: Setup) -> None:
+    await setup.server.subscribe(NAME, CLIENT)
+    batch = await setup.server.get_without_ack(NAME, CLIENT, timeout=0.05)
+    assert (batch.batch_id, batch.slices) == (-1, [])
+    assert setup.server.status(NAME, CLIENT).marks == []
+
+
+async def test_waiting_get_is_woken_by_the_first_entry(setup: Setup) -> None:
+    await setup.server.subscribe(NAME, CLIENT)
+    waiter = asyncio.create_task(setup.server.get_without_ack(NAME, CLIENT, timeout=math.inf))
+    await asyncio.sleep(0.01)
+    assert not waiter.done()
+    setup.parser.write(b"one")
+    async with asyncio.timeout(5):
+        assert (await waiter).entries == 3
+
+
+async def test_cancelled_waiter_takes_no_batch(setup: Setup) -> None:
+    await setup.server.subscribe(NAME, CLIENT)
+    waiter = asyncio.create_task(setup.server.get_without_ack(NAME, CLIENT, timeout=60))
+    await asyncio.sleep(0.01)
+    setup.parser.write(b"one")
+    waiter.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiter
+    assert setup.server.status(NAME, CLIENT).marks == []
+    assert (await setup.server.get_without_ack(NAME, CLIENT)).entries == 3
+
+
+async def test_excluded_changes_do_not_end_the_wait(setup: Setup) -> None:
+    await setup.server.subscribe(NAME, CLIENT, filter=r"shop\.users")
+    waiter = asyncio.create_task(setup.server.get_without_ack(NAME, CLIENT, timeout=60))
+    setup.parser.write(b"order")
+    await asyncio.sleep(0.01)
+    assert not waiter.done()
+    setup.parser.write(b"user", table=("shop", "users"))
+    async with asyncio.timeout(5):
+        assert entries((await waiter).slices) == [b"begin", b"user", b"end"]
+
+
+async def test_min_bytes_waits_for_more_but_not_beyond_linger(setup: Setup) -> None:
+    await setup.server.subscribe(NAME, CLIENT)
+    call = setup.server.get_without_ack(NAME, CLIENT, timeout=60, min_bytes=100)
+    waiter = asyncio.create_task(call)
+    setup.parser.write(b"one")
+    await asyncio.sleep(0.01)
+    assert not waiter.done()
+    setup.parser.write(b"x" * 100)
+    async with asyncio.timeout(5):
+        assert (await waiter).entries == 6
+    setup.parser.write(b"two")
+    async with asyncio.timeout(5):
+        batch = await setup.server.get_without_ack(NAME, CLIENT, timeout=60, min_bytes=100, linger=0.05)
+    assert batch.entries == 3
+
+
+@pytest.mark.parametrize(("mode", "entries_given"), [(BatchMode.ITEMSIZE, 4), (BatchMode.MEMSIZE, 6)])
+async def test_canals_get_waits_for_a_full_batch(setup: Setup, mode: BatchMode, entries_given: int) -> None:
+    await setup.server.stop(NAME)
+    setup.change(memory_batch_mode=mode, memory_buffer_memunit=8)
+    await setup.server.start(NAME)
+    await setup.server.subscribe(NAME, CLIENT)
+    setup.parser.write(b"one")  # 3 entries, 17 bytes
+    call = setup.server.get_without_ack(NAME, CLIENT, batch_size=4, timeout=60, wait_full=True)
+    waiter = asyncio.create_task(call)
+    await asyncio.sleep(0.01)
+    assert not waiter.done()
+    setup.parser.write(b"two")
+    async with asyncio.timeout(5):
+        assert (await waiter).entries == entries_given
+
+
+async def test_batch_size_counts_entries_or_units_of_memory(setup: Setup) -> None:
+    await setup.server.subscribe(NAME, CLIENT)
+    for _ in range(100):
+        setup.parser.write(b"x" * 100)
+    assert (await setup.server.get_without_ack(NAME, CLIENT, batch_size=1)).entries < 100
+    await setup.server.rollback(NAME, CLIENT)
+    assert (await setup.server.get_without_ack(NAME, CLIENT, max_entries=5)).entries == 5
+    assert (await setup.server.get_without_ack(NAME, CLIENT, max_bytes=300)).bytes <= 300
+    assert (await setup.server.get_without_ack(NAME, CLIENT)).entries > 200
+
+
+async def test_ack_in_order_and_by_position(setup: Setup) -> None:
+    await setup.server.subscribe(NAME, CLIENT)
+    setup.parser.write(b"one")
+    setup.parser.write(b"two")
+    first = await setup.server.get_without_ack(NAME, CLIENT, max_entries=3)
+    second = await setup.server.get_without_ack(NAME, CLIENT, max_entries=3)
+    await setup.server.ack(NAME, CLIENT, batch_id=first.batch_id)
+    with pytest.raises(UnknownBatchError):
+        await setup.server.ack(NAME, CLIENT, batch_id=first.batch_id)
+    await setup.server.ack(NAME, CLIENT, position=second.to)
+    assert setup.server.status(NAME, CLIENT).marks == []
+    with pytest.raises(BadParameterError):
+        await setup.server.ack(NAME, CLIENT)
+
+
+async def test_rollback_wakes_a_waiter_of_the_same_client(setup: Setup) -> None:
+    await setup.server.subscribe(NAME, CLIENT)
+    setup.parser.write(b"one")
+    await setup.server.get_without_ack(NAME, CLIENT)
+    waiter = asyncio.create_task(setup.server.get_without_ack(NAME, CLIENT, timeout=60))
+    await asyncio.sleep(0.01)
+    await setup.server.rollback(NAME, CLIENT)
+    async with asyncio.timeout(5):
+        assert (await waiter).entries == 3
+
+
+async def test_newer_session_ends_the_wait_of_the_older(setup: Setup) -> None:
+    await setup.server.subscribe(NAME, CLIENT)
+    old = setup.server.open_session(NAME, CLIENT)
+    waiter = asyncio.create_task(setup.server.get_without_ack(NAME, CLIENT, timeout=60, session=old))
+    await asyncio.sleep(0.01)
+    setup.server.open_session(NAME, CLIENT)
+    async with asyncio.timeout(5):
+        with pytest.raises(StaleSessionError):
+            await waiter
+
+
+async def test_stop_ends_every_wait(setup: Setup) -> None:
+    await setup.server.subscribe(NAME, CLIENT)
+    waiter = asyncio.create_task(setup.server.get_without_ack(NAME, CLIENT, timeout=60))
+    await asyncio.sleep(0.01)
+    await setup.server.stop(NAME)
+    with pytest.raises(DestinationStoppedError, match="should start first"):
+        await waiter
+    assert setup.server.destination_status(NAME).state == "stopped"
+
+
+async def test_durable_ack_is_on_disk_when_it_returns(setup: Setup, tmp_path: Path) -> None:
+    await setup.server.subscribe(NAME, CLIENT)
+    setup.parser.write(b"one")
+    batch = await setup.server.get_without_ack(NAME, CLIENT)
+    await setup.server.ack(NAME, CLIENT, batch_id=batch.batch_id, durable=True)
+    data = json.loads((tmp_path / NAME / "meta.dat").read_text())
+    assert data["clientDatas"][0]["sluice"]["position"] == batch.to
+
+
+async def test_durable_acks_that_come_together_share_writes(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    for client_id in range(20):
+        await setup.server.subscribe(NAME, client_id)
+    setup.parser.write(b"one")
+    batches = [await setup.server.get_without_ack(NAME, client_id) for client_id in range(20)]
+    meta = setup.server.instances[NAME]._meta
+    writes = 0
+    write = meta.write
+
+    async def counted(*arguments: object) -> None:
+        nonlocal writes
+        writes += 1
+        await write(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(meta, "write", counted)
+    await asyncio.gather(
+        *(
+            setup.server.ack(NAME, client_id, batch_id=batch.batch_id, durable=True)
+            for client_id, batch in enumerate(batches)
+        )
+    )
+    assert writes <= 2
+
+
+async def test_restart_goes_on_at_the_cursor(setup: Setup) -> None:
+    await setup.server.subscribe(NAME, CLIENT)
+    setup.parser.write(b"one")
+    setup.parser.write(b"two")
+    batch = await setup.server.get_without_ack(NAME, CLIENT, max_entries=4)
+    await setup.server.ack(NAME, CLIENT, batch_id=batch.batch_id)
+    await setup.server.stop(NAME)
+    await setup.server.start(NAME)
+    assert setup.parser.start_cursor is not None
+    assert setup.parser.start_cursor.position == setup.parser.stream.position(3)
+    setup.parser.write(b"two")
+    again = await setup.server.get_without_ack(NAME, CLIENT)
+    assert entries(again.slices) == [b"begin", b"two", b"end"]
+    assert again.batch_id > batch.batch_id + 1_000_000
+
+
+async def test_state_of_the_parser_is_shown(setup: Setup) -> None:
+    setup.parser.on_state("error", "the source is away")
+    await asyncio.sleep(0.01)
+    status = setup.server.destination_status(NAME)
+    assert (status.state, status.error) == ("error", "the source is away")
+    assert setup.server.instances[NAME].state == "error"
+    await setup.server.subscribe(NAME, CLIENT)
+
+
+async def test_what_is_wrong_is_refused(setup: Setup) -> None:
+    with pytest.raises(UnknownDestinationError):
+        await setup.server.get_without_ack("other", CLIENT)
+    with pytest.raises(UnknownDestinationError):
+        await setup.server.start("other")
+    with pytest.raises(NotSubscribedError):
+        await setup.server.get_without_ack(NAME, CLIENT)
+    with pytest.raises(BadParameterError):
+        await setup.server.subscribe(NAME, 1 << 15)
+    with pytest.raises(FilterError):
+        await setup.server.subscribe(NAME, CLIENT, filter="(")
+    await setup.server.subscribe(NAME, CLIENT)
+    setup.parser.write(b"one")
+    batch = await setup.server.get_without_ack(NAME, CLIENT)
+    await setup.server.ack(NAME, CLIENT, batch_id=batch.batch_id)
+    with pytest.raises(GoneError):
+        await setup.server.subscribe(NAME, 2, start=batch.from_)
+
+
+async def test_destination_with_a_broken_file_does_not_start(tmp_path: Path) -> None:
+    (tmp_path / NAME).mkdir()
+    (tmp_path / NAME / "meta.dat").write_text("{")
+    setup = Setup(tmp_path)
+    with pytest.raises(ConfigError):
+        await setup.server.start(NAME)
+    status = setup.server.destination_status(NAME)
+    assert status.state == "stopped"
+    assert "meta.dat" in status.error

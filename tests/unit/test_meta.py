@@ -1,0 +1,187 @@
+"""Stored subscriptions: Canal's file, whole at any moment, and errors that say what to do."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from sluice.instance.meta.file import FileMetaStore
+from sluice.instance.meta.memory import MemoryMetaStore
+from sluice.protocol.errors import ConfigError
+from sluice.protocol.position import Position
+from sluice.store.cursors import Cursor, StoredClient
+
+POSITION = Position("101", "mariadb-bin.000003", 1_700_000_000, 1520, 0)
+CURSOR = Cursor("mariadb-bin.000003", 1489, 1_700_000_000_000, 101, "0-101-7", POSITION, POSITION)
+CLIENT = StoredClient(1001, r"shop\..*", CURSOR)
+
+
+def make(folder: Path, destination: str = "example") -> FileMetaStore:
+    return FileMetaStore(folder, destination, ("localhost", 3306))
+
+
+@asynccontextmanager
+async def opened(folder: Path) -> AsyncIterator[tuple[FileMetaStore, int, list[StoredClient]]]:
+    store = make(folder)
+    epoch, clients = await store.open()
+    yield store, epoch, clients
+    await store.close()
+
+
+def path(folder: Path) -> Path:
+    return folder / "example" / "meta.dat"
+
+
+async def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    without_cursor = StoredClient(-5)
+    async with opened(tmp_path) as (store, epoch, clients):
+        assert (epoch, clients) == (1, [])
+        await store.write({1001: CLIENT, -5: without_cursor}, 1)
+    async with opened(tmp_path) as (store, epoch, clients):
+        assert (epoch, clients) == (2, [CLIENT, without_cursor])
+        await store.write({-5: None}, 2)
+    async with opened(tmp_path) as (_, epoch, clients):
+        assert (epoch, clients) == (3, [CLIENT])
+
+
+async def test_epoch_is_durable_before_the_first_batch(tmp_path: Path) -> None:
+    async with opened(tmp_path):
+        assert json.loads(path(tmp_path).read_text())["sluice"] == {"epoch": 1}
+
+
+async def test_epoch_that_the_marks_have_reached_is_kept(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (store, _, _):
+        await store.write({}, 5)
+    async with opened(tmp_path) as (_, epoch, _):
+        assert epoch == 6
+
+
+async def test_file_is_canals(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (store, _, _):
+        await store.write({1001: CLIENT}, 1)
+    assert json.loads(path(tmp_path).read_text()) == {
+        "clientDatas": [
+            {
+                "clientIdentity": {"clientId": 1001, "destination": "example", "filter": r"shop\..*"},
+                "cursor": {
+                    "identity": {"slaveId": -1, "sourceAddress": {"address": "localhost", "port": 3306}},
+                    "postion": {
+                        "gtid": "0-101-7",
+                        "included": False,
+                        "journalName": "mariadb-bin.000003",
+                        "position": 1489,
+                        "serverId": 101,
+                        "timestamp": 1_700_000_000_000,
+                    },
+                },
+                "sluice": {"delivered": str(POSITION), "position": str(POSITION)},
+            }
+        ],
+        "destination": "example",
+        "sluice": {"epoch": 1},
+    }
+
+
+async def test_file_that_canal_wrote_is_understood(tmp_path: Path) -> None:
+    path(tmp_path).parent.mkdir()
+    path(tmp_path).write_text(
+        '{"clientDatas":[{"clientIdentity":{"clientId":1001,"destination":"example","filter":""},'
+        '"cursor":{"identity":{"slaveId":-1,"sourceAddress":{"address":"localhost","port":3306}},'
+        '"postion":{"gtid":"","included":false,"journalName":"mysql-bin.000003","position":1520,"serverId":1,'
+        '"timestamp":1700000000000}}},{"clientIdentity":{"clientId":2,"destination":"example"}}],'
+        '"destination":"example"}'
+    )
+    async with opened(tmp_path) as (_, epoch, clients):
+        assert clients == [
+            StoredClient(1001, "", Cursor("mysql-bin.000003", 1520, 1_700_000_000_000, 1)),
+            StoredClient(2),
+        ]
+        assert epoch > 1, "an unknown number of lives came before"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"destination": "example", "clientDatas": [{}]}',
+        '{"destination": "other"}',
+        "\x00" * 100,
+    ],
+)
+async def test_broken_or_foreign_file_is_an_error_and_stays_as_it_is(tmp_path: Path, text: str) -> None:
+    path(tmp_path).parent.mkdir()
+    path(tmp_path).write_text(text)
+    with pytest.raises(ConfigError, match=r"meta\.dat"):
+        await make(tmp_path).open()
+    assert path(tmp_path).read_text() == text
+
+
+async def test_two_processes_cannot_use_the_same_file(tmp_path: Path) -> None:
+    async with opened(tmp_path):
+        with pytest.raises(ConfigError, match="another process"):
+            await make(tmp_path).open()
+    async with opened(tmp_path) as (_, epoch, _):
+        assert epoch == 2
+
+
+async def test_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="can not read/write"):
+        await make(tmp_path / "file").open()
+
+
+async def test_memory_forgets_the_clients_and_keeps_epochs_apart() -> None:
+    store = MemoryMetaStore()
+    epoch, clients = await store.open()
+    assert clients == []
+    await store.write({1001: CLIENT}, epoch)
+    assert await store.open() == (epoch + 1, [])
+
+
+WRITER = """
+import asyncio, sys
+from pathlib import Path
+from sluice.instance.meta.file import FileMetaStore
+from sluice.store.cursors import Cursor, StoredClient
+
+async def main():
+    store = FileMetaStore(Path(sys.argv[1]), "example", ("localhost", 3306))
+    epoch, clients = await store.open()
+    number = clients[0].cursor.offset if clients else 0
+    print(number, flush=True)
+    while True:
+        number += 1
+        client = StoredClient(1001, "x" * (number % 1000), Cursor("binlog.000001", number, 0, 1))
+        await store.write({1001: client}, epoch)
+        print(number, flush=True)
+
+asyncio.run(main())
+"""
+
+
+def test_file_is_whole_after_kill_at_any_moment(tmp_path: Path) -> None:
+    chance = random.Random(7)
+    durable = 0
+    for _ in range(12):
+        with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert int(process.stdout.readline()) >= durable, "what was reported as durable is read again"
+            time.sleep(chance.uniform(0.0, 0.1))
+            os.kill(process.pid, signal.SIGKILL)
+            lines = process.stdout.read().split(b"\n")
+            durable = max([durable, *(int(line) for line in lines[:-1])])
+    assert durable > 0
+    data = json.loads(path(tmp_path).read_text())
+    assert data["clientDatas"][0]["cursor"]["postion"]["position"] >= durable
+    assert data["sluice"]["epoch"] == 12

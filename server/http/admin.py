@@ -2,63 +2,44 @@
 
 from collections import Counter
 from datetime import timedelta
-from typing import Annotated
 
-from fastapi import APIRouter, Path, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi import APIRouter, Request, Response
 from prometheus_client.exposition import choose_encoder
 from pydantic import BaseModel, ConfigDict, Field
 
-from sluice.server.http.auth import LOGIN_LIFETIME, Granted, may_administer, may_read
+from sluice.server.http.auth import LOGIN_LIFETIME, Destination, Granted, may_administer, may_read
 from sluice.server.http.context import Ctx
-from sluice.server.http.views import DestinationView, HealthView, QuarantinedView, TokenView, view
+from sluice.server.http.views import DestinationView, HealthView, TokenView
 
 destinations = APIRouter(prefix="/v1/destinations", tags=["destinations"])
 process = APIRouter(tags=["process"])
 
-Destination = Annotated[str, Path(description="Name of the destination.")]
 
-
-@destinations.get("", summary="List the destinations", response_model=list[DestinationView])
-async def list_destinations(context: Ctx, grant: Granted) -> Response:
+@destinations.get("", summary="List the destinations")
+async def list_destinations(context: Ctx, grant: Granted) -> list[DestinationView]:
     """Every destination that the token reaches, with its state, clients and lag."""
     names = sorted(name for name in context.embedded.instances if grant.covers(name))
-    return JSONResponse([view(context.embedded.destination_status(name)) for name in names])
+    return [DestinationView.of(context.embedded.destination_status(name)) for name in names]
 
 
-@destinations.get("/{destination}", summary="One destination", response_model=DestinationView, dependencies=[may_read])
-async def destination_detail(context: Ctx, destination: Destination) -> Response:
-    """State, source position, clients, lag by stage."""
-    return JSONResponse(view(context.embedded.destination_status(destination)))
+@destinations.get("/{destination}", summary="One destination", dependencies=[may_read])
+async def destination_detail(context: Ctx, destination: Destination) -> DestinationView:
+    """Tell state, source position, clients, lag by stage."""
+    return DestinationView.of(context.embedded.destination_status(destination))
 
 
-@destinations.post(
-    "/{destination}/start", summary="Start a destination", response_model=DestinationView, dependencies=[may_administer]
-)
-async def start(context: Ctx, destination: Destination) -> Response:
+@destinations.post("/{destination}/start", summary="Start a destination", dependencies=[may_administer])
+async def start(context: Ctx, destination: Destination) -> DestinationView:
     """Start it; a running one goes on."""
     await context.embedded.start(destination)
-    return JSONResponse(view(context.embedded.destination_status(destination)))
+    return DestinationView.of(context.embedded.destination_status(destination))
 
 
-@destinations.post(
-    "/{destination}/stop", summary="Stop a destination", response_model=DestinationView, dependencies=[may_administer]
-)
-async def stop(context: Ctx, destination: Destination) -> Response:
+@destinations.post("/{destination}/stop", summary="Stop a destination", dependencies=[may_administer])
+async def stop(context: Ctx, destination: Destination) -> DestinationView:
     """Stop it; cursors are saved, waiting calls are answered with `destination-stopped`."""
     await context.embedded.stop(destination)
-    return JSONResponse(view(context.embedded.destination_status(destination)))
-
-
-@destinations.get(
-    "/{destination}/quarantine",
-    summary="Row events that could not be decoded",
-    response_model=list[QuarantinedView],
-    dependencies=[may_read],
-)
-async def quarantine(context: Ctx, destination: Destination) -> Response:
-    """List what was set aside: where it stands in the binlog, which table, why."""
-    return JSONResponse([view(it) for it in context.embedded.quarantine(destination)])
+    return DestinationView.of(context.embedded.destination_status(destination))
 
 
 class Login(BaseModel):
@@ -75,40 +56,36 @@ class Login(BaseModel):
     )
 
 
-@process.post("/v1/tokens", summary="Exchange a password for a token", status_code=201, response_model=TokenView)
-async def buy_token(request: Request, context: Ctx, body: Login) -> Response:
+@process.post("/v1/tokens", summary="Exchange a password for a token", status_code=201)
+async def buy_token(request: Request, context: Ctx, body: Login, response: Response) -> TokenView:
     """Get a token with the scope and the destinations of the user."""
     address = request.client.host if request.client else ""
     issued = await context.gate.login(body.user, body.password, timedelta(seconds=body.lifetime), address)
+    response.headers["Cache-Control"] = "no-store"
     token = issued.token
-    expires = token.expires.isoformat() if token.expires else None
-    content = {
-        "token": issued.text,
-        "id": issued.id,
-        "scope": token.scope,
-        "destinations": token.destinations,
-        "expires": expires,
-    }
-    return JSONResponse(content, 201, {"Cache-Control": "no-store"})
+    return TokenView(
+        token=issued.text, id=issued.id, scope=token.scope, destinations=token.destinations, expires=token.expires
+    )
 
 
-@process.get("/healthz", summary="Liveness", response_model=HealthView)
-async def healthz() -> Response:
+@process.get("/healthz", summary="Liveness")
+async def healthz() -> HealthView:
     """Answer, as long as the process does."""
-    return JSONResponse({"status": "ok"})
+    return HealthView(status="ok")
 
 
 @process.get(
     "/readyz",
     summary="Readiness",
-    response_model=HealthView,
     responses={503: {"description": "The server is starting or stopping.", "model": HealthView}},
 )
-async def readyz(context: Ctx) -> Response:
+async def readyz(context: Ctx, response: Response) -> HealthView:
     """Whether the server takes calls: no destination is still starting. One that failed does not make it unready."""
     states = Counter(instance.state for instance in context.embedded.instances.values())
     status = "stopping" if context.stopping.set else "starting" if states["starting"] else "ok"
-    return JSONResponse({"status": status, "destinations": states}, 200 if status == "ok" else 503)
+    if status != "ok":
+        response.status_code = 503
+    return HealthView(status=status, destinations=states)
 
 
 @process.get("/metrics", summary="Metrics for Prometheus", response_class=Response)

@@ -11,6 +11,7 @@ import hashlib
 import hmac
 import ipaddress
 import os
+import pathlib
 import secrets
 import tempfile
 import time
@@ -19,11 +20,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, NamedTuple
 
 import argon2
-from fastapi import Depends, Request
+from fastapi import Depends, Path, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -106,7 +106,7 @@ class Credentials:
     the event loop.
     """
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, path: pathlib.Path, clock: Callable[[], float] = time.monotonic) -> None:
         self.path = path
         self._clock = clock
         self._hasher = argon2.PasswordHasher()
@@ -215,7 +215,7 @@ class Credentials:
                 file.write(document.model_dump_json(indent=1).encode())
                 file.flush()
                 os.fsync(file.fileno())
-            Path(file.name).replace(self.path)
+            pathlib.Path(file.name).replace(self.path)
             self._version, self._document = self._stat(), document
 
 
@@ -354,7 +354,10 @@ async def _grant(
 Granted = Annotated[Grant, Depends(_grant)]
 
 
-async def _reader(grant: Granted, destination: str) -> Grant:
+Destination = Annotated[str, Path(description="Name of the destination: one source, one stream of changes.")]
+
+
+async def _reader(grant: Granted, destination: Destination) -> Grant:
     if not grant.covers(destination):
         raise ForbiddenError(f"The token does not reach destination {destination!r}.")
     return grant

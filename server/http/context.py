@@ -23,6 +23,10 @@ class Context:
         default_factory=Signals
     )  # key: (destination, client id); an ack, a rollback or an unsubscribe
 
+    def strict(self, destination: str) -> bool:
+        """Tell whether a destination writes everything exactly as Canal does."""
+        return self.embedded.instances[destination].config.strict_canal
+
 
 async def _context(request: Request) -> Context:
     return cast("Context", request.app.state.context)

@@ -4,23 +4,22 @@ from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from sluice.protocol.errors import AckOutOfOrderError, UnknownBatchError
-from sluice.server.http.auth import may_read
+from sluice.server.embedded import EMPTY
+from sluice.server.http.auth import Destination, may_read
 from sluice.server.http.context import Context, Ctx
 from sluice.server.http.formats import (
-    BODIES,
-    EMPTY,
-    STREAM_BODIES,
+    SINGLE,
+    STREAMED,
     Format,
     PartsResponse,
     encode,
     negotiate,
 )
 from sluice.server.http.stream import HEARTBEAT, StreamResponse
-from sluice.server.http.views import ClientView, SessionView, SubscriptionView, view
+from sluice.server.http.views import ClientView, SessionView
 from sluice.server.http.waiting import Listener
 from sluice.store.cursors import Batch
 
@@ -30,7 +29,6 @@ router = APIRouter(
     prefix="/v1/destinations/{destination}/clients/{client_id}", tags=["consumers"], dependencies=[may_read]
 )
 
-Destination = Annotated[str, Path(description="Name of the destination: one source, one stream of changes.")]
 ClientId = Annotated[
     int, Path(ge=-(1 << 15), lt=1 << 15, description="Number of the client, 16 bits as in Canal.", examples=[1001])
 ]
@@ -107,15 +105,15 @@ class Rollback(BaseModel):
     batchId: int | None = None  # noqa: N815
 
 
-@router.post("/subscribe", summary="Register the client", response_model=SubscriptionView)
+@router.post("/subscribe", summary="Register the client")
 async def subscribe(
     context: Ctx, destination: Destination, client_id: ClientId, body: Subscription | None = None
-) -> Response:
+) -> ClientView:
     """Register the client, or replace its filter. A cursor that was saved wins over `start`."""
     wish = body or Subscription()
     start = {"timestamp": wish.start.timestamp} if isinstance(wish.start, Start) else wish.start
-    result = await context.embedded.subscribe(destination, client_id, filter=wish.filter, start=start)
-    return JSONResponse(result)
+    await context.embedded.subscribe(destination, client_id, filter=wish.filter, start=start)
+    return ClientView.of(context.embedded.status(destination, client_id))
 
 
 @router.post("/unsubscribe", summary="Remove the client and its cursor", status_code=204)
@@ -125,15 +123,16 @@ async def unsubscribe(context: Ctx, destination: Destination, client_id: ClientI
     context.acks.notify((destination, client_id))
 
 
-@router.post("/session", summary="Open a session", response_model=SessionView)
-async def open_session(context: Ctx, destination: Destination, client_id: ClientId) -> Response:
+@router.post("/session", summary="Open a session")
+async def open_session(context: Ctx, destination: Destination, client_id: ClientId, response: Response) -> SessionView:
     """Open a session and end every older one of this client id.
 
     Send the token as `Sluice-Session` with every further call: a consumer that was replaced while it was stuck is then
     refused instead of acking what it no longer owns.
     """
     token = context.embedded.open_session(destination, client_id)
-    return JSONResponse({"session": token}, headers={"Sluice-Session": token})
+    response.headers["Sluice-Session"] = token
+    return SessionView(session=token)
 
 
 _BATCH_HEADERS = {
@@ -204,7 +203,7 @@ async def get_without_ack(
     Answers as soon as one entry is there, or after `timeout` ms with batch id -1. Several batches may be outstanding;
     they are acked in their order. A call whose client went away takes nothing.
     """
-    form = negotiate(request.headers.get("accept"), tuple(BODIES))
+    form = negotiate(request.headers.get("accept"), SINGLE)
     async with Listener(request.receive, context.stopping) as listener:
         batch = await listener.wait(
             context.embedded.get_without_ack(
@@ -223,7 +222,7 @@ async def get_without_ack(
         batch = EMPTY
     elif batch.batch_id != EMPTY.batch_id and request.state.transport.is_closing():
         await give_back(context, destination, client_id, batch.batch_id, session)
-    parts = await encode(BODIES[form], batch)
+    parts = await encode(form, batch, strict=context.strict(destination))
     headers = {"Sluice-Batch-Id": str(batch.batch_id), "Sluice-From": batch.from_, "Sluice-To": batch.to}
     context.metrics.delivered(destination, batch)
     return PartsResponse(parts, form, headers)
@@ -264,10 +263,10 @@ async def rollback(
     context.acks.notify((destination, client_id))
 
 
-@router.get("", summary="Status of the client", response_model=ClientView)
-async def status(context: Ctx, destination: Destination, client_id: ClientId) -> Response:
-    """Cursors, outstanding batches, and lag in seconds, bytes and transactions."""
-    return JSONResponse(view(context.embedded.status(destination, client_id)))
+@router.get("", summary="Status of the client")
+async def status(context: Ctx, destination: Destination, client_id: ClientId) -> ClientView:
+    """Tell cursors, outstanding batches, and lag in seconds, bytes and transactions."""
+    return ClientView.of(context.embedded.status(destination, client_id))
 
 
 @router.get(
@@ -304,7 +303,7 @@ async def stream(
 
     Without a `Sluice-Session` it opens one, whose token is in the response: an older stream of the client ends.
     """
-    form = negotiate(request.headers.get("accept"), tuple(STREAM_BODIES))
+    form = negotiate(request.headers.get("accept"), STREAMED)
     token = session or context.embedded.open_session(destination, client_id)
     await context.embedded.rollback(destination, client_id, session=token)
     context.acks.notify((destination, client_id))

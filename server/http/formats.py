@@ -18,7 +18,7 @@ compiled FlatMessage codec.
 import asyncio
 import json
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from fastapi import Response
@@ -32,7 +32,6 @@ Part = bytes | memoryview  # of a body, in order
 
 COPIED = 64 * 1024  # bodies up to this many bytes are copied: cheaper than a pinned segment and further writes
 STALLED = 60.0  # seconds without a byte taken after which a reader of slices is cut off
-EMPTY = Batch(batch_id=-1, slices=[], from_="", to="", entries=0, rows=0, bytes=0, timestamp=0)
 LENGTH = struct.Struct(">I")
 
 
@@ -44,6 +43,8 @@ class Format(StrEnum):
     PROTOBUF = "application/x-protobuf"
 
 
+SINGLE = (Format.JSON, Format.NDJSON, Format.PROTOBUF)
+STREAMED = (Format.NDJSON, Format.PROTOBUF)
 ALIASES = {"application/ndjson": Format.NDJSON, "application/protobuf": Format.PROTOBUF}
 
 
@@ -100,33 +101,26 @@ def framed_protobuf(batch: Batch) -> list[Part]:
     return [LENGTH.pack(length) + head + positions, *slices]
 
 
-def json_object(batch: Batch) -> list[Part]:
+def json_object(batch: Batch, *, strict: bool) -> list[Part]:
     """``{"batchId", "from", "to", "entries": [FlatMessage…]}``."""
     head = json.dumps(summary(batch), ensure_ascii=False).encode().removesuffix(b"}")
-    return [head + b', "entries": ', flat_json(batch.slices, batch.batch_id), b"}"]
+    return [head + b', "entries": ', flat_json(batch.slices, batch.batch_id, strict=strict), b"}"]
 
 
-def ndjson(batch: Batch) -> list[Part]:
+def ndjson(batch: Batch, *, strict: bool) -> list[Part]:
     """One FlatMessage a line, then one line that says which batch it was."""
-    return [flat_ndjson(batch.slices, batch.batch_id), json.dumps(summary(batch), ensure_ascii=False).encode() + b"\n"]
+    last = json.dumps(summary(batch), ensure_ascii=False).encode() + b"\n"
+    return [flat_ndjson(batch.slices, batch.batch_id, strict=strict), last]
 
 
-BODIES: Mapping[Format, Callable[[Batch], list[Part]]] = {
-    Format.JSON: json_object,
-    Format.NDJSON: ndjson,
-    Format.PROTOBUF: protobuf,
-}
-STREAM_BODIES: Mapping[Format, Callable[[Batch], list[Part]]] = {
-    Format.NDJSON: ndjson,
-    Format.PROTOBUF: framed_protobuf,
-}
-
-
-async def encode(body: Callable[[Batch], list[Part]], batch: Batch) -> list[Part]:
-    """Write a body. The JSON codecs release the GIL: what takes them long does not hold up the event loop."""
-    if body in (json_object, ndjson) and batch.bytes > COPIED:
-        return await asyncio.to_thread(body, batch)
-    return body(batch)
+async def encode(form: Format, batch: Batch, *, stream: bool = False, strict: bool = False) -> list[Part]:
+    """Write a batch; ``strict`` writes FlatMessages exactly as Canal does."""
+    if form is Format.PROTOBUF:
+        return framed_protobuf(batch) if stream else protobuf(batch)
+    write = ndjson if form is Format.NDJSON else json_object
+    if batch.bytes > COPIED:  # the codecs release the GIL: what takes them long need not hold up the event loop
+        return await asyncio.to_thread(write, batch, strict=strict)
+    return write(batch, strict=strict)
 
 
 class PartsResponse(Response):

@@ -7,9 +7,10 @@ from fastapi import Response
 from starlette.types import Receive, Scope, Send
 
 from sluice.protocol.errors import SluiceError
+from sluice.server.embedded import EMPTY
 from sluice.server.http import problems
 from sluice.server.http.context import Context
-from sluice.server.http.formats import EMPTY, STREAM_BODIES, Format, Part, encode
+from sluice.server.http.formats import Format, Part, encode
 from sluice.server.http.waiting import Listener
 from sluice.store.cursors import Batch
 
@@ -62,16 +63,15 @@ class StreamResponse(Response):
 
     async def _next(self, listener: Listener) -> list[Part]:
         """Return what to send next; nothing when there is reason to look again."""
-        body = STREAM_BODIES[self._form]
         if self._outstanding >= self._window:
             self._outstanding = len(self._context.embedded.status(*self._client).marks)
         if self._outstanding >= self._window:
             changed = await listener.wait(self._context.acks.wait(self._client, HEARTBEAT))
-            return [] if changed is not False else body(EMPTY)
+            return [] if changed is not False else await encode(self._form, EMPTY, stream=True)
         batch = await listener.wait(self._take(HEARTBEAT))
         if batch is None:
             return []
         if batch.batch_id != EMPTY.batch_id:
             self._outstanding += 1
         self._context.metrics.delivered(self._client[0], batch)
-        return await encode(body, batch)
+        return await encode(self._form, batch, stream=True, strict=self._context.strict(self._client[0]))

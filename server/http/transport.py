@@ -29,14 +29,21 @@ class Protocol(HttpToolsProtocol):
 class Server(uvicorn.Server):
     """uvicorn's server, which ends streams and waiting calls when it stops and leaves the loop to its caller."""
 
-    def __init__(self, config: uvicorn.Config, stopping: Stopping) -> None:
+    def __init__(self, config: uvicorn.Config, stopping: Stopping, grace: float) -> None:
         super().__init__(config)
         self._stopping = stopping
+        self._grace = grace
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop gracefully."""
+        """Stop: end all waiting, leave ``grace`` seconds for answers under way, then cut them off."""
         self._stopping.announce()
+        cut = asyncio.get_running_loop().call_later(self._grace, self._cut)
         await super().shutdown(sockets)
+        cut.cancel()
+
+    def _cut(self) -> None:
+        for connection in tuple(self.server_state.connections):
+            connection.transport.abort()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

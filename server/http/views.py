@@ -1,11 +1,14 @@
-"""What status calls answer, as JSON in camel case. (Batches never pass these models.)"""
+"""Answers of status calls as JSON in camel case. Batches never pass these models."""
 
 import time
+from datetime import datetime
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from sluice.server.embedded import DestinationStatus
+from sluice.server.http.auth import Scope
 from sluice.store.cursors import ClientStatus
 
 
@@ -47,6 +50,27 @@ class ClientView(View):
         return made
 
 
+class DestinationView(View):
+    """Where a destination stands."""
+
+    destination: str
+    state: str = Field(description="`starting`, `running`, `error` (it tries again) or `stopped`.")
+    error: str = Field(description="Why it does not run.")
+    clients: list[ClientView]
+    first: str = Field(description="The oldest position that is stored; empty when the stream has not begun.")
+    last: str = Field(description="Position up to which the source was read.")
+    entries: int = Field(description="Entries that are stored.")
+    bytes: int = Field(description="Bytes of them.")
+    full: bool = Field(description="Whether the parser waits for room.")
+
+    @classmethod
+    def of(cls, status: DestinationStatus) -> Self:
+        """Make the view of a status, as of now."""
+        made = cls.model_validate(status)
+        made.clients = [ClientView.of(client) for client in status.clients]
+        return made
+
+
 class SessionView(View):
     """A session."""
 
@@ -58,9 +82,9 @@ class TokenView(View):
 
     token: str = Field(description="To send as `Authorization: Bearer <token>`. It is not shown again.")
     id: str
-    scope: str
+    scope: Scope
     destinations: tuple[str, ...]
-    expires: str | None
+    expires: datetime | None
 
 
 class HealthView(View):

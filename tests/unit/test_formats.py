@@ -7,7 +7,8 @@ import pytest
 from sluice.protocol.entry_pb2 import Entry
 from sluice.protocol.errors import NotAcceptableError
 from sluice.protocol.packet_pb2 import Messages
-from sluice.server.http.formats import EMPTY, Format, framed_protobuf, negotiate, protobuf
+from sluice.server.embedded import EMPTY
+from sluice.server.http.formats import Format, framed_protobuf, negotiate, protobuf
 from sluice.store.cursors import Batch
 from sluice.store.ring import Kind, Ring, Staging
 from sluice.store.segment import SegmentWriter

@@ -18,6 +18,7 @@ from sluice.protocol.errors import (
     GoneError,
     NotSubscribedError,
     SluiceError,
+    SourceChangedError,
     StaleSessionError,
     UnknownBatchError,
 )
@@ -527,9 +528,12 @@ class Cursors:
                 subscriber.error = error
                 return
             sequence = 0  # the stream was begun for the earliest cursor, at a place that only its first slot has named
-        except SluiceError as error:
-            subscriber.error = error
-            return
+        except SourceChangedError as error:
+            # The stream was carried over to another source: at the place where the same transactions were executed.
+            if not cursor.gtid or self.gtids is None or parse_gtids(cursor.gtid) != self.gtids:
+                subscriber.error = error
+                return
+            sequence = self.ring.first
         if sequence is not None:
             self._attach(subscriber, sequence)
 

@@ -305,6 +305,23 @@ def test_cursor_that_canal_wrote_resumes_at_its_event() -> None:
     assert entries(get(cursors).slices) == [b"end", b"begin", b"two", b"end"]
 
 
+@pytest.mark.parametrize(("executed", "state"), [("0-102-9", "attached"), ("0-102-10", "gone")])
+def test_cursor_of_another_source_resumes_where_the_same_was_executed(executed: str, state: str) -> None:
+    elsewhere = Cursor("binlog.000003", 4, 0, 102, "0-102-9", Position("102", "binlog.000003", CREATED, 4, 0))
+    cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table)
+    cursors.restore(StoredClient(CLIENT, "", elsewhere), NOW)
+    stream = Stream(cursors.ring)
+    cursors.begin(None, MariadbGtidSet.parse(executed))
+    put(cursors, stream, b"one")
+    assert cursors.status(CLIENT).state == state
+    if state == "gone":
+        assert stored(cursors) == elsewhere
+        with pytest.raises(SourceChangedError):
+            get(cursors)
+    else:
+        assert entries(get(cursors).slices) == [b"begin", b"one", b"end"]
+
+
 def test_client_whose_cursor_is_no_longer_stored_keeps_it() -> None:
     old = Cursor("binlog.000003", 4, 0, SERVER_ID, "0-101-1", Position(SOURCE, "binlog.000003", CREATED - 9, 4, 0))
     cursors, stream = make()

@@ -30,7 +30,7 @@ an `instance.properties`. The latter overrides the former: every setting of a de
 `canal.properties`, where it holds for all of them. Keys that start with `canal.` mean what they mean in Canal; those
 that start with `sluice.` are ours.
 
-* The files have Java's syntax: a backslash is doubled (`shop\\..*`), and at the end of a line continues it. `${key}` and
+* The files have Java's syntax: a backslash is doubled (`shop\\..*`); at the end of a line it continues it. `${key}` and
   `${key:default}` insert the value of another key, or of an environment variable.
 * Every key can be given by the environment, which wins over files: `canal.instance.dbPassword` is
   `SLUICE_INSTANCE_DB_PASSWORD`. Canal's way, a variable with the dotted name itself, works too.

@@ -129,19 +129,11 @@ class Connection:
         """Log in to `address`, by default the configured master; raises SourceError."""
         self.address = address or config.master_address
         self._session = _Session(
-            host=self.address.host,
-            port=self.address.port,
-            user=config.db_username,
-            password=config.db_password.get_secret_value().encode(),  # a str would go as latin1
+            **login_arguments(config, self.address),
             database=config.default_database_name or None,
-            charset="utf8mb4",
             autocommit=True,
-            connect_timeout=CONNECT_TIMEOUT,
-            read_timeout=config.so_timeout,
-            write_timeout=config.so_timeout,
             program_name="sluice",
             defer_connect=True,
-            **_tls(config),
         )
         try:
             self._session.connect()
@@ -324,6 +316,20 @@ def _text(error: Exception) -> str:
     if code == CR.CR_CONN_HOST_ERROR and isinstance(error.__context__, OSError):
         return str(error.__context__)
     return f"{rest[0]} ({code})" if rest else str(code)
+
+
+def login_arguments(config: InstanceConfig, address: Address) -> dict[str, Any]:
+    """Return PyMySQL's arguments to reach and log in to `address`."""
+    return {
+        "host": address.host,
+        "port": address.port,
+        "user": config.db_username,
+        "password": config.db_password.get_secret_value().encode(),  # a str would go as latin1
+        "charset": "utf8mb4",
+        "connect_timeout": CONNECT_TIMEOUT,
+        "read_timeout": config.so_timeout,
+        "write_timeout": config.so_timeout,
+    } | _tls(config)
 
 
 def _tls(config: InstanceConfig) -> dict[str, Any]:

@@ -1,0 +1,458 @@
+"""Two decoders, one binlog: a range of it is decoded by Sluice and by pymysqlreplication, and compared value by value.
+
+Both dump the range from the source on their own. A rows event gives one entry, so the two streams are walked in step;
+where the other decoder cannot read an event or a value, that is counted by its reason and passed over on our side.
+What a table map of the binlog leaves out (names, signedness, charsets, labels), the other decoder is told from
+information_schema, since it knows no other source of it.
+"""
+
+import json
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Self
+
+from pymysqlreplication import BinLogStreamReader
+from pymysqlreplication.constants import FIELD_TYPE, NONE_SOURCE
+from pymysqlreplication.event import NotImplementedEvent
+from pymysqlreplication.row_event import DeleteRowsEvent, RowsEvent, TableMapEvent, UpdateRowsEvent, WriteRowsEvent
+from rich.console import Console
+from rich.progress import Progress
+from rich.text import Text
+
+from sluice.instance.config import InstanceConfig
+from sluice.instance.parser.connection import Connection, login_arguments
+from sluice.instance.parser.dump import FIRST_EVENT, Replica
+from sluice.instance.parser.parser import Parser
+from sluice.instance.parser.schema import InformationSchema
+from sluice.protocol.errors import ConfigError, DecodeError, SourceError
+from sluice.protocol.position import Position
+from sluice.protocol.rows import Change, decode_changes
+from sluice.protocol.types import JsonExpression, labels_of
+from sluice.store.ring import Ring
+
+EXAMPLES = 20
+"""Differences that are described; further ones are counted."""
+PATIENCE = 60.0
+"""Seconds that our decoder may take for the next entry."""
+CHUNK = 1 << 20
+"""Bytes of entries that are taken from the ring at once."""
+
+EVENT_NAMES = {WriteRowsEvent: "INSERT", UpdateRowsEvent: "UPDATE", DeleteRowsEvent: "DELETE"}
+TRANSACTION_PAYLOAD = 40
+MARIADB_COMPRESSED_ROWS = range(166, 172)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """An offset in a binlog file."""
+
+    number: int
+    offset: int
+    file: str = field(compare=False)
+
+    @classmethod
+    def of(cls, file: str, offset: int) -> "Place":
+        """Make a place; files are ordered by the number at the end of their name."""
+        return cls(int(file.rpartition(".")[2]), offset, file)
+
+    @classmethod
+    def parse(cls, text: str) -> "Place":
+        """Read ``file``, ``file:offset``, or a position. Raises ConfigError."""
+        if "/" in text:
+            position = Position.parse(text)
+            return cls.of(position.file, position.begin)
+        file, _, offset = text.partition(":")
+        if not file.rpartition(".")[2].isdecimal() or (offset and not offset.isdecimal()):
+            raise ConfigError(f"{text!r} is no place in a binlog; write mysql-bin.000003 or mysql-bin.000003:4096")
+        return cls.of(file, int(offset or FIRST_EVENT))
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.offset}"
+
+
+@dataclass(slots=True)
+class Report:
+    """What a comparison found."""
+
+    start: Place
+    stop: Place
+    events: int = 0
+    rows: int = 0
+    values: int = 0
+    """Values that both decoders read."""
+    unread: Counter[str] = field(default_factory=Counter)
+    """Rows and values that the other decoder could not read, by reason."""
+    different: int = 0
+    differences: list[str] = field(default_factory=list)
+    """Descriptions of the first differences."""
+    seconds: float = 0.0
+
+    def differs(self, text: str) -> None:
+        """Note a difference."""
+        self.different += 1
+        if len(self.differences) < EXAMPLES:
+            self.differences.append(text)
+
+
+def verify(config: InstanceConfig, start: str | None, stop: str | None, console: Console) -> Report:
+    """Compare the decoders over a range; None is the begin of the last binlog file, and its current end.
+
+    Raises ConfigError for a range that the source does not have, SourceError.
+    """
+    with Connection(config) as connection:
+        connection.check(config)
+        file, offset, _gtids = connection.end_of_binlog()
+        files = dict(connection.binlog_files())
+        mariadb = connection.facts.mariadb
+    begin = Place.parse(start) if start else Place.of(file, FIRST_EVENT)
+    end = min(Place.parse(stop) if stop else Place.of(file, offset), Place.of(file, offset))
+    for place in (begin, end):
+        if place.file not in files:
+            raise ConfigError(f"the source has no binlog file {place.file}, but {', '.join(files)}")
+    if begin > end:
+        raise ConfigError(f"the range ends at {end}, before it begins at {begin}")
+
+    report = Report(begin, end)
+    clock = time.monotonic()
+    sizes = {name: size for name, size in files.items() if begin.number <= Place.of(name, 0).number <= end.number}
+    with Progress(console=console, transient=True) as progress, Ours(config, begin) as ours:
+        task = progress.add_task("comparing", total=sum(sizes.values()))
+
+        def advance(place: Place) -> None:
+            before = sum(size for name, size in sizes.items() if Place.of(name, 0).number < place.number)
+            progress.update(task, completed=before + place.offset, description=f"comparing {place.file}")
+
+        Comparison(config, report, ours, mariadb=mariadb).run(advance)
+    report.seconds = time.monotonic() - clock
+    return report
+
+
+def show(report: Report, console: Console) -> bool:
+    """Print the report; return whether no difference was found."""
+    for text in report.differences:
+        console.print(Text("differs ", style="red") + Text(text))
+    if report.different > len(report.differences):
+        console.print(f"... and {report.different - len(report.differences)} more")
+    for reason, count in sorted(report.unread.items()):
+        console.print(Text("not compared ", style="yellow") + Text(f"{count} {reason}"))
+    verdict = Text(f"{report.different} differences", "bold red") if report.different else Text("equal", "bold green")
+    console.print(
+        Text(f"{report.start} to {report.stop}: {report.events} events, {report.rows} rows, {report.values} values: ")
+        + verdict
+        + Text(f" ({report.seconds:.1f} s)")
+    )
+    return not report.different
+
+
+class Ours:
+    """The changes of rows as Sluice decodes them, in the order of the binlog."""
+
+    def __init__(self, config: InstanceConfig, start: Place) -> None:
+        self._ring = Ring()
+        self._put = threading.Event()
+        self._ring.on_put = self._put.set
+        self._error = ""
+        self._waiting: list[Change] = []
+        self._sequence = 0
+        self._parser = Parser(
+            _unfiltered(config, start),
+            self._ring,
+            start=None,
+            on_begin=lambda _position, _gtids: None,
+            on_state=self._on_state,
+        )
+
+    def __enter__(self) -> Self:
+        self._parser.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._parser.stop()
+        self._ring.close()
+        self._parser.join(PATIENCE)
+
+    def peek(self) -> Change:
+        """Return the next change and leave it there. Raises DecodeError when Sluice cannot decode on, SourceError."""
+        deadline = time.monotonic() + PATIENCE
+        while not self._waiting:
+            self._put.clear()
+            if not self._collect() and not self._put.wait(0.1):
+                if self._error:
+                    raise DecodeError(self._error)
+                if time.monotonic() > deadline:
+                    raise SourceError(f"no entry came for {PATIENCE:g} s, although the other decoder has one")
+        return self._waiting[-1]
+
+    def take(self) -> Change:
+        """Return the next change and go on behind it."""
+        change = self.peek()
+        self._waiting.pop()
+        return change
+
+    def _collect(self) -> bool:
+        collected = self._ring.collect(self._sequence, max_bytes=CHUNK)
+        data = b"".join(collected.slices)
+        self._sequence = collected.stop
+        self._waiting = [
+            change for change in decode_changes(data) if change.entry_type == "ROWDATA" and change.type in ROW_TYPES
+        ][::-1]
+        collected.slices.clear()
+        self._ring.free_to(self._sequence)
+        return collected.stop > collected.start
+
+    def _on_state(self, state: str, text: str) -> None:
+        self._error = text if state == "error" else ""
+
+
+ROW_TYPES = frozenset(EVENT_NAMES.values())
+IMAGES = {
+    "INSERT": (("after", ""),),
+    "UPDATE": (("before", "before_"), ("after", "after_")),
+    "DELETE": (("before", ""),),
+}
+"""The images of a row, each with what the other decoder puts before the names of its parts."""
+
+
+def _unfiltered(config: InstanceConfig, start: Place) -> InstanceConfig:
+    """Make a configuration that reads everything from ``start`` on, and stops at what cannot be decoded."""
+    settings = {
+        name: model_field.default
+        for name, model_field in InstanceConfig.model_fields.items()
+        if name.startswith(("filter_", "memory_"))
+    }
+    return config.model_copy(
+        update=settings
+        | {
+            "master_journal_name": start.file,
+            "master_position": start.offset,
+            "master_timestamp": None,
+            "master_gtid": None,
+            "gtid_on": False,
+            "slave_id": 0,
+            "meta": "memory",
+            "quarantine": False,
+            "strict_canal": False,
+            "time_zone": "UTC",  # which is how the other decoder writes TIMESTAMP
+        }
+    )
+
+
+class Comparison:
+    """Walks both streams in step."""
+
+    def __init__(self, config: InstanceConfig, report: Report, ours: Ours, *, mariadb: bool) -> None:
+        self._config = config
+        self._report = report
+        self._ours = ours
+        self._mariadb = mariadb
+        self._schemas = InformationSchema(lambda: Connection(config))
+
+    def run(self, advance: Callable[[Place], None]) -> None:
+        """Compare until the end of the range; ``advance`` is told how far it is."""
+        try:
+            for event, place in self._theirs(advance):
+                if isinstance(event, TableMapEvent):
+                    self._complete(event)
+                elif isinstance(event, RowsEvent):
+                    self._compare_event(event, place)
+                else:
+                    self._pass_over(event, place)
+        except DecodeError as error:
+            self._report.differs(f"Sluice stops: {error}")
+        finally:
+            self._schemas.close()
+
+    def _theirs(self, advance: Callable[[Place], None]) -> Iterator[tuple[Any, Place]]:
+        """Yield the other decoder's events that matter, each with its end."""
+        arguments = login_arguments(self._config, self._config.master_address)
+        reader = BinLogStreamReader(
+            connection_settings=arguments,
+            server_id=Replica.unique().server_id,
+            resume_stream=True,
+            log_file=self._report.start.file,
+            log_pos=self._report.start.offset,
+            filter_non_implemented_events=False,
+            enable_logging=False,
+        )
+        try:
+            for event in reader:
+                # Within a transaction MariaDB 11.8 writes no offsets: then this is the last one known.
+                place = Place.of(reader.log_file, reader.log_pos)
+                if isinstance(event, TableMapEvent | RowsEvent) or _holds_rows(event):
+                    if place > self._report.stop:
+                        return
+                    yield event, place
+                elif place >= self._report.stop:
+                    return
+                advance(place)
+        finally:
+            reader.close()
+
+    def _complete(self, event: TableMapEvent) -> None:
+        """Tell the other decoder what the table map does not say."""
+        if all(column.name for column in event.columns):
+            return
+        try:
+            known = self._schemas.fetch(event.schema, event.table).columns
+        except DecodeError:
+            return  # dropped since: columns are then compared by their place
+        for theirs, ours in zip(event.columns, known, strict=False):
+            theirs.name = ours.name
+            theirs.unsigned = ours.is_unsigned
+            theirs.character_set_name = ours.charset or "binary"
+            if ours.data_type == "enum":
+                theirs.enum_values = ["", *labels_of(ours.mysql_type)]
+            elif ours.data_type == "set":
+                theirs.set_values = list(labels_of(ours.mysql_type))
+
+    def _compare_event(self, event: RowsEvent, place: Place) -> None:
+        change = self._ours.take()
+        name = f"{event.schema}.{event.table}"
+        where = f"{name} at {change.logfile_name}:{change.logfile_offset}"
+        kind = next((text for of, text in EVENT_NAMES.items() if isinstance(event, of)), None)
+        at = place.offset - event.packet.event_size
+        if (change.schema, change.table) != (event.schema, event.table) or (
+            event.packet.log_pos and change.logfile_offset != at
+        ):
+            raise DecodeError(f"the decoders are out of step: {where} against {name} at {place.file}:{at}")
+        self._report.events += 1
+        rows = change.rows()
+        if kind is None:
+            self._report.unread["rows of partial JSON updates"] += len(rows)
+            return
+        try:
+            theirs = event.rows
+        except Exception as error:  # noqa: BLE001  whatever it fails with, it cannot read the event
+            self._report.unread[f"rows of {name}: {type(error).__name__} of pymysqlreplication"] += len(rows)
+            return
+        if (change.type, len(rows)) != (kind, len(theirs)):
+            self._report.differs(f"{where}: {len(rows)} rows of {change.type}, not {len(theirs)} of {kind}")
+            return
+        self._report.rows += len(rows)
+        columns = event.table_map[event.table_id].columns
+        for number, (our_row, their_row) in enumerate(zip(rows, theirs, strict=True), 1):
+            for image, prefix in IMAGES[kind]:
+                self._compare_image(
+                    f"{where}, row {number} {image}",
+                    columns,
+                    getattr(our_row, image) or {},
+                    their_row[f"{prefix}values"],
+                    their_row[f"{prefix}none_sources"],
+                )
+
+    def _compare_image(
+        self, where: str, columns: list[Any], ours: dict[str, Any], theirs: dict[str, Any], nones: dict[str, str]
+    ) -> None:
+        present = [column for column in columns if nones.get(column.name) != NONE_SOURCE.COLS_BITMAP]
+        if len(present) != len(ours):
+            self._report.differs(f"{where}: {len(ours)} columns, not {len(present)}")
+            return
+        for column, (name, value) in zip(present, ours.items(), strict=True):
+            if column.name is None:
+                self._report.unread["values of tables that no longer exist"] += 1
+                continue
+            if column.name != name:
+                self._report.differs(f"{where}: column {name!r}, not {column.name!r}")
+                continue
+            verdict = compare(column, value, theirs[name], nones.get(name, ""))
+            if verdict is True:
+                self._report.values += 1
+            elif verdict is False:
+                self._report.differs(f"{where}, column {name}: {value!r}, not {theirs[name]!r}")
+            else:
+                self._report.unread[f"values: {verdict}"] += 1
+
+    def _pass_over(self, event: NotImplementedEvent, place: Place) -> None:
+        """Skip on our side what an event holds that the other decoder does not know."""
+        if event.event_type != TRANSACTION_PAYLOAD:
+            self._report.unread["rows of MariaDB's compressed events"] += len(self._ours.take().rows())
+            return
+        begin = place.offset - event.packet.event_size
+        while True:
+            change = self._ours.peek()
+            if (change.logfile_name, change.logfile_offset) != (place.file, begin):
+                return
+            self._report.unread["rows of compressed transactions"] += len(self._ours.take().rows())
+
+
+def _holds_rows(event: Any) -> bool:
+    return isinstance(event, NotImplementedEvent) and (
+        event.event_type == TRANSACTION_PAYLOAD or event.event_type in MARIADB_COMPRESSED_ROWS
+    )
+
+
+def compare(column: Any, ours: Any, theirs: Any, none_source: str) -> bool | str:
+    """Compare a value as both decoders have it; a text says why the other one cannot be asked.
+
+    ``column`` is the other decoder's description, ``none_source`` its reason for a None.
+    """
+    if none_source in OUT_OF_RANGE:
+        return "zero or invalid dates" if isinstance(ours, str) else False
+    if ours is None or (theirs is None and none_source == NONE_SOURCE.NULL):
+        return ours is None and theirs is None
+    if isinstance(ours, JsonExpression):
+        return "partial JSON updates"
+    match column.type:
+        case FIELD_TYPE.FLOAT:
+            return struct.pack("<f", ours) == struct.pack("<f", theirs)
+        case FIELD_TYPE.YEAR:
+            return bool(ours == (0 if theirs == ZERO_YEAR else theirs))
+        case FIELD_TYPE.BIT:
+            return bool(ours == int(theirs, 2))
+        case FIELD_TYPE.ENUM if theirs is None:
+            return "ENUMs without labels"
+        case FIELD_TYPE.SET:
+            return "SETs without labels" if column.set_values is None else ours == frozenset(theirs or ())
+        case FIELD_TYPE.TIMESTAMP | FIELD_TYPE.TIMESTAMP2 if isinstance(ours, str):
+            return "zero timestamps" if theirs == EPOCH else False
+        case FIELD_TYPE.TIME if ours < timedelta(0):
+            return "negative TIMEs of before MySQL 5.6.4"
+        case FIELD_TYPE.TIME2 if ours < timedelta(0) and ours.microseconds:
+            return "negative TIMEs with a fraction"
+        case FIELD_TYPE.JSON:
+            return as_json(ours) == as_json(theirs)
+    if isinstance(ours, str) and isinstance(theirs, bytes):
+        return "texts and addresses in a form that it leaves as bytes"
+    return type(ours) is type(theirs) and bool(ours == theirs)
+
+
+OUT_OF_RANGE = (
+    NONE_SOURCE.OUT_OF_DATE_RANGE,
+    NONE_SOURCE.OUT_OF_DATETIME_RANGE,
+    NONE_SOURCE.OUT_OF_DATETIME2_RANGE,
+)
+ZERO_YEAR = 1900  # the other decoder adds 1900 to the 0 that stands for 0000
+EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  it writes UTC without saying so
+
+
+def as_json(value: Any) -> str:
+    """Write a JSON value so that what both decoders read of it is equal, whatever they read it into."""
+    return json.dumps(_plain(value), sort_keys=True)
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case dict():
+            return {_plain(key): _plain(item) for key, item in value.items()}
+        case list():
+            return [_plain(item) for item in value]
+        case bytes():
+            return value.decode(errors="replace")
+        case Decimal():
+            return float(value)
+        case datetime():
+            return value.isoformat(" ", "microseconds")
+        case date():
+            return value.isoformat()
+        case bool() | None:
+            return value
+        case int():
+            return float(value) if abs(value) < 1 << 53 else value
+        case _:
+            return value

@@ -7,6 +7,7 @@ are guessable, so they are hashed with argon2id and only ever exchanged for a to
 
 import asyncio
 import fcntl
+import functools
 import hashlib
 import hmac
 import ipaddress
@@ -110,10 +111,14 @@ class Credentials:
         self.path = path
         self._clock = clock
         self._hasher = argon2.PasswordHasher()
-        self._nobody = self._hasher.hash(secrets.token_bytes(16))
         self._version: tuple[int, ...] | None = None
         self._looked = clock()
         self._document = self._read()
+
+    @functools.cached_property
+    def _nobody(self) -> str:
+        """The hash of a password that nobody has."""
+        return self._hasher.hash(secrets.token_bytes(16))
 
     @property
     def any(self) -> bool:
@@ -169,9 +174,9 @@ class Credentials:
 
     def login(self, user: str, password: str, lifetime: timedelta = LOGIN_LIFETIME) -> IssuedToken:
         """Exchange a password for a token. Takes as long for an unknown user as for a wrong password."""
-        entry = self._current().users.get(user)
+        entry, nobody = self._current().users.get(user), self._nobody
         try:
-            self._hasher.verify(entry.argon2 if entry else self._nobody, password)
+            self._hasher.verify(entry.argon2 if entry else nobody, password)
         except argon2.exceptions.VerifyMismatchError:
             entry = None
         if entry is None:

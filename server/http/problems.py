@@ -4,7 +4,7 @@ import http
 import json
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,13 +74,6 @@ KINDS: Mapping[type[errors.SluiceError], Kind] = {
     errors.ConfigError: Kind(500, "Bad configuration", "Correct the configuration, then start the destination."),
     errors.FencedError: Kind(421, "Not the active server", "Ask the server that has taken the destination over."),
 }
-
-
-def all_errors(base: type[errors.SluiceError] = errors.SluiceError) -> Iterator[type[errors.SluiceError]]:
-    """Yield ``base`` and every class below it."""
-    yield base
-    for below in base.__subclasses__():
-        yield from all_errors(below)
 
 
 def kind_of(error: type[errors.SluiceError]) -> Kind:

@@ -287,7 +287,10 @@ cdef dict CHARSETS = {}
 
 cdef str character(bytes data, str codec):
     """The one character that the bytes are, or nothing."""
-    text = data.decode(codec, "ignore")
+    try:
+        text = data.decode(codec)
+    except UnicodeDecodeError:
+        return ""
     return text if len(text) == 1 else ""
 
 

@@ -372,6 +372,7 @@ cdef class Decoder:
             self.finish_event()
         while True:
             if self.has_stopped():
+                self.put_begin()  # a position within a transaction means that there is something after it
                 return STOPPED
             if self.staging.count - self.staging.taken >= STAGED_SLOTS or self.staging.bytes >= STAGED_BYTES:
                 return STAGED
@@ -541,9 +542,7 @@ cdef class Decoder:
             with gil:
                 self.variables(type, body, end)
         elif type == XA_PREPARE_EVENT:
-            self.ends = True
-            if self.mariadb and not self.strict_canal:
-                self.end_transaction(<const uint8_t *>b"0", 1, NULL, 0)
+            self.ends = True  # its TRANSACTIONEND was the XA END before it
         elif type == HEARTBEAT_EVENT or type == HEARTBEAT_EVENT_V2:
             self.heartbeat(body, end)
         elif type == FORMAT_DESCRIPTION_EVENT:
@@ -869,7 +868,7 @@ cdef class Decoder:
         while text < text_end and ((text_end - 1)[0] <= b" " or (text_end - 1)[0] == b";"):
             text_end -= 1
         if is_words(text, text_end, "BEGIN"):
-            if self.group == OPEN and not self.begun.pending:
+            if self.group == OPEN:
                 with gil:
                     raise DecodeError("a BEGIN in the middle of a transaction")
             if self.group == NO_GROUP:
@@ -908,7 +907,7 @@ cdef class Decoder:
         """Keeps the BEGIN until something is put of the transaction."""
         if xa_size > XA_TEXT_MAX:
             self.too_long()
-        self.begun.pending = True
+        self.begun.pending = self.delivers(self.event_begin, self.event_n)
         self.begun.place = self.place
         self.begun.begin = self.event_begin
         self.begun.n = self.event_n
@@ -966,8 +965,6 @@ cdef class Decoder:
         if not self.begun.pending:
             return 0
         self.begun.pending = False
-        if not self.delivers(self.begun.begin, self.begun.n):
-            return 0
         if not self.passes_filter(<int64_t>place.timestamp * 1000, False):
             return 0
         bound = 64 + 3 * self.begun.xa_size
@@ -1039,8 +1036,9 @@ cdef class Decoder:
         return 0
 
     # table id 6 (4 where the post-header has 6 bytes) | flags 2
-    # | length of extra data 2, itself included, and the data, where the post-header has 10 bytes | number of columns (length-encoded) | bitmap of the columns that are present,
-    # for an update another one for the image after | rows, in MariaDB's compressed events compressed
+    # | length of extra data 2, itself included, and the data, where the post-header has 10 bytes
+    # | number of columns (length-encoded) | bitmap of the columns that are present, for an update another one for the
+    # image after | rows, in MariaDB's compressed events compressed
     # (`Rows_event`, libs/mysql/binlog/event/rows_event.h; `Rows_log_event::uncompress_buf`, MariaDB sql/log_event.cc)
     cdef int rows(self, const uint8_t *body, const uint8_t *end) except -1 nogil:
         cdef RowsType rows

@@ -39,13 +39,14 @@ class PacketWriter:
         return self.packets(b"\0" + event)
 
 
-def file_packets(path: Path, start: int = FIRST_OFFSET) -> Iterator[bytes]:
+def file_packets(path: Path, start: int = FIRST_OFFSET, *, writer: PacketWriter | None = None) -> Iterator[bytes]:
     """Send the file as a server sends it: a ROTATE event that names it, its FORMAT_DESCRIPTION event, then the events.
 
     With ``start`` beyond the first event the events before it are left out. Ends where the file ends, also where that
-    is in the middle of an event which is still being written. Raises `DecodeError` when the file is no binlog.
+    is in the middle of an event which is still being written. A ``writer`` that is given numbers the packets on from
+    the file before. Raises `DecodeError` when the file is no binlog.
     """
-    writer = PacketWriter()
+    writer = writer or PacketWriter()
     with path.open("rb") as file:
         if file.read(len(MAGIC)) != MAGIC:
             raise DecodeError(f"{path} is no binlog: it does not begin with 0xFE 'bin'")

@@ -75,7 +75,7 @@ cdef class PacketBuffer:
     def receive_space(self):
         """Writable space for the bytes that come next. Release it before received()."""
         cdef size_t least = SMALLEST // 2
-        cdef size_t capacity
+        cdef size_t capacity, packet
         if self.current:
             raise RuntimeError("a packet is still being read")
         if self.exports:
@@ -86,7 +86,9 @@ cdef class PacketBuffer:
             self.end -= self.start
             self.start = 0
         if self.end - self.tail >= FRAME:
-            least = max(least, FRAME + le24(self.data + self.tail) - (self.end - self.tail))
+            packet = FRAME + le24(self.data + self.tail)
+            if packet > self.end - self.tail + least:
+                least = packet - (self.end - self.tail)
         capacity = max(SMALLEST, self.capacity)
         if self.full and capacity < ORDINARY:
             capacity *= 2

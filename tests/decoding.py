@@ -1,0 +1,208 @@
+"""Drives the decoder as the parser does, without a source: captured binlogs in, entries and slots out."""
+
+import base64
+import gzip
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sluice.instance.parser.columns import Column
+from sluice.instance.parser.decoder import Decoder, Status
+from sluice.instance.parser.events import Event, EventType
+from sluice.instance.parser.file_packets import MAGIC, PacketWriter, file_packets
+from sluice.instance.parser.plan import PlanOptions, TablePlan
+from sluice.instance.parser.table_map import TableMap, Type
+from sluice.protocol.entry_pb2 import Entry, RowChange
+from sluice.protocol.entry_pb2 import EventType as CanalEventType
+from sluice.protocol.packet_pb2 import Messages
+from sluice.protocol.position import Position
+from sluice.store.ring import Kind, Ring, SlotView
+
+DATA = Path(__file__).parent / "data"
+SOURCE = "source"
+_TYPE_NAMES = {Type.LONG: "int", Type.LONGLONG: "bigint", Type.TINY: "tinyint", Type.JSON: "json"}
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a decoder: an instance's configuration without what concerns others."""
+
+    gtid_on: bool = False
+    strict_canal: bool = False
+    filter_dml_insert: bool = False
+    filter_dml_update: bool = False
+    filter_dml_delete: bool = False
+    filter_rows: bool = False
+    filter_query_dml: bool = False
+    filter_transaction_entry: bool = False
+
+
+@dataclass
+class Decoded:
+    """What came out of a run."""
+
+    slots: list[tuple[SlotView, Entry | None]] = field(default_factory=list)
+    data: bytes = b""
+    controls: list[Event] = field(default_factory=list)
+    positions: list[tuple[Position, Position]] = field(default_factory=list)
+    status: Status = Status.NEED_DATA
+    end: Position | None = None
+
+    @property
+    def kinds(self) -> list[str]:
+        return [Kind(slot.kind).name for slot, _ in self.slots]
+
+    @property
+    def entries(self) -> list[Entry]:
+        return [entry for _, entry in self.slots if entry is not None]
+
+    @property
+    def changes(self) -> list[RowChange]:
+        return [
+            RowChange.FromString(entry.storeValue)
+            for slot, entry in self.slots
+            if entry is not None and slot.kind == Kind.ROW_DATA
+        ]
+
+
+def binlogs(server: str, folder: Path) -> list[Path]:
+    """The binlog files captured from a server: mysql-bin.000001 and so on, in tests/data joined, zipped and in base64.
+
+    They hold what tests/data/README.md says.
+    """
+    joined = gzip.decompress(base64.b64decode((DATA / f"{server}.b64").read_text()))
+    paths = []
+    for number, content in enumerate(joined.split(MAGIC)[1:], 1):
+        paths.append(folder / f"mysql-bin.{number:06d}")
+        paths[-1].write_bytes(MAGIC + content)
+    return paths
+
+
+def dump(paths: Iterable[Path]) -> Iterator[bytes]:
+    """The packets of one dump over all files."""
+    writer = PacketWriter()
+    for path in paths:
+        yield from file_packets(path, writer=writer)
+
+
+def plan_by_types(table_map: TableMap, number: int, *, excluded: bool = False) -> TablePlan:
+    """A plan without a schema: columns c0, c1 ... typed as the event says, the first one the key."""
+    columns = [
+        Column(f"c{i}", _TYPE_NAMES.get(Type(kind), "varchar(100)"), None if kind in _TYPE_NAMES else "utf8mb4", i == 0)
+        for i, kind in enumerate(table_map.types)
+    ]
+    return TablePlan(table_map, columns, number, PlanOptions(excluded=excluded))
+
+
+def query_text(event: Event) -> str:
+    """The statement of a QUERY event."""
+    body = event.body
+    return body[13 + int.from_bytes(body[11:13], "little") + body[8] + 1 :].decode("utf-8", "replace")
+
+
+def query_entry(event: Event) -> bytes:
+    """A DDL entry such as the parser would put."""
+    entry = Entry(entryType="ROWDATA")
+    entry.header.eventType = CanalEventType.QUERY
+    entry.storeValue = RowChange(sql=query_text(event), isDdl=True).SerializeToString()
+    return entry.SerializeToString()
+
+
+def drive(
+    decoder: Decoder,
+    ring: Ring,
+    packets: Iterable[bytes],
+    *,
+    make_plan: Callable[[TableMap, int], TablePlan] = plan_by_types,
+    chunk: int = 1 << 20,
+    result: Decoded | None = None,
+) -> Decoded:
+    """Run until the packets end or the stop position is reached."""
+    result = result or Decoded()
+    source = _chunks(packets, chunk)
+    data = b""
+    while True:
+        status = decoder.run()
+        ring.put(decoder.staging)
+        if status == Status.NEED_DATA:
+            data = data or next(source, b"")
+            if not data:
+                break
+            with decoder.receive_space() as space:
+                size = min(len(space), len(data))
+                space[:size] = data[:size]
+            decoder.received(size)
+            data = data[size:]
+        elif status == Status.CONTROL:
+            event = decoder.event
+            assert event is not None
+            result.controls.append(event)
+            if event.error is not None:
+                decoder.skip_event()
+            elif event.type == EventType.TABLE_MAP_EVENT:
+                table_map = TableMap.parse(event.body)
+                number = ring.tables.intern((table_map.schema, table_map.table))
+                decoder.add_plan(make_plan(table_map, number))
+            elif event.type == EventType.QUERY_EVENT:
+                decoder.put_entry(query_entry(event), Kind.DDL, 7)
+        elif status == Status.STOPPED:
+            break
+        _collect(ring, result)
+    _collect(ring, result)
+    result.status = status
+    result.end = decoder.position
+    return result
+
+
+def decode(
+    packets: Iterable[bytes],
+    options: Options | None = None,
+    *,
+    position: Position | None = None,
+    stop: Position | None = None,
+    gtid: bool = False,
+    executed: str = "",
+    make_plan: Callable[[TableMap, int], TablePlan] = plan_by_types,
+    chunk: int = 1 << 20,
+) -> Decoded:
+    """Decode with a decoder of its own."""
+    ring = Ring(size=1 << 16, memory=1 << 30)
+    decoder = Decoder(ring, options or Options())
+    decoder.begin(source=SOURCE, position=position, stop=stop, gtid=gtid, executed=executed)
+    return drive(decoder, ring, packets, make_plan=make_plan, chunk=chunk)
+
+
+def _chunks(packets: Iterable[bytes], size: int) -> Iterator[bytes]:
+    """The bytes of the packets, cut without regard to where packets end."""
+    pending = bytearray()
+    for packet in packets:
+        pending += packet
+        while len(pending) >= size:
+            yield bytes(pending[:size])
+            del pending[:size]
+    if pending:
+        yield bytes(pending)
+
+
+def _collect(ring: Ring, result: Decoded) -> None:
+    for sequence in range(ring.first, ring.next):
+        slot = ring.slot(sequence)
+        result.slots.append((slot, None))
+        before, after = (
+            Position(ring.sources[slot.source], *ring.files[file], begin, n)
+            for file, begin, n in (
+                (slot.file, slot.begin, slot.n),
+                (slot.next_file, slot.next_begin, slot.next_n),
+            )
+        )
+        result.positions.append((before, after))
+    if ring.first == ring.next:
+        return
+    data = b"".join(ring.collect(ring.first).slices)
+    result.data += data
+    entries = iter(Messages.FromString(data).messages)
+    first = len(result.slots) - len(ring)
+    for i, (slot, _) in enumerate(result.slots[first:], first):
+        if slot.length:
+            result.slots[i] = (slot, Entry.FromString(next(entries)))
+    ring.free_to(ring.next)

@@ -1,0 +1,669 @@
+"""The decoder, on binlogs captured from real servers and on events made for the purpose."""
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sluice.instance.parser.columns import Column
+from sluice.instance.parser.decoder import Decoder, Status
+from sluice.instance.parser.events import EventType
+from sluice.instance.parser.file_packets import PacketWriter, file_packets
+from sluice.instance.parser.plan import TablePlan
+from sluice.instance.parser.table_map import TableMap
+from sluice.instance.parser.variables import statement_text
+from sluice.protocol.entry_pb2 import Entry, RowChange, TransactionBegin, TransactionEnd
+from sluice.protocol.errors import DecodeError, SourceChangedError
+from sluice.protocol.position import Position
+from sluice.store.ring import Flag, Kind, Ring
+from tests.decoding import Decoded, Options, binlogs, decode, drive, dump, plan_by_types, query_text
+
+SERVERS = ["mysql-5.6", "mysql-9.7", "mariadb-11.8"]
+ROWS = {"mysql-5.6": 3038, "mysql-9.7": 6047, "mariadb-11.8": 3046}
+CREATED = 1_700_000_000
+
+
+@pytest.fixture(params=SERVERS)
+def server(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+# --- captured binlogs -------------------------------------------------------------------------------------------------
+
+
+def test_reads_everything_a_server_writes(server: str, tmp_path: Path) -> None:
+    paths = binlogs(server, tmp_path)
+    result = decode(dump(paths))
+    assert [event.error for event in result.controls if event.error] == []
+    assert sum(slot.rows for slot, _ in result.slots) == ROWS[server]
+    assert result.end is not None
+    assert (result.end.file, result.end.begin) == (paths[-1].name, paths[-1].stat().st_size)
+
+
+def test_bytes_do_not_depend_on_how_packets_arrive(server: str, tmp_path: Path) -> None:
+    paths = binlogs(server, tmp_path)
+    whole = decode(dump(paths))
+    for chunk in (1021, 16384, 65521):
+        again = decode(dump(paths), chunk=chunk)
+        assert again.data == whole.data
+        assert [place for place, (slot, _) in zip(again.positions, again.slots, strict=True) if slot.length] == [
+            place for place, (slot, _) in zip(whole.positions, whole.slots, strict=True) if slot.length
+        ]
+
+
+def test_positions_ascend_without_a_hole(server: str, tmp_path: Path) -> None:
+    result = decode(dump(binlogs(server, tmp_path)))
+    reached = result.positions[0][0]
+    for (slot, _), (before, after) in zip(result.slots, result.positions, strict=True):
+        assert reached <= before < after
+        # What lies between two slots are events of their transaction that give no entry (BEGIN, GTID, TABLE_MAP).
+        assert reached == before or (reached.begin, reached.file) == (before.begin, before.file)
+        assert bool(slot.flags & Flag.BOUNDARY) == (after.n == 0)
+        reached = after
+    assert reached == result.end
+
+
+def test_resumes_at_every_position(server: str, tmp_path: Path) -> None:
+    paths = binlogs(server, tmp_path)
+    whole = decode(dump(paths[:1]))
+    for i, (before, _) in enumerate(whole.positions):
+        resumed = decode(file_packets(paths[0], before.begin), position=before)
+        wanted = [(entry, after) for (_, entry), (_, after) in zip(whole.slots, whole.positions, strict=True)][i:]
+        got = [(entry, after) for (_, entry), (_, after) in zip(resumed.slots, resumed.positions, strict=True)]
+        assert got == wanted, f"from {before}"
+
+
+def test_stops_at_every_position(server: str, tmp_path: Path) -> None:
+    paths = binlogs(server, tmp_path)
+    whole = decode(dump(paths[:2]))
+    for i, (before, _) in list(enumerate(whole.positions))[1:]:
+        stopped = decode(dump(paths[:2]), stop=before)
+        assert stopped.status == Status.STOPPED
+        assert [entry for _, entry in stopped.slots] == [entry for _, entry in whole.slots[:i]], f"to {before}"
+
+
+def test_every_transaction_has_one_begin_and_one_end(server: str, tmp_path: Path) -> None:
+    open_transaction = False
+    for (slot, _), (_, after) in zip(
+        *(lambda r: (r.slots, r.positions))(decode(dump(binlogs(server, tmp_path)))), strict=True
+    ):
+        if slot.kind == Kind.TRANSACTION_BEGIN:
+            assert not open_transaction
+            open_transaction = True
+        elif slot.kind == Kind.TRANSACTION_END:
+            assert open_transaction
+            open_transaction = False
+        elif slot.kind in {Kind.ROW_DATA, Kind.QUERY}:
+            assert open_transaction
+        else:
+            assert after.n == 0 or slot.kind == Kind.DDL
+    assert not open_transaction
+
+
+def test_headers_are_filled_as_canal_fills_them(server: str, tmp_path: Path) -> None:
+    result = decode(dump(binlogs(server, tmp_path)))
+    slot, entry = next(pair for pair in result.slots if pair[0].kind == Kind.ROW_DATA)
+    assert entry is not None
+    header = entry.header
+    assert (header.version, header.sourceType, header.serverenCode) == (1, 2, "UTF-8")
+    assert (header.logfileName, header.logfileOffset) == ("mysql-bin.000001", slot.event_offset)
+    assert (header.schemaName, header.tableName, header.eventType) == ("w", "a", 1)
+    assert header.executeTime == slot.execute_ms
+    assert header.serverId == slot.server_id
+    assert [(prop.key, prop.value) for prop in header.props] == [("rowsCount", "3")]
+    assert header.gtid == ""
+    change = RowChange.FromString(entry.storeValue)
+    assert [[column.value for column in row.afterColumns] for row in change.rowDatas] == [
+        ["1", "x"],
+        ["2", "yy"],
+        ["3", ""],
+    ]
+    assert not change.isDdl
+
+
+def test_counts_rows_of_events_that_hold_many(server: str, tmp_path: Path) -> None:
+    result = decode(dump(binlogs(server, tmp_path)))
+    for slot, entry in result.slots:
+        if slot.kind == Kind.ROW_DATA and entry is not None:
+            counts = [prop.value for prop in entry.header.props if prop.key == "rowsCount"]
+            assert counts == [str(slot.rows)]
+            assert len(RowChange.FromString(entry.storeValue).rowDatas) == slot.rows
+
+
+def test_statement_text_is_an_entry_before_its_rows(server: str, tmp_path: Path) -> None:
+    result = decode(dump(binlogs(server, tmp_path)))
+    texts = [
+        RowChange.FromString(entry.storeValue).sql
+        for slot, entry in result.slots
+        if slot.kind == Kind.QUERY and entry is not None
+    ]
+    assert "insert into a values (1,'x'),(2,'yy'),(3,null)" in texts
+    assert "SET @v := 5" in texts
+    dropped = decode(dump(binlogs(server, tmp_path)), Options(filter_query_dml=True))
+    assert Kind.QUERY.name not in dropped.kinds
+    assert sum(slot.rows for slot, _ in dropped.slots) == ROWS[server]
+
+
+def test_savepoints_and_their_rollbacks_give_nothing(server: str, tmp_path: Path) -> None:
+    result = decode(dump(binlogs(server, tmp_path)))
+    texts = [query_text(event) for event in result.controls if event.type == EventType.QUERY_EVENT]
+    assert not [text for text in texts if "SAVEPOINT" in text or "ROLLBACK TO" in text]
+
+
+def test_ends_of_transactions_name_the_xid_or_zero(server: str, tmp_path: Path) -> None:
+    result = decode(dump(binlogs(server, tmp_path)))
+    ends = [
+        TransactionEnd.FromString(entry.storeValue).transactionId
+        for slot, entry in result.slots
+        if slot.kind == Kind.TRANSACTION_END and entry is not None
+    ]
+    assert "0" in ends  # the table that knows no transactions: COMMIT instead of XID
+    assert all(end.isdecimal() for end in ends)
+
+
+def test_xa_start_and_end_carry_their_xid(tmp_path: Path) -> None:
+    result = decode(dump(binlogs("mysql-9.7", tmp_path)))
+    begins = [
+        TransactionBegin.FromString(entry.storeValue)
+        for slot, entry in result.slots
+        if slot.kind == Kind.TRANSACTION_BEGIN and entry is not None
+    ]
+    assert all(begin.threadId for begin in begins)
+    props = [{prop.key: prop.value for prop in begin.props} for begin in begins if begin.props]
+    assert {"XA_TYPE": "XA START", "XA_XID": " X'7832',X'62',7"} in props
+    assert {"XA_TYPE": "XA START", "XA_XID": " X'7a31',X'',1"} in props  # from a compressed payload
+
+
+def test_a_transaction_ends_with_xa_prepare_not_with_xa_end(tmp_path: Path) -> None:
+    result = decode(dump(binlogs("mysql-9.7", tmp_path)))
+    for i, (slot, entry) in enumerate(result.slots):
+        if slot.kind == Kind.TRANSACTION_END and entry is not None and b"XA END" in entry.storeValue:
+            assert not slot.flags & Flag.BOUNDARY
+            assert result.slots[i + 1][0].kind == Kind.ADVANCE
+            assert result.slots[i + 1][0].flags & Flag.BOUNDARY
+
+
+def test_gtids_stand_on_the_slot_that_ends_the_transaction(tmp_path: Path) -> None:
+    paths = binlogs("mysql-9.7", tmp_path)
+    ring = Ring()
+    decoder = Decoder(ring, Options())
+    decoder.begin(source="s")
+    result = drive(decoder, ring, dump(paths))
+    seen: dict[int, list[int]] = {}
+    for slot, _ in result.slots:
+        if slot.gtid:
+            assert slot.flags & Flag.BOUNDARY
+            seen.setdefault(slot.gtid, []).extend(range(slot.gtid_first, slot.gtid_last + 1))
+    tags = {ring.gtid_sources[number][1]: numbers for number, numbers in seen.items()}
+    assert tags["tagx"] == [1]
+    assert tags[""] == list(range(1, len(tags[""]) + 1))
+
+
+def test_mariadb_gtids_are_told_apart_by_domain_and_server(tmp_path: Path) -> None:
+    ring = Ring()
+    decoder = Decoder(ring, Options())
+    decoder.begin(source="s")
+    result = drive(decoder, ring, dump(binlogs("mariadb-11.8", tmp_path)))
+    sources = {ring.gtid_sources[slot.gtid] for slot, _ in result.slots if slot.gtid}
+    server_id = result.slots[-1][0].server_id
+    assert sources == {(0, server_id), (5, server_id)}
+
+
+def test_headers_carry_the_executed_set_with_gtid_on(tmp_path: Path) -> None:
+    result = decode(
+        dump(binlogs("mysql-9.7", tmp_path)), Options(gtid_on=True), executed="aaaaaaaa-0000-0000-0000-000000000001:1-7"
+    )
+    first = next(entry for entry in result.entries if entry.entryType == 1)
+    uuid = first.header.gtid.split(",")[0].split(":")[0]
+    assert first.header.gtid == f"{uuid}:1-5,aaaaaaaa-0000-0000-0000-000000000001:1-7"
+    assert {prop.key: prop.value for prop in first.header.props} == {
+        "curtGtid": f"{uuid}:5",
+        "curtGtidSn": "5",
+        "curtGtidLct": "4",
+    }
+    tagged = next(entry for entry in result.entries if any(":tagx:" in prop.value for prop in entry.header.props))
+    assert tagged.header.gtid.startswith(f"{uuid}:1-31:tagx:1,")
+
+
+def test_mariadb_headers_carry_the_last_gtid_of_each_domain(tmp_path: Path) -> None:
+    result = decode(dump(binlogs("mariadb-11.8", tmp_path)), Options(gtid_on=True))
+    sets = [entry.header.gtid for entry in result.entries if entry.header.gtid.count(",")]
+    server_id = result.entries[-1].header.serverId
+    assert sets[0] == f"0-{server_id}-36,5-{server_id}-1"
+    assert not any(prop.key == "curtGtid" for entry in result.entries for prop in entry.header.props)
+
+
+def test_commit_times_come_from_the_gtid_event(tmp_path: Path) -> None:
+    result = decode(dump(binlogs("mysql-9.7", tmp_path)))
+    for slot, entry in result.slots:
+        if entry is not None:
+            assert 0 <= slot.commit_us // 1000 - slot.execute_ms < 60_000
+
+
+def test_entries_of_a_compressed_transaction_have_the_place_of_the_payload(tmp_path: Path) -> None:
+    result = decode(dump(binlogs("mysql-9.7", tmp_path)))
+    payload = [
+        (slot, entry, before)
+        for (slot, entry), (before, _) in zip(result.slots, result.positions, strict=True)
+        if entry is not None and entry.header.eventLength == 11506
+    ]
+    assert len(payload) == 12
+    assert len({entry.header.logfileOffset for _, entry, _ in payload}) == 1
+    assert len({before.begin for _, _, before in payload}) == 1
+    # The GTID event is 0, the payload 1, its BEGIN 2, and each TABLE_MAP, SAVEPOINT and so on counts.
+    assert [before.n for _, _, before in payload] == [2, 3, 5, 6, 8, 10, 12, 13, 14, 15, 16, 17]
+    assert sum(slot.rows for slot, _, _ in payload) == 1 + 1 + 2999
+
+
+def test_mariadb_compressed_events_give_what_they_would_uncompressed(tmp_path: Path) -> None:
+    result = decode(dump(binlogs("mariadb-11.8", tmp_path)))
+    values = [column.value for change in result.changes for row in change.rowDatas for column in row.afterColumns]
+    assert values.count("c" * 90) == 3
+    assert values.count("d" * 90) == 1
+    statements = [query_text(event) for event in result.controls if event.type == EventType.QUERY_EVENT]
+    assert any(text.startswith("create table comp ") and text.endswith("compressed'") for text in statements)
+
+
+def test_strict_canal_drops_what_canal_drops(tmp_path: Path) -> None:
+    strict = decode(dump(binlogs("mariadb-11.8", tmp_path)), Options(strict_canal=True))
+    assert Kind.TRANSACTION_BEGIN.name not in strict.kinds
+    assert not any("create table comp" in query_text(e) for e in strict.controls if e.type == EventType.QUERY_EVENT)
+
+
+def test_a_two_phase_alter_is_one_ddl(tmp_path: Path) -> None:
+    result = decode(dump(binlogs("mariadb-11.8", tmp_path)))
+    statements = [query_text(event) for event in result.controls if event.type == EventType.QUERY_EVENT]
+    assert statements.count("alter table a drop column k") == 1
+
+
+def test_create_select_is_a_ddl_inside_its_transaction(server: str, tmp_path: Path) -> None:
+    result = decode(dump(binlogs(server, tmp_path)))
+    inside = [i for i, (slot, _) in enumerate(result.slots) if slot.kind == Kind.DDL and not slot.flags & Flag.BOUNDARY]
+    assert inside
+    assert result.kinds[inside[0] - 1] == Kind.TRANSACTION_BEGIN.name
+
+
+# --- filters ----------------------------------------------------------------------------------------------------------
+
+
+def test_excluded_tables_leave_only_the_advance_of_their_transactions(tmp_path: Path) -> None:
+    def exclude(table_map: TableMap, number: int) -> TablePlan:
+        return plan_by_types(table_map, number, excluded=True)
+
+    result = decode(dump(binlogs("mysql-9.7", tmp_path)[:1]), Options(filter_query_dml=True), make_plan=exclude)
+    assert Kind.ROW_DATA.name not in result.kinds
+    gtids = [n for slot, _ in result.slots if slot.gtid for n in range(slot.gtid_first, slot.gtid_last + 1)]
+    assert len(gtids) == 40  # each transaction is still accounted for
+    assert result.positions[-1][1] == result.end
+
+
+@pytest.mark.parametrize(
+    ("option", "gone"), [("filter_dml_insert", 1), ("filter_dml_update", 2), ("filter_dml_delete", 3)]
+)
+def test_dml_switches_drop_their_kind_of_change(option: str, gone: int, server: str, tmp_path: Path) -> None:
+    result = decode(dump(binlogs(server, tmp_path)), replace(Options(), **{option: True}))
+    kept = {slot.event_type for slot, _ in result.slots if slot.kind == Kind.ROW_DATA}
+    assert kept == {1, 2, 3} - {gone}
+
+
+def test_filter_rows_drops_all_rows(server: str, tmp_path: Path) -> None:
+    assert Kind.ROW_DATA.name not in decode(dump(binlogs(server, tmp_path)), Options(filter_rows=True)).kinds
+
+
+def test_filter_transaction_entry_lets_one_end_in_five_seconds_pass(server: str, tmp_path: Path) -> None:
+    result = decode(dump(binlogs(server, tmp_path)), Options(filter_transaction_entry=True))
+    assert result.kinds.count(Kind.TRANSACTION_END.name) == 1
+    assert result.kinds.count(Kind.TRANSACTION_BEGIN.name) == 1
+    assert result.positions[-1][1] == result.end
+
+
+# --- made events ------------------------------------------------------------------------------------------------------
+
+
+class Log:
+    """Writes events of a binlog in MySQL 8's way, with checksums and offsets."""
+
+    def __init__(self, version: str = "8.0.36", file: str = "bin.000001", *, checksum: bool = True) -> None:
+        self.writer = PacketWriter()
+        self.checksum = checksum
+        self.offset = 4
+        self.packets: list[bytes] = []
+        self.add(EventType.ROTATE_EVENT, struct.pack("<Q", 4) + file.encode(), flags=0x20, counts=False)
+        lengths = bytearray(255)
+        lengths[EventType.TABLE_MAP_EVENT - 1] = 8
+        for kind in (EventType.WRITE_ROWS_EVENT, EventType.UPDATE_ROWS_EVENT, EventType.DELETE_ROWS_EVENT):
+            lengths[kind - 1] = 10
+        body = struct.pack("<H50sIB", 4, version.encode(), 0, 19) + bytes(lengths[:42]) + bytes([checksum])
+        self.add(EventType.FORMAT_DESCRIPTION_EVENT, body, described=True)
+
+    def add(
+        self,
+        kind: int,
+        body: bytes = b"",
+        *,
+        flags: int = 0,
+        counts: bool = True,
+        time: int = CREATED,
+        log_pos: int | None = None,
+        described: bool = False,
+    ) -> "Log":
+        size = 19 + len(body) + (4 if self.checksum or described else 0)
+        if counts:
+            self.offset += size
+        place = (self.offset & 0xFFFFFFFF if counts else 0) if log_pos is None else log_pos
+        event = struct.pack("<IBIIIH", time, kind, 7, size, place, flags) + body
+        if self.checksum or described:
+            event += zlib.crc32(event).to_bytes(4, "little")
+        self.packets += self.writer.event(event)
+        return self
+
+    def query(self, text: str, **more: int) -> "Log":
+        return self.add(EventType.QUERY_EVENT, struct.pack("<IIBHH", 9, 0, 2, 0, 0) + b"db\0" + text.encode(), **more)
+
+    def table_map(self, table_id: int = 5, name: str = "t") -> "Log":
+        schema = b"\x02db\0" + bytes([len(name)]) + name.encode() + b"\0"
+        return self.add(EventType.TABLE_MAP_EVENT, table_id.to_bytes(6, "little") + b"\1\0" + schema + b"\1\3\0\0")
+
+    def insert(self, *values: int, table_id: int = 5, width: int = 1) -> "Log":
+        rows = b"".join(b"\0" + value.to_bytes(4, "little") for value in values)
+        body = table_id.to_bytes(6, "little") + b"\1\0\2\0" + bytes([width]) + b"\xff" + rows
+        return self.add(EventType.WRITE_ROWS_EVENT, body)
+
+    def xid(self, number: int = 1, **more: int) -> "Log":
+        return self.add(EventType.XID_EVENT, struct.pack("<Q", number), **more)
+
+    def transaction(self, value: int = 1) -> "Log":
+        return self.query("BEGIN").table_map().insert(value).xid()
+
+
+def test_without_checksums() -> None:
+    result = decode(Log(checksum=False).transaction().packets)
+    assert result.kinds == ["ADVANCE", "TRANSACTION_BEGIN", "ROW_DATA", "TRANSACTION_END"]
+
+
+def test_a_wrong_checksum_is_an_error_that_names_the_place() -> None:
+    log = Log().transaction()
+    log.packets[-1] = log.packets[-1][:-1] + bytes([log.packets[-1][-1] ^ 1])
+    with pytest.raises(DecodeError, match=r"checksum .*type 16 at bin.000001:"):
+        decode(log.packets)
+
+
+def test_an_event_at_another_offset_than_the_sum_is_an_error() -> None:
+    with pytest.raises(DecodeError, match="by the events before it"):
+        decode(Log().query("BEGIN").xid(log_pos=9999).packets)
+
+
+def test_log_pos_zero_within_a_transaction_is_summed_up() -> None:
+    log = Log().query("BEGIN")
+    log.add(EventType.ROWS_QUERY_EVENT, b"\1x", log_pos=0)
+    result = decode(log.xid().packets)
+    assert result.end is not None
+    assert result.end.begin == log.offset
+
+
+def test_offsets_go_on_beyond_four_gibibytes() -> None:
+    log = Log(checksum=False)
+    log.packets = log.packets[1:]
+    start = (1 << 32) - 50
+    writer = PacketWriter()
+    rotate = struct.pack("<Q", start) + b"bin.000001"
+    head = struct.pack("<IBIIIH", 0, 4, 7, 19 + len(rotate), 0, 0x20)
+    description = bytearray(log.packets[0][5:])
+    description[13:17] = bytes(4)
+    log.packets = [*writer.event(head + rotate), *writer.event(bytes(description))]
+    log.writer, log.offset = writer, start
+    result = decode(log.transaction().transaction().packets)
+    assert result.end is not None
+    assert result.end.begin == log.offset > 1 << 32
+    assert result.entries[-1].header.logfileOffset > 1 << 32
+
+
+def test_a_dump_by_gtid_may_leave_transactions_out() -> None:
+    log = Log()
+    log.offset += 5000
+    log.add(EventType.GTID_EVENT, b"\1" + bytes(15) + b"\1" + struct.pack("<q", 8)).transaction()
+    result = decode(log.packets, gtid=True)
+    assert result.end is not None
+    assert result.end.begin == log.offset
+    with pytest.raises(DecodeError, match="by the events before it"):
+        decode(log.packets)
+
+
+def test_a_heartbeat_of_a_dump_by_gtid_moves_the_position() -> None:
+    log = Log()
+    log.offset += 5000
+    log.add(EventType.HEARTBEAT_EVENT, b"bin.000001", counts=False, log_pos=log.offset)
+    result = decode(log.packets, gtid=True)
+    assert result.positions[-1][1].begin == log.offset
+    assert result.kinds == ["ADVANCE"]
+    with pytest.raises(DecodeError, match="heartbeat"):
+        decode(log.packets)
+
+
+def test_a_heartbeat_of_version_2_has_a_position_of_64_bits() -> None:
+    log = Log()
+    log.offset += 5000
+    place = b"\xfe" + struct.pack("<Q", log.offset)
+    log.add(EventType.HEARTBEAT_EVENT_V2, b"\1\x0abin.000001" + b"\2\x09" + place + b"\0", counts=False)
+    assert decode(log.packets, gtid=True).positions[-1][1].begin == log.offset
+
+
+def test_an_unknown_event_is_an_error_unless_it_may_be_ignored() -> None:
+    with pytest.raises(DecodeError, match="unknown type"):
+        decode(Log().add(99).packets)
+    assert decode(Log().add(99, flags=0x80).packets).kinds == ["ADVANCE"]
+
+
+def test_load_data_that_was_not_logged_as_rows_is_an_error() -> None:
+    with pytest.raises(DecodeError, match="LOAD DATA"):
+        decode(Log().add(EventType.BEGIN_LOAD_QUERY_EVENT).packets)
+
+
+def test_rows_without_their_table_map_are_an_error_that_names_the_table_id() -> None:
+    with pytest.raises(DecodeError, match="table id 77"):
+        decode(Log().query("BEGIN").insert(1, table_id=77).packets)
+
+
+def test_rows_that_do_not_fit_come_as_a_control_event_and_the_stream_goes_on() -> None:
+    log = Log().query("BEGIN").table_map().insert(1).insert(1, width=2).insert(2).xid()
+    result = decode(log.packets)
+    assert result.kinds == ["ADVANCE", "TRANSACTION_BEGIN", "ROW_DATA", "ROW_DATA", "TRANSACTION_END"]
+    (failed,) = [event for event in result.controls if event.error]
+    assert failed.type == EventType.WRITE_ROWS_EVENT
+    assert failed.position == Position("source", "bin.000001", CREATED, 127, 3)
+    assert "2 columns" in str(failed.error)
+
+
+def test_rows_that_end_early_name_their_column() -> None:
+    log = Log().query("BEGIN").table_map()
+    log.add(EventType.WRITE_ROWS_EVENT, b"\5\0\0\0\0\0\1\0\2\0\1\xff\0\1\0")
+    (failed,) = [event for event in decode(log.packets).controls if event.error]
+    assert "c0" in str(failed.error)
+
+
+def test_a_rows_event_that_only_ends_a_statement_gives_nothing() -> None:
+    log = Log().query("BEGIN").table_map().insert(1)
+    log.add(EventType.WRITE_ROWS_EVENT, b"\xff\xff\xff\0\0\0\1\0\2\0\0").xid()
+    assert decode(log.packets).kinds == ["ADVANCE", "TRANSACTION_BEGIN", "ROW_DATA", "TRANSACTION_END"]
+
+
+def test_a_table_is_planned_once_and_again_after_it_is_forgotten() -> None:
+    planned: list[str] = []
+
+    def make_plan(table_map: TableMap, number: int) -> TablePlan:
+        planned.append(table_map.table)
+        return TablePlan(table_map, [Column("id", "int", None, True)], number)
+
+    ring = Ring()
+    decoder = Decoder(ring, Options())
+    decoder.begin(source="s")
+    log = Log().transaction().transaction()
+    log.query("BEGIN").table_map(table_id=6).insert(1, table_id=6).xid()  # the same table under another id
+    drive(decoder, ring, log.packets, make_plan=make_plan)
+    assert planned == ["t"]
+    log.packets.clear()
+    decoder.forget_plans("other", "t")
+    drive(decoder, ring, log.transaction().packets, make_plan=make_plan)
+    assert planned == ["t"]
+    log.packets.clear()
+    decoder.forget_plans("db", "t")
+    drive(decoder, ring, log.transaction().packets, make_plan=make_plan)
+    assert planned == ["t", "t"]
+
+
+def empties(count: int, *, step: int = 0) -> Iterator[bytes]:
+    log = Log()
+    for i in range(count):
+        log.query("BEGIN", time=CREATED + i * step).xid(time=CREATED + i * step)
+    return iter(log.packets)
+
+
+def test_empty_transactions_are_one_advance_but_for_one_in_five_seconds() -> None:
+    assert decode(empties(10)).kinds == ["ADVANCE", "TRANSACTION_BEGIN", "TRANSACTION_END", "ADVANCE"]
+    assert decode(empties(3, step=6)).kinds == ["ADVANCE"] + 3 * ["TRANSACTION_BEGIN", "TRANSACTION_END"]
+
+
+def test_one_empty_transaction_in_8193_is_delivered() -> None:
+    assert decode(empties(8195)).kinds.count("TRANSACTION_END") == 2
+
+
+def test_a_begin_is_put_before_the_first_entry_of_its_transaction() -> None:
+    log = Log().query("BEGIN").table_map().insert(1).xid()
+    result = decode(log.packets)
+    begin = result.slots[1][0]
+    assert (begin.kind, begin.begin, begin.n, begin.next_n) == (
+        Kind.TRANSACTION_BEGIN,
+        result.positions[0][1].begin,
+        0,
+        1,
+    )
+
+
+def test_a_ddl_outside_a_transaction_is_a_boundary() -> None:
+    result = decode(Log().query("create table x (i int)").packets)
+    assert result.kinds == ["ADVANCE", "DDL"]
+    assert result.slots[1][0].flags & Flag.BOUNDARY
+
+
+def test_packets_of_16_mebibytes_are_joined() -> None:
+    log = Log().query("BEGIN")
+    for size in (0xFFFFFF - 25, 0xFFFFFF - 24, 0xFFFFFF - 23, 3 * 0xFFFFFF):
+        log.add(EventType.ROWS_QUERY_EVENT, b"\0" + b"x" * size)
+    result = decode(log.xid().packets, chunk=1 << 22)
+    assert [len(RowChange.FromString(e.storeValue).sql) for e in result.entries if e.entryType == 2] == [
+        0xFFFFFF - 25,
+        0xFFFFFF - 24,
+        0xFFFFFF - 23,
+        3 * 0xFFFFFF,
+    ]
+
+
+def test_the_receive_buffer_shrinks_after_a_huge_event() -> None:
+    ring = Ring(memory=1 << 30)
+    decoder = Decoder(ring, Options(filter_query_dml=True))
+    decoder.begin(source="s")
+    log = Log().query("BEGIN").add(EventType.ROWS_QUERY_EVENT, bytes(40 << 20)).xid()
+    drive(decoder, ring, log.packets)
+    assert len(decoder.receive_space()) <= 1 << 20
+
+
+def test_an_idle_decoder_holds_little_memory() -> None:
+    decoder = Decoder(Ring(), Options())
+    decoder.begin(source="s")
+    assert len(decoder.receive_space()) <= 16 << 10
+
+
+def test_a_packet_out_of_order_is_an_error() -> None:
+    log = Log().query("BEGIN").xid()
+    del log.packets[2]
+    with pytest.raises(DecodeError, match="packet number 4"):
+        decode(log.packets)
+
+
+def test_error_and_end_packets_are_control_events() -> None:
+    log = Log()
+    log.packets += log.writer.packets(b"\xff\xd4\x04#HY000gone")
+    log.packets += log.writer.packets(b"\xfe\0\0\2\0")
+    result = decode(log.packets)
+    assert [(event.type, event.body) for event in result.controls[-2:]] == [
+        (EventType.ERROR_PACKET, b"\xd4\x04#HY000gone"),
+        (EventType.EOF_PACKET, b"\0\0\2\0"),
+    ]
+
+
+def test_a_position_of_a_file_that_was_created_anew_is_refused() -> None:
+    with pytest.raises(SourceChangedError, match="created at"):
+        decode(Log().packets, position=Position("source", "bin.000001", CREATED - 1, 4, 0))
+
+
+def test_a_position_beyond_the_end_of_its_transaction_is_an_error() -> None:
+    with pytest.raises(DecodeError, match="event 17 was asked for"):
+        decode(Log().transaction().packets, position=Position("source", "bin.000001", CREATED, 127, 17))
+
+
+def test_text_that_is_no_utf8_is_made_valid() -> None:
+    log = Log().query("BEGIN").add(EventType.ROWS_QUERY_EVENT, b"\0a\xff\xe2\x82b\xf0\x9f\x98\x80").xid()
+    (change,) = [RowChange.FromString(e.storeValue) for e in decode(log.packets).entries if e.entryType == 2]
+    assert change.sql == b"a\xff\xe2\x82b\xf0\x9f\x98\x80".decode("utf-8", "replace")
+
+
+def test_an_incident_is_a_control_event() -> None:
+    result = decode(Log().add(EventType.INCIDENT_EVENT, b"\1\0\4lost").packets)
+    assert result.controls[-1].type == EventType.INCIDENT_EVENT
+    assert result.controls[-1].body == b"\1\0\4lost"
+
+
+def test_a_transaction_within_another_is_an_error() -> None:
+    gtid = b"\1" + bytes(16) + struct.pack("<q", 8)
+    with pytest.raises(DecodeError, match="in the middle of another"):
+        decode(Log().add(EventType.GTID_EVENT, gtid).add(EventType.GTID_EVENT, gtid).packets)
+
+
+def test_run_before_begin_is_refused() -> None:
+    with pytest.raises(RuntimeError, match="begin"):
+        Decoder(Ring(), Options()).run()
+
+
+def test_segments_go_back_to_the_pool_when_the_decoder_is_closed() -> None:
+    ring = Ring()
+    decoder = Decoder(ring, Options())
+    decoder.begin(source="s")
+    result = Decoded()
+    drive(decoder, ring, Log().transaction().packets, result=result)
+    decoder.close()
+    assert ring.pool.allocated <= ring.pool.segment_size
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "text"),
+    [
+        (EventType.INTVAR_EVENT, b"\2" + struct.pack("<Q", 17), "SET INSERT_ID = 17"),
+        (EventType.INTVAR_EVENT, b"\1" + struct.pack("<Q", 17), "SET LAST_INSERT_ID = 17"),
+        (EventType.RAND_EVENT, struct.pack("<QQ", 3, 4), "SET SESSION rand_seed1 = 3 , rand_seed2 = 4"),
+        (EventType.USER_VAR_EVENT, b"\1\0\0\0n\1", "SET @n := NULL"),
+        (EventType.USER_VAR_EVENT, b"\1\0\0\0n\0\0\x2d\0\0\0\3\0\0\0abc", "SET @n := 'abc'"),
+        (EventType.USER_VAR_EVENT, b"\1\0\0\0n\0\2\x3f\0\0\0\x08\0\0\0" + b"\xff" * 8 + b"\0", "SET @n := -1"),
+        (
+            EventType.USER_VAR_EVENT,
+            b"\1\0\0\0n\0\2\x3f\0\0\0\x08\0\0\0" + b"\xff" * 8 + b"\1",
+            f"SET @n := {2**64 - 1}",
+        ),
+        (EventType.USER_VAR_EVENT, b"\1\0\0\0n\0\1\x3f\0\0\0\x08\0\0\0" + struct.pack("<d", 1.5), "SET @n := 1.5"),
+        (EventType.USER_VAR_EVENT, b"\1\0\0\0n\0\4\x3f\0\0\0\5\0\0\0\4\2\x8c\x22", "SET @n := 12.34"),
+    ],
+)
+def test_variables_of_statements_are_canals_text(kind: EventType, body: bytes, text: str) -> None:
+    if b"\4\2\x8c\x22" in body:
+        body = body.replace(b"\5\0\0\0\4\2", b"\4\0\0\0\4\2")
+    assert statement_text(kind, body) == text
+
+
+def test_entries_are_framed_as_messages() -> None:
+    result = decode(Log().transaction().packets)
+    entry = Entry()
+    entry.ParseFromString(result.entries[1].SerializeToString())
+    assert result.data[0] == 0x12
+    assert entry == result.entries[1]

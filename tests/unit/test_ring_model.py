@@ -194,8 +194,16 @@ class RingMachine(RuleBasedStateMachine):
     def subscribe(self, client_id: int, text: str, latest: bool) -> None:
         first, end = self.base + self.ring.first, self.next
         self.cursors.subscribe(client_id, filter_text=text, start="latest" if latest else "earliest", now=self.now)
-        if client_id in self.clients:
-            self.clients[client_id].filter = text
+        client = self.clients.get(client_id)
+        if client is not None:
+            # What the old filter has passed over stays passed over.
+            status = self.cursors.status(client_id)
+            acked, got = (index_of(Position.parse(place)) for place in (status.acked, status.got))
+            wanted = TABLES[client.filter]
+            if not client.overlapping:
+                assert all(index >= acked for index in self.visible(client.ack, wanted))
+                assert all(index >= got for index in self.visible(client.get, wanted))
+            client.ack, client.get, client.filter = max(client.ack, acked), max(client.get, got), text
         else:
             start = end if latest else first
             self.clients[client_id] = Client(text, start, start)

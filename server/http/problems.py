@@ -2,7 +2,6 @@
 
 import http
 import json
-import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,8 +15,6 @@ from sluice.protocol import errors
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_STOPPED = 5  # seconds after which a stopped destination is worth another call
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

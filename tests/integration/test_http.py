@@ -6,17 +6,24 @@ import json
 import os
 import signal
 import socket
+import ssl
 import struct
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
@@ -754,6 +761,54 @@ class TestCredentials:
         with pytest.raises(ConfigError, match="Refusing to listen"):
             async with running(tmp_path, http_host="0.0.0.0"):
                 pytest.fail("it listens")
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, Path]:
+    """Files of a certificate for 127.0.0.1 and of its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    paths = tmp_path / "server.pem", tmp_path / "server.key"
+    paths[0].write_bytes(made.public_bytes(Encoding.PEM))
+    paths[1].write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return paths
+
+
+class TestTls:
+    async def test_large_batches_arrive_whole_over_a_verified_connection(
+        self, tmp_path: Path, certificate: tuple[Path, Path]
+    ) -> None:
+        trusted = ssl.create_default_context(cafile=str(certificate[0]))
+        async with running(tmp_path, http_tls_cert=certificate[0], http_tls_key=certificate[1]) as api:
+            assert api.base.startswith("https://127.0.0.1:")
+            await api.post("subscribe", ssl=trusted)
+            for _ in range(8):
+                api.source.put(size=MEGABYTE // 2)
+            response = await api.post("getWithoutAck?maxEntries=8", headers=PROTOBUF, ssl=trusted)
+            assert numbers(Messages.FromString(response.body)) == list(range(8))
+
+    async def test_with_tls_and_a_token_the_server_listens_everywhere(
+        self, tmp_path: Path, certificate: tuple[Path, Path]
+    ) -> None:
+        token = Credentials(tmp_path / "credentials.json").issue("spark", Grant()).text
+        tls = {"http_tls_cert": certificate[0], "http_tls_key": certificate[1]}
+        async with running(tmp_path, http_host="0.0.0.0", **tls) as api:
+            api.base = api.base.replace("0.0.0.0", "127.0.0.1")
+            assert await api.problem("GET", "/v1/destinations", 401) == "unauthorized"
+            api.headers = {"Authorization": f"Bearer {token}"}
+            await api.post("subscribe")
 
 
 class TestStop:

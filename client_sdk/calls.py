@@ -71,7 +71,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """One call of the API. Its reply may get lost after the server did what it was told; the last fields say what then."""
+    """One call; its reply may get lost after the server did what it was told: the last fields say what then."""
 
     method: str
     path: str
@@ -274,7 +274,7 @@ class Endpoint:
         return None if call.body is None else json.dumps(call.body, ensure_ascii=False).encode()
 
     def read(self, call: Call[T], reply: Reply) -> T:
-        """Return the result of the call; raises Interrupted when it may be tried again, else the error of the server."""
+        """Return the result; raises Interrupted when the call may be tried again, else the error of the server."""
         if reply.status >= 300:
             error = error_of(reply)
             if reply.status in (HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT):

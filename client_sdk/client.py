@@ -288,7 +288,7 @@ class Client:
 
 
 def tls_context(ca: str | Path | None, *, verify: bool) -> ssl.SSLContext:
-    """Return the TLS settings: TLS 1.2 or newer, the certificate and name of the server checked unless told otherwise."""
+    """Return the TLS settings: TLS 1.2 or newer, the server's certificate and name checked unless told otherwise."""
     context = ssl.create_default_context(cafile=None if ca is None else str(ca))
     if not verify:
         context.check_hostname = False

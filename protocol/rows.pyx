@@ -664,7 +664,7 @@ cdef int number_at(const uint8_t *p, int digits) except -1:
 cdef int micros_at(const uint8_t *p, Py_ssize_t size) except -1:
     """The fraction of a second, with its point; 0 for no text at all."""
     cdef int micros
-    cdef Py_ssize_t i
+    cdef Py_ssize_t _i
     if size == 0:
         return 0
     if not 2 <= size <= 7 or p[0] != 46:
@@ -760,8 +760,8 @@ cdef bint is_null_for(str invalid_dates) except -1:
 def decode_changes(data, *, str invalid_dates="text"):
     """The entries in a `Messages` or in any run of its framed entries, in order.
 
-    `invalid_dates` says what a date becomes that Python cannot hold: its text, or None ("null"). Raises DecodeError; for
-    the rows of an entry only when they are asked for.
+    `invalid_dates` says what a date becomes that Python cannot hold: its text, or None ("null"). Raises DecodeError;
+    for the rows of an entry only when they are asked for.
     """
     cdef Buffer buffer = Buffer(data)
     cdef const uint8_t *p = <const uint8_t *>buffer.view.buf

@@ -115,6 +115,9 @@ cdef struct WireField:
 cdef inline const uint8_t *get_field(const uint8_t *p, const uint8_t *end, WireField *field) noexcept nogil:
     """Reads the field at `p`; the place after it, or NULL when it does not fit before `end` or is no field."""
     cdef int wire_type
+    field.value = 0
+    field.data = NULL
+    field.size = 0
     if p < end and p[0] < 0x80:
         field.tag = p[0]
         p += 1

@@ -485,6 +485,9 @@ class Cursors:
         if subscriber is None:
             raise NotSubscribedError(f"client {client_id} has not subscribed")
         if session is not None and session != subscriber.session:
+            if subscriber.session is None:  # sessions end with the process: the first to come back goes on with its own
+                subscriber.session = session
+                return subscriber
             raise StaleSessionError(f"another consumer has opened a newer session of client {client_id}")
         return subscriber
 

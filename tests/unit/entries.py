@@ -49,7 +49,7 @@ TYPES: dict[tuple[str, int], st.SearchStrategy[str]] = {  # (mysqlType, sqlType)
     ("date", 91): dates,
     ("datetime(6)", 93): st.builds("{} {}".format, dates, clocks),
     ("timestamp", 93): st.builds("{} {}".format, dates, clocks),
-    ("time(3)", 92): st.builds("{}{}".format, st.sampled_from(["", "-", "8", "-83"]), clocks),
+    ("time(3)", 92): st.builds("{}{}".format, st.sampled_from(["", "-", "8", "-8"]), clocks),
     ("varchar(32)", 12): texts,
     ("longtext", 2005): texts,
     ("char(1)", 1): texts,

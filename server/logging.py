@@ -75,9 +75,9 @@ redactor = Redactor()
 """The process's own; a password is told to it when it is read."""
 
 
-def one_line(text: str) -> str:
-    """Put ``text`` on one line: its lines are separated by bars, other control characters are spelled out."""
-    text = " | ".join(line.strip() for line in text.splitlines() if line.strip())
+def one_line(text: str, separator: str = " | ") -> str:
+    """Put ``text`` on one line: what were lines is separated by bars, other control characters are spelled out."""
+    text = separator.join(line.strip() for line in text.splitlines() if line.strip())
     return re.sub(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", lambda match: ascii(match[0])[1:-1], text)
 
 

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from sluice.protocol.rows import Change, Row, decode_changes
+from sluice.server.logging import one_line
 from sluice.server.remote import Remote
 
 CLIENT_IDS = range(30_000, 1 << 15)
@@ -73,8 +74,8 @@ def describe(change: Change, *, transactions: bool = False) -> list[Text]:
     time = Text(f"{datetime.fromtimestamp(change.execute_time / 1000).astimezone():%Y-%m-%d %H:%M:%S} ", style="dim")
     if change.entry_type == "ROWDATA":
         if change.is_ddl or change.sql:
-            return [time + Text(f"{change.type} ", style="magenta") + Text(" ".join(change.sql.split()))]
-        table = Text(f"{change.schema}.{change.table} ", style="bold")
+            return [time + Text(f"{change.type} ", style="magenta") + Text(one_line(change.sql, " "))]
+        table = Text(f"{one_line(change.schema)}.{one_line(change.table)} ", style="bold")
         return [time + table + _describe_row(row) for row in change.rows()]
     if transactions:
         word = {"TRANSACTIONBEGIN": "BEGIN", "TRANSACTIONEND": "COMMIT"}.get(change.entry_type, change.entry_type)
@@ -86,9 +87,9 @@ def _describe_row(row: Row) -> Text:
     text = Text(f"{row.type} ", style=STYLES.get(row.type, ""))
     before, after = row.before or {}, row.after or {}
     if row.type != "UPDATE":
-        return text + Text(", ".join(f"{name}={_value(value)}" for name, value in (after or before).items()))
-    parts = [f"{name}={_value(value)}" for name, value in row.key.items()]
-    parts += [f"{name}: {_value(before.get(name))} → {_value(after.get(name))}" for name in row.changed]
+        return text + Text(", ".join(f"{one_line(name)}={_value(value)}" for name, value in (after or before).items()))
+    parts = [f"{one_line(name)}={_value(value)}" for name, value in row.key.items()]
+    parts += [f"{one_line(name)}: {_value(before.get(name))} → {_value(after.get(name))}" for name in row.changed]
     return text + Text(", ".join(parts))
 
 

@@ -1,0 +1,201 @@
+"""The command line, as far as it needs no server: arguments, exit statuses, errors of one line, tokens."""
+
+import argparse
+import json
+import re
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sluice.server import cli
+from sluice.server.http.auth import Credentials
+
+SOURCE = "canal.instance.master.address = 127.0.0.1:1\ncanal.instance.dbUsername = cdc\n"
+
+Sluice = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(autouse=True)
+def restored_signals() -> Iterator[None]:
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, handler)
+
+
+@pytest.fixture
+def sluice(capsys: pytest.CaptureFixture[str]) -> Sluice:
+    """Runs a command; gives its exit status and what it wrote to standard output and standard error."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as exit_:
+            cli.main(arguments)
+        written = capsys.readouterr()
+        code = exit_.value.code or 0
+        assert isinstance(code, int)
+        return code, written.out, written.err
+
+    return run
+
+
+@pytest.fixture
+def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A conf folder whose source nobody serves."""
+    (tmp_path / "example").mkdir()
+    (tmp_path / "canal.properties").write_text("canal.destinations = example\n")
+    (tmp_path / "example" / "instance.properties").write_text(SOURCE)
+    monkeypatch.setenv("SLUICE_CONF", str(tmp_path))
+    return tmp_path
+
+
+def commands(parser: argparse.ArgumentParser, *path: str) -> Iterator[tuple[str, ...]]:
+    """All commands that do something."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, below in action.choices.items():
+                yield from commands(below, *path, name)
+            return
+    yield path
+
+
+COMMANDS = list(commands(cli.parser()))
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_the_help_of_a_command_explains_it_with_examples_that_parse(sluice: Sluice, command: tuple[str, ...]) -> None:
+    status, text, _ = sluice(*command, "--help")
+    assert status == 0
+    examples = re.findall(
+        r"^  (?:\w+=\S+ )*sluice (.*?)(?: +#.*| \|.*)?$", text.partition("examples:")[2], re.MULTILINE
+    )
+    assert examples
+    for example in examples:
+        assert example.startswith(" ".join(command))
+        options = cli.parser().parse_args([word.strip("'") for word in example.split()])
+        assert callable(options.run)
+
+
+def test_the_help_names_every_command_and_the_exit_statuses(sluice: Sluice) -> None:
+    _, text, _ = sluice("--help")
+    assert {command[0] for command in COMMANDS} <= set(re.findall(r"^    (\w+) ", text, re.MULTILINE))
+    assert "exit status:" in text
+
+
+@pytest.mark.parametrize(
+    "arguments", [(), ("frobnicate",), ("token",), ("ack", "d", "1"), ("tail", "d", "--limit", "0")]
+)
+def test_wrong_arguments_are_status_2(sluice: Sluice, arguments: tuple[str, ...]) -> None:
+    status, _, error = sluice(*arguments)
+    assert status == 2
+    assert "usage: sluice" in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("serve", "--conf", "/nowhere"), "does not exist; name the folder that holds canal.properties with --conf"),
+        (("check", "--conf", "/nowhere"), "does not exist"),
+        (("filter", "try", "x", "--mysql", "db"), "has to be USER:PASSWORD@HOST:PORT"),
+        (("filter", "try", "x", "--mysql", "u:p@db:x"), "has to be USER:PASSWORD@HOST:PORT"),
+        (("filter", "try", "(", "--mysql", "u@127.0.0.1:1"), "is no regular expression"),
+        (("token", "revoke", "0123"), "there is no token '0123'; sluice token list shows the ids"),
+    ],
+)
+def test_what_is_configured_wrong_is_a_line_and_status_2(
+    sluice: Sluice, conf: Path, arguments: tuple[str, ...], complaint: str
+) -> None:
+    status, _, error = sluice(*arguments)
+    assert status == 2
+    assert len(error.splitlines()) == 1
+    assert complaint in error
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("status",), ("tail", "example"), ("ack", "example", "1001", "--batch", "1"), ("rollback", "example", "1001")],
+)
+def test_a_server_that_does_not_answer_is_a_line_and_status_3(sluice: Sluice, arguments: tuple[str, ...]) -> None:
+    status, _, error = sluice(*arguments, "--url", "http://127.0.0.1:1")
+    assert status == 3
+    assert error == (
+        "sluice: no server answers at http://127.0.0.1:1: Connection refused; start one with sluice serve, or name it"
+        " with --url\n"
+    )
+
+
+def test_a_source_that_does_not_answer_is_a_line_and_status_3(sluice: Sluice, conf: Path) -> None:
+    status, _, error = sluice("filter", "try", r"a\..*")
+    assert status == 3
+    assert error.startswith("sluice: cannot log in to 127.0.0.1:1 as 'cdc': ")
+    assert len(error.splitlines()) == 1
+
+
+def test_the_password_of_a_command_line_never_shows(sluice: Sluice) -> None:
+    _, text, error = sluice("filter", "try", r"a\..*", "--mysql", "cdc:hunter2@127.0.0.1:1")
+    assert "hunter2" not in text + error
+
+
+def test_serve_refuses_wrong_files_before_it_starts_anything(sluice: Sluice, conf: Path) -> None:
+    (conf / "example" / "instance.properties").write_text(SOURCE + "canal.instance.gtidon = x\n")
+    status, _, error = sluice("serve")
+    assert status == 2
+    assert "example: " in error
+    assert "instance.properties:3: canal.instance.gtidon: " in error
+
+
+def test_serve_refuses_to_serve_nothing(sluice: Sluice, conf: Path) -> None:
+    (conf / "canal.properties").write_text("")
+    status, _, error = sluice("serve")
+    assert status == 2
+    assert "canal.destinations is empty" in error
+
+
+def test_serve_says_that_the_port_is_taken(sluice: Sluice, conf: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        (conf / "canal.properties").write_text(
+            f"canal.destinations = example\nsluice.http.port = {taken.getsockname()[1]}\n"
+        )
+        status, _, error = sluice("serve")
+    assert status == 3
+    assert "Address already in use" in error
+
+
+def test_check_says_all_that_is_wrong_at_once(sluice: Sluice, conf: Path) -> None:
+    (conf / "canal.properties").write_text("canal.destinations = example, other\nsluice.http.host = 0.0.0.0\nfoo = 1\n")
+    status, text, _ = sluice("check")
+    assert status == 1
+    assert "canal.properties:3: foo is unknown" in text
+    assert "wrong HTTP API: Refusing to listen on '0.0.0.0'" in text
+    assert "wrong example: cannot log in to 127.0.0.1:1" in text
+    assert "wrong other: canal.instance.master.address: has to be given" in text
+
+
+def test_check_takes_names_of_destinations(sluice: Sluice, conf: Path) -> None:
+    status, text, _ = sluice("check", "nowhere")
+    assert status == 1
+    assert "wrong nowhere: there is no destination 'nowhere'" in text
+    assert "example" not in text.replace("example/", "")
+
+
+def test_a_token_is_shown_once_and_kept_as_a_hash(sluice: Sluice, conf: Path) -> None:
+    status, text, error = sluice("token", "create", "--name", "billing", "--destination", "a", "--destination", "b")
+    assert status == 0
+    token = text.strip()
+    assert token.startswith("sluice_")
+    assert "kept nowhere else" in error
+    assert token.rpartition("_")[2] not in (conf / "credentials.json").read_text()
+    granted = Credentials(conf / "credentials.json").authenticate(token)
+    assert (granted.name, granted.scope, granted.destinations) == ("billing", "read", ("a", "b"))
+
+
+def test_tokens_are_listed_and_revoked(sluice: Sluice, conf: Path) -> None:
+    assert sluice("token", "list")[1] == "no tokens; make one with sluice token create\n"
+    token = sluice("token", "create", "--name", "ops", "--admin", "--days", "3")[1].strip()
+    identity = token.split("_")[1]
+    (line,) = [line for line in sluice("token", "list")[1].splitlines() if line.startswith(identity)]
+    assert re.search(r"ops +admin +\* +\d{4}-\d\d-\d\d", line)
+    assert "never" not in line
+    assert sluice("token", "revoke", identity)[0] == 0
+    assert json.loads((conf / "credentials.json").read_text())["tokens"] == {}

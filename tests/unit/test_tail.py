@@ -1,0 +1,94 @@
+"""How changes look on a terminal."""
+
+from typing import Any
+
+import pytest
+
+from sluice.protocol.entry_pb2 import (
+    ALTER,
+    DELETE,
+    INSERT,
+    ROWDATA,
+    TRANSACTIONBEGIN,
+    TRANSACTIONEND,
+    UPDATE,
+    Column,
+    Entry,
+    Header,
+    RowChange,
+    RowData,
+    TransactionBegin,
+)
+from sluice.protocol.rows import decode_changes
+from sluice.server.tail import describe
+from tests.unit.entries import frame
+
+NAME = {"mysqlType": "varchar(9)", "sqlType": 12, "name": "name"}
+ID = {"mysqlType": "int", "sqlType": 4, "name": "id", "isKey": True}
+
+
+def lines(entry: Entry, **options: Any) -> list[str]:
+    """What is shown of an entry, without the time."""
+    (change,) = decode_changes(frame([entry]))
+    return [line.plain.split(" ", 2)[2] for line in describe(change, **options)]
+
+
+def entry(change: RowChange) -> Entry:
+    header = Header(schemaName="shop", tableName="items", eventType=change.eventType, executeTime=1_700_000_000_000)
+    return Entry(header=header, entryType=ROWDATA, storeValue=change.SerializeToString())
+
+
+def test_an_insert_shows_its_values() -> None:
+    row = RowData(afterColumns=[Column(value="7", **ID), Column(value="it's", index=1, **NAME)])
+    change = RowChange(eventType=INSERT, rowDatas=[row, row])
+    assert lines(entry(change)) == ['shop.items INSERT id=7, name="it\'s"'] * 2
+
+
+def test_an_update_shows_its_key_and_what_changed() -> None:
+    row = RowData(
+        beforeColumns=[Column(value="7", **ID), Column(value="old", index=1, **NAME)],
+        afterColumns=[Column(value="7", **ID), Column(isNull=True, updated=True, index=1, **NAME)],
+    )
+    assert lines(entry(RowChange(eventType=UPDATE, rowDatas=[row]))) == [
+        "shop.items UPDATE id=7, name: 'old' → NULL",
+    ]
+
+
+def test_a_delete_shows_what_was_there() -> None:
+    row = RowData(beforeColumns=[Column(value="7", **ID)])
+    assert lines(entry(RowChange(eventType=DELETE, rowDatas=[row]))) == ["shop.items DELETE id=7"]
+
+
+def test_a_ddl_is_a_line() -> None:
+    change = RowChange(eventType=ALTER, isDdl=True, sql="ALTER TABLE items\n  ADD x INT", ddlSchemaName="shop")
+    assert lines(entry(change)) == ["ALTER ALTER TABLE items ADD x INT"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "shown"),
+    [
+        ("blob", Column(name="b", mysqlType="blob", sqlType=2004, value="\x00\xff"), "b=0x00ff"),
+        ("set", Column(name="s", mysqlType="set('y','x')", sqlType=-7, value="3"), "s={x,y}"),
+        ("long", Column(name="t", mysqlType="text", sqlType=2005, value="x" * 99), f"t='{'x' * 58}…"),
+    ],
+)
+def test_values_are_short_and_readable(kind: str, column: Column, shown: str) -> None:
+    row = RowData(afterColumns=[column])
+    assert lines(entry(RowChange(eventType=INSERT, rowDatas=[row]))) == [f"shop.items INSERT {shown}"]
+
+
+def test_control_characters_of_the_source_do_not_reach_the_terminal() -> None:
+    row = RowData(afterColumns=[Column(value="\x1b[31m\n", **NAME)])
+    change = RowChange(eventType=INSERT, rowDatas=[row])
+    assert lines(entry(change)) == [r"shop.items INSERT name='\x1b[31m\n'"]
+    hostile = entry(change)
+    hostile.header.tableName = "a\x1b[2J"
+    assert "\x1b" not in lines(hostile)[0]
+
+
+def test_ends_of_transactions_are_shown_on_request() -> None:
+    begin = Entry(header=Header(), entryType=TRANSACTIONBEGIN, storeValue=TransactionBegin().SerializeToString())
+    end = Entry(header=Header(gtid="0-1-2"), entryType=TRANSACTIONEND, storeValue=b"")
+    assert lines(begin) == lines(end) == []
+    assert lines(begin, transactions=True) == ["BEGIN"]
+    assert lines(end, transactions=True) == ["COMMIT 0-1-2"]

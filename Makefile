@@ -31,7 +31,7 @@ bench: build
 	@$(RUN) -m bench $(or $(ARGS),decode)
 
 docs: build
-	@$(RUN) -m scripts.docs
+	@$(RUN) scripts/generate_configuration.py
 
 lock: .venv/.ready
 	@PYTHON=$(RUN) scripts/lock.sh

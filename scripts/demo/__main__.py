@@ -22,14 +22,16 @@ from rich.table import Table
 
 from scripts.demo.replica import Replica, checksum
 from scripts.demo.traffic import SCHEMA, TABLES, Traffic
-from scripts.demo.view import View
 from sluice.client_sdk import Client
-from sluice.protocol.rows import Row
+from sluice.protocol.rows import Change, Row
+from sluice.server.tail import describe
 from tests.servers import Server
 from tests.servers.server import free_port
 
 DESTINATION = "demo"
 CLIENT = 1001
+SHOWN = 3
+"""Rows of one statement that are shown."""
 DSN = re.compile(r"(?P<user>[^:@]+):(?P<password>.*)@(?P<host>[^@]+?):(?P<port>\d+)")
 
 console = Console(highlight=False)
@@ -92,16 +94,24 @@ def explain(url: str, what: str) -> None:
     console.print()
 
 
+def show(change: Change) -> None:
+    """Print a change as `sluice tail` does, and of one that has many rows the first."""
+    lines = describe(change)
+    for line in lines[:SHOWN]:
+        console.print(line, no_wrap=console.is_terminal, overflow="ellipsis", soft_wrap=not console.is_terminal)
+    if len(lines) > SHOWN:
+        console.print(f"[dim]… and {len(lines) - SHOWN} more rows of this statement[/]")
+
+
 def consume(client: Client, replica: Replica, finished: Callable[[], bool]) -> None:
     """Show, and apply to the replica, what arrives until `finished`."""
-    view = View(console)
     while not finished():
         batch = client.get_without_ack(timeout=0.2)
         if batch.batch_id == -1:
             continue
         changes = batch.changes()
-        view.show(changes)
         for change in changes:
+            show(change)
             for row in change.rows():
                 replica.apply(row)
         client.ack(batch.batch_id)

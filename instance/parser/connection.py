@@ -100,6 +100,13 @@ class ServerFacts:
         )
 
 
+def end(sock: socket.socket) -> None:
+    """Shut a socket down under a thread that reads from it."""
+    with contextlib.suppress(OSError):  # closed already, by either side
+        # Not SSLSocket.shutdown, which would take the cipher away under the reading thread.
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+
 class _Session(pymysql.connections.Connection):
     """PyMySQL's connection, with the two things that a replica needs and PyMySQL has no public name for."""
 
@@ -111,6 +118,12 @@ class _Session(pymysql.connections.Connection):
         """Send a command that is answered by OK or an error packet."""
         self._execute_command(command, payload)  # type: ignore[attr-defined]
         self._read_ok_packet()  # type: ignore[attr-defined]
+
+    def shutdown(self) -> None:
+        """End the connection without releasing it, from any thread."""
+        sock = self._sock
+        if sock is not None:
+            end(sock)
 
     def detach(self) -> socket.socket:
         """Hand over the socket (an SSLSocket under TLS); no answer may be outstanding."""
@@ -200,6 +213,10 @@ class Connection:
         """Give the socket away; the connection is closed for everything else."""
         return self._session.detach()
 
+    def shutdown(self) -> None:
+        """Interrupt from any thread what waits for an answer: it fails with SourceError."""
+        self._session.shutdown()
+
     def close(self) -> None:
         """Log out; does nothing on a connection that is closed already."""
         if self._session.open:
@@ -287,7 +304,7 @@ class Connection:
                 "set another canal.instance.mysql.slaveId (0 generates one)",
             )
             for row in replicas
-            if int(row[0]) == server_id
+            if int(row[0]) == server_id and row[1] != socket.gethostname()  # from here: ourselves, a moment ago
         ]
 
 

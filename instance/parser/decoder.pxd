@@ -131,6 +131,7 @@ cdef class Decoder:
     cdef dict known                    # TABLE_MAP body -> KnownTable
     cdef unordered_map[uint64_t, void *] by_id      # table id -> KnownTable, owned by `known`
     cdef uint64_t unknown_id           # of the TABLE_MAP event that Python handles
+    cdef void *of_rows                 # the KnownTable of the rows event that is decoded; valid while `in_rows`
 
     # Canal's rules for empty transactions and for transaction entries
     cdef int64_t last_empty_ms, last_end_ms

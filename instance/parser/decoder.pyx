@@ -275,6 +275,7 @@ cdef class Decoder:
                 raise located from None
             self.event = self.make_event(self.header.type, self.body, self.body_end)
             self.event.error = located
+            self.event.plan, self.event.table_map = (<KnownTable>self.of_rows).plan, (<KnownTable>self.of_rows).body
             self.in_rows = False
             self.unfinished = True
             return CONTROL
@@ -1068,6 +1069,7 @@ cdef class Decoder:
         if not self.delivers(self.event_begin, self.event_n):
             return 0
         self.in_rows = True
+        self.of_rows = found
         p = body + id_size + 2
         if post_header == ROWS_HEADER_V2:
             if end - p < 2 or le16(p) < 2 or end - p < le16(p):

@@ -1,7 +1,5 @@
 """From a session on the source to the socket that its binlog comes out of."""
 
-import contextlib
-import socket
 import ssl
 import struct
 import uuid
@@ -9,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntFlag
 from typing import Final
 
-from sluice.instance.parser.connection import Connection
+from sluice.instance.parser.connection import Connection, end
 from sluice.protocol.errors import SourceError
 from sluice.protocol.gtid import MariadbGtidSet, MysqlGtidSet
 
@@ -112,9 +110,7 @@ class Dump:
 
     def shutdown(self) -> None:
         """End the stream from any thread: a waiting receive_into() returns 0 or raises at once."""
-        with contextlib.suppress(OSError):  # closed already, by either side
-            # Not SSLSocket.shutdown, which would take the cipher away under the reading thread.
-            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+        end(self._socket)
 
     def close(self) -> None:
         """Release the socket."""

@@ -92,3 +92,5 @@ cdef class Event:
     cdef readonly bytes body
     cdef readonly object position
     cdef readonly object error
+    cdef readonly object plan
+    cdef readonly bytes table_map

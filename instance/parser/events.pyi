@@ -1,5 +1,6 @@
 from enum import IntEnum
 
+from sluice.instance.parser.plan import TablePlan
 from sluice.protocol.errors import DecodeError
 from sluice.protocol.position import Position
 
@@ -69,3 +70,7 @@ class Event:
     body: bytes
     position: Position | None
     error: DecodeError | None
+    plan: TablePlan | None
+    """The plan of that rows event."""
+    table_map: bytes | None
+    """The body of its TABLE_MAP event, without table id and flags."""

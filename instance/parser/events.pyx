@@ -15,6 +15,8 @@ cdef class Event:
         body: what follows the header, without the checksum; of an error or EOF packet what follows the first byte.
         position: the place before the event; None before the first FORMAT_DESCRIPTION event.
         error: the `DecodeError` why a rows event could not be decoded; None otherwise.
+        plan: the `TablePlan` of that rows event.
+        table_map: the body of its TABLE_MAP event without table id and flags.
     """
 
     def __repr__(self):

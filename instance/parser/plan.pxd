@@ -37,6 +37,7 @@ cdef class TablePlan:
     cdef readonly bint excluded                # by the instance's filters: its row events cost a header read
     cdef readonly Py_ssize_t column_count      # columns on the wire
     cdef readonly uint16_t slot_flags          # Flag bits that every slot of this table carries
+    cdef readonly str error                    # why no row of the table can be read; None: they can
     cdef bytes header_names                    # encoded Header fields schemaName and tableName, ready to copy
 
     # Appends one `rowDatas` field (RowChange field 12) a row for all rows between data and end.

@@ -28,6 +28,7 @@ class TablePlan:
     excluded: bool
     column_count: int
     slot_flags: int
+    error: str | None
     def __init__(
         self,
         table_map: TableMap,
@@ -35,6 +36,7 @@ class TablePlan:
         number: int,
         options: PlanOptions | None = None,
         slot_flags: int = 0,
+        error: str | None = None,
     ) -> None: ...
     def encode(
         self,

@@ -91,10 +91,11 @@ cdef class TablePlan:
         self.value.scratch = self.value.inflated = NULL
         self.value.capacity = self.value.inflated_capacity = 0
 
-    def __init__(self, table_map, columns, uint32_t number, options=None, uint16_t slot_flags=0):
+    def __init__(self, table_map, columns, uint32_t number, options=None, uint16_t slot_flags=0, str error=None):
         """Plan for a TableMap and its columns in the table's order.
 
-        Of an excluded table `columns` may be empty. Raises DecodeError naming table and column when the columns are not
+        Of an excluded table `columns` may be empty, and of one that cannot be read: it has `error`, the text of the
+        DecodeError that each of its row events then is. Raises DecodeError naming table and column when the columns are not
         those of the event, or of a type or character set that cannot be read.
         """
         cdef Py_ssize_t i
@@ -105,11 +106,12 @@ cdef class TablePlan:
         self.excluded = options.excluded
         self.column_count = len(table_map.types)
         self.slot_flags = slot_flags
+        self.error = error
         self.header_names = text_field(8, self.schema) + text_field(9, self.table)
         self.owned = []
         self.names = [column.name for column in columns]
         self.row_width = 1
-        if self.excluded:
+        if self.excluded or error is not None:
             return
         if len(columns) != self.column_count:
             raise DecodeError(
@@ -295,7 +297,8 @@ cdef class TablePlan:
         cdef const uint8_t *p = data
         cdef uint8_t *at
         if self.columns == NULL:
-            self.fail(-1, 0, b"the table is excluded")
+            with gil:
+                raise DecodeError(self.error or f"{self.schema}.{self.table} is excluded")
         while p < end:
             writer.reserve(1 + LENGTH_MAX)
             row = writer.cursor - writer.entry

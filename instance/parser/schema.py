@@ -4,6 +4,7 @@ What information_schema says is the schema of now. Where the binlog is read some
 schema that its rows were written with: see `TableSchema.altered` and `Schemas.forget`.
 """
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -25,8 +26,8 @@ class TableSchema:
     columns: list[Column]
     altered: int | None = None
     """When the table was created or last altered, Unix time by the source's clock; None where it does not say."""
-    fetched: int = 0
-    """When the source was asked, Unix time by its clock; 0 for columns that the binlog itself gave."""
+    seen: tuple[int, int] | None = None
+    """End of the binlog (file number, offset) when the source had been asked; None: the columns are those of then."""
     first_use: Position | None = field(default=None, compare=False)
     """Where the first rows stand that were read with it."""
 
@@ -59,8 +60,7 @@ class ColumnSource(Protocol):
 
 
 _TIMES: Final = (
-    "SELECT UNIX_TIMESTAMP(create_time), UNIX_TIMESTAMP() FROM information_schema.tables"
-    " WHERE table_schema = %s AND table_name = %s"
+    "SELECT UNIX_TIMESTAMP(create_time) FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
 )
 # Not columns.column_key: where there is no primary key it says PRI of a unique key.
 _PRIMARY_KEY: Final = (
@@ -103,11 +103,12 @@ class InformationSchema:
                 f" or the account may not see it (GRANT SELECT ON `{schema}`.* TO it)"
             )
         keys = {name for (name,) in key}
-        altered, now = times[0]
+        (altered,) = times[0]
+        file, offset, _ = connection.end_of_binlog()
         return TableSchema(
             [Column(name, _text(kind), charset, name in keys) for name, kind, charset in rows],
             None if altered is None else int(altered),
-            int(now),
+            (int(file.rpartition(".")[2]), offset),
         )
 
     def close(self) -> None:
@@ -123,7 +124,7 @@ class Schemas:
     def __init__(self, source: ColumnSource, *, ignore_case: bool = False, mariadb: bool = False) -> None:
         """Ask `source` for what is not known; `ignore_case`: lower_case_table_names is not 0."""
         self._source = source
-        self._ignore_case = ignore_case
+        self.ignore_case = ignore_case
         self._mariadb = mariadb
         self._tables: dict[tuple[str, str], TableSchema] = {}
         self.future: list[FutureRange] = []
@@ -140,11 +141,13 @@ class Schemas:
             return TableSchema(self._refine(table_map, table_map.columns(charsets), timestamp))
         key = self._key(table_map.schema, table_map.table)
         known = self._tables.get(key)
+        if known is not None:
+            known.columns += _hidden_columns(table_map, known.columns)
         if known is None or len(known.columns) != len(table_map.types):
             known = self._source.fetch(table_map.schema, table_map.table, timestamp)
-            known.columns += _hidden_columns(table_map, known.columns)
             known.first_use = at
             self._tables[key] = known
+            known.columns += _hidden_columns(table_map, known.columns)
         if known.is_younger(timestamp):
             logger.warning(
                 "schema-from-the-future: the rows of %s.%s at %s are older than its last DDL;"
@@ -155,31 +158,45 @@ class Schemas:
             )
         return known
 
-    def forget(self, tables: Iterable[tuple[str, str]], timestamp: int, at: Position | None) -> None:
-        """A DDL logged at the Unix time `timestamp`, at `at`, changed the tables: ask anew when they come next."""
-        for schema, table in tables:
-            self._forget(self._key(schema, table), timestamp, at)
+    def ask_ahead(self, schema: str, table: str, timestamp: int, at: Position | None) -> None:
+        """Ask for a table right behind its DDL: the sooner, the less likely another DDL has come in between.
 
-    def forget_schema(self, schema: str, timestamp: int, at: Position | None) -> None:
+        Raises SourceError when nobody can be asked.
+        """
+        with contextlib.suppress(DecodeError):  # dropped again already
+            known = self._source.fetch(schema, table, timestamp)
+            known.first_use = at
+            self._tables[self._key(schema, table)] = known
+
+    def drop(self, schema: str, table: str) -> None:
+        """Ask anew for a table that turned out not to fit."""
+        self._tables.pop(self._key(schema, table), None)
+
+    def forget(self, tables: Iterable[tuple[str, str]], at: Position | None) -> None:
+        """A DDL at `at` changed the tables: ask anew when they come next."""
+        for schema, table in tables:
+            self._forget(self._key(schema, table), at)
+
+    def forget_schema(self, schema: str, at: Position | None) -> None:
         """The same for all tables of a schema."""
         schema = self._key(schema, "")[0]
         for key in [key for key in self._tables if key[0] == schema]:
-            self._forget(key, timestamp, at)
+            self._forget(key, at)
 
-    def forget_all(self, timestamp: int, at: Position | None) -> None:
+    def forget_all(self, at: Position | None) -> None:
         """The same for all tables: the DDL was not understood."""
         for key in list(self._tables):
-            self._forget(key, timestamp, at)
+            self._forget(key, at)
 
-    def _forget(self, key: tuple[str, str], timestamp: int, at: Position | None) -> None:
+    def _forget(self, key: tuple[str, str], at: Position | None) -> None:
         known = self._tables.pop(key, None)
-        if known is not None and known.fetched >= timestamp:
+        if known is not None and known.seen and at is not None and known.seen > (at.file_number, at.begin):
             # The source was asked after this DDL had run: rows before it were read with what came out of it.
             self.future.append(FutureRange(*key, known.first_use, at))
             logger.warning("schema-from-the-future: %s was read with the schema after its DDL", self.future[-1])
 
     def _key(self, schema: str, table: str) -> tuple[str, str]:
-        return (schema.lower(), table.lower()) if self._ignore_case else (schema, table)
+        return (schema.lower(), table.lower()) if self.ignore_case else (schema, table)
 
     def _refine(self, table_map: TableMap, columns: list[Column], timestamp: int) -> list[Column]:
         """MariaDB's full metadata says binary(16) of a UUID or INET6, binary(4) of an INET4: ask what they are."""

@@ -1,0 +1,291 @@
+"""What Python answers to the decoder's control events: plans for tables, entries for statements and markers."""
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from sluice.instance.config import InstanceConfig
+from sluice.instance.parser.charset import decode
+from sluice.instance.parser.ddl import DML, Change, EventType, Query, classify
+from sluice.instance.parser.decoder import Decoder
+from sluice.instance.parser.events import Event
+from sluice.instance.parser.events import EventType as Binlog
+from sluice.instance.parser.plan import PlanOptions, TablePlan
+from sluice.instance.parser.quarantine import Item, Quarantine
+from sluice.instance.parser.schema import Schemas, TableSchema
+from sluice.instance.parser.start import error_text
+from sluice.instance.parser.table_map import TableMap
+from sluice.instance.sink.filters import FieldFilter, TableFilter
+from sluice.protocol import entry_pb2 as pb
+from sluice.protocol.errors import DecodeError, PurgedError, SourceError
+from sluice.store.ring import Flag, Kind, Ring
+
+logger = logging.getLogger(__name__)
+
+QUARANTINE_PROP: Final = "sluice.quarantine"
+GAP_PROP: Final = "sluice.gap"
+"""Keys of Header.props: the entry is a marker, and the value says for what."""
+
+_MAKES_COLUMNS: Final = frozenset({EventType.CREATE, EventType.ALTER, EventType.RENAME, EventType.CINDEX})
+_PURGED: Final = ("purged binary logs", "purged required binary logs", "could not find first log file")
+
+
+class Control:
+    """Answers control events. What belongs to the source at hand is set before each dump."""
+
+    schemas: Schemas
+    charsets: Mapping[int, str]
+    asks_schemas: bool
+    """The source does not write full metadata into its binlog."""
+
+    def __init__(self, config: InstanceConfig, ring: Ring, decoder: Decoder, quarantine: Quarantine) -> None:
+        """Answer for `decoder`, which writes for `ring`."""
+        self._config = config
+        self._tables = ring.tables
+        self._decoder = decoder
+        self._filter = TableFilter.from_config(config)
+        self._fields = FieldFilter.from_config(config)
+        self._quarantine = quarantine
+        self._answers: dict[int, Callable[[Event], None]] = {
+            Binlog.TABLE_MAP_EVENT: self._table_map,
+            Binlog.QUERY_EVENT: self._query,
+            Binlog.INCIDENT_EVENT: self._incident,
+            Binlog.ERROR_PACKET: self._error_packet,
+            Binlog.EOF_PACKET: self._eof_packet,
+        }
+        self.dml_statements = 0
+        """Changes that were logged as statements and so were not delivered as rows."""
+        self.pending_gap = ""
+        """What was left out before the event that comes next, "" for nothing."""
+
+    def answer(self, event: Event) -> None:
+        """Answer a control event.
+
+        Raises SourceError for the end of the dump or a schema that cannot be had, and DecodeError for rows that cannot
+        be decoded where the configuration says to stop.
+        """
+        if event.error is not None:
+            self._undecodable(event, event.error)
+            return
+        if self.pending_gap and event.type not in (Binlog.ERROR_PACKET, Binlog.EOF_PACKET, Binlog.ROTATE_EVENT):
+            self._put_marker(event, Kind.GAP, GAP_PROP, self.pending_gap)
+            self.pending_gap = ""
+        answer = self._answers.get(event.type)
+        if answer is None:  # ROTATE, FORMAT_DESCRIPTION, GTID lists: only of interest to the thread
+            self._decoder.skip_event()
+        else:
+            answer(event)
+
+    # --- tables
+
+    def _table_map(self, event: Event) -> None:
+        table_map = TableMap.parse(event.body)
+        schema, table = table_map.schema, table_map.table
+        options = PlanOptions(
+            strict_canal=self._config.strict_canal,
+            time_zone=self._config.time_zone,
+            connection_charset=self._config.connection_charset,
+            excluded=not self._filter.accepts(schema, table),
+            fields=self._fields.kept(schema, table),
+            black_fields=self._fields.dropped(schema, table),
+        )
+        if options.excluded:
+            self._decoder.add_plan(TablePlan(table_map, (), 0, options))
+            return
+        number = self._tables.intern((schema, table))
+        try:
+            plan = self._plan(event, table_map, number, options)
+        except DecodeError as error:
+            logger.error("the rows of %s.%s at %s cannot be decoded: %s", schema, table, event.position, error)
+            if self._config.filter_table_error:
+                plan = TablePlan(table_map, (), 0, PlanOptions(excluded=True))
+            else:
+                plan = TablePlan(table_map, (), number, options, 0, str(error))
+        self._decoder.add_plan(plan)
+
+    def _plan(self, event: Event, table_map: TableMap, number: int, options: PlanOptions) -> TablePlan:
+        known = self.schemas.table(table_map, self.charsets, event.timestamp, event.position)
+        try:
+            return self._plan_with(known, event, table_map, number, options)
+        except DecodeError:  # known from before a DDL that left no trace in the binlog?
+            self.schemas.drop(table_map.schema, table_map.table)
+        known = self.schemas.table(table_map, self.charsets, event.timestamp, event.position)
+        return self._plan_with(known, event, table_map, number, options)
+
+    def _plan_with(
+        self, known: TableSchema, event: Event, table_map: TableMap, number: int, options: PlanOptions
+    ) -> TablePlan:
+        flags = Flag.FUTURE_SCHEMA if known.is_younger(event.timestamp) else 0
+        return TablePlan(table_map, known.columns, number, options, flags)
+
+    def _undecodable(self, event: Event, error: DecodeError) -> None:
+        if not self._config.quarantine:
+            raise error
+        plan = event.plan
+        assert plan is not None
+        if self._config.filter_table_error:
+            logger.warning("dropped at %s: %s", event.position, error)
+            self._decoder.skip_event()
+            return
+        logger.error("put into quarantine at %s: %s", event.position, error)
+        self._quarantine.add(
+            Item(
+                position=str(event.position),
+                schema=plan.schema,
+                table=plan.table,
+                event_type=event.type,
+                timestamp=event.timestamp,
+                server_id=event.server_id,
+                length=event.length,
+                error=str(error),
+                table_map=(event.table_map or b"").hex(),
+            )
+        )
+        self._put_marker(event, Kind.QUARANTINE, QUARANTINE_PROP, str(error), plan)
+
+    # --- statements
+
+    def _query(self, event: Event) -> None:
+        query = Query.parse(event.body)
+        if query is None:
+            raise DecodeError(f"a QUERY event that is too short for its fields at {event.position}")
+        sql = self._text(query)
+        head = sql[:11].upper()
+        for words, event_type in (("XA COMMIT", pb.XACOMMIT), ("XA ROLLBACK", pb.XAROLLBACK)):
+            if head.startswith(words):
+                props = [pb.Pair(key="XA_TYPE", value=words), pb.Pair(key="XA_XID", value=sql[len(words) :])]
+                change = pb.RowChange(eventType=event_type, sql=sql, props=props)
+                self._put(event, Kind.QUERY, event_type, "", "", change)
+                return
+        statement = classify(sql, query.schema)
+        changes = statement.changes
+        if not changes:
+            self._decoder.skip_event()
+        elif changes[0].event_type in DML:
+            self._dml(event, query, sql, changes[0])
+        else:
+            self._forget(event, changes, understood=statement.understood)
+            if self._passes(changes):
+                self._put_statement(event, query, sql, changes[0])
+            else:
+                self._decoder.skip_event()
+
+    def _dml(self, event: Event, query: Query, sql: str, change: Change) -> None:
+        """A session with binlog_format=STATEMENT: there are no rows to deliver, and nobody must overlook it."""
+        self.dml_statements += 1
+        logger.error(
+            "the change of %s.%s at %s was logged as a statement: its rows cannot be delivered; some session sets"
+            " binlog_format to STATEMENT or MIXED",
+            change.schema,
+            change.table,
+            event.position,
+        )
+        if self._config.filter_query_dml or not self._filter.accepts(change.schema or "", change.table or ""):
+            self._decoder.skip_event()
+        else:
+            self._put_statement(event, query, sql, change)
+
+    def _forget(self, event: Event, changes: tuple[Change, ...], *, understood: bool) -> None:
+        """Forget the schemas and plans that a DDL outdates."""
+        at = event.position
+        if not understood:
+            self.schemas.forget_all(at)
+            self._decoder.forget_plans()
+        for change in changes:
+            if change.schema is not None and change.table is None:
+                self.schemas.forget_schema(change.schema, at)
+            self.schemas.forget(change.tables, at)
+            for schema, table in change.tables if not self.schemas.ignore_case else ():
+                self._decoder.forget_plans(schema, table)
+        if self.schemas.ignore_case:
+            self._decoder.forget_plans()
+        if self.asks_schemas:
+            for schema, table in {change.tables[0] for change in changes if change.event_type in _MAKES_COLUMNS}:
+                if self._filter.accepts(schema, table):
+                    self.schemas.ask_ahead(schema, table, event.timestamp, at)
+
+    def _passes(self, changes: tuple[Change, ...]) -> bool:
+        if self._config.filter_query_ddl:
+            return False
+        if changes[0].event_type == EventType.QUERY:
+            return not self._config.filter_query_dcl
+        return any(self._filter.accepts(*table) for change in changes for table in change.tables)
+
+    def _put_statement(self, event: Event, query: Query, sql: str, change: Change) -> None:
+        is_dml = change.event_type in DML
+        row_change = pb.RowChange(
+            eventType=change.event_type.value,  # type: ignore[arg-type]
+            isDdl=not is_dml,
+            sql=sql,
+            ddlSchemaName=query.schema,
+        )
+        kind = Kind.QUERY if is_dml or change.event_type == EventType.QUERY else Kind.DDL
+        self._put(event, kind, change.event_type, change.schema, change.table, row_change)
+
+    def _text(self, query: Query) -> str:
+        charset = self.charsets.get(query.collation or 0, "latin1")
+        try:
+            return decode(query.sql, charset)
+        except DecodeError:  # of the text of a statement nothing depends on single characters
+            return query.sql.decode("utf-8", "replace")
+
+    # --- what breaks the stream
+
+    def _incident(self, event: Event) -> None:
+        """Body: number 2, length of the message 1, message. The source knows that changes are missing from its binlog."""
+        reason = event.body[3:].decode("utf-8", "replace") or "no reason given"
+        logger.error("gap at %s: the source has lost changes (incident event): %s", event.position, reason)
+        self._put_marker(event, Kind.GAP, GAP_PROP, f"the source has lost changes: {reason}")
+
+    def _error_packet(self, event: Event) -> None:
+        text = error_text(event.body)
+        is_purged = any(sign in text.lower() for sign in _PURGED)
+        raise (PurgedError if is_purged else SourceError)(f"the source ended the dump: {text}")
+
+    def _eof_packet(self, event: Event) -> None:
+        del event
+        raise SourceError("the source ended the dump: it shuts down, or another replica has the same server id")
+
+    # --- entries
+
+    def _put_marker(self, event: Event, kind: Kind, key: str, reason: str, plan: TablePlan | None = None) -> None:
+        schema, table, number = (plan.schema, plan.table, plan.number) if plan is not None else ("", "", 0)
+        change = pb.RowChange(eventType=pb.QUERY, isDdl=False, sql=f"-- {key}: {reason}")
+        self._put(event, kind, pb.QUERY, schema, table, change, pb.Pair(key=key, value=reason), number)
+
+    def _put(
+        self,
+        event: Event,
+        kind: Kind,
+        event_type: int,
+        schema: str | None,
+        table: str | None,
+        change: pb.RowChange,
+        prop: pb.Pair | None = None,
+        number: int = 0,
+    ) -> None:
+        """Put an entry of type ROWDATA; `schema` or `table` None leaves the field of the header unset."""
+        position = event.position
+        assert position is not None
+        header = pb.Header(
+            version=1,
+            logfileName=position.file,
+            logfileOffset=event.offset,
+            serverId=event.server_id,
+            serverenCode="UTF-8",
+            executeTime=event.timestamp * 1000,
+            sourceType=pb.MYSQL,
+            schemaName=schema or "",
+            tableName=table or "",
+            eventLength=event.length,
+            eventType=event_type,  # type: ignore[arg-type]
+            gtid=self._decoder.executed,
+        )
+        # Messages merge when their bytes are joined: the props of the transaction come from the decoder encoded.
+        header.MergeFromString(self._decoder.header_props)
+        if prop is not None:
+            header.props.append(prop)
+        entry = pb.Entry(header=header, entryType=pb.ROWDATA, storeValue=change.SerializeToString())
+        if not number and schema and table and self._filter.accepts(schema, table):
+            number = self._tables.intern((schema, table))
+        self._decoder.put_entry(entry.SerializeToString(), kind, event_type, number)

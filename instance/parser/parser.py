@@ -1,0 +1,246 @@
+"""The thread of a destination: it reads the source's binlog, decodes it, and fills the ring."""
+
+import logging
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from sluice.instance.config import InstanceConfig
+from sluice.instance.parser.connection import Connection, ServerFacts
+from sluice.instance.parser.control import Control
+from sluice.instance.parser.decoder import Decoder, Status
+from sluice.instance.parser.dump import Dump, FileStart, GtidStart, Replica
+from sluice.instance.parser.events import EventType
+from sluice.instance.parser.quarantine import Quarantine, path_of
+from sluice.instance.parser.schema import InformationSchema, Schemas, charsets
+from sluice.instance.parser.start import Start, StartFinder, parse_gtids, resume
+from sluice.protocol.errors import PurgedError, SluiceError, SourceError
+from sluice.protocol.position import Position
+from sluice.store.cursors import Cursor, GtidSet
+from sluice.store.ring import Ring
+
+logger = logging.getLogger(__name__)
+
+FIRST_DELAY: Final = 0.2
+LONGEST_DELAY: Final = 30.0
+"""Seconds between two attempts to connect: doubled from the first on, and varied by a third."""
+
+
+class Parser:
+    """Reads from a start, up to a stop if there is one, into a ring, and connects again whenever it has to.
+
+    States, each with a text: `running`; `error` while the source cannot be read (it goes on trying); `finished` at the
+    stop position.
+    """
+
+    def __init__(
+        self,
+        config: InstanceConfig,
+        ring: Ring,
+        *,
+        start: Cursor | None = None,
+        stop: Position | None = None,
+        on_begin: Callable[[Position | None, GtidSet | None], None] | None = None,
+        on_state: Callable[[str, str], None] | None = None,
+    ) -> None:
+        """Read from `start`, or from where the configuration says, until `stop`.
+
+        Called in the thread: `on_begin`, once and before the first put, with the place where the stream begins and the
+        GTID set executed there (None for what is not known); `on_state` with each change of state.
+        """
+        self._config = config
+        self._ring = ring
+        self._saved = start
+        self._stop = stop
+        self._on_begin = on_begin
+        self._on_state = on_state
+        self._state = ("", "")
+        self._decoder = Decoder(ring, config)
+        self._quarantine = Quarantine(path_of(config.file_data_dir, config.destination))
+        self._control = Control(config, ring, self._decoder, self._quarantine)
+        self._replica = Replica.unique(config.slave_id)
+        self._start: Start | None = None
+        self._transactions = 0  # decoded when the present dump began
+        self._begun = False
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._open: Connection | Dump | None = None  # what stop() has to interrupt
+        self._thread = threading.Thread(target=self._run, name=f"parser {config.destination}", daemon=True)
+
+    @property
+    def dml_statements(self) -> int:
+        """Changes that the source logged as statements, so that their rows could not be delivered."""
+        return self._control.dml_statements
+
+    @property
+    def quarantined(self) -> int:
+        """Row events in quarantine."""
+        return len(self._quarantine)
+
+    @property
+    def event_count(self) -> int:
+        """Events decoded since the start."""
+        return self._decoder.event_count
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Tell the thread to end, and return at once."""
+        self._stopping.set()
+        with self._lock:
+            if self._open is not None:
+                self._open.shutdown()
+        self._ring.wake()
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until the thread has ended."""
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        delay = FIRST_DELAY
+        try:
+            while not self._stopping.is_set():
+                events = self._decoder.event_count
+                try:
+                    self._read()
+                except Exception as error:  # noqa: BLE001 - the thread must outlive a mistake of ours, too
+                    if self._stopping.is_set():
+                        return
+                    self._failed(error)
+                else:
+                    self._set_state("finished", "")
+                    return
+                if self._decoder.event_count > events + 2:  # more than where the dump begins: it did run
+                    delay = FIRST_DELAY
+                self._stopping.wait(delay * random.uniform(2 / 3, 4 / 3))  # noqa: S311
+                delay = min(2 * delay, LONGEST_DELAY)
+        finally:
+            self._quarantine.sync()
+            self._decoder.close()
+
+    def _failed(self, error: Exception) -> None:
+        if isinstance(error, SluiceError):
+            self._set_state("error", str(error))
+        else:
+            logger.error("the parser of %s failed", self._config.destination, exc_info=error)
+            self._set_state("error", f"{type(error).__name__}: {error}")
+
+    def _set_state(self, state: str, text: str) -> None:
+        if (state, text) != self._state:
+            self._state = (state, text)
+            if text:
+                logger.warning("%s: %s", self._config.destination, text)
+            if self._on_state is not None:
+                self._on_state(state, text)
+
+    def _connect(self) -> Connection:
+        """Connect; stop() can then interrupt what the connection waits for."""
+        connection = Connection(self._config)
+        self._interruptible(connection)
+        return connection
+
+    def _interruptible(self, opened: Connection | Dump) -> None:
+        with self._lock:
+            self._open = opened
+        if self._stopping.is_set():
+            opened.shutdown()
+
+    def _read(self) -> None:
+        """Read with one connection; returns when told to stop, or at the stop position."""
+        schema_source = InformationSchema(lambda: Connection(self._config))
+        try:
+            with self._connect() as connection:
+                connection.check(self._config, self._config.slave_id)
+                start = self._start = self._find_start(connection)
+                facts = connection.facts
+                self._control.charsets = charsets(connection)
+                self._control.asks_schemas = facts.row_metadata != "FULL"
+                self._control.schemas = Schemas(
+                    schema_source, ignore_case=facts.lower_case_table_names != 0, mariadb=facts.mariadb
+                )
+                self._decoder.forget_plans()
+                self._decoder.begin(
+                    source=facts.source,
+                    gtid=isinstance(start.dump, GtidStart),
+                    position=start.position,
+                    stop=self._stop,
+                    executed=str(start.gtids or ""),
+                )
+                dump = Dump(connection, start.dump, self._replica, timeout=self._config.so_timeout)
+            self._interruptible(dump)
+            try:
+                self._transactions = self._decoder.transaction_count
+                self._follow(dump, start)
+            finally:
+                self._start = self._resumption(start, facts)
+                dump.close()
+        finally:
+            schema_source.close()
+
+    def _find_start(self, connection: Connection) -> Start:
+        finder = StartFinder(connection, self._config, lambda: Connection(self._config))
+        start = self._start
+        try:
+            if start is None:
+                return finder.find(self._saved)
+            if start.position is None:
+                return start
+            position = start.position
+            return finder.find(Cursor(position.file, position.begin, 0, 0, str(start.gtids or ""), position))
+        except PurgedError as error:
+            if not self._config.auto_reset_latest_pos_mode:
+                raise
+            logger.warning("%s: %s; going on at the current end, as configured", self._config.destination, error)
+            self._control.pending_gap = str(error)
+            return finder.end()
+
+    def _resumption(self, start: Start, facts: ServerFacts) -> Start:
+        """Return where to go on when the connection is gone: behind what was put."""
+        decoder = self._decoder
+        by_gtid = isinstance(start.dump, GtidStart)
+        if decoder.position is None or (by_gtid and decoder.transaction_count == self._transactions):
+            return start
+        gtids = parse_gtids(decoder.executed, mariadb=facts.mariadb) if decoder.executed else None
+        if by_gtid and gtids and decoder.position.n == 0:
+            return Start(GtidStart(gtids), gtids=gtids)
+        return resume(decoder.position, gtids)
+
+    def _follow(self, dump: Dump, start: Start) -> None:
+        """Decode until told to stop, or the stop position; raises SluiceError when the dump breaks off."""
+        decoder = self._decoder
+        while True:
+            try:
+                status = decoder.run()
+            finally:
+                # Before an error too: what lies before it is good.
+                if decoder.staging.count:
+                    self._quarantine.sync()
+                    self._ring.put(decoder.staging, self._stopping)
+            if status is Status.STOPPED or self._stopping.is_set():
+                return
+            if status is Status.NEED_DATA:
+                with decoder.receive_space() as space:
+                    size = dump.receive_into(space)
+                if not size:
+                    raise SourceError(f"{dump.name} closed the connection")
+                decoder.received(size)
+            elif status is Status.CONTROL and decoder.event is not None:
+                if decoder.event.type == EventType.FORMAT_DESCRIPTION_EVENT:
+                    self._begin(start)
+                self._control.answer(decoder.event)
+
+    def _begin(self, start: Start) -> None:
+        """The source sends: its FORMAT_DESCRIPTION event completes what is known of the place."""
+        self._set_state("running", "")
+        if self._begun or self._on_begin is None:
+            return
+        self._begun = True
+        position = start.position
+        if position is None and isinstance(start.dump, FileStart) and self._decoder.position is not None:
+            position = replace(self._decoder.position, begin=start.dump.offset, n=0)
+        self._on_begin(position, start.gtids)

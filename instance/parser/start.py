@@ -1,0 +1,374 @@
+"""Where a destination begins to read: at a saved cursor, else where the configuration says, else at the current end."""
+
+import struct
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Final
+
+from sluice.instance.config import InstanceConfig
+from sluice.instance.parser.connection import Connection
+from sluice.instance.parser.ddl import Query
+from sluice.instance.parser.dump import FIRST_EVENT, MAX_DUMP_OFFSET, Dump, FileStart, GtidStart, Replica
+from sluice.instance.parser.events import EventType
+from sluice.protocol.errors import PurgedError, SourceChangedError, SourceError
+from sluice.protocol.gtid import MariadbGtidSet, MysqlGtidSet
+from sluice.protocol.position import Position
+from sluice.store.cursors import Cursor, GtidSet
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where the dump begins, and from where on what comes out of it is wanted."""
+
+    dump: FileStart | GtidStart
+    position: Position | None = None
+    """Entries before it are not wanted; None: the beginning of the dump."""
+    gtids: GtidSet | None = None
+    """The GTID set executed before the place; None when it is not known."""
+
+
+def resume(position: Position, gtids: GtidSet | None = None) -> Start:
+    """Start at a position of this very source: the dump begins with its transaction, where its table maps are."""
+    offset = position.begin if position.begin <= MAX_DUMP_OFFSET else FIRST_EVENT
+    return Start(FileStart(position.file, offset), position, gtids)
+
+
+class StartFinder:
+    """Finds the start for one connection's source.
+
+    Every method raises SourceError when the source refuses, PurgedError when it no longer has the place, and
+    SourceChangedError when the place is not of this source or not of its present history.
+    """
+
+    def __init__(self, connection: Connection, config: InstanceConfig, connect: Callable[[], Connection]) -> None:
+        """Ask over `connection`; `connect` makes the connections of the dumps that a search needs."""
+        self._connection = connection
+        self._config = config
+        self._connect = connect
+        self._facts = connection.facts
+
+    def find(self, saved: Cursor | None) -> Start:
+        """Find the start for a saved cursor; without one the configuration decides."""
+        if saved is None:
+            return self._configured()
+        if saved.position is None:
+            return self._at_event(saved)
+        gtids = self._gtids(saved.gtid) if saved.gtid else None
+        if saved.position.source != self._facts.source:
+            return self._by_gtid(saved.position, gtids)
+        self.check(saved.position)
+        return resume(saved.position, gtids)
+
+    def end(self) -> Start:
+        """Start at the source's current end."""
+        file, offset, gtids = self._connection.end_of_binlog()
+        return Start(FileStart(file, offset), gtids=self._gtids(gtids) if self._facts.gtid else None)
+
+    def check(self, position: Position) -> None:
+        """Check that the source still has the place of a position; its `created` is the decoder's to check."""
+        self._check_file(position.file, position.begin)
+
+    def _check_file(self, file: str, offset: int) -> None:
+        files = self._connection.binlog_files()
+        sizes = dict(files)
+        if file not in sizes:
+            first = files[0][0]
+            if _number(file) < _number(first) and _base(file) == _base(first):
+                raise purged(self._connection, f"{file}:{offset}", first)
+            raise SourceChangedError(
+                f"{self._connection.name} has no binlog file {file} (it has {first} to {files[-1][0]}):"
+                " it was reset, restored, or is another server"
+            )
+        if offset > sizes[file]:
+            raise SourceChangedError(
+                f"{file} of {self._connection.name} ends at {sizes[file]}, before the position {offset}:"
+                " it was reset, restored, or is another server"
+            )
+
+    def _configured(self) -> Start:
+        config = self._config
+        if config.gtid_on and config.master_gtid:
+            gtids = self._gtids(config.master_gtid)
+            return Start(GtidStart(gtids), gtids=gtids)
+        if config.master_journal_name:
+            self._check_file(config.master_journal_name, config.master_position or FIRST_EVENT)
+            if config.master_position:
+                return self._at_offset(config.master_journal_name, config.master_position)
+            if config.master_timestamp:
+                return self._at_time(config.master_timestamp, [config.master_journal_name])
+            return self._at_boundary(config.master_journal_name, FIRST_EVENT)
+        if config.master_timestamp:
+            return self._at_time(config.master_timestamp, [file for file, _ in self._connection.binlog_files()])
+        return self.end()
+
+    def _by_gtid(self, position: Position, gtids: GtidSet | None) -> Start:
+        """Carry a position over from another source: possible between transactions, when all of them are known here."""
+        source = self._facts.source
+        if position.n == 0 and gtids and self._facts.gtid:
+            state = "@@global.gtid_binlog_state" if self._facts.mariadb else "@@global.gtid_executed"
+            here = self._gtids(self._connection.query(f"SELECT {state}")[0][0])
+            if type(here) is type(gtids) and here.contains(gtids):  # type: ignore[arg-type]
+                return Start(GtidStart(gtids), gtids=gtids)
+        raise SourceChangedError(
+            f"the position {position} is of another source: {self._connection.name} is {source}, and it has not"
+            f" executed what was executed there{'' if gtids else ' (no GTID set was saved with the position)'}"
+        )
+
+    def _at_event(self, cursor: Cursor) -> Start:
+        """Start at the event of a cursor that Canal wrote, this event included."""
+        self._check_file(cursor.journal, cursor.offset)
+        for found in self._walk(cursor.journal):
+            header = found.header
+            if header.offset < cursor.offset:
+                continue
+            same = (
+                header.offset == cursor.offset
+                and header.type in _CURSOR_EVENTS
+                and header.timestamp * 1000 == cursor.timestamp
+                and cursor.server_id in (0, header.server_id)
+            )
+            if same:
+                position = Position(self._facts.source, cursor.journal, found.created, found.begin, found.n)
+                return resume(position, self._gtids(cursor.gtid) if cursor.gtid else None)
+            break
+        raise SourceChangedError(
+            f"the event of the cursor, {cursor.journal}:{cursor.offset} of server {cursor.server_id} at"
+            f" {cursor.timestamp}, is not there on {self._connection.name}: it was reset, restored,"
+            " or is another server"
+        )
+
+    def _at_offset(self, file: str, offset: int) -> Start:
+        """Start at an offset that somebody wrote into the configuration, be it inside a transaction."""
+        rows = self._connection.query("SHOW BINLOG EVENTS IN %s FROM %s LIMIT 1", (file, offset))
+        if not rows or rows[0][2] in _SHOWN_BEGINNINGS or rows[0][5] == "BEGIN":
+            return self._at_boundary(file, offset)
+        for found in self._walk(file):
+            if found.header.offset == offset:
+                return resume(Position(self._facts.source, file, found.created, found.begin, found.n))
+            if found.header.offset > offset:
+                break
+        raise SourceError(f"no event starts at the configured position {file}:{offset}")
+
+    def _at_boundary(self, file: str, offset: int) -> Start:
+        gtids = None
+        if self._facts.mariadb:
+            gtids = self._gtids(self._connection.query("SELECT BINLOG_GTID_POS(%s, %s)", (file, offset))[0][0] or "")
+        elif self._facts.gtid and offset == FIRST_EVENT:
+            rows = self._connection.query("SHOW BINLOG EVENTS IN %s LIMIT 1, 1", (file,))
+            if rows and rows[0][2] == "Previous_gtids":
+                gtids = self._gtids(rows[0][5])
+        return Start(FileStart(file, offset), gtids=gtids)
+
+    def _at_time(self, milliseconds: int, files: list[str]) -> Start:
+        """Start before the first transaction at or after a time; nothing so late: at the end of the last file.
+
+        The files are looked at from the newest to the oldest, the time of their first event only, until one is old
+        enough; that one is read.
+        """
+        for index in reversed(range(len(files))):
+            with closing(self._walk(files[index])) as walk:
+                first = next(walk, None)
+                is_late = first is not None and first.created * 1000 >= milliseconds
+                if is_late and index > 0:
+                    continue
+                if is_late and _number(files[0]) > 1 and files[0] == self._connection.binlog_files()[0][0]:
+                    raise purged(self._connection, f"the time {milliseconds} ms", files[0])
+                for found in walk:
+                    begins = found.header.offset == found.begin and found.header.type in _BEGINNINGS
+                    if begins and found.header.timestamp * 1000 >= milliseconds:
+                        return self._at_boundary(files[index], found.begin)
+            if index + 1 < len(files):
+                return self._at_boundary(files[index + 1], FIRST_EVENT)
+            break
+        return self.end()
+
+    def _gtids(self, text: str) -> GtidSet:
+        return parse_gtids(text, mariadb=self._facts.mariadb)
+
+    def _walk(self, file: str) -> "Generator[_Found]":
+        connection = self._connect()
+        try:
+            dump = Dump(
+                connection, FileStart(file), Replica.unique(), timeout=self._config.so_timeout, non_blocking=True
+            )
+        finally:
+            connection.close()
+        try:
+            yield from _grouped(_headers(dump))
+        finally:
+            dump.close()
+
+
+def parse_gtids(text: str, *, mariadb: bool) -> GtidSet:
+    """Read a GTID set of the source's family, as its variables and statements print it."""
+    return (MariadbGtidSet if mariadb else MysqlGtidSet).parse(text.replace("\n", ""))
+
+
+def purged(connection: Connection, wanted: str, first: str = "") -> PurgedError:
+    """Return the error for a place that the source no longer has; `first` is its oldest file."""
+    first = first or connection.binlog_files()[0][0]
+    return PurgedError(
+        f"{connection.name} has purged the binlog at {wanted}: the oldest file that it has is {first}. The changes from"
+        f" {wanted} to {first}:{FIRST_EVENT} cannot be read any more; to go on without them, reset the cursors to"
+        f" {first}:{FIRST_EVENT} or later"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """An event's header, and its body where that says how events are grouped."""
+
+    type: int
+    timestamp: int
+    server_id: int
+    offset: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """An event, and the transaction (or lone event) that it is the n-th of."""
+
+    header: _Header
+    created: int
+    begin: int
+    n: int
+
+
+class _Stream:
+    """Reads a dump forward through a buffer."""
+
+    def __init__(self, dump: Dump) -> None:
+        self._dump = dump
+        self._buffer = memoryview(bytearray(1 << 20))
+        self._start = self._end = 0
+
+    def read(self, size: int) -> bytes:
+        while self._end - self._start < size:
+            self._buffer[: self._end - self._start] = self._buffer[self._start : self._end]
+            self._start, self._end = 0, self._end - self._start
+            self._receive()
+        self._start += size
+        return bytes(self._buffer[self._start - size : self._start])
+
+    def skip(self, size: int) -> None:
+        while (held := self._end - self._start) < size:
+            size -= held
+            self._start = self._end = 0
+            self._receive()
+        self._start += size
+
+    def _receive(self) -> None:
+        received = self._dump.receive_into(self._buffer[self._end :])
+        if not received:
+            raise SourceError(f"{self._dump.name} ended the dump")
+        self._end += received
+
+
+# Event header: timestamp 4, type 1, server id 4, event size 4, log_pos 4, flags 2 (little-endian).
+_HEADER: Final = struct.Struct("<IBIIIH")
+_CONTINUED: Final = 0xFF_FFFF
+_SHORT: Final = 4096
+"""Bytes of a QUERY event that may be a BEGIN or COMMIT; status variables come before the text."""
+
+
+def _headers(dump: Dump) -> Iterator[_Header]:
+    """Read the headers of the events of one file, from its FORMAT_DESCRIPTION event to its end.
+
+    A packet: length 3, sequence 1, payload; the payload is 0x00 and an event, 0xFF and an error, or 0xFE at the end.
+    It goes on in the next packet when it has 2**24 - 1 bytes. Raises SourceError for an error.
+    """
+    stream = _Stream(dump)
+    expected = FIRST_EVENT
+    is_described = is_continued = False
+    while True:
+        length = int.from_bytes(stream.read(4)[:3], "little")
+        if is_continued:
+            is_continued = length == _CONTINUED
+            stream.skip(length)
+            continue
+        mark = stream.read(1)[0]
+        if mark == 0xFE:
+            return
+        if mark == 0xFF:
+            raise SourceError(f"{dump.name} refuses the dump: {error_text(stream.read(length - 1))}")
+        timestamp, kind, server_id, size, log_pos, _ = _HEADER.unpack(stream.read(_HEADER.size))
+        rest = length - 1 - _HEADER.size
+        body = b""
+        if kind in _GROUPING and rest <= _SHORT:
+            body = stream.read(rest)
+        else:
+            stream.skip(rest)
+        is_continued = length == _CONTINUED
+        is_described = is_described or kind == EventType.FORMAT_DESCRIPTION_EVENT
+        if kind == EventType.ROTATE_EVENT and is_described:
+            return
+        if not is_described or kind in _NOT_IN_FILE:
+            continue
+        # log_pos is the end modulo 2**32, and 0 where MariaDB does not say.
+        offset = expected + (log_pos - size - expected & 0xFFFF_FFFF) if log_pos else expected
+        expected = offset + size
+        yield _Header(kind, timestamp, server_id, offset, body)
+
+
+def _grouped(headers: Iterator[_Header]) -> Iterator[_Found]:
+    """Group events to transactions, as positions do (see `sluice.protocol.position`)."""
+    created = begin = n = 0
+    inside = is_open = False  # within a transaction; behind its BEGIN
+    for header in headers:
+        if header.type == EventType.FORMAT_DESCRIPTION_EVENT:
+            created = header.timestamp
+        if inside:
+            n += 1
+        else:
+            begin, n = header.offset, 0
+        yield _Found(header, created, begin, n)
+        if header.type in _GTIDS:
+            # MariaDB: number 8, domain 4, flags 1; without the flag "standalone" it is the BEGIN too.
+            mariadb = header.type == EventType.MARIADB_GTID_EVENT
+            inside, is_open = True, mariadb and not header.body[12] & 1
+        elif header.type in (EventType.QUERY_EVENT, EventType.MARIADB_QUERY_COMPRESSED_EVENT):
+            query = Query.parse(header.body)
+            text = query.sql.upper() if query is not None else b""
+            if text.startswith((b"XA START", b"XA BEGIN")) or (text.startswith(b"BEGIN") and len(text) <= 9):
+                inside = is_open = True
+            elif not is_open or (text.startswith((b"COMMIT", b"ROLLBACK")) and len(text) <= 12):  # a CRC32 may follow
+                inside = is_open = False
+        elif header.type in (EventType.TABLE_MAP_EVENT, *_VARIABLES):
+            inside = True
+        elif header.type in _ENDS:
+            inside = is_open = False
+
+
+_GTIDS: Final = frozenset(
+    {
+        EventType.GTID_EVENT,
+        EventType.ANONYMOUS_GTID_EVENT,
+        EventType.GTID_TAGGED_EVENT,
+        EventType.MARIADB_GTID_EVENT,
+    }
+)
+_VARIABLES: Final = (EventType.INTVAR_EVENT, EventType.RAND_EVENT, EventType.USER_VAR_EVENT)
+_ENDS: Final = frozenset({EventType.XID_EVENT, EventType.XA_PREPARE_EVENT, EventType.TRANSACTION_PAYLOAD_EVENT})
+_GROUPING: Final = frozenset({EventType.QUERY_EVENT, EventType.MARIADB_GTID_EVENT})
+_BEGINNINGS: Final = _GTIDS | {EventType.QUERY_EVENT}
+_CURSOR_EVENTS: Final = _BEGINNINGS | _ENDS | {EventType.MARIADB_QUERY_COMPRESSED_EVENT}
+_NOT_IN_FILE: Final = frozenset({EventType.HEARTBEAT_EVENT, EventType.HEARTBEAT_EVENT_V2})
+_SHOWN_BEGINNINGS: Final = frozenset({"Gtid", "Anonymous_Gtid", "Gtid_tagged", "Rotate", "Stop"})
+"""Types as SHOW BINLOG EVENTS has them."""
+
+
+def error_text(payload: bytes) -> str:
+    """Return the text of an error packet without its first byte: number 2, "#" and SQL state 5, text to the end."""
+    number = int.from_bytes(payload[:2], "little")
+    text = payload[8:] if payload[2:3] == b"#" else payload[2:]
+    return f"{text.decode('utf-8', 'replace')} ({number})"
+
+
+def _base(file: str) -> str:
+    return file.rpartition(".")[0]
+
+
+def _number(file: str) -> int:
+    return int(file.rpartition(".")[2])

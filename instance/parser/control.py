@@ -96,7 +96,7 @@ class Control:
         try:
             plan = self._plan(event, table_map, number, options)
         except DecodeError as error:
-            logger.error("the rows of %s.%s at %s cannot be decoded: %s", schema, table, event.position, error)
+            logger.warning("the rows of %s.%s at %s cannot be decoded: %s", schema, table, event.position, error)
             if self._config.filter_table_error:
                 plan = TablePlan(table_map, (), 0, PlanOptions(excluded=True))
             else:
@@ -232,7 +232,7 @@ class Control:
     # --- what breaks the stream
 
     def _incident(self, event: Event) -> None:
-        """Body: number 2, length of the message 1, message. The source knows that changes are missing from its binlog."""
+        """Body: number 2, length of the message 1, message. The source says that its binlog lacks changes."""
         reason = event.body[3:].decode("utf-8", "replace") or "no reason given"
         logger.error("gap at %s: the source has lost changes (incident event): %s", event.position, reason)
         self._put_marker(event, Kind.GAP, GAP_PROP, f"the source has lost changes: {reason}")

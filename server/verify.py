@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 from pymysqlreplication import BinLogStreamReader
@@ -121,7 +123,11 @@ def verify(config: InstanceConfig, start: str | None, stop: str | None, console:
     report = Report(begin, end)
     clock = time.monotonic()
     sizes = {name: size for name, size in files.items() if begin.number <= Place.of(name, 0).number <= end.number}
-    with Progress(console=console, transient=True) as progress, Ours(config, begin) as ours:
+    with (
+        TemporaryDirectory(prefix="sluice-verify-") as folder,
+        Progress(console=console, transient=True) as progress,
+        Ours(_unfiltered(config, begin, Path(folder))) as ours,
+    ):
         task = progress.add_task("comparing", total=sum(sizes.values()))
 
         def advance(place: Place) -> None:
@@ -153,7 +159,8 @@ def show(report: Report, console: Console) -> bool:
 class Ours:
     """The changes of rows as Sluice decodes them, in the order of the binlog."""
 
-    def __init__(self, config: InstanceConfig, start: Place) -> None:
+    def __init__(self, config: InstanceConfig) -> None:
+        """Read from where ``config`` says."""
         self._ring = Ring()
         self._put = threading.Event()
         self._ring.on_put = self._put.set
@@ -161,11 +168,7 @@ class Ours:
         self._waiting: list[Change] = []
         self._sequence = 0
         self._parser = Parser(
-            _unfiltered(config, start),
-            self._ring,
-            start=None,
-            on_begin=lambda _position, _gtids: None,
-            on_state=self._on_state,
+            config, self._ring, start=None, on_begin=lambda _position, _gtids: None, on_state=self._on_state
         )
 
     def __enter__(self) -> Self:
@@ -219,8 +222,8 @@ IMAGES = {
 """The images of a row, each with what the other decoder puts before the names of its parts."""
 
 
-def _unfiltered(config: InstanceConfig, start: Place) -> InstanceConfig:
-    """Make a configuration that reads everything from ``start`` on, and stops at what cannot be decoded."""
+def _unfiltered(config: InstanceConfig, start: Place, folder: Path) -> InstanceConfig:
+    """Make a configuration that reads everything from ``start`` on, stops at what cannot be decoded, writes nowhere."""
     settings = {
         name: model_field.default
         for name, model_field in InstanceConfig.model_fields.items()
@@ -236,6 +239,7 @@ def _unfiltered(config: InstanceConfig, start: Place) -> InstanceConfig:
             "gtid_on": False,
             "slave_id": 0,
             "meta": "memory",
+            "file_data_dir": folder,
             "quarantine": False,
             "strict_canal": False,
             "time_zone": "UTC",  # which is how the other decoder writes TIMESTAMP

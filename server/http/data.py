@@ -1,15 +1,14 @@
 """The calls of a consumer: subscribe, get, ack, roll back, stream."""
 
-from contextlib import suppress
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.alias_generators import to_camel
 
-from sluice.protocol.errors import AckOutOfOrderError, UnknownBatchError
-from sluice.server.embedded import EMPTY
+from sluice.server.embedded import EMPTY, EmbeddedServer
 from sluice.server.http.auth import Destination, may_read
-from sluice.server.http.context import Context, Ctx
+from sluice.server.http.context import Ctx
 from sluice.server.http.formats import (
     SINGLE,
     STREAMED,
@@ -36,27 +35,59 @@ Session = Annotated[
     str | None,
     Header(alias="Sluice-Session", description="Token of a session; refused once a newer session was opened."),
 ]
-BatchSize = Annotated[
-    int | None,
-    Query(
-        alias="batchSize",
+
+
+class Limits(BaseModel):
+    """How much a batch holds. An unknown parameter is refused: it would be a misspelt limit."""
+
+    model_config = ConfigDict(extra="forbid", alias_generator=to_camel)
+
+    batch_size: int | None = Field(
+        default=None,
         ge=1,
-        description="Size of a batch: entries (ITEMSIZE) or units of 1 KiB (MEMSIZE), as the destination is configured."
-        " The default is the destination's.",
-    ),
-]
-MaxEntries = Annotated[int | None, Query(alias="maxEntries", ge=1, description="At most so many entries in a batch.")]
-MaxBytes = Annotated[
-    int | None,
-    Query(alias="maxBytes", ge=1, description="At most so many bytes in a batch; one larger entry comes alone."),
-]
-MinBytes = Annotated[
-    int | None, Query(alias="minBytes", ge=0, description="Wait, up to `linger`, until so many bytes are there.")
-]
-Linger = Annotated[
-    int | None,
-    Query(ge=0, le=LONGEST_WAIT, description="ms to wait for `minBytes` after the first entry is there."),
-]
+        description="Size of a batch: entries (ITEMSIZE) or units of 1 KiB (MEMSIZE), as the destination is configured;"
+        " 1000 if there is no limit at all.",
+    )
+    max_entries: int | None = Field(default=None, ge=1, description="At most so many entries in a batch.")
+    max_bytes: int | None = Field(
+        default=None, ge=1, description="At most so many bytes in a batch; a larger entry comes alone."
+    )
+    min_bytes: int | None = Field(
+        default=None, ge=0, description="Wait, up to `linger`, until so many bytes are there."
+    )
+    linger: int | None = Field(
+        default=None, ge=0, le=LONGEST_WAIT, description="ms to wait for `minBytes` after the first entry is there."
+    )
+
+    async def take(
+        self, embedded: EmbeddedServer, destination: str, client_id: int, seconds: float, session: str | None
+    ) -> Batch:
+        """Take a batch within these limits; wait so many seconds for its first entry."""
+        return await embedded.get_without_ack(
+            destination,
+            client_id,
+            batch_size=self.batch_size,
+            timeout=seconds,
+            max_entries=self.max_entries,
+            max_bytes=self.max_bytes,
+            min_bytes=self.min_bytes,
+            linger=None if self.linger is None else self.linger / 1000,
+            session=session,
+        )
+
+
+class GetQuery(Limits):
+    """Parameters of a get."""
+
+    timeout: int = Field(
+        default=0, ge=0, le=LONGEST_WAIT, description="ms to wait for a first entry; 0 answers at once."
+    )
+
+
+class StreamQuery(Limits):
+    """Parameters of a stream."""
+
+    window: int = Field(default=4, ge=1, le=1024, description="At most so many un-acked batches.")
 
 
 class Start(BaseModel):
@@ -188,53 +219,24 @@ async def get_without_ack(
     context: Ctx,
     destination: Destination,
     client_id: ClientId,
-    batch_size: BatchSize = None,
-    timeout: Annotated[  # noqa: ASYNC109
-        int, Query(ge=0, le=LONGEST_WAIT, description="ms to wait for a first entry; 0 answers at once.")
-    ] = 0,
-    min_bytes: MinBytes = None,
-    linger: Linger = None,
-    max_entries: MaxEntries = None,
-    max_bytes: MaxBytes = None,
+    query: Annotated[GetQuery, Query()],
     session: Session = None,
 ) -> Response:
     """Take the next batch, to be acked or rolled back.
 
     Answers as soon as one entry is there, or after `timeout` ms with batch id -1. Several batches may be outstanding;
-    they are acked in their order. A call whose client went away takes nothing.
+    they are acked in their order. A waiting call whose client went away takes nothing;
+    after any other call that got no answer, roll back.
     """
     form = negotiate(request.headers.get("accept"), SINGLE)
     async with Listener(request.receive, context.stopping) as listener:
-        batch = await listener.wait(
-            context.embedded.get_without_ack(
-                destination,
-                client_id,
-                batch_size=batch_size,
-                timeout=timeout / 1000,
-                max_entries=max_entries,
-                max_bytes=max_bytes,
-                min_bytes=min_bytes,
-                linger=None if linger is None else linger / 1000,
-                session=session,
-            )
-        )
+        batch = await listener.wait(query.take(context.embedded, destination, client_id, query.timeout / 1000, session))
     if batch is None:  # the client is gone, or the server stops
         batch = EMPTY
-    elif batch.batch_id != EMPTY.batch_id and request.state.transport.is_closing():
-        await give_back(context, destination, client_id, batch.batch_id, session)
     parts = await encode(form, batch, strict=context.strict(destination))
     headers = {"Sluice-Batch-Id": str(batch.batch_id), "Sluice-From": batch.from_, "Sluice-To": batch.to}
     context.metrics.delivered(destination, batch)
     return PartsResponse(parts, form, headers)
-
-
-async def give_back(context: Context, destination: str, client_id: int, batch_id: int, session: str | None) -> None:
-    """Return a batch that was taken in the very moment in which its client went away.
-
-    With an older batch outstanding it stays: such a client has to roll back anyway.
-    """
-    with suppress(AckOutOfOrderError, UnknownBatchError):
-        await context.embedded.rollback(destination, client_id, batch_id=batch_id, session=session)
 
 
 @router.post("/ack", summary="Acknowledge", status_code=204)
@@ -291,12 +293,7 @@ async def stream(
     context: Ctx,
     destination: Destination,
     client_id: ClientId,
-    batch_size: BatchSize = None,
-    window: Annotated[int, Query(ge=1, le=1024, description="At most so many un-acked batches.")] = 4,
-    min_bytes: MinBytes = None,
-    linger: Linger = None,
-    max_entries: MaxEntries = None,
-    max_bytes: MaxBytes = None,
+    query: Annotated[StreamQuery, Query()],
     session: Session = None,
 ) -> Response:
     """One long response that begins with a rollback, then carries batch after batch while they are acked by `ack`.
@@ -309,16 +306,6 @@ async def stream(
     context.acks.notify((destination, client_id))
 
     async def take(seconds: float) -> Batch:
-        return await context.embedded.get_without_ack(
-            destination,
-            client_id,
-            batch_size=batch_size,
-            timeout=seconds,
-            max_entries=max_entries,
-            max_bytes=max_bytes,
-            min_bytes=min_bytes,
-            linger=None if linger is None else linger / 1000,
-            session=token,
-        )
+        return await query.take(context.embedded, destination, client_id, seconds, token)
 
-    return StreamResponse(context, (destination, client_id), take, form, window, token)
+    return StreamResponse(context, (destination, client_id), take, form, query.window, token)

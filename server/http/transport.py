@@ -12,7 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from sluice.server.http.waiting import Stopping
 
-HIGH_WATER = 64 * 1024  # bytes: more than that goes to the kernel at once instead of at the end of the loop's round
+HIGH_WATER = 64 * 1024  # bytes not sent yet from which on a sender pauses
 
 
 class Protocol(HttpToolsProtocol):

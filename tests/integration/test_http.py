@@ -540,13 +540,7 @@ class TestProblems:
             ("POST", "example/clients/2/subscribe", {"json": {"from": "latest"}}, 422, "bad-parameter"),
             ("POST", "example/clients/2/subscribe", {"json": {"filter": "("}}, 409, "filter-matches-nothing"),
             ("POST", "example/clients/1001/getWithoutAck?batchSize=0", {}, 422, "bad-parameter"),
-            (
-                "POST",
-                "example/clients/1001/getWithoutAck",
-                {"headers": {"Sluice-Session": "older"}},
-                409,
-                "stale-session",
-            ),
+            ("POST", "example/clients/1001/getWithoutAck?maxEntry=5", {}, 422, "bad-parameter"),
         ],
     )
     async def test_each_has_its_status_and_type(

@@ -86,15 +86,10 @@ cdef class PacketBuffer:
             self.end -= self.start
             self.start = 0
         if self.end - self.tail >= FRAME:
-<<<<<<< HEAD
             packet = FRAME + le24(self.data + self.tail)
             if packet > self.end - self.tail + least:
                 least = packet - (self.end - self.tail)
-        capacity = max(SMALLEST, self.capacity)
-=======
-            least = max(least, FRAME + le24(self.data + self.tail) - (self.end - self.tail))
         capacity = max(<size_t> SMALLEST, self.capacity)
->>>>>>> 19ab93b (Compile without warnings)
         if self.full and capacity < ORDINARY:
             capacity *= 2
         if capacity > ORDINARY and self.end + least <= ORDINARY:

@@ -1,5 +1,6 @@
 """The calls of an operator: destinations, their life, their quarantine; health and metrics of the process."""
 
+import asyncio
 from collections import Counter
 from datetime import timedelta
 
@@ -7,9 +8,10 @@ from fastapi import APIRouter, Request, Response
 from prometheus_client.exposition import choose_encoder
 from pydantic import BaseModel, ConfigDict, Field
 
+from sluice.instance.parser.quarantine import path_of, read
 from sluice.server.http.auth import LOGIN_LIFETIME, Destination, Granted, may_administer, may_read
 from sluice.server.http.context import Ctx
-from sluice.server.http.views import DestinationView, HealthView, TokenView
+from sluice.server.http.views import DestinationView, HealthView, QuarantinedView, TokenView
 
 destinations = APIRouter(prefix="/v1/destinations", tags=["destinations"])
 process = APIRouter(tags=["process"])
@@ -40,6 +42,13 @@ async def stop(context: Ctx, destination: Destination) -> DestinationView:
     """Stop it; cursors are saved, waiting calls are answered with `destination-stopped`."""
     await context.embedded.stop(destination)
     return DestinationView.of(context.embedded.destination_status(destination))
+
+
+@destinations.get("/{destination}/quarantine", summary="Row events in quarantine", dependencies=[may_read])
+async def quarantine(context: Ctx, destination: Destination) -> list[QuarantinedView]:
+    """List the row events that could not be decoded: where each stands in the binlog, of which table, and why."""
+    path = path_of(context.config(destination).file_data_dir, destination)
+    return [QuarantinedView.model_validate(item) for item in await asyncio.to_thread(read, path)]
 
 
 class Login(BaseModel):

@@ -5,6 +5,8 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
+from sluice.instance.config import InstanceConfig
+from sluice.protocol.errors import UnknownDestinationError
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.http.auth import Gate
 from sluice.server.http.waiting import Signals, Stopping
@@ -23,9 +25,12 @@ class Context:
         default_factory=Signals
     )  # key: (destination, client id); an ack, a rollback or an unsubscribe
 
-    def strict(self, destination: str) -> bool:
-        """Tell whether a destination writes everything exactly as Canal does."""
-        return self.embedded.instances[destination].config.strict_canal
+    def config(self, destination: str) -> InstanceConfig:
+        """Return the configuration that a destination was last started with. Raises UnknownDestinationError."""
+        instance = self.embedded.instances.get(destination)
+        if instance is None:
+            raise UnknownDestinationError(f"no destination {destination!r} is configured here")
+        return instance.config
 
 
 async def _context(request: Request) -> Context:

@@ -233,7 +233,7 @@ async def get_without_ack(
         batch = await listener.wait(query.take(context.embedded, destination, client_id, query.timeout / 1000, session))
     if batch is None:  # the client is gone, or the server stops
         batch = EMPTY
-    parts = await encode(form, batch, strict=context.strict(destination))
+    parts = await encode(form, batch, strict=context.config(destination).strict_canal)
     headers = {"Sluice-Batch-Id": str(batch.batch_id), "Sluice-From": batch.from_, "Sluice-To": batch.to}
     context.metrics.delivered(destination, batch)
     return PartsResponse(parts, form, headers)

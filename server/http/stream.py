@@ -74,4 +74,4 @@ class StreamResponse(Response):
         if batch.batch_id != EMPTY.batch_id:
             self._outstanding += 1
         self._context.metrics.delivered(self._client[0], batch)
-        return await encode(self._form, batch, stream=True, strict=self._context.strict(self._client[0]))
+        return await encode(self._form, batch, stream=True, strict=self._context.config(self._client[0]).strict_canal)

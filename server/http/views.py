@@ -71,6 +71,19 @@ class DestinationView(View):
         return made
 
 
+class QuarantinedView(View):
+    """A row event that could not be decoded, so that a marker was delivered in its place."""
+
+    position: str = Field(description="Of the event.")
+    schema_name: str = Field(validation_alias="schema", serialization_alias="schema")
+    table: str
+    event_type: int = Field(description="MySQL's number of the event's type.")
+    timestamp: int = Field(description="Of the event, seconds since 1970.")
+    server_id: int
+    length: int = Field(description="Bytes of the event.")
+    error: str = Field(description="Why it could not be decoded.")
+
+
 class SessionView(View):
     """A session."""
 

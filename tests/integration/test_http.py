@@ -28,6 +28,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from sluice.instance.config import Address, InstanceConfig
+from sluice.instance.parser.quarantine import Item, Quarantine, path_of
 from sluice.protocol.entry_pb2 import Entry, EntryType, EventType, RowChange
 from sluice.protocol.errors import ConfigError, UnknownDestinationError
 from sluice.protocol.packet_pb2 import Messages
@@ -527,6 +528,7 @@ class TestProblems:
         [
             ("POST", "nowhere/clients/1/subscribe", {}, 404, "unknown-destination"),
             ("GET", "nowhere", {}, 404, "unknown-destination"),
+            ("GET", "nowhere/quarantine", {}, 404, "unknown-destination"),
             ("POST", "example/clients/7/getWithoutAck", {}, 409, "not-subscribed"),
             ("GET", "example/clients/7", {}, 409, "not-subscribed"),
             ("GET", "example/clients/7/stream", {}, 409, "not-subscribed"),
@@ -641,6 +643,16 @@ class TestDestinations:
         assert await api.problem("POST", "/v1/destinations/other/clients/1/subscribe", 503) == "destination-stopped"
         started = (await api.call("POST", "/v1/destinations/other/start")).json()
         assert started["state"] in {"starting", "running"}
+
+    async def test_row_events_in_quarantine_are_listed(self, api: Api, tmp_path: Path) -> None:
+        assert (await api.call("GET", "/v1/destinations/example/quarantine")).json() == []
+        quarantine = Quarantine(path_of(tmp_path / "data", "example"))
+        position = "101/bin.000001@1700000000:4:2"
+        quarantine.add(Item(position, "shop", "goods", 30, 1_700_000_000, 101, 64, "a row ends too early", "00"))
+        quarantine.sync()
+        (listed,) = (await api.call("GET", "/v1/destinations/example/quarantine")).json()
+        assert (listed["position"], listed["schema"], listed["table"]) == (position, "shop", "goods")
+        assert listed["error"] == "a row ends too early"
 
     async def test_the_process_is_alive_and_ready(self, api: Api) -> None:
         assert ((await api.call("GET", "/healthz")).json())["status"] == "ok"

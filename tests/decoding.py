@@ -12,7 +12,7 @@ from sluice.instance.parser.events import Event, EventType
 from sluice.instance.parser.file_packets import MAGIC, PacketWriter, file_packets
 from sluice.instance.parser.plan import PlanOptions, TablePlan
 from sluice.instance.parser.table_map import TableMap, Type
-from sluice.protocol.entry_pb2 import Entry, RowChange
+from sluice.protocol.entry_pb2 import Entry, EntryType, RowChange
 from sluice.protocol.entry_pb2 import EventType as CanalEventType
 from sluice.protocol.packet_pb2 import Messages
 from sluice.protocol.position import Position
@@ -20,7 +20,14 @@ from sluice.store.ring import Kind, Ring, SlotView
 
 DATA = Path(__file__).parent / "data"
 SOURCE = "source"
-_TYPE_NAMES = {Type.LONG: "int", Type.LONGLONG: "bigint", Type.TINY: "tinyint", Type.JSON: "json"}
+_TEXTS = {Type.VARCHAR, Type.STRING}
+_TYPE_NAMES: dict[int, str] = {
+    Type.LONG: "int",
+    Type.LONGLONG: "bigint",
+    Type.TINY: "tinyint",
+    Type.JSON: "json",
+    Type.STRING: "char(120)",
+}
 
 
 @dataclass(frozen=True)
@@ -88,7 +95,7 @@ def dump(paths: Iterable[Path]) -> Iterator[bytes]:
 def plan_by_types(table_map: TableMap, number: int, *, excluded: bool = False) -> TablePlan:
     """A plan without a schema: columns c0, c1 ... typed as the event says, the first one the key."""
     columns = [
-        Column(f"c{i}", _TYPE_NAMES.get(Type(kind), "varchar(100)"), None if kind in _TYPE_NAMES else "utf8mb4", i == 0)
+        Column(f"c{i}", _TYPE_NAMES.get(kind, "varchar(100)"), "utf8mb4" if kind in _TEXTS else None, i == 0)
         for i, kind in enumerate(table_map.types)
     ]
     return TablePlan(table_map, columns, number, PlanOptions(excluded=excluded))
@@ -102,7 +109,7 @@ def query_text(event: Event) -> str:
 
 def query_entry(event: Event) -> bytes:
     """A DDL entry such as the parser would put."""
-    entry = Entry(entryType="ROWDATA")
+    entry = Entry(entryType=EntryType.ROWDATA)
     entry.header.eventType = CanalEventType.QUERY
     entry.storeValue = RowChange(sql=query_text(event), isDdl=True).SerializeToString()
     return entry.SerializeToString()
@@ -188,13 +195,11 @@ def _collect(ring: Ring, result: Decoded) -> None:
     for sequence in range(ring.first, ring.next):
         slot = ring.slot(sequence)
         result.slots.append((slot, None))
-        before, after = (
-            Position(ring.sources[slot.source], *ring.files[file], begin, n)
-            for file, begin, n in (
-                (slot.file, slot.begin, slot.n),
-                (slot.next_file, slot.next_begin, slot.next_n),
-            )
-        )
+        source = ring.sources[slot.source]
+        file, created = ring.files[slot.file]
+        before = Position(source, file, created, slot.begin, slot.n)
+        file, created = ring.files[slot.next_file]
+        after = Position(source, file, created, slot.next_begin, slot.next_n)
         result.positions.append((before, after))
     if ring.first == ring.next:
         return

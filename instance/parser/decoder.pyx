@@ -131,6 +131,17 @@ cdef inline bint rows_type(int type, RowsType *rows) noexcept nogil:
     return True
 
 
+cdef inline bint may_be_made_up(int type) noexcept nogil:
+    """Whether servers send such events of their own making: flagged as artificial, or outside a transaction without
+    `log_pos` (FORMAT_DESCRIPTION and START_ENCRYPTION of a dump that begins in the middle of a file).
+    """
+    return (
+        type == ROTATE_EVENT or type == FORMAT_DESCRIPTION_EVENT or type == MARIADB_START_ENCRYPTION_EVENT
+        or type == HEARTBEAT_EVENT or type == HEARTBEAT_EVENT_V2
+        or type == PREVIOUS_GTIDS_EVENT or type == MARIADB_GTID_LIST_EVENT
+    )
+
+
 cdef inline bint starts_with(const uint8_t *p, const uint8_t *end, const char *words) noexcept nogil:
     """Whether the text begins with the words, in any case, and then ends or goes on with no letter."""
     cdef size_t size = strlen(words)
@@ -446,8 +457,14 @@ cdef class Decoder:
                     raise DecodeError("the checksum of an event does not fit")
             self.body_end -= CHECKSUM_SIZE
         self.place.length = self.header.size
-        if self.header.type == HEARTBEAT_EVENT or self.header.type == HEARTBEAT_EVENT_V2 or artificial:
+        if (
+            self.header.type == HEARTBEAT_EVENT or self.header.type == HEARTBEAT_EVENT_V2 or artificial
+            or (self.header.log_pos == 0 and self.group == NO_GROUP)
+        ):
             self.place.offset = max(self.offset, 0)
+            if not may_be_made_up(self.header.type):
+                with gil:
+                    raise DecodeError("an event that is no part of the file, but of a type that has to be")
         elif self.header.type == FORMAT_DESCRIPTION_EVENT:
             self.place.offset = FIRST_OFFSET
         else:
@@ -457,14 +474,11 @@ cdef class Decoder:
     cdef int check_offset(self) except -1 nogil:
         """Sums up the offset of the event and compares it with its `log_pos`, which is where the event ends.
 
-        `log_pos` has 32 bits and wraps beyond 4 GiB. It is 0 between GTID and XID of MariaDB 11.8, and outside a
-        transaction in events that the server made up. A dump by GTID leaves transactions out, but only whole ones.
+        `log_pos` has 32 bits and wraps beyond 4 GiB. It is 0 between GTID and XID of MariaDB 11.8. A dump by GTID
+        leaves transactions out, but only whole ones.
         """
         cdef int64_t start = self.offset
         cdef uint32_t off
-        if self.header.log_pos == 0 and self.group == NO_GROUP:
-            self.place.offset = max(start, 0)
-            return 0
         if start < 0:
             if <int64_t>self.header.log_pos - self.header.size < FIRST_OFFSET:
                 with gil:

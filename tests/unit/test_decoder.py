@@ -87,9 +87,8 @@ def test_stops_at_every_position(server: str, tmp_path: Path) -> None:
 
 def test_every_transaction_has_one_begin_and_one_end(server: str, tmp_path: Path) -> None:
     open_transaction = False
-    for (slot, _), (_, after) in zip(
-        *(lambda r: (r.slots, r.positions))(decode(dump(binlogs(server, tmp_path)))), strict=True
-    ):
+    result = decode(dump(binlogs(server, tmp_path)))
+    for (slot, _), (_, after) in zip(result.slots, result.positions, strict=True):
         if slot.kind == Kind.TRANSACTION_BEGIN:
             assert not open_transaction
             open_transaction = True
@@ -360,8 +359,10 @@ class Log:
         self.packets += self.writer.event(event)
         return self
 
-    def query(self, text: str, **more: int) -> "Log":
-        return self.add(EventType.QUERY_EVENT, struct.pack("<IIBHH", 9, 0, 2, 0, 0) + b"db\0" + text.encode(), **more)
+    def query(self, text: str, *, time: int = CREATED) -> "Log":
+        return self.add(
+            EventType.QUERY_EVENT, struct.pack("<IIBHH", 9, 0, 2, 0, 0) + b"db\0" + text.encode(), time=time
+        )
 
     def table_map(self, table_id: int = 5, name: str = "t") -> "Log":
         schema = b"\x02db\0" + bytes([len(name)]) + name.encode() + b"\0"
@@ -372,8 +373,8 @@ class Log:
         body = table_id.to_bytes(6, "little") + b"\1\0\2\0" + bytes([width]) + b"\xff" + rows
         return self.add(EventType.WRITE_ROWS_EVENT, body)
 
-    def xid(self, number: int = 1, **more: int) -> "Log":
-        return self.add(EventType.XID_EVENT, struct.pack("<Q", number), **more)
+    def xid(self, *, time: int = CREATED, log_pos: int | None = None) -> "Log":
+        return self.add(EventType.XID_EVENT, struct.pack("<Q", 1), time=time, log_pos=log_pos)
 
     def transaction(self, value: int = 1) -> "Log":
         return self.query("BEGIN").table_map().insert(value).xid()

@@ -285,6 +285,9 @@ class Endpoint:
                 if isinstance(error, kind):
                     raise meaning(str(error)) from error
             raise error
+        if reply.status == HTTPStatus.OK and not reply.headers.keys() & {"content-length", "transfer-encoding"}:
+            # http.client takes a connection that ends within the headers for their end.
+            raise Interrupted(ConnectionLostError("the connection broke within the answer"), may_be_done=True)
         result = call.read(reply)
         if call.rolls_back:
             self.generation += 1

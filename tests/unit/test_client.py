@@ -1,0 +1,558 @@
+"""Both clients against the HTTP server; behind it stands, in place of a database, a source that is told what to say."""
+
+import asyncio
+import contextlib
+import ssl
+import subprocess
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from sluice.client_sdk import AsyncClient, Batch, Client
+from sluice.client_sdk import calls as sdk_calls
+from sluice.client_sdk.calls import Attempts, Endpoint, Interrupted, Limits, Reply, error_of
+from sluice.instance.config import Address, InstanceConfig
+from sluice.protocol import errors
+from sluice.protocol.entry_pb2 import INSERT, ROWDATA, Column, Entry, Header, RowChange
+from sluice.protocol.position import Position
+from sluice.server.config import ServerConfig
+from sluice.server.embedded import EmbeddedServer
+from sluice.server.http.auth import Credentials, Grant
+from sluice.server.http.serve import serve
+from sluice.server.http.transport import Server
+from sluice.store.cursors import Cursor
+from sluice.store.ring import Flag, Kind, Ring, Staging
+from sluice.store.segment import SegmentWriter
+from tests.proxy import Proxy
+
+CREATED = 1_700_000_000
+STEP = 100  # bytes of the binlog that a transaction takes
+
+
+def entry(number: int) -> bytes:
+    """A transaction of one insert: a table with the column id."""
+    change = RowChange(eventType=INSERT)
+    column = Column(name="id", mysqlType="int", sqlType=4, value=str(number), updated=True, isKey=True)
+    change.rowDatas.add().afterColumns.append(column)
+    header = Header(schemaName="shop", tableName="goods", eventType=INSERT)
+    return Entry(header=header, entryType=ROWDATA, storeValue=change.SerializeToString()).SerializeToString()
+
+
+def position(number: int) -> str:
+    """The place before the transaction of that number."""
+    return f"7/bin.000001@{CREATED}:{4 + STEP * number}:0"
+
+
+class Source:
+    """A binlog of numbered transactions, and the parser that reads it into the ring."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._grown = threading.Condition()
+        self._stopped = threading.Event()
+
+    def write(self, count: int) -> None:
+        with self._grown:
+            self.count += count
+            self._grown.notify_all()
+
+    def __call__(
+        self,
+        config: InstanceConfig,
+        ring: Ring,
+        *,
+        start: Cursor | None,
+        on_begin: Callable[..., None],
+        on_state: Callable[[str, str], None],
+    ) -> "Source":
+        self._ring, self._on_begin, self._on_state = ring, on_begin, on_state
+        self._first = 0 if start is None or start.position is None else (start.position.begin - 4) // STEP
+        return self
+
+    def start(self) -> None:
+        self._stopped.clear()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        with self._grown:
+            self._stopped.set()
+            self._grown.notify_all()
+        self._ring.wake()
+
+    def join(self, timeout: float | None = None) -> None:
+        self._thread.join(timeout)
+
+    def _run(self) -> None:
+        ring, staging, writer = self._ring, Staging(), SegmentWriter(self._ring.pool)
+        source, file = ring.sources.intern("7"), ring.files.intern(("bin.000001", CREATED))
+        self._on_begin(Position.parse(position(self._first)), None)
+        self._on_state("running", "")
+        done = self._first
+        while True:
+            with self._grown:
+                while self.count <= done and not self._stopped.is_set():
+                    self._grown.wait()
+                count = self.count
+            if self._stopped.is_set():
+                break
+            for number in range(done, count):
+                writer.write_framed(entry(number))
+                begin = 4 + STEP * number
+                place = {"file": file, "begin": begin, "next_file": file, "next_begin": begin + STEP}
+                staging.add_entry(
+                    writer, Kind.ROW_DATA, event_type=INSERT, flags=Flag.BOUNDARY, rows=1, source=source, **place
+                )
+            done = count
+            ring.put(staging, self._stopped)
+        writer.close()
+
+
+class ServerThread:
+    """The server in a thread; it can be stopped and started again, on the same port."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.source = Source()
+        self._folder = folder
+        self._options = options
+        self.port = 0
+        self.url = ""
+
+    def _load(self, destination: str) -> InstanceConfig:
+        return InstanceConfig(
+            destination=destination,
+            master_address=Address("127.0.0.1"),
+            db_username="nobody",
+            file_data_dir=self._folder,
+            file_flush_period=50,
+        )
+
+    def _make_server(self, *arguments: Any) -> Server:
+        self._server = Server(*arguments)
+        return self._server
+
+    async def _serve(self) -> None:
+        embedded = EmbeddedServer(self._load, self.source)
+        await embedded.start("example")
+        config = ServerConfig(http_port=self.port, http_credentials=self._folder / "credentials.json", **self._options)
+        with pytest.MonkeyPatch.context() as patch:  # signals, which stop a server, reach the main thread only
+            patch.setattr("sluice.server.http.serve.Server", self._make_server)
+            await serve(embedded, config, self._listens)
+
+    def _listens(self, url: str) -> None:
+        self.url = url
+        self.port = int(url.rpartition(":")[2])
+        self._listening.set()
+
+    def start(self) -> None:
+        self._listening = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+        self._thread.start()
+        assert self._listening.wait(10)
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerThread]:
+    thread = ServerThread(tmp_path)
+    thread.start()
+    yield thread
+    thread.stop()
+
+
+class Waiting:
+    """An AsyncClient with the methods of a Client, so that one test serves both: its loop runs in a thread."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self._client = AsyncClient(*arguments, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            result = method(*arguments, **options)
+            return self._iterate(result) if isinstance(result, AsyncIterator) else self._wait(result)
+
+        return call
+
+    def _wait(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def _iterate(self, batches: Any) -> Iterator[Batch]:
+        async def following() -> Batch:
+            return await anext(batches)
+
+        try:
+            while True:
+                yield self._wait(following())
+        finally:
+            self._wait(batches.aclose())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._wait(self._client.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+MakeClient = Callable[..., Any]
+
+
+@pytest.fixture(params=[Client, Waiting], ids=["sync", "async"])
+def make_client(request: pytest.FixtureRequest) -> Iterator[MakeClient]:
+    with contextlib.ExitStack() as stack:
+
+        def make(url: str, **options: Any) -> Any:
+            return stack.enter_context(request.param(url, **options))
+
+        yield make
+
+
+@pytest.fixture
+def client(make_client: MakeClient, server: ServerThread) -> Any:
+    client = make_client(server.url)
+    client.subscribe()
+    return client
+
+
+def numbers(batch: Batch) -> list[int]:
+    return [row.after["id"] for row in batch if row.after is not None]
+
+
+def test_a_batch_has_rows_positions_and_an_id(client: Any, server: ServerThread) -> None:
+    server.source.write(3)
+    batch = client.get_without_ack(timeout=5, limits=Limits(max_entries=3))
+    while len(numbers(batch)) < 3:
+        client.rollback()
+        batch = client.get_without_ack(timeout=5, limits=Limits(max_entries=3))
+    assert batch
+    assert numbers(batch) == [0, 1, 2]
+    assert (batch.from_, batch.to) == (position(0), position(3))
+    assert [change.table for change in batch.changes()] == ["goods"] * 3
+    assert [item.header.tableName for item in batch.entries()] == ["goods"] * 3
+    client.ack(batch)
+    assert batch.acked
+    assert client.status()["marks"] == []
+
+
+def test_an_empty_batch_is_false(client: Any) -> None:
+    batch = client.get_without_ack()
+    assert not batch
+    assert batch.rows() == []
+    with pytest.raises(errors.BadParameterError):
+        client.ack(batch)
+
+
+def test_get_acks_at_once(client: Any, server: ServerThread) -> None:
+    server.source.write(1)
+    assert numbers(client.get(timeout=5)) == [0]
+    client.rollback()
+    assert not client.get()
+
+
+def test_rollback_gives_batches_again(client: Any, server: ServerThread) -> None:
+    server.source.write(2)
+    one = Limits(max_entries=1)
+    first, second = client.get_without_ack(5, one), client.get_without_ack(5, one)
+    client.ack(first.batch_id)
+    client.rollback()
+    again = client.get_without_ack(5, one)
+    assert numbers(again) == numbers(second) == [1]
+    assert again.batch_id > second.batch_id
+    with pytest.raises(errors.UnknownBatchError):
+        client.ack(second)
+
+
+def test_ack_up_to_a_position(client: Any, server: ServerThread) -> None:
+    server.source.write(3)
+    got: list[Batch] = []
+    while sum(len(batch.rows()) for batch in got) < 3:
+        got.append(client.get_without_ack(5, Limits(max_entries=1)))
+    client.ack(Position.parse(position(2)), durable=True)
+    assert client.status()["marks"] == [got[2].batch_id]
+    client.ack(position(2))
+    client.ack(got[2])
+
+
+def test_acks_are_in_order(client: Any, server: ServerThread) -> None:
+    server.source.write(2)
+    one = Limits(max_entries=1)
+    _, second = client.get_without_ack(5, one), client.get_without_ack(5, one)
+    with pytest.raises(errors.AckOutOfOrderError):
+        client.ack(second)
+
+
+def test_a_start_by_time_or_position_is_passed_on(client: Any) -> None:
+    client.unsubscribe()
+    with pytest.raises(errors.NotSubscribedError):
+        client.get()
+    assert client.subscribe(start=datetime(2000, 1, 1, tzinfo=UTC))["clientId"] == 1001
+    client.unsubscribe()
+    with pytest.raises(errors.SourceChangedError):
+        client.subscribe(start=Position.parse(position(0).replace("7/", "8/")))
+
+
+def test_errors_have_the_class_of_their_type(make_client: MakeClient, server: ServerThread) -> None:
+    with pytest.raises(errors.UnknownDestinationError):
+        make_client(server.url, destination="öther ?x").status()
+    with pytest.raises(errors.BadParameterError):
+        make_client(server.url, client_id=1 << 20).status()
+
+
+def test_a_newer_session_fences_the_older(make_client: MakeClient, client: Any, server: ServerThread) -> None:
+    client.open_session()
+    other = make_client(server.url)
+    other.open_session()
+    with pytest.raises(errors.StaleSessionError):
+        client.get()
+    other.get()
+
+
+@pytest.mark.parametrize("method", ["batches", "stream"])
+class TestIterators:
+    def test_every_change_comes_once_and_is_acked(self, client: Any, server: ServerThread, method: str) -> None:
+        server.source.write(50)
+        received: list[int] = []
+        with closing(getattr(client, method)(limits=Limits(max_entries=7))) as batches:
+            for batch in batches:
+                received += numbers(batch)
+                if len(received) == 50:
+                    server.source.write(10)
+                if len(received) == 60:
+                    client.ack(batch)
+                    break
+        assert received == list(range(60))
+        status = client.status()
+        assert (status["acked"], status["marks"]) == (position(60), [])
+
+    def test_what_is_left_in_the_middle_comes_again(self, client: Any, server: ServerThread, method: str) -> None:
+        server.source.write(20)
+        with closing(getattr(client, method)(limits=Limits(max_entries=1))) as batches:
+            assert [numbers(next(batches)) for _ in range(3)] == [[0], [1], [2]]
+        assert numbers(client.get_without_ack(5, Limits(max_entries=1))) == [2]
+
+    def test_without_auto_ack_the_caller_acks(self, client: Any, server: ServerThread, method: str) -> None:
+        server.source.write(3)
+        with closing(getattr(client, method)(auto_ack=False, limits=Limits(max_entries=1))) as batches:
+            for batch in [next(batches) for _ in range(3)]:
+                client.ack(batch)
+        assert client.status()["acked"] == position(3)
+
+    def test_over_a_connection_that_is_cut_nothing_is_missing_and_order_is_kept(
+        self, make_client: MakeClient, client: Any, server: ServerThread, method: str
+    ) -> None:
+        server.source.write(2000)
+        received: list[int] = []
+        with Proxy(("127.0.0.1", server.port), seed=5) as proxy:
+            proxy.cut_randomly(20_000)
+            cut = make_client(f"http://127.0.0.1:{proxy.port}")
+            with closing(getattr(cut, method)(limits=Limits(max_entries=20))) as batches:
+                for batch in batches:
+                    received += numbers(batch)
+                    if received[-1] == 1999:
+                        proxy.heal()
+                        break
+            assert proxy.cuts > 0
+        assert list(dict.fromkeys(received)) == list(range(2000))
+        assert all(after <= before + 1 for before, after in pairwise(received))
+
+    def test_a_restart_of_the_server_is_survived(self, client: Any, server: ServerThread, method: str) -> None:
+        server.source.write(30)
+        received: list[int] = []
+        with closing(getattr(client, method)(limits=Limits(max_entries=1))) as batches:
+            for batch in batches:
+                received += numbers(batch)
+                if received == list(range(10)):
+                    server.stop()
+                    server.start()
+                if received[-1] == 29:
+                    break
+        assert list(dict.fromkeys(received)) == list(range(30))
+
+    def test_another_consumer_takes_over(
+        self, make_client: MakeClient, client: Any, server: ServerThread, method: str
+    ) -> None:
+        server.source.write(5)
+        one = Limits(max_entries=1)
+        with (
+            closing(getattr(client, method)(limits=one)) as first,
+            closing(getattr(make_client(server.url), method)(limits=one)) as other,
+        ):
+            assert numbers(next(first)) == [0]
+            assert numbers(next(other)) == [0]
+            with pytest.raises(errors.StaleSessionError):
+                list(first)
+            assert numbers(next(other)) == [1]
+
+    def test_an_unreachable_server_is_given_up_after_a_while(
+        self, make_client: MakeClient, server: ServerThread, method: str
+    ) -> None:
+        client = make_client("http://127.0.0.1:1", retry=0.3)
+        with pytest.raises(errors.ConnectionLostError, match=r"127\.0\.0\.1"):
+            next(getattr(client, method)())
+
+
+def test_an_ack_whose_reply_is_lost_is_done_once(make_client: MakeClient, client: Any, server: ServerThread) -> None:
+    server.source.write(1)
+    with Proxy(("127.0.0.1", server.port)) as proxy:
+        shaky = make_client(f"http://127.0.0.1:{proxy.port}")
+        batch = shaky.get_without_ack(5)
+        proxy.cut_after(20)  # within the reply's head
+        timer = threading.Timer(0.5, proxy.heal)
+        timer.start()
+        shaky.ack(batch)
+        timer.join()
+    assert client.status()["acked"] == position(1)
+
+
+def test_a_get_whose_reply_is_lost_loses_nothing(make_client: MakeClient, client: Any, server: ServerThread) -> None:
+    server.source.write(1)
+    with Proxy(("127.0.0.1", server.port)) as proxy:
+        proxy.cut_after(20)
+        timer = threading.Timer(0.5, proxy.heal)
+        timer.start()
+        batch = make_client(f"http://127.0.0.1:{proxy.port}").get_without_ack(5)
+        timer.join()
+    assert numbers(batch) == [0]
+    assert client.status()["marks"] == [batch.batch_id]
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("tls")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject]
+    subprocess.run([*command, "-keyout", key, "-out", cert], check=True, capture_output=True)
+    return cert, key
+
+
+@pytest.mark.filterwarnings("ignore:Unverified HTTPS request")  # urllib3's own word on verify=False
+def test_tokens_and_tls(make_client: MakeClient, tmp_path: Path, certificate: tuple[Path, Path]) -> None:
+    cert, key = certificate
+    token = Credentials(tmp_path / "credentials.json").issue("test", Grant(), timedelta(hours=1)).text
+    thread = ServerThread(tmp_path, http_tls_cert=cert, http_tls_key=key)
+    thread.start()
+    try:
+        client = make_client(thread.url, token=token, ca=cert)
+        client.subscribe()
+        thread.source.write(1)
+        assert numbers(client.get(5)) == [0]
+        assert make_client(thread.url, token=token, verify=False).status()["clientId"] == 1001
+        with pytest.raises(errors.UnauthorizedError):
+            make_client(thread.url, ca=cert).status()
+        with pytest.raises(errors.ConnectionLostError, match=r"(?i)certificate"):
+            make_client(thread.url, token=token).status()
+    finally:
+        thread.stop()
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("127.0.0.1:11180", {}),
+        ("ftp://127.0.0.1", {}),
+        ("http://user:password@127.0.0.1", {}),
+        ("http://127.0.0.1/?q", {}),
+        ("http://db.example.org", {"token": "t"}),
+        ("http://192.0.2.1:11180", {"token": "t"}),
+    ],
+)
+def test_an_unusable_or_unsafe_url_is_refused(url: str, options: dict[str, str]) -> None:
+    with pytest.raises(errors.BadParameterError):
+        Client(url, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("url", ["http://localhost:1", "http://[::1]:1", "https://db.example.org"])
+def test_a_token_goes_where_nobody_else_reads_it(url: str) -> None:
+    Client(url, token="t").close()
+
+
+def test_an_answer_that_breaks_off_within_its_headers_is_no_answer() -> None:
+    endpoint = Endpoint("http://localhost", "example", 1001, None, insecure=False)
+    call = sdk_calls.get_without_ack(0, Limits(), "text")
+    with pytest.raises(Interrupted) as caught:
+        endpoint.read(call, Reply(200, {"con": ""}, b""))
+    assert caught.value.may_be_done
+
+
+class TestErrors:
+    @pytest.mark.parametrize("kind", [errors.GoneError, errors.PurgedError, errors.FencedError, errors.FilterError])
+    def test_a_problem_is_an_error_with_detail_and_advice(self, kind: type[errors.SluiceError]) -> None:
+        body = b'{"type": "%s", "title": "T", "detail": "What.", "advice": "Do."}' % kind.type.encode()
+        error = error_of(Reply(400, {}, body))
+        assert type(error) is kind
+        assert str(error) == "What. Do."
+
+    def test_attributes_of_errors_are_kept(self) -> None:
+        error = error_of(Reply(429, {"retry-after": "7"}, b'{"type": "too-many-attempts", "title": "T"}'))
+        assert isinstance(error, errors.TooManyAttemptsError)
+        assert error.retry_after == 7
+        error = error_of(Reply(422, {}, b'{"type": "bad-parameter", "detail": "D", "parameter": "filter"}'))
+        assert isinstance(error, errors.BadParameterError)
+        assert error.parameter == "filter"
+
+    @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b"\xff"])
+    def test_anything_else_is_a_general_error(self, body: bytes) -> None:
+        error = error_of(Reply(500, {}, body))
+        assert type(error) is errors.SluiceError
+        assert "500" in str(error)
+
+
+class TestAttempts:
+    LOST = Interrupted(errors.ConnectionLostError("cut"), may_be_done=True)
+    REFUSED = Interrupted(errors.ConnectionLostError("refused"), may_be_done=False)
+
+    def test_delays_grow_to_a_limit(self) -> None:
+        attempts = Attempts(sdk_calls.status(), 1000)
+        delays = [attempts.delay(self.REFUSED) for _ in range(10)]
+        assert delays[0] <= 0.1
+        assert 2.5 <= delays[-1] <= 5
+
+    def test_patience_ends(self) -> None:
+        with pytest.raises(errors.ConnectionLostError):
+            Attempts(sdk_calls.status(), 0).delay(self.REFUSED)
+
+    def test_a_call_that_was_never_sent_is_repeated_as_it_is(self) -> None:
+        call = sdk_calls.get_without_ack(0, Limits(), "text")
+        attempts = Attempts(call, 60)
+        attempts.delay(self.REFUSED)
+        assert (attempts.before, attempts.call) == (None, call)
+
+    def test_a_get_rolls_back_before_it_is_repeated(self) -> None:
+        attempts = Attempts(sdk_calls.get_without_ack(0, Limits(), "text"), 60)
+        attempts.delay(self.LOST)
+        assert attempts.before is not None
+        assert attempts.before.rolls_back
+
+    def test_an_ack_by_id_alone_is_not_repeated(self) -> None:
+        attempts = Attempts(sdk_calls.ack(7, durable=False), 60)
+        with pytest.raises(errors.ConnectionLostError):
+            attempts.delay(self.LOST)
+
+    def test_an_ack_of_a_batch_is_repeated_by_position(self) -> None:
+        attempts = Attempts(sdk_calls.ack(Batch(7, "a", "b", b""), durable=True), 60)
+        attempts.delay(self.LOST)
+        assert (attempts.call.body, attempts.call.query) == ({"position": "b"}, {"durable": "true"})
+
+
+def test_tls_is_verified_by_default() -> None:
+    from sluice.client_sdk.client import tls_context
+
+    context = tls_context(None, verify=True)
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)

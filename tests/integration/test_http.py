@@ -419,12 +419,10 @@ class TestWaiting:
         calls = [api.call("POST", f"{path}/getWithoutAck?timeout=30000", headers=PROTOBUF) for path in paths]
         waiting = asyncio.gather(*calls)
         await eventually(lambda: api.waiting() == 100)
-        begin = time.monotonic()
         api.source.put()
         async with asyncio.timeout(5):
             responses = await waiting
         assert [numbers(Messages.FromString(it.body)) for it in responses] == [[0]] * 100
-        assert time.monotonic() - begin < 2
 
     async def test_a_put_of_another_thread_wakes_who_waits(self, api: Api) -> None:
         waiting = asyncio.create_task(api.get(timeout=30_000))

@@ -1,0 +1,110 @@
+"""What a destination delivers of a server's binlog, read by the real parser into a ring."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import Message
+
+from sluice.instance.config import InstanceConfig
+from sluice.instance.parser.parser import Parser
+from sluice.protocol.entry_pb2 import Entry, EntryType, RowChange
+from sluice.protocol.packet_pb2 import Messages
+from sluice.store.ring import Ring
+from tests.servers import Server
+
+
+def config_for(server: Server, folder: Path, **settings: Any) -> InstanceConfig:
+    """A destination that reads the server."""
+    return InstanceConfig.model_validate(
+        {
+            "destination": "test",
+            "master_address": f"{server.host}:{server.port}",
+            "db_username": server.user,
+            "db_password": server.password,
+            "file_data_dir": folder,
+            "time_zone": "UTC",
+            **settings,
+        }
+    )
+
+
+def end_of_binlog(server: Server) -> tuple[str, int]:
+    """The file and offset that the server writes next."""
+    statement = "SHOW BINARY LOG STATUS" if server.name == "mysql97" else "SHOW MASTER STATUS"
+    file, offset, *_ = server.query(statement)[0]
+    return file, offset
+
+
+class Delivery:
+    """The entries of a server's binlog from a place on. `read()` returns those up to the present end."""
+
+    def __init__(self, server: Server, folder: Path, **settings: Any) -> None:
+        self.server = server
+        if "master_journal_name" not in settings:
+            file, offset = end_of_binlog(server)
+            settings |= {"master_journal_name": file, "master_position": offset}
+        self.states: list[tuple[str, str]] = []
+        self.ring = Ring(1 << 18, 1 << 30)
+        self.next = 0
+        self.parser = Parser(
+            config_for(server, folder, **settings), self.ring, on_state=lambda *state: self.states.append(state)
+        )
+
+    def read(self, seconds: float = 60) -> list[Entry]:
+        """Wait until everything that is in the binlog now has arrived, and return what is new."""
+        file, offset = end_of_binlog(self.server)
+        end = int(file.rpartition(".")[2]), offset
+        deadline = time.monotonic() + seconds
+        while self._end() < end:
+            assert time.monotonic() < deadline, f"{self._end()} is all that arrived of {end}; states: {self.states}"
+            time.sleep(0.01)
+        collected = self.ring.collect(self.next)
+        self.next = collected.stop
+        messages = Messages.FromString(b"".join(collected.slices))
+        return [Entry.FromString(message) for message in messages.messages]
+
+    def _end(self) -> tuple[int, int]:
+        place = self.ring.after(self.ring.next - 1)
+        if place is None:
+            return 0, 0
+        _, file, begin, _ = place
+        return int(self.ring.files[file][0].rpartition(".")[2]), begin
+
+
+@contextmanager
+def deliver(server: Server, folder: Path, **settings: Any) -> Iterator[Delivery]:
+    """Read from the present end of the server's binlog on, or from where the settings say."""
+    delivery = Delivery(server, folder, **settings)
+    delivery.parser.start()
+    try:
+        yield delivery
+    finally:
+        delivery.parser.stop()
+        delivery.parser.join(10)
+        delivery.ring.close()
+
+
+def rows_of(entries: list[Entry], table: str = "") -> list[tuple[str, RowChange]]:
+    """The row changes among the entries, each with the name of its table; of one table where it is given."""
+    return [
+        (entry.header.tableName, RowChange.FromString(entry.storeValue))
+        for entry in entries
+        if entry.entryType == EntryType.ROWDATA and (not table or entry.header.tableName == table)
+    ]
+
+
+def values(columns: Any) -> dict[str, str | None]:
+    """The texts of an image by column name; None is NULL."""
+    return {column.name: None if column.isNull else column.value for column in columns}
+
+
+def without_place(entry: Message) -> Message:
+    """An entry as it would be at any other place of the binlog."""
+    copy = type(entry)()
+    copy.CopyFrom(entry)
+    for name in ("logfileName", "logfileOffset", "executeTime"):
+        copy.header.ClearField(name)  # type: ignore[attr-defined]
+    return copy

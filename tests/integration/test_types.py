@@ -1,0 +1,71 @@
+"""Every column type on every server: what was written by SQL and is read by SELECT is what arrives."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice.protocol.entry_pb2 import EventType
+from tests.conftest import Database
+from tests.delivery import deliver, rows_of, values
+from tests.integration.samples import SAMPLES, Sample
+from tests.servers import ALL, CI, Server
+
+
+def _cases() -> Iterator[Any]:
+    for name in ALL:
+        marks = () if name in CI else (pytest.mark.extended,)
+        yield pytest.param(name, "MINIMAL", id=f"{name}-names from the schema", marks=marks)
+        if name in ("mysql97", "mysql80", "mariadb118", "mariadb1011"):
+            yield pytest.param(name, "FULL", id=f"{name}-names from the event", marks=marks)
+
+
+@pytest.mark.parametrize(("name", "metadata"), list(_cases()))
+def test_every_type_arrives_as_select_shows_it(
+    name: str, metadata: str, request: pytest.FixtureRequest, database: Database, tmp_path: Path
+) -> None:
+    server: Server = request.getfixturevalue(name)
+    schema = database(server)
+    samples = {f"t{number}": sample for number, sample in enumerate(SAMPLES) if sample.runs_on(name)}
+    if metadata == "FULL":
+        server.query("SET GLOBAL binlog_row_metadata = FULL")
+    try:
+        with deliver(server, tmp_path, filter_regex=f"{schema}\\..*") as delivery:
+            expected = {table: _write(server, schema, table, sample) for table, sample in samples.items()}
+            arrived: dict[str, list[str | None]] = {table: [] for table in samples}
+            types: dict[str, str] = {}
+            for table, change in rows_of(delivery.read()):
+                if change.eventType == EventType.INSERT:
+                    for row in change.rowDatas:
+                        arrived[table].append(values(row.afterColumns)["c"])
+                        types[table] = row.afterColumns[1].mysqlType
+    finally:
+        if metadata == "FULL":
+            server.query("SET GLOBAL binlog_row_metadata = DEFAULT")
+    wrong = [
+        f"{samples[table].type} (as {types.get(table)}), {literal[:60]}: {found!r:.80} instead of {right!r:.80}"
+        for table, rights in expected.items()
+        for literal, right, found in zip(
+            (*samples[table].values, "NULL"),
+            rights,
+            arrived[table] + [None] * (len(rights) - len(arrived[table])),
+            strict=True,
+        )
+        if found != right
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def _write(server: Server, schema: str, table: str, sample: Sample) -> list[str | None]:
+    """Write the values of a sample, and NULL, and return the texts that have to arrive."""
+    connection = server.connect(database=schema, init_command="SET sql_mode = '', time_zone = '+00:00'")
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY AUTO_INCREMENT, c {sample.type})")
+            for value in (*sample.values, "NULL"):
+                cursor.execute(f"INSERT INTO {table} (c) VALUES ({value})")
+            cursor.execute(f"SELECT {sample.text} FROM {table} ORDER BY id")
+            return [None if text is None else sample.render(text) for (text,) in cursor.fetchall()]
+    finally:
+        connection.close()

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from sluice.instance.config import InstanceConfig
+from sluice.instance.context import current_destination
 from sluice.instance.parser.connection import Connection, ServerFacts
 from sluice.instance.parser.control import Control
 from sluice.instance.parser.decoder import Decoder, Status
@@ -102,6 +103,7 @@ class Parser:
             self._thread.join(timeout)
 
     def _run(self) -> None:
+        current_destination.set(self._config.destination)
         delay = FIRST_DELAY
         try:
             while not self._stopping.is_set():
@@ -127,14 +129,14 @@ class Parser:
         if isinstance(error, SluiceError):
             self._set_state("error", str(error))
         else:
-            logger.error("the parser of %s failed", self._config.destination, exc_info=error)
+            logger.error("the parser failed", exc_info=error)
             self._set_state("error", f"{type(error).__name__}: {error}")
 
     def _set_state(self, state: str, text: str) -> None:
         if (state, text) != self._state:
             self._state = (state, text)
             if text:
-                logger.warning("%s: %s", self._config.destination, text)
+                logger.warning("the source cannot be read: %s", text)
             if self._on_state is not None:
                 self._on_state(state, text)
 
@@ -195,7 +197,7 @@ class Parser:
         except PurgedError as error:
             if not self._config.auto_reset_latest_pos_mode:
                 raise
-            logger.warning("%s: %s; going on at the current end, as configured", self._config.destination, error)
+            logger.warning("%s; going on at the current end, as configured", error)
             self._control.pending_gap = str(error)
             return finder.end()
 
@@ -205,6 +207,9 @@ class Parser:
         by_gtid = isinstance(start.dump, GtidStart)
         if decoder.position is None or (by_gtid and decoder.transaction_count == self._transactions):
             return start
+        wanted = start.position
+        if wanted is not None and wanted.same_history(decoder.position) and decoder.position < wanted:
+            return start  # cut off on the way to it
         gtids = parse_gtids(decoder.executed, mariadb=facts.mariadb) if decoder.executed else None
         if by_gtid and gtids and decoder.position.n == 0:
             return Start(GtidStart(gtids), gtids=gtids)

@@ -91,12 +91,12 @@ cdef class TablePlan:
         self.value.scratch = self.value.inflated = NULL
         self.value.capacity = self.value.inflated_capacity = 0
 
-    def __init__(self, table_map, columns, uint32_t number, options=None, uint16_t slot_flags=0, str error=None):
+    def __init__(self, table_map, columns, uint32_t number, options=None, uint16_t slot_flags=0, error=None):
         """Plan for a TableMap and its columns in the table's order.
 
         Of an excluded table `columns` may be empty, and of one that cannot be read: it has `error`, the text of the
-        DecodeError that each of its row events then is. Raises DecodeError naming table and column when the columns are not
-        those of the event, or of a type or character set that cannot be read.
+        DecodeError that each of its row events then is. Raises DecodeError naming table and column when the columns are
+        not those of the event, or of a type or character set that cannot be read.
         """
         cdef Py_ssize_t i
         options = options or PlanOptions()

@@ -1,0 +1,127 @@
+"""A parser that reads a real server, and what arrives of it, as text."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from sluice.instance.config import InstanceConfig
+from sluice.instance.parser.connection import Connection
+from sluice.instance.parser.parser import Parser
+from sluice.protocol import entry_pb2 as pb
+from sluice.protocol.packet_pb2 import Messages
+from sluice.protocol.position import Position
+from sluice.store.cursors import Cursor, GtidSet
+from sluice.store.ring import Kind, Ring
+from tests.servers import Server
+
+
+def config(server: Server, folder: Path | None = None, **options: Any) -> InstanceConfig:
+    """The configuration of a destination on the server; other keys by their attribute names."""
+    settings: dict[str, Any] = {
+        "destination": "example",
+        "master_address": f"{server.host}:{server.port}",
+        "db_username": server.user,
+        "db_password": server.password,
+        "file_data_dir": folder or Path("data"),
+    }
+    return InstanceConfig(**(settings | options))
+
+
+def cursor(position: Position, gtid: str = "") -> Cursor:
+    """A saved cursor of ours."""
+    return Cursor(position.file, position.begin, 0, 0, gtid, position)
+
+
+class Reading:
+    """Runs a parser while the block lasts; `with Reading(config(server, tmp_path)) as reading:`."""
+
+    def __init__(
+        self, configuration: InstanceConfig, start: Cursor | None = None, stop: Position | None = None, ring: Ring | None = None
+    ) -> None:
+        self.ring = ring or Ring()
+        self.states: list[tuple[str, str]] = []
+        self.begun: list[tuple[Position | None, GtidSet | None]] = []
+        self.parser = Parser(
+            configuration,
+            self.ring,
+            start=start,
+            stop=stop,
+            on_begin=lambda *place: self.begun.append(place),
+            on_state=lambda *state: self.states.append(state),
+        )
+
+    def __enter__(self) -> Self:
+        self.parser.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.parser.stop()
+        self.parser.join(10)
+        self.ring.close()
+
+    @property
+    def running(self) -> bool:
+        return bool(self.states) and self.states[-1][0] == "running"
+
+    @property
+    def error(self) -> str:
+        """The text of the present error state, "" without."""
+        return self.states[-1][1] if self.states and self.states[-1][0] == "error" else ""
+
+    def wait(self, condition: Callable[[], bool], seconds: float = 20) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, f"waited in vain; states {self.states}, read {self.lines()}"
+            time.sleep(0.01)
+
+    def wait_for(self, line: str, seconds: float = 20) -> list[str]:
+        """Wait until a line begins like this; all lines."""
+        self.wait(lambda: any(it.startswith(line) for it in self.lines()), seconds)
+        return self.lines()
+
+    def entries(self) -> list[pb.Entry]:
+        data = b"".join(self.ring.collect(self.ring.first).slices)
+        return [pb.Entry.FromString(message) for message in Messages.FromString(data).messages]
+
+    def lines(self) -> list[str]:
+        """Every entry but statements' texts (ROWS_QUERY) as a line: `INSERT shop.t 1,a`, `ALTER shop.t`, `BEGIN`, `END`."""
+        return [line for entry in self.entries() for line in _lines(entry)]
+
+    def rows(self) -> list[str]:
+        """The lines of rows only."""
+        return [line for line in self.lines() if line.split(" ")[0] in ("INSERT", "UPDATE", "DELETE")]
+
+    def kinds(self) -> list[Kind]:
+        return [Kind(self.ring.slot(number).kind) for number in range(self.ring.first, self.ring.next)]
+
+    def boundaries(self) -> list[Position]:
+        """The places behind transactions and DDLs."""
+        found = []
+        for number in range(self.ring.first, self.ring.next):
+            slot = self.ring.slot(number)
+            if slot.kind in (Kind.TRANSACTION_END, Kind.DDL):
+                source, file = self.ring.sources[slot.source], self.ring.files[slot.next_file]
+                found.append(Position(source, *file, slot.next_begin, slot.next_n))
+        return found
+
+
+def _lines(entry: pb.Entry) -> list[str]:
+    if entry.entryType == pb.TRANSACTIONBEGIN:
+        return ["BEGIN"]
+    if entry.entryType == pb.TRANSACTIONEND:
+        return ["END"]
+    change = pb.RowChange.FromString(entry.storeValue)
+    kind = pb.EventType.Name(entry.header.eventType)
+    name = f"{kind} {entry.header.schemaName}.{entry.header.tableName}"
+    if not change.rowDatas:
+        return [] if name == "QUERY ." and not change.isDdl and not entry.header.props else [name]
+    return [
+        f"{name} " + ",".join("NULL" if it.isNull else it.value for it in row.afterColumns or row.beforeColumns)
+        for row in change.rowDatas
+    ]
+
+
+def connect(server: Server, **options: Any) -> Connection:
+    return Connection(config(server, **options))

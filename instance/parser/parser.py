@@ -63,7 +63,7 @@ class Parser:
         self._control = Control(config, ring, self._decoder, self._quarantine)
         self._replica = Replica.unique(config.slave_id)
         self._start: Start | None = None
-        self._transactions = 0  # decoded when the present dump began
+        self._is_exact = True  # the GTID set of the start is that of its place
         self._begun = False
         self._stopping = threading.Event()
         self._lock = threading.Lock()
@@ -176,7 +176,6 @@ class Parser:
                 dump = Dump(connection, start.dump, self._replica, timeout=self._config.so_timeout)
             self._interruptible(dump)
             try:
-                self._transactions = self._decoder.transaction_count
                 self._follow(dump, start)
             finally:
                 self._start = self._resumption(start, facts)
@@ -190,10 +189,14 @@ class Parser:
         try:
             if start is None:
                 return finder.find(self._saved)
-            if start.position is None:
-                return start
             position = start.position
-            return finder.find(Cursor(position.file, position.begin, 0, 0, str(start.gtids or ""), position))
+            if position is None:
+                return start
+            if position.source == connection.facts.source:
+                finder.check(position)
+                return start
+            gtids = str(start.gtids or "") if self._is_exact else ""
+            return finder.find(Cursor(position.file, position.begin, 0, 0, gtids, position))
         except PurgedError as error:
             if not self._config.auto_reset_latest_pos_mode:
                 raise
@@ -202,18 +205,22 @@ class Parser:
             return finder.end()
 
     def _resumption(self, start: Start, facts: ServerFacts) -> Start:
-        """Return where to go on when the connection is gone: behind what was put."""
-        decoder = self._decoder
-        by_gtid = isinstance(start.dump, GtidStart)
-        if decoder.position is None or (by_gtid and decoder.transaction_count == self._transactions):
+        """Return where to go on when the connection is gone: behind the last slot that was put.
+
+        The decoder may have come further, as far as the table maps of a transaction of which nothing was put.
+        """
+        place = self._ring.after(self._ring.next - 1)
+        if place is None or self._ring.sources[place[0]] != facts.source:
             return start
-        wanted = start.position
-        if wanted is not None and wanted.same_history(decoder.position) and decoder.position < wanted:
-            return start  # cut off on the way to it
-        gtids = parse_gtids(decoder.executed, mariadb=facts.mariadb) if decoder.executed else None
-        if by_gtid and gtids and decoder.position.n == 0:
+        file, created = self._ring.files[place[1]]
+        position = Position(facts.source, file, created, *place[2:])
+        executed = self._decoder.executed
+        gtids = parse_gtids(executed, mariadb=facts.mariadb) if executed else None
+        # The set holds the transaction that the decoder is in: to ask by it would lose that one.
+        self._is_exact = position.n == 0 and position == self._decoder.position
+        if isinstance(start.dump, GtidStart) and gtids and self._is_exact:
             return Start(GtidStart(gtids), gtids=gtids)
-        return resume(decoder.position, gtids)
+        return resume(position, gtids)
 
     def _follow(self, dump: Dump, start: Start) -> None:
         """Decode until told to stop, or the stop position; raises SluiceError when the dump breaks off."""

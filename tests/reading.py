@@ -38,9 +38,13 @@ class Reading:
     """Runs a parser while the block lasts; `with Reading(config(server, tmp_path)) as reading:`."""
 
     def __init__(
-        self, configuration: InstanceConfig, start: Cursor | None = None, stop: Position | None = None, ring: Ring | None = None
+        self,
+        configuration: InstanceConfig,
+        start: Cursor | None = None,
+        stop: Position | None = None,
+        ring: Ring | None = None,
     ) -> None:
-        self.ring = ring or Ring()
+        self.ring = Ring() if ring is None else ring
         self.states: list[tuple[str, str]] = []
         self.begun: list[tuple[Position | None, GtidSet | None]] = []
         self.parser = Parser(
@@ -56,7 +60,9 @@ class Reading:
         self.parser.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.parser.stop()
         self.parser.join(10)
         self.ring.close()

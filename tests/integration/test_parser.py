@@ -23,7 +23,9 @@ def test_inserts_updates_and_deletes_arrive_in_their_transactions(
         reading.wait(lambda: reading.running)
         server.query("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))", database=name)
         server.query("INSERT INTO t VALUES (1, 'a'), (2, 'ü')", database=name)
-        server.script("BEGIN;\nUPDATE t SET v = NULL WHERE id = 2;\nDELETE FROM t WHERE id = 1;\nCOMMIT;\n", database=name)
+        server.script(
+            "BEGIN;\nUPDATE t SET v = NULL WHERE id = 2;\nDELETE FROM t WHERE id = 1;\nCOMMIT;\n", database=name
+        )
         assert reading.wait_for(f"DELETE {name}.t") is not None
         reading.wait(lambda: reading.lines()[-1] == "END")
         assert reading.lines() == [
@@ -87,7 +89,8 @@ def test_a_change_logged_as_a_statement_is_counted_and_delivered_as_text(
     with Reading(config(mariadb118, tmp_path)) as reading:
         reading.wait(lambda: reading.running)
         mariadb118.script(
-            "CREATE TABLE t (id INT);\nSET SESSION binlog_format = STATEMENT;\nINSERT INTO t VALUES (1);\n", database=name
+            "CREATE TABLE t (id INT);\nSET SESSION binlog_format = STATEMENT;\nINSERT INTO t VALUES (1);\n",
+            database=name,
         )
         reading.wait_for(f"INSERT {name}.t")
         reading.wait(lambda: reading.parser.dml_statements == 1)
@@ -196,7 +199,7 @@ def test_without_quarantine_the_destination_stops_at_what_cannot_be_decoded(
     mysql97.script("CREATE TABLE u (id INT);\nINSERT INTO u VALUES (1);\nDROP TABLE u;\n", database=name)
     with Reading(config(mysql97, tmp_path, quarantine=False), start=begin) as reading:
         reading.wait(lambda: f"{name}.u is unknown" in reading.error)
-        assert reading.lines()[-1] == f"CREATE {name}.u"
+        assert reading.lines() == [f"CREATE {name}.u", "BEGIN"]
 
 
 def test_rows_older_than_their_tables_last_ddl_are_flagged(

@@ -35,6 +35,7 @@ class Control:
 
     schemas: Schemas
     charsets: Mapping[int, str]
+    mariadb: bool
     asks_schemas: bool
     """The source does not write full metadata into its binlog."""
 
@@ -79,7 +80,7 @@ class Control:
     # --- tables
 
     def _table_map(self, event: Event) -> None:
-        table_map = TableMap.parse(event.body)
+        table_map = TableMap.parse(event.body, mariadb=self.mariadb)
         schema, table = table_map.schema, table_map.table
         options = PlanOptions(
             strict_canal=self._config.strict_canal,

@@ -161,6 +161,7 @@ class Parser:
                 start = self._start = self._find_start(connection)
                 facts = connection.facts
                 self._control.charsets = charsets(connection)
+                self._control.mariadb = facts.mariadb
                 self._control.asks_schemas = facts.row_metadata != "FULL"
                 self._control.schemas = Schemas(
                     schema_source, ignore_case=facts.lower_case_table_names != 0, mariadb=facts.mariadb

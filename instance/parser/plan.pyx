@@ -127,8 +127,8 @@ cdef class TablePlan:
             column = columns[i]
             try:
                 self.plan_column(&self.columns[i], i, column, table_map.types[i], table_map.metas[i], options)
-            except DecodeError as error:
-                raise DecodeError(f"{self.schema}.{self.table}.{column.name}: {error}") from None
+            except DecodeError as reason:
+                raise DecodeError(f"{self.schema}.{self.table}.{column.name}: {reason}") from None
 
     def __dealloc__(self):
         free(self.columns)
@@ -298,7 +298,7 @@ cdef class TablePlan:
         cdef uint8_t *at
         if self.columns == NULL:
             with gil:
-                raise DecodeError(self.error or f"{self.schema}.{self.table} is excluded")
+                raise DecodeError(self.error or f"{self.schema}.{self.table}: the table is excluded")
         while p < end:
             writer.reserve(1 + LENGTH_MAX)
             row = writer.cursor - writer.entry

@@ -234,6 +234,13 @@ def test_an_excluded_table_needs_no_columns() -> None:
         excluded.encode(b"\xfe" + ONE, RowsKind.INSERT)
 
 
+def test_a_table_that_cannot_be_read_has_its_error_for_every_event() -> None:
+    broken = TablePlan(TableMap.parse(table_map((3, b""))), [], 5, None, 0, "no such schema")
+    assert broken.error == "no such schema"
+    with pytest.raises(DecodeError, match="^no such schema$"):
+        broken.encode(b"\xfe" + ONE, RowsKind.INSERT)
+
+
 def test_names_that_are_not_utf8_do_not_spoil_the_message() -> None:
     body = table_map((3, b"")).replace(b"shop", b"sh\xffp")
     only = TablePlan(TableMap.parse(body), [Column("c\ud800", "int")], 1)

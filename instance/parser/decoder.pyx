@@ -334,9 +334,15 @@ cdef class Decoder:
 
     @property
     def position(self):
-        """The place before the next event; None before the first FORMAT_DESCRIPTION event."""
+        """The place to go on from after a break: everything before it is staged, nothing behind it.
+
+        It is the place before the next event, or before a BEGIN of which nothing is put yet. None before the first
+        FORMAT_DESCRIPTION event.
+        """
         if self.group == NO_GROUP:
             return self.make_position(self.offset, 0)
+        if self.begun.pending:
+            return self.make_position(self.begun.begin, self.begun.n)
         return self.make_position(self.begin_offset, self.n)
 
     @property
@@ -923,6 +929,8 @@ cdef class Decoder:
         if xa_size > XA_TEXT_MAX:
             self.too_long()
         self.begun.pending = self.delivers(self.event_begin, self.event_n)
+        if self.begun.pending:
+            self.has_entries = False
         self.begun.place = self.place
         self.begun.begin = self.event_begin
         self.begun.n = self.event_n

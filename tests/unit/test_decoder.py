@@ -76,6 +76,18 @@ def test_resumes_at_every_position(server: str, tmp_path: Path) -> None:
         assert got == wanted, f"from {before}"
 
 
+def test_goes_on_after_a_break_at_every_event(server: str, tmp_path: Path) -> None:
+    path = binlogs(server, tmp_path)[0]
+    packets = list(file_packets(path))
+    whole = [entry.SerializeToString() for entry in decode(packets).entries]
+    for received in range(2, len(packets)):
+        before = decode(packets[:received])
+        assert before.end is not None
+        after = decode(file_packets(path, before.end.begin), position=before.end)
+        got = [entry.SerializeToString() for result in (before, after) for entry in result.entries]
+        assert got == whole, f"{before.end} after {received} packets"
+
+
 def test_stops_at_every_position(server: str, tmp_path: Path) -> None:
     paths = binlogs(server, tmp_path)
     whole = decode(dump(paths[:2]))

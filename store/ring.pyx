@@ -15,6 +15,8 @@ from sluice.store.segment cimport Segment, SegmentPool, SegmentWriter
 
 cdef enum:
     FIRST_CAPACITY = 64            # slots of an idle ring
+    SMALLEST_SEGMENT = 64 * 1024   # bytes
+    LARGEST_SEGMENT = 1024 * 1024
     LONG_RUN = 16 * 1024           # bytes; a shorter run is cheaper to copy than to send by itself
 
 
@@ -174,8 +176,10 @@ cdef class Ring:
     visible by `next` a complete one.
     """
 
-    def __init__(self, Py_ssize_t size=16384, Py_ssize_t memory=16384 * 1024, Py_ssize_t segment_size=1 << 20):
+    def __init__(self, Py_ssize_t size=16384, Py_ssize_t memory=16384 * 1024, Py_ssize_t segment_size=0):
         """`size` in slots, a power of two; `memory` in bytes of entries. Nothing of it is allocated yet.
+
+        `segment_size` 0 takes a 16th of the memory, within sensible bounds: a segment is freed as a whole.
 
         Raises:
             ConfigError: the size is no power of two, or something is not positive.
@@ -186,7 +190,7 @@ cdef class Ring:
             raise ConfigError(f"the memory of the buffer must be positive, not {memory}")
         self.size = size
         self.memory = memory
-        self.pool = SegmentPool(segment_size)
+        self.pool = SegmentPool(segment_size or min(max(memory // 16, SMALLEST_SEGMENT), LARGEST_SEGMENT), memory)
         self.pool.on_release = self.wake
         self.sources = Registry()
         self.files = Registry()
@@ -206,7 +210,8 @@ cdef class Ring:
         """Moves the staged slots into the ring; blocks while it is full. False when the ring was closed or `stop` set.
 
         `stop` is a `threading.Event`; who sets it calls `wake()`. As many slots as fit are published at once. An entry
-        larger than the memory bound is admitted when nothing else is stored or pinned. `on_put` is called after
+        larger than the memory bound is admitted when nothing else is stored, and no more is pinned by readers than one
+        batch can be. `on_put` is called after
         slots were published and once before a wait.
         """
         while True:
@@ -230,10 +235,12 @@ cdef class Ring:
                 return True
 
     cdef bint fits(self, const Slot *slot) noexcept:
-        cdef Py_ssize_t used = self.bytes + self.pool.pinned
-        return self.next - self.first < self.size and (
-            slot.length == 0 or used == 0 or used + <Py_ssize_t>slot.length <= self.memory
-        )
+        if self.next - self.first >= self.size:
+            return False
+        if slot.length == 0 or self.bytes + self.pool.pinned + <Py_ssize_t>slot.length <= self.memory:
+            return True
+        # A consumer may hold on to one batch until it has the next: that must not keep the next one away.
+        return self.bytes == 0 and self.pool.pinned <= self.memory + 2 * self.pool.largest
 
     cdef Py_ssize_t take(self, Staging staging) except -1:
         """Publishes staged slots while they fit: how many."""

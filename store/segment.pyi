@@ -4,11 +4,13 @@ from typing_extensions import Buffer
 
 class SegmentPool:
     segment_size: int
+    budget: int
+    largest: int
     allocated: int
     pinned: int
     on_release: Callable[[], object] | None
 
-    def __init__(self, segment_size: int = ...) -> None: ...
+    def __init__(self, segment_size: int = ..., budget: int = ...) -> None: ...
 
 class Segment:
     capacity: int

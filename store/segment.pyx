@@ -47,11 +47,15 @@ cdef inline size_t pages(size_t size) noexcept nogil:
 cdef class SegmentPool:
     """The segments of one ring, and the account of their memory."""
 
-    def __init__(self, Py_ssize_t segment_size=1 << 20):
-        """Segments are of `segment_size` bytes, rounded up to whole pages; nothing is allocated yet."""
+    def __init__(self, Py_ssize_t segment_size=1 << 20, Py_ssize_t budget=1 << 24):
+        """Segments are of `segment_size` bytes, rounded up to whole pages; nothing is allocated yet.
+
+        The pool keeps segments that are not needed any more for reuse, but not beyond `budget` bytes in all.
+        """
         if segment_size <= 0:
             raise ValueError("segment_size must be positive")
         self.segment_size = pages(segment_size)
+        self.budget = budget
         self.alive = set()
         self.spare = []
 
@@ -82,7 +86,11 @@ cdef class SegmentPool:
             self.pinned -= segment.capacity
             if self.on_release is not None:
                 self.on_release()
-        if segment.capacity == <size_t>self.segment_size and len(self.spare) < SPARE_SEGMENTS:
+        if (
+            segment.capacity == <size_t>self.segment_size
+            and self.allocated <= self.budget
+            and len(self.spare) < SPARE_SEGMENTS
+        ):
             self.spare.append(segment)
         else:
             segment.resize(0)
@@ -117,6 +125,7 @@ cdef class Segment:
         self.data = <unsigned char *>data
         self.pool.allocated += <Py_ssize_t>capacity - <Py_ssize_t>self.capacity
         self.capacity = capacity
+        self.pool.largest = max(self.pool.largest, <Py_ssize_t>capacity)
 
     cdef Py_ssize_t count(self, Py_ssize_t change) noexcept nogil:
         return sluice_atomic_add(&self.slots, change)

@@ -273,6 +273,23 @@ def test_memory_of_a_slow_reader_is_not_reused_and_counts_against_the_bound() ->
     assert ring.pool.pinned == 0
 
 
+@pytest.mark.parametrize("size", [50, 2000], ids=["within the bound", "larger than the bound"])
+def test_consumer_that_holds_its_last_batch_still_gets_the_next(size: int) -> None:
+    ring = Ring(memory=1000, segment_size=4096)
+    source = Source(ring)
+    held = []
+    for _ in range(100):
+        putter = threading.Thread(target=source.put, args=(b"x" * size,))
+        putter.start()
+        putter.join(5)
+        assert not putter.is_alive()
+        batch = ring.collect(ring.first)
+        held = batch.slices
+        ring.free_to(batch.stop)
+    assert ring.pool.pinned <= 2 * ring.pool.largest
+    assert held
+
+
 def test_slices_stay_valid_when_the_ring_is_gone() -> None:
     ring = Ring()
     Source(ring).put(b"a" * 100_000)

@@ -237,7 +237,7 @@ def test_an_excluded_table_needs_no_columns() -> None:
 def test_a_table_that_cannot_be_read_has_its_error_for_every_event() -> None:
     broken = TablePlan(TableMap.parse(table_map((3, b""))), [], 5, None, 0, "no such schema")
     assert broken.error == "no such schema"
-    with pytest.raises(DecodeError, match="^no such schema$"):
+    with pytest.raises(DecodeError, match=r"^no such schema$"):
         broken.encode(b"\xfe" + ONE, RowsKind.INSERT)
 
 

@@ -1,0 +1,91 @@
+"""With binlog_row_metadata=FULL an event says of its columns what information_schema says."""
+
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from sluice.instance.parser.columns import Column
+from sluice.instance.parser.table_map import TableMap
+from tests.conftest import Database
+from tests.servers import Server
+
+HEADER = struct.Struct("<IBIIIH")
+TABLE_MAP = 19
+
+COMMON = """
+    id bigint unsigned, prefix varchar(20), a tinyint, b smallint unsigned, m mediumint unsigned, i int,
+    f float, fu float unsigned, d double, du double unsigned, de decimal(18,4), dz decimal(65,30) unsigned,
+    y year, da date, ti time, t3 time(3), dt datetime, d6 datetime(6), ts timestamp null, t2 timestamp(2) null,
+    c char(10), cl char(255), c1 char(72) character set latin1, v varchar(100), vg varchar(300) character set gbk,
+    vu varchar(20) character set ucs2, bi binary(20), vb varbinary(300), tt tinytext, tx text character set latin1,
+    tm mediumtext, tl longtext, b1 tinyblob, b2 blob, b3 mediumblob, b4 longblob,
+    en enum('a','b''c','é'), se set('x','y''z'), eg enum('中') character set gbk,
+    bt bit(1), b9 bit(9), b16 bit(16), ge geometry, po point, ls linestring, mp multipolygon, gc geometrycollection,
+    after_all smallint, last_text varchar(5) character set koi8r, primary key (id, prefix(3))
+"""
+OWN = {
+    "mysql97": "j json, ve vector(3), hidden int unsigned invisible, made int as (a + 1),",
+    "mariadb118": "vc varchar(100) compressed, tc text compressed, j json, hidden int unsigned invisible,",
+}
+
+
+@pytest.fixture(params=["mysql97", "mariadb118"])
+def full(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A server that writes full metadata."""
+    server: Server = request.getfixturevalue(request.param)
+    before = server.query("SELECT @@global.binlog_row_metadata")[0][0]
+    server.query("SET GLOBAL binlog_row_metadata = FULL")
+    yield server
+    server.query(f"SET GLOBAL binlog_row_metadata = {before}")
+
+
+def last_table_map(server: Server) -> TableMap:
+    """Read the binlog file that the server writes."""
+    status = "SHOW MASTER STATUS" if server.mariadb else "SHOW BINARY LOG STATUS"
+    name, end = server.query(status)[0][:2]
+    data = (server.data / name).read_bytes()
+    found = None
+    offset = 4
+    while offset < end:
+        _, kind, _, size, _, _ = HEADER.unpack_from(data, offset)
+        if kind == TABLE_MAP:
+            body = data[offset + HEADER.size : offset + size - 4]
+            found = TableMap.parse(body, mariadb=server.mariadb)
+        offset += size
+    assert found is not None
+    return found
+
+
+def test_columns_of_the_event_are_those_of_information_schema(full: Server, database: Database) -> None:
+    schema = database(full)
+    full.script(f"CREATE TABLE t ({OWN[full.name]} {COMMON});\n", database=schema)
+    full.script("INSERT INTO t (id, prefix) VALUES (1, 'x');\n", database=schema)
+    described = [
+        Column(name, kind, None if kind.startswith(("enum", "set")) else charset, key == "PRI")
+        for name, kind, charset, key in full.query(
+            "SELECT column_name, CONVERT(column_type USING utf8mb4), character_set_name, column_key"
+            f" FROM information_schema.columns WHERE table_schema = '{schema}' ORDER BY ordinal_position"
+        )
+    ]
+    charsets = dict(
+        full.query("SELECT id, character_set_name FROM information_schema.collation_character_set_applicability")
+        if full.mariadb
+        else full.query("SELECT id, character_set_name FROM information_schema.collations")
+    )
+    assert last_table_map(full).columns(charsets) == described
+
+
+def test_what_mariadbs_metadata_does_not_say(mariadb118: Server, database: Database) -> None:
+    schema = database(mariadb118)
+    before = mariadb118.query("SELECT @@global.binlog_row_metadata")[0][0]
+    mariadb118.query("SET GLOBAL binlog_row_metadata = FULL")
+    try:
+        mariadb118.script(
+            "CREATE TABLE t (b tinyint(1), u uuid, i inet6, f inet4);\nINSERT INTO t VALUES ();\n", database=schema
+        )
+        columns = last_table_map(mariadb118).columns({})
+    finally:
+        mariadb118.query(f"SET GLOBAL binlog_row_metadata = {before}")
+    expected = [("b", "tinyint(4)"), ("u", "binary(16)"), ("i", "binary(16)"), ("f", "binary(4)")]
+    assert columns == [Column(name, kind) for name, kind in expected]

@@ -86,7 +86,9 @@ class AsyncClient:
         return await self._perform(calls.get_without_ack(timeout, limits, self._invalid_dates))
 
     async def ack(self, what: Batch | int | str | Position, *, durable: bool = False) -> None:
-        """Ack the oldest outstanding batch, or everything before a position."""
+        """Ack the oldest outstanding batch, or everything before a position; an empty batch needs none."""
+        if calls.is_nothing(what):
+            return
         await self._perform(calls.ack(what, durable=durable))
         if isinstance(what, Batch):
             what.acked = True

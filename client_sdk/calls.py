@@ -15,7 +15,7 @@ from ipaddress import ip_address
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
-from sluice.client_sdk.batch import Batch, InvalidDates
+from sluice.client_sdk.batch import EMPTY, Batch, InvalidDates
 from sluice.protocol.errors import (
     BadParameterError,
     BadPositionError,
@@ -174,12 +174,15 @@ def ack(what: Batch | int | str | Position, *, durable: bool) -> Call[None]:
         return Call("POST", "/ack", _nothing, query, {"position": str(what)})
     if not isinstance(what, Batch):
         return Call("POST", "/ack", _nothing, query, {"batchId": what}, repeatable=False)
-    if not what:
-        raise BadParameterError("an empty batch cannot be acked", "batch")
     # A batch that was rolled back meanwhile lies beyond what was given.
     errors: dict[type[SluiceError], type[SluiceError]] = {BadPositionError: UnknownBatchError}
     instead = Call("POST", "/ack", _nothing, query, {"position": what.to}, errors=errors)
     return Call("POST", "/ack", _nothing, query, {"batchId": what.batch_id}, instead=instead)
+
+
+def is_nothing(what: Batch | int | str | Position) -> bool:
+    """Whether there is nothing to ack: an empty batch, or its id."""
+    return not what if isinstance(what, Batch) else what == EMPTY
 
 
 def status() -> Call[dict[str, Any]]:

@@ -102,10 +102,12 @@ class Client:
         return self._perform(calls.get_without_ack(timeout, limits, self._invalid_dates))
 
     def ack(self, what: Batch | int | str | Position, *, durable: bool = False) -> None:
-        """Ack the oldest outstanding batch, or everything before a position.
+        """Ack the oldest outstanding batch, or everything before a position; an empty batch needs none.
 
         ``durable``: return when the cursor is on disk.
         """
+        if calls.is_nothing(what):
+            return
         self._perform(calls.ack(what, durable=durable))
         if isinstance(what, Batch):
             what.acked = True

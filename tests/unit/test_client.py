@@ -250,12 +250,12 @@ def test_a_batch_has_rows_positions_and_an_id(client: Any, server: ServerThread)
     assert client.status()["marks"] == []
 
 
-def test_an_empty_batch_is_false(client: Any) -> None:
+def test_an_empty_batch_is_false_and_needs_no_ack(client: Any) -> None:
     batch = client.get_without_ack()
     assert not batch
     assert batch.rows() == []
-    with pytest.raises(errors.BadParameterError):
-        client.ack(batch)
+    client.ack(batch)
+    client.ack(batch.batch_id)
 
 
 def test_get_acks_at_once(client: Any, server: ServerThread) -> None:

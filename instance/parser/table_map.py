@@ -438,7 +438,11 @@ class TableMap:
         from sluice.instance.parser.charset import decode  # noqa: PLC0415 - only full metadata needs it
 
         labels = (decode(member, charset or "utf8mb4") for member in self.members[i] or ())
-        return ",".join("'" + label.replace("'", "''") + "'" for label in labels)
+        return ",".join("'" + label.translate(_LABEL_ESCAPES) + "'" for label in labels)
+
+
+# As information_schema and SHOW CREATE TABLE write the labels of ENUM and SET.
+_LABEL_ESCAPES = str.maketrans({"'": "''", "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\0": "\\0"})
 
 
 def _real_type(code: int, metadata: _Reader) -> tuple[int, int]:

@@ -42,7 +42,7 @@ async def test_transaction_twenty_times_the_ring_stays_within_bounds(
     try:
         await server.subscribe("example", 1001)
         async with asyncio.timeout(30):
-            while server.destination_status("example").state != "running":
+            while server.destination_status("example").state != "running":  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         count = 20 * RING // ROW
 
@@ -56,7 +56,7 @@ async def test_transaction_twenty_times_the_ring_stays_within_bounds(
         await asyncio.to_thread(write)
         ring = server.instances["example"].ring
         async with asyncio.timeout(60):
-            while not ring.waiting:
+            while not ring.waiting:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
             given: list[int] = []
             while len(given) <= count:

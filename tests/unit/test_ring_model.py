@@ -52,7 +52,7 @@ class Outstanding:
 
     @property
     def end(self) -> int:
-        return self.indexes[-1] + 1
+        return index_of(Position.parse(self.batch.to))
 
 
 @dataclass
@@ -233,9 +233,12 @@ class RingMachine(RuleBasedStateMachine):
         assert batch.entries == len(expected)
         assert batch.batch_id // 10**9 == self.epoch
         assert batch.batch_id not in self.old_ids
-        assert index_of(Position.parse(batch.from_)) <= expected[0] < index_of(Position.parse(batch.to))
-        client.marks.append(Outstanding(batch, expected))
-        client.get = expected[-1] + 1
+        mark = Outstanding(batch, expected)
+        assert index_of(Position.parse(batch.from_)) <= expected[0] <= expected[-1] < mark.end
+        following = self.visible(expected[-1] + 1, TABLES[client.filter])
+        assert all(index >= mark.end for index in following), "only what is not wanted is passed over"
+        client.marks.append(mark)
+        client.get = mark.end
 
     def confirm(self, client: Client, mark: Outstanding) -> None:
         self.old_ids.add(mark.batch.batch_id)

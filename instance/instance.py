@@ -157,7 +157,7 @@ class Instance:
     def _set_state(self, state: str, error: str) -> None:
         if (state, error) != (self.state, self.error):
             log = logger.error if error else logger.info
-            log("destination %s: %s%s", self.config.destination, state, f": {error}" if error else "")
+            log("%s%s", state, f": {error}" if error else "", extra={"destination": self.config.destination})
         self.state, self.error = state, error
         self.wake()
 

@@ -122,7 +122,7 @@ def parser() -> argparse.ArgumentParser:
         tail_command,
         "show changes as they come",
         "Subscribe to a running server under a client id of its own, show changes, and unsubscribe at the end.\n"
-        "Consumers are not disturbed: each has its own cursor.",
+        "Consumers are not disturbed: each has its own cursor. What no other client has subscribed to is then gone.",
         "sluice tail example",
         r"sluice tail example --filter 'shop\.orders' --from earliest",
         "sluice tail example --json --limit 10 | jq .data",
@@ -483,22 +483,20 @@ def _show_destination(destination: dict[str, Any]) -> None:
     full = ", full: the source is not read until clients ack" if destination["full"] else ""
     out.print(f"  stored {destination['entries']} entries, {destination['bytes']} bytes{full}")
     out.print(Text(f"  from {destination['first'] or '-'}\n  to   {destination['last'] or '-'}"))
-    listing = Table(box=None, header_style="bold", padding=(0, 2))
-    for title in ("client", "filter", "state", "behind", "entries", "batches", "cursor"):
-        listing.add_column(title)
     for client in destination["clients"]:
         lag = client["lag"]
-        listing.add_row(
-            str(client["clientId"]),
-            Text(client["filter"] or "-"),
-            Text(f"{client['state']} {client['error']}".rstrip()),
-            f"{lag['seconds']:.1f} s",
-            str(lag["entries"]),
-            ", ".join(map(str, client["marks"])) or "-",
-            Text(client["position"] or "-"),
-        )
-    if listing.row_count:
-        out.print(listing)
+        text = Text(f"  client {client['clientId']}", style="bold")
+        text += Text(f"  {client['state']}{': ' + client['error'] if client['error'] else ''}")
+        text += Text(f", {lag['seconds']:.1f} s, {lag['transactions']} transactions, {lag['rows']} rows behind")
+        out.print(text)
+        details = {
+            "cursor": client["position"],
+            "filter": client["filter"],
+            "batches": ", ".join(map(str, client["marks"])),
+        }
+        for name, value in details.items():
+            if value:
+                out.print(Text(f"    {name:<8} {value}"))
 
 
 def ack_command(options: Any) -> int:
@@ -563,3 +561,7 @@ def _credentials(options: Any) -> "Credentials":
     from sluice.server.http.auth import Credentials
 
     return Credentials(Configuration(options.conf, os.environ).server.http_credentials)
+
+
+if __name__ == "__main__":
+    main()

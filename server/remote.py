@@ -30,7 +30,9 @@ class Remote:
         self.url = url.rstrip("/")
         self._headers = {"authorization": f"Bearer {token}"} if token else {}
         self._pool = urllib3.PoolManager(
-            ca_certs=str(ca) if ca else None, timeout=urllib3.Timeout(CONNECT_TIMEOUT, READ_TIMEOUT), retries=False
+            ca_certs=str(ca) if ca else None,
+            timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=READ_TIMEOUT),
+            retries=False,
         )
 
     def request(
@@ -46,6 +48,8 @@ class Remote:
                 headers=self._headers | {"accept": accept},
                 json=body,
             )
+        except urllib3.exceptions.ReadTimeoutError:
+            raise SourceError(f"the server at {self.url} did not answer within {READ_TIMEOUT:g} s") from None
         except (urllib3.exceptions.HTTPError, ValueError) as error:
             raise SourceError(
                 f"no server answers at {self.url}: {_reason(error)}; start one with sluice serve, or name it with --url"

@@ -73,6 +73,8 @@ def describe(change: Change, *, transactions: bool = False) -> list[Text]:
     """Write a change as lines: one for each row, or one for a DDL. Transactions' ends are left out unless wanted."""
     time = Text(f"{datetime.fromtimestamp(change.execute_time / 1000).astimezone():%Y-%m-%d %H:%M:%S} ", style="dim")
     if change.entry_type == "ROWDATA":
+        if change.type == "QUERY" and not change.is_ddl:  # the statement that the rows after it come from
+            return [time + Text(f"-- {one_line(change.sql, ' ')}", style="dim")]
         if change.is_ddl or change.sql:
             return [time + Text(f"{change.type} ", style="magenta") + Text(one_line(change.sql, " "))]
         table = Text(f"{one_line(change.schema)}.{one_line(change.table)} ", style="bold")

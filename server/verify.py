@@ -7,6 +7,7 @@ information_schema, since it knows no other source of it.
 """
 
 import json
+import logging
 import struct
 import threading
 import time
@@ -107,6 +108,7 @@ def verify(config: InstanceConfig, start: str | None, stop: str | None, console:
 
     Raises ConfigError for a range that the source does not have, SourceError.
     """
+    logging.getLogger("pymysqlreplication").setLevel(logging.ERROR)  # it advises on settings that it is told here
     with Connection(config) as connection:
         connection.check(config)
         file, offset, _gtids = connection.end_of_binlog()

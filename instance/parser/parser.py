@@ -135,8 +135,6 @@ class Parser:
     def _set_state(self, state: str, text: str) -> None:
         if (state, text) != self._state:
             self._state = (state, text)
-            if text:
-                logger.warning("the source cannot be read: %s", text)
             if self._on_state is not None:
                 self._on_state(state, text)
 

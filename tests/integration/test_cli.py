@@ -1,0 +1,298 @@
+"""The command line against real servers: check, serve, tail, status, ack, rollback, filter try, verify."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3
+
+from tests.conftest import Database
+from tests.servers import Server
+
+SLUICE = (sys.executable, "-m", "sluice.server.cli")
+SECONDS = 30.0  # that anything may take
+STOP_SECONDS = 5.0
+
+
+@dataclass
+class Conf:
+    """A conf folder with destinations, and the command line on it."""
+
+    folder: Path
+
+    def main(self, **settings: str) -> None:
+        """Write ``canal.properties``; a dot in a key is written as two underscores."""
+        lines = {"sluice__http__port": "0", "canal__file__data__dir": "../data"} | settings
+        text = "".join(f"{key.replace('__', '.')} = {value}\n" for key, value in lines.items())
+        (self.folder / "canal.properties").write_text(text)
+
+    def destination(self, name: str, server: Server, tables: str = ".*\\\\..*", **settings: str) -> None:
+        """Write the file of a destination."""
+        lines = {
+            "canal__instance__master__address": f"{server.host}:{server.port}",
+            "canal__instance__dbUsername": server.user,
+            "canal__instance__dbPassword": server.password,
+            "canal__instance__filter__regex": tables,
+        } | settings
+        (self.folder / name).mkdir(exist_ok=True)
+        text = "".join(f"{key.replace('__', '.')} = {value}\n" for key, value in lines.items())
+        (self.folder / name / "instance.properties").write_text(text)
+
+    def start(self, *arguments: str, **environ: str) -> "subprocess.Popen[str]":
+        """Start a command."""
+        return subprocess.Popen(
+            [*SLUICE, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"SLUICE_CONF": str(self.folder)} | environ,
+        )
+
+    def run(self, *arguments: str, **environ: str) -> "subprocess.CompletedProcess[str]":
+        """Run a command to its end."""
+        process = self.start(*arguments, **environ)
+        out, err = process.communicate(timeout=SECONDS)
+        assert "Traceback" not in err
+        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
+
+    @contextmanager
+    def serving(self, **environ: str) -> Iterator["Serving"]:
+        """Run the server; stops it at the end, and checks that it stops in good order and in time."""
+        process = self.start("serve", **environ)
+        try:
+            assert process.stderr is not None
+            url, log = "", []
+            while not url and (line := process.stderr.readline()):
+                log.append(line)
+                if found := re.search(r"serves (http\S+)", line):
+                    url = found[1]
+            assert url, "".join(log)
+            yield Serving(url, self)
+            process.send_signal(signal.SIGTERM)
+            begin = time.monotonic()
+            _, rest = process.communicate(timeout=SECONDS)
+            assert time.monotonic() - begin < STOP_SECONDS
+            assert process.returncode == 0, rest
+        finally:
+            process.kill()
+            process.communicate()
+
+
+@dataclass
+class Serving:
+    """A running server."""
+
+    url: str
+    conf: Conf
+
+    def run(self, *arguments: str) -> str:
+        """Run a command on it that has to succeed; return what it printed."""
+        done = self.conf.run(*arguments, "--url", self.url)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def call(self, method: str, path: str, **options: Any) -> Any:
+        """Make a call of the API."""
+        answer = urllib3.request(method, f"{self.url}/v1/destinations{path}", **options)
+        assert answer.status < 300, answer.data
+        return answer.json() if answer.data else None
+
+    def wait_for(self, condition: Callable[[], object]) -> None:
+        """Wait until ``condition`` holds."""
+        deadline = time.monotonic() + SECONDS
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+    def states(self) -> dict[str, str]:
+        """The destinations with their states."""
+        return {it["destination"]: it["state"] for it in self.call("GET", "")}
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Conf:
+    (tmp_path / "conf").mkdir()
+    made = Conf(tmp_path / "conf")
+    made.main(canal__destinations="shop")
+    return made
+
+
+def test_check_finds_a_good_source_good(conf: Conf, server: Server) -> None:
+    conf.destination("shop", server)
+    done = conf.run("check")
+    assert done.returncode == 0
+    product = "MariaDB" if server.mariadb else "MySQL"
+    assert re.match(rf"good  shop: {product} \S+.* at 127\.0\.0\.1:{server.port}, binlog at ", done.stdout)
+
+
+def test_check_names_missing_privileges_with_the_sql_that_grants_them(conf: Conf, server: Server) -> None:
+    with server.connect(user="root", password="") as root, root.cursor() as cursor:
+        cursor.execute("CREATE USER poor@'%' IDENTIFIED BY 'hunter2'")
+        try:
+            conf.destination("shop", server, canal__instance__dbUsername="poor", canal__instance__dbPassword="hunter2")
+            done = conf.run("check")
+        finally:
+            cursor.execute("DROP USER poor@'%'")
+    assert done.returncode == 1
+    assert "GRANT REPLICATION SLAVE ON *.* TO 'poor'@'%';" in done.stdout
+    assert "hunter2" not in done.stdout + done.stderr
+
+
+def test_filter_try_shows_which_tables_match_and_why(conf: Conf, mariadb118: Server, database: Database) -> None:
+    schema = database(mariadb118)
+    for table in ("orders", "items"):
+        mariadb118.query(f"CREATE TABLE {schema}.{table} (id INT)")
+    conf.destination("shop", mariadb118)
+    done = conf.run("filter", "try", rf"{schema}\.o.*")
+    assert done.returncode == 0
+    assert re.search(rf"✓ +{schema}\.orders +the item {schema}\\\.o\.\* matches", done.stdout)
+    assert "items" not in done.stdout
+    done = conf.run("filter", "try", rf"{schema}\.x.*", "--all", "--mysql", mariadb118.dsn)
+    assert done.returncode == 1
+    assert re.search(rf"✗ +{schema}\.items +no item of the filter matches", done.stdout)
+
+
+def test_a_change_is_seen_acked_and_not_seen_again_after_a_restart(
+    conf: Conf, mariadb118: Server, database: Database
+) -> None:
+    schema = database(mariadb118)
+    mariadb118.query(f"CREATE TABLE {schema}.goods (id INT PRIMARY KEY, name VARCHAR(20))")
+    conf.destination("shop", mariadb118, f"{schema}\\\\..*")
+    client = "/shop/clients/1001"
+    with conf.serving() as serving:
+        serving.wait_for(lambda: serving.states() == {"shop": "running"})
+        serving.call("POST", f"{client}/subscribe")
+        mariadb118.query(f"INSERT INTO {schema}.goods VALUES (1, 'tea')")
+        serving.wait_for(lambda: serving.call("GET", client)["lag"]["rows"] == 1)
+        batch = serving.call("POST", f"{client}/getWithoutAck")
+        assert str(batch["batchId"]) in serving.run("status", "shop")
+        assert serving.run("rollback", "shop", "1001") == "rolled back\n"
+        batch = serving.call("POST", f"{client}/getWithoutAck")
+        serving.run("ack", "shop", "1001", "--batch", str(batch["batchId"]))
+        refused = conf.run("ack", "shop", "1001", "--batch", str(batch["batchId"]), "--url", serving.url)
+        assert refused.returncode == 2
+        assert len(refused.stderr.splitlines()) == 1
+        cursor = serving.call("GET", client)["position"]
+        assert cursor in serving.run("status")
+    with conf.serving() as serving:
+        serving.wait_for(lambda: serving.states() == {"shop": "running"})
+        assert json.loads(serving.run("status", "shop", "--json"))["clients"][0]["position"] >= cursor
+        assert serving.call("POST", f"{client}/getWithoutAck?timeout=300")["batchId"] == -1
+
+
+def test_tail_shows_changes_as_lines_and_as_json_and_leaves_no_trace(
+    conf: Conf, mariadb118: Server, database: Database
+) -> None:
+    schema = database(mariadb118)
+    mariadb118.query(f"CREATE TABLE {schema}.goods (id INT PRIMARY KEY, name VARCHAR(20))")
+    conf.destination("shop", mariadb118, f"{schema}\\\\..*", canal__instance__filter__query__dml="true")
+    with conf.serving() as serving:
+        serving.wait_for(lambda: serving.states() == {"shop": "running"})
+        serving.call("POST", "/shop/clients/1001/subscribe")  # what a subscriber has not acked stays
+        mariadb118.query(f"INSERT INTO {schema}.goods VALUES (1, 'tea')")
+        mariadb118.query(f"UPDATE {schema}.goods SET name = 'green tea' WHERE id = 1")
+        text = serving.run("tail", "shop", "--from", "earliest", "--limit", "2", "--filter", rf"{schema}\.goods")
+        assert [line.split(" ", 2)[2] for line in text.splitlines()] == [
+            f"{schema}.goods INSERT id=1, name='tea'",
+            f"{schema}.goods UPDATE id=1, name: 'tea' → 'green tea'",
+        ]
+        messages = [
+            json.loads(line)
+            for line in serving.run("tail", "shop", "--from", "earliest", "--limit", "2", "--json").splitlines()
+        ]
+        assert [message["type"] for message in messages] == ["INSERT", "UPDATE"]
+        assert messages[1]["data"] == [{"id": "1", "name": "green tea"}]
+        assert [client["clientId"] for client in serving.call("GET", "/shop")["clients"]] == [1001]
+
+
+def test_destinations_follow_the_conf_folder(conf: Conf, mariadb118: Server) -> None:
+    conf.main(canal__auto__scan="true", canal__auto__scan__interval="0.1")
+    with conf.serving() as serving:
+        assert serving.states() == {}
+        conf.destination("late", mariadb118)
+        serving.wait_for(lambda: serving.states() == {"late": "running"})
+        (conf.folder / "late" / "instance.properties").unlink()
+        serving.wait_for(lambda: serving.states() == {"late": "stopped"})
+
+
+def test_serve_says_what_has_no_effect_and_never_says_a_password(conf: Conf, mariadb118: Server) -> None:
+    conf.main(canal__destinations="shop", sluice__log__format="json", sluice__log__level="DEBUG", canal__mq__topic="x")
+    conf.destination("shop", mariadb118, canal__instance__dbPassword="hunter2")
+    process = conf.start("serve")
+    time.sleep(2)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0
+    events = [json.loads(line) for line in err.splitlines()]
+    assert any("canal.mq.topic (line 5)" in event["message"] for event in events)
+    (denied,) = {event["message"] for event in events if "cannot log in" in event["message"]}
+    assert all(event["destination"] == "shop" for event in events if "cannot log in" in event["message"])
+    assert "Access denied" in denied
+    assert "hunter2" not in out + err
+
+
+COLUMNS = {
+    "t TINYINT": "-128",
+    "tu TINYINT UNSIGNED": "255",
+    "s SMALLINT UNSIGNED": "65535",
+    "m MEDIUMINT": "-8388608",
+    "mu MEDIUMINT UNSIGNED": "16777215",
+    "i INT UNSIGNED": "4294967295",
+    "b BIGINT": "-9223372036854775808",
+    "bu BIGINT UNSIGNED": "18446744073709551615",
+    "f FLOAT": "0.1",
+    "d DOUBLE": "1e100",
+    "n DECIMAL(65,30)": "-12345.000000000000000000000000000001",
+    "bits BIT(10)": "b'1100000001'",
+    "y YEAR": "2026",
+    "da DATE": "'2026-02-28'",
+    "ti TIME(3)": "'800:59:59.125'",
+    "dt DATETIME(6)": "'2026-01-02 03:04:05.000006'",
+    "ts TIMESTAMP(2) NULL": "'2026-01-02 03:04:05.67'",
+    "c CHAR(5)": "'ab'",
+    "v VARCHAR(300)": "'grün'",
+    "latin VARCHAR(9) CHARACTER SET latin1": "'grün'",
+    "gbk VARCHAR(9) CHARACTER SET gbk": "'中文'",
+    "bin BINARY(4)": "x'00ff'",
+    "vb VARBINARY(9)": "x'00ff00'",
+    "bl BLOB": "x'ff00'",
+    "te TEXT": "'text'",
+    "e ENUM('x','it''s')": "'it''s'",
+    "st SET('a','b','c')": "'a,c'",
+    "g GEOMETRY": "ST_GeomFromText('POINT(1 2)')",
+}
+
+
+def test_verify_finds_both_decoders_equal_on_every_type(conf: Conf, server: Server, database: Database) -> None:
+    schema = database(server)
+    columns = COLUMNS | ({} if server.name == "mysql56" else {"j JSON": """'{"a": [1, 2.5, "x", null, true]}'"""})
+    if server.name != "mysql56":
+        server.query("FLUSH BINARY LOGS")
+    server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, {', '.join(columns)}) DEFAULT CHARSET utf8mb4")
+    server.query(f"INSERT INTO {schema}.t VALUES (1, {', '.join(columns.values())})")
+    server.query(f"INSERT INTO {schema}.t (id) VALUES (2), (3)")
+    server.query(f"UPDATE {schema}.t SET i = 7, v = NULL WHERE id = 1")
+    server.query(f"DELETE FROM {schema}.t WHERE id > 1")
+    conf.destination("shop", server)
+    done = conf.run("verify", "shop")
+    assert done.returncode == 0, done.stdout
+    rows, values = map(int, re.findall(r"(\d+) rows, (\d+) values: equal", done.stdout)[0])
+    assert rows >= 6
+    assert values >= 7 * len(columns)
+
+
+def test_verify_refuses_a_range_that_the_source_does_not_have(conf: Conf, mariadb118: Server) -> None:
+    conf.destination("shop", mariadb118)
+    done = conf.run("verify", "shop", "--from", "mysql-bin.999990")
+    assert done.returncode == 2
+    assert re.match(r"sluice: the source has no binlog file mysql-bin\.999990, but ", done.stderr)

@@ -62,7 +62,7 @@ class Conf:
         """Run a command to its end."""
         process = self.start(*arguments, **environ)
         out, err = process.communicate(timeout=SECONDS)
-        assert "Traceback" not in err
+        assert "Traceback" not in err, err
         return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
     @contextmanager
@@ -234,7 +234,7 @@ def test_serve_says_what_has_no_effect_and_never_says_a_password(conf: Conf, mar
     out, err = process.communicate(timeout=SECONDS)
     assert process.returncode == 0
     events = [json.loads(line) for line in err.splitlines()]
-    assert any("canal.mq.topic (line 5)" in event["message"] for event in events)
+    assert any("canal.mq.topic (line 6)" in event["message"] for event in events)
     (denied,) = {event["message"] for event in events if "cannot log in" in event["message"]}
     assert all(event["destination"] == "shop" for event in events if "cannot log in" in event["message"])
     assert "Access denied" in denied

@@ -25,7 +25,7 @@ def extension(source: Path) -> Extension:
         [str(source.relative_to(ROOT))],
         language="c++",
         include_dirs=["store", "protocol", "instance/parser"],
-        libraries={"decoder": ["z"], "inflate": ["z", "zstd"], "values": ["z"]}.get(source.stem, []),
+        libraries={"events": ["z"], "inflate": ["z", "zstd"], "values": ["z"]}.get(source.stem, []),
         # Structures that a call fills are "maybe uninitialized" to gcc, which does not follow Cython's error paths.
         extra_compile_args=["-O3", "-std=c++17", "-Wno-maybe-uninitialized"],
     )

@@ -43,10 +43,10 @@ from sluice.instance.parser.gtid_event cimport (
     read_mariadb_gtid,
     read_tagged_gtid,
 )
-from sluice.instance.parser.inflate cimport Inflater, PayloadReader, crc32
+from sluice.instance.parser.inflate cimport Inflater, PayloadReader
 from sluice.instance.parser.littleendian cimport le16, le32, le48, le64, length_encoded
 from sluice.instance.parser.packets cimport PacketBuffer
-from sluice.instance.parser.plan cimport DELETE, INSERT, UPDATE, RowsKind, TablePlan
+from sluice.instance.parser.plan cimport DELETE, INSERT, UPDATE, TablePlan
 from sluice.instance.parser.utf8 cimport put_utf8, utf8_size
 from sluice.protocol.wire cimport (
     LENGTH_DELIMITED,
@@ -106,40 +106,6 @@ cdef enum:
 
 cdef const uint8_t *NO_NAMES = b"\x42\x00\x4a\x00"      # Header.schemaName and tableName, both empty
 cdef size_t NO_NAMES_SIZE = 4
-
-
-cdef struct RowsType:
-    RowsKind kind
-    bint is_compressed
-    bint is_partial
-
-
-cdef inline bint rows_type(int type, RowsType *rows) noexcept nogil:
-    """What a type of rows event says of its rows; False when it is none."""
-    rows.is_compressed = type >= MARIADB_WRITE_ROWS_COMPRESSED_EVENT_V1
-    rows.is_partial = type == PARTIAL_UPDATE_ROWS_EVENT
-    if WRITE_ROWS_EVENT_V1 <= type <= DELETE_ROWS_EVENT_V1:
-        rows.kind = <RowsKind>(INSERT + type - WRITE_ROWS_EVENT_V1)
-    elif WRITE_ROWS_EVENT <= type <= DELETE_ROWS_EVENT:
-        rows.kind = <RowsKind>(INSERT + type - WRITE_ROWS_EVENT)
-    elif rows.is_partial:
-        rows.kind = UPDATE
-    elif MARIADB_WRITE_ROWS_COMPRESSED_EVENT_V1 <= type <= MARIADB_DELETE_ROWS_COMPRESSED_EVENT:
-        rows.kind = <RowsKind>(INSERT + (type - MARIADB_WRITE_ROWS_COMPRESSED_EVENT_V1) % 3)
-    else:
-        return False
-    return True
-
-
-cdef inline bint may_be_made_up(int type) noexcept nogil:
-    """Whether servers send such events of their own making: flagged as artificial, or outside a transaction without
-    `log_pos` (FORMAT_DESCRIPTION and START_ENCRYPTION of a dump that begins in the middle of a file).
-    """
-    return (
-        type == ROTATE_EVENT or type == FORMAT_DESCRIPTION_EVENT or type == MARIADB_START_ENCRYPTION_EVENT
-        or type == HEARTBEAT_EVENT or type == HEARTBEAT_EVENT_V2
-        or type == PREVIOUS_GTIDS_EVENT or type == MARIADB_GTID_LIST_EVENT
-    )
 
 
 cdef inline bint starts_with(const uint8_t *p, const uint8_t *end, const char *words) noexcept nogil:
@@ -1067,7 +1033,8 @@ cdef class Decoder:
         cdef RowsType rows
         cdef uint8_t post_header = self.post_header[self.header.type]
         cdef int id_size = 4 if post_header == 6 else 6
-        cdef uint64_t id, width
+        cdef uint64_t id
+        cdef uint64_t width = 0
         cdef const uint8_t *p
         cdef const uint8_t *before
         cdef const uint8_t *after
@@ -1239,31 +1206,3 @@ cdef class Decoder:
             slot.next_begin = self.offset
             slot.next_n = 0
         return self.describe_slot(slot, &self.place)
-
-
-cdef bint checksum_fits(const uint8_t *data, size_t size) noexcept nogil:
-    """Whether the last four bytes of an event are the CRC32 of those before.
-
-    The flag LOG_EVENT_BINLOG_IN_USE_F of a FORMAT_DESCRIPTION event, which says that the file is still written, is not
-    part of it.
-    """
-    cdef unsigned long crc
-    cdef uint8_t flags
-    if data[4] != FORMAT_DESCRIPTION_EVENT:
-        crc = crc32(0, data, <unsigned int>(size - CHECKSUM_SIZE))
-    else:
-        flags = data[17] & ~<uint8_t>LOG_EVENT_BINLOG_IN_USE_F
-        crc = crc32(0, data, 17)
-        crc = crc32(crc, &flags, 1)
-        crc = crc32(crc, data + 18, <unsigned int>(size - CHECKSUM_SIZE - 18))
-    return crc == le32(data + size - CHECKSUM_SIZE)
-
-
-cdef bint has_checksum_algorithm(str version) except? True:
-    """Whether a server of that version says in its FORMAT_DESCRIPTION event whether events have checksums."""
-    numbers = []
-    for part in version.split("-")[0].split(".")[:3]:
-        if not part.isdecimal():
-            raise DecodeError(f"a server of version {version!r}")
-        numbers.append(int(part))
-    return numbers >= ([5, 3] if "mariadb" in version.lower() else [5, 6, 1])

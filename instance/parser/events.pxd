@@ -2,6 +2,8 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 
+from sluice.instance.parser.plan cimport RowsKind
+
 
 cpdef enum EventType:
     """`enum Log_event_type` of MySQL (libs/mysql/binlog/event/binlog_event.h) and of MariaDB (sql/log_event.h)."""
@@ -79,6 +81,18 @@ cdef struct EventHeader:
     uint32_t size
     uint32_t log_pos
     uint16_t flags
+
+
+cdef struct RowsType:      # what a type of rows event says of its rows
+    RowsKind kind
+    bint is_compressed
+    bint is_partial
+
+
+cdef bint rows_type(int type, RowsType *rows) noexcept nogil       # False when it is no type of rows event
+cdef bint may_be_made_up(int type) noexcept nogil
+cdef bint checksum_fits(const uint8_t *data, size_t size) noexcept nogil
+cdef bint has_checksum_algorithm(str version) except? True
 
 
 cdef class Event:

@@ -1,5 +1,70 @@
 """The events of a binlog: their types, their common header, and how one is handed to Python."""
 
+import re
+
+from libc.stdint cimport uint8_t
+
+from sluice.instance.parser.inflate cimport crc32
+from sluice.instance.parser.littleendian cimport le32
+from sluice.instance.parser.plan cimport INSERT, UPDATE, RowsKind
+
+from sluice.protocol.errors import DecodeError
+
+
+cdef bint rows_type(int type, RowsType *rows) noexcept nogil:
+    rows.kind = INSERT
+    rows.is_compressed = type >= MARIADB_WRITE_ROWS_COMPRESSED_EVENT_V1
+    rows.is_partial = type == PARTIAL_UPDATE_ROWS_EVENT
+    if WRITE_ROWS_EVENT_V1 <= type <= DELETE_ROWS_EVENT_V1:
+        rows.kind = <RowsKind>(INSERT + type - WRITE_ROWS_EVENT_V1)
+    elif WRITE_ROWS_EVENT <= type <= DELETE_ROWS_EVENT:
+        rows.kind = <RowsKind>(INSERT + type - WRITE_ROWS_EVENT)
+    elif rows.is_partial:
+        rows.kind = UPDATE
+    elif MARIADB_WRITE_ROWS_COMPRESSED_EVENT_V1 <= type <= MARIADB_DELETE_ROWS_COMPRESSED_EVENT:
+        rows.kind = <RowsKind>(INSERT + (type - MARIADB_WRITE_ROWS_COMPRESSED_EVENT_V1) % 3)
+    else:
+        return False
+    return True
+
+
+cdef bint may_be_made_up(int type) noexcept nogil:
+    """Whether servers send such events of their own making: flagged as artificial, or outside a transaction without
+    `log_pos` (FORMAT_DESCRIPTION and START_ENCRYPTION of a dump that begins in the middle of a file).
+    """
+    return (
+        type == ROTATE_EVENT or type == FORMAT_DESCRIPTION_EVENT or type == MARIADB_START_ENCRYPTION_EVENT
+        or type == HEARTBEAT_EVENT or type == HEARTBEAT_EVENT_V2
+        or type == PREVIOUS_GTIDS_EVENT or type == MARIADB_GTID_LIST_EVENT
+    )
+
+
+cdef bint checksum_fits(const uint8_t *data, size_t size) noexcept nogil:
+    """Whether the last four bytes of an event are the CRC32 of those before.
+
+    The flag LOG_EVENT_BINLOG_IN_USE_F of a FORMAT_DESCRIPTION event, which says that the file is still written, is not
+    part of it.
+    """
+    cdef unsigned long crc
+    cdef uint8_t flags
+    if data[4] != FORMAT_DESCRIPTION_EVENT:
+        crc = crc32(0, data, <unsigned int>(size - CHECKSUM_SIZE))
+    else:
+        flags = data[17] & ~<uint8_t>LOG_EVENT_BINLOG_IN_USE_F
+        crc = crc32(0, data, 17)
+        crc = crc32(crc, &flags, 1)
+        crc = crc32(crc, data + 18, <unsigned int>(size - CHECKSUM_SIZE - 18))
+    return crc == le32(data + size - CHECKSUM_SIZE)
+
+
+cdef bint has_checksum_algorithm(str version) except? True:
+    """Whether a server of that version says in its FORMAT_DESCRIPTION event whether events have checksums."""
+    numbers = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
+    if numbers is None:
+        raise DecodeError(f"a server of version {version!r}")
+    first = (5, 3, 0) if "mariadb" in version.lower() else (5, 6, 1)
+    return tuple(map(int, numbers.groups())) >= first
+
 
 cdef class Event:
     """An event (or packet) that the compiled loop hands to Python: a control event.

@@ -92,7 +92,7 @@ class Reading:
         return [pb.Entry.FromString(message) for message in Messages.FromString(data).messages]
 
     def lines(self) -> list[str]:
-        """Every entry but statements' texts (ROWS_QUERY) as a line: `INSERT shop.t 1,a`, `ALTER shop.t`, `BEGIN`, `END`."""
+        """Every entry but the texts of statements with rows: `INSERT shop.t 1,a`, `ALTER shop.t`, `BEGIN`, `END`."""
         return [line for entry in self.entries() for line in _lines(entry)]
 
     def rows(self) -> list[str]:

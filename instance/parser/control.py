@@ -57,7 +57,7 @@ class Control:
         self.dml_statements = 0
         """Changes that were logged as statements and so were not delivered as rows."""
         self.pending_gap = ""
-        """What was left out before the event that comes next, "" for nothing."""
+        """What was left out before the change that comes next, "" for nothing."""
 
     def answer(self, event: Event) -> None:
         """Answer a control event.
@@ -68,7 +68,7 @@ class Control:
         if event.error is not None:
             self._undecodable(event, event.error)
             return
-        if self.pending_gap and event.type not in (Binlog.ERROR_PACKET, Binlog.EOF_PACKET, Binlog.ROTATE_EVENT):
+        if self.pending_gap and event.type in (Binlog.TABLE_MAP_EVENT, Binlog.QUERY_EVENT):
             self._put_marker(event, Kind.GAP, GAP_PROP, self.pending_gap)
             self.pending_gap = ""
         answer = self._answers.get(event.type)

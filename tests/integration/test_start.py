@@ -1,0 +1,187 @@
+"""Where a destination begins to read, and what it refuses to begin at."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sluice.instance.parser.connection import Connection
+from sluice.instance.parser.start import Start, StartFinder
+from sluice.protocol.errors import PurgedError, SourceChangedError, SourceError
+from sluice.protocol.position import Position
+from sluice.store.cursors import Cursor
+from tests.conftest import Database
+from tests.reading import Reading, config, cursor
+from tests.servers import CI, Server
+
+
+@pytest.fixture(params=CI)
+def fresh(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A server of the test's own, whose binlog may be purged and reset."""
+    with Server(request.param) as server:
+        server.query("CREATE DATABASE shop")
+        server.query("CREATE TABLE shop.t (id INT)")
+        yield server
+
+
+def find(server: Server, saved: Cursor | None = None, **options: object) -> Start:
+    configuration = config(server, **options)
+    with Connection(configuration) as connection:
+        return StartFinder(connection, configuration, lambda: Connection(configuration)).find(saved)
+
+
+def rows(server: Server, folder: Path, last: int, start: Cursor | None = None, **options: object) -> list[str]:
+    """What a destination that starts like this delivers, up to the row `last`."""
+    with Reading(config(server, folder, filter_regex=r"shop\.t", **options), start=start) as reading:
+        reading.wait_for(f"INSERT shop.t {last}")
+        return [line.split(" ")[2] for line in reading.rows()]
+
+
+def insert(server: Server, *numbers: int) -> None:
+    for number in numbers:
+        server.query("INSERT INTO shop.t VALUES (%s)", (number,))
+
+
+def end(server: Server) -> tuple[str, int]:
+    with Connection(config(server)) as connection:
+        return connection.end_of_binlog()[:2]
+
+
+def test_without_anything_it_is_the_current_end(fresh: Server) -> None:
+    insert(fresh, 1)
+    start = find(fresh).dump
+    assert (start.file, start.offset) == end(fresh)  # type: ignore[union-attr]
+
+
+def test_a_configured_file_is_read_from_its_beginning(fresh: Server, tmp_path: Path) -> None:
+    insert(fresh, 1)
+    fresh.query("FLUSH BINARY LOGS")
+    insert(fresh, 2, 3)
+    assert rows(fresh, tmp_path, 3, master_journal_name=end(fresh)[0]) == ["2", "3"]
+
+
+def test_a_configured_offset_may_lie_inside_a_transaction(fresh: Server, tmp_path: Path) -> None:
+    insert(fresh, 1)
+    file, begin = end(fresh)
+    fresh.script("BEGIN;\nINSERT INTO shop.t VALUES (2);\nINSERT INTO shop.t VALUES (3);\nCOMMIT;\n")
+    shown = fresh.query(f"SHOW BINLOG EVENTS IN '{file}' FROM {begin}")
+    assert rows(fresh, tmp_path, 3, master_journal_name=file, master_position=begin) == ["2", "3"]
+    written = [offset for _, offset, kind, *_ in shown if kind.startswith("Write_rows")]
+    assert rows(fresh, tmp_path, 3, master_journal_name=file, master_position=written[0]) == ["2", "3"]
+    assert rows(fresh, tmp_path, 3, master_journal_name=file, master_position=written[1]) == ["3"]
+    with pytest.raises(SourceError):
+        find(fresh, master_journal_name=file, master_position=written[1] + 1)
+
+
+def test_a_time_starts_before_the_first_transaction_at_or_after_it(fresh: Server, tmp_path: Path) -> None:
+    times = {}
+    for number in range(1, 5):
+        ((times[number],),) = fresh.query("SELECT UNIX_TIMESTAMP()")
+        insert(fresh, number)
+        if number == 2:
+            fresh.query("FLUSH BINARY LOGS")
+        time.sleep(1.1)
+    for number in range(1, 5):
+        expected = [str(it) for it in range(number, 5)]
+        assert rows(fresh, tmp_path, 4, master_timestamp=times[number] * 1000) == expected
+    start = find(fresh, master_timestamp=(times[4] + 100) * 1000).dump
+    assert (start.file, start.offset) == end(fresh)  # type: ignore[union-attr]
+
+
+def test_a_purged_place_names_the_oldest_file_and_what_is_lost(fresh: Server, tmp_path: Path) -> None:
+    insert(fresh, 1)
+    with Reading(config(fresh, tmp_path)) as reading:
+        reading.wait(lambda: reading.running)
+        insert(fresh, 2)
+        reading.wait(lambda: bool(reading.boundaries()))
+        place = reading.boundaries()[-1]
+    fresh.query("FLUSH BINARY LOGS")
+    insert(fresh, 3)
+    file = end(fresh)[0]
+    fresh.query(f"PURGE BINARY LOGS TO '{file}'")
+    with pytest.raises(PurgedError, match=rf"{place.file}:{place.begin}.*oldest file that it has is {file}"):
+        find(fresh, cursor(place))
+    with pytest.raises(PurgedError):
+        find(fresh, master_timestamp=1000)
+    with Reading(config(fresh, tmp_path), start=cursor(place)) as reading:
+        reading.wait(lambda: "has purged" in reading.error)
+        assert not reading.lines()
+    options = config(fresh, tmp_path, auto_reset_latest_pos_mode=True)
+    with Reading(options, start=cursor(place)) as reading:
+        reading.wait(lambda: reading.running)
+        insert(fresh, 4)
+        reading.wait_for("INSERT shop.t 4")
+        assert reading.rows() == ["INSERT shop.t 4"]
+        assert any(prop.key == "sluice.gap" for entry in reading.entries() for prop in entry.header.props)
+
+
+def test_a_history_that_was_reset_is_refused(fresh: Server, tmp_path: Path) -> None:
+    with Reading(config(fresh, tmp_path)) as reading:
+        reading.wait(lambda: reading.running)
+        insert(fresh, 1)
+        reading.wait(lambda: bool(reading.boundaries()))
+        place = reading.boundaries()[-1]
+    time.sleep(1.1)  # files are told apart by the second they were made in
+    fresh.query("RESET BINARY LOGS AND GTIDS" if fresh.name == "mysql97" else "RESET MASTER")
+    with pytest.raises(SourceChangedError, match="reset"):
+        find(fresh, cursor(place))  # the new file is not yet so long
+    insert(fresh, *range(20))
+    with Reading(config(fresh, tmp_path), start=cursor(place)) as reading:
+        reading.wait(lambda: "was created at" in reading.error)
+        assert not reading.lines()
+    with pytest.raises(SourceChangedError, match="no binlog file"):
+        find(fresh, cursor(replace(place, file="mysql-bin.000099")))
+
+
+def test_a_position_of_another_source_is_refused(mariadb118: Server) -> None:
+    file, offset = end(mariadb118)
+    with pytest.raises(SourceChangedError, match="another source"):
+        find(mariadb118, cursor(Position("elsewhere", file, 1, offset, 0)))
+
+
+def test_a_position_of_another_source_is_carried_over_by_its_gtids(fresh: Server, tmp_path: Path) -> None:
+    if fresh.name == "mysql56":  # without GTIDs by default
+        with pytest.raises(SourceChangedError):
+            find(fresh, cursor(Position("elsewhere", "mysql-bin.000001", 1, 4, 0), gtid="x"[:0]))
+        return
+    insert(fresh, 1)
+    with Connection(config(fresh)) as connection:
+        gtids = connection.end_of_binlog()[2]
+    insert(fresh, 2, 3)
+    elsewhere = Position("elsewhere", "binlog.000007", 1, 4, 0)
+    assert rows(fresh, tmp_path, 3, cursor(elsewhere, gtids)) == ["2", "3"]
+    with pytest.raises(SourceChangedError):
+        find(fresh, cursor(replace(elsewhere, n=2), gtids))
+    beyond = gtids.rsplit("-", 1)[0] + "-999"
+    with pytest.raises(SourceChangedError):
+        find(fresh, cursor(elsewhere, beyond))
+
+
+def test_a_cursor_of_canal_is_resumed_at_its_event_inclusively(fresh: Server, tmp_path: Path) -> None:
+    with Reading(config(fresh, tmp_path)) as reading:
+        reading.wait(lambda: reading.running)
+        insert(fresh, 1, 2, 3)
+        reading.wait_for("INSERT shop.t 3")
+        reading.wait(lambda: reading.lines()[-1] == "END")
+        last = [entry for entry in reading.entries() if entry.entryType == 3][1].header
+    canal = Cursor(last.logfileName, last.logfileOffset, last.executeTime, last.serverId)
+    with Reading(config(fresh, tmp_path), start=canal) as reading:
+        reading.wait_for("INSERT shop.t 3")
+        reading.wait(lambda: reading.lines()[-1] == "END")
+        assert reading.lines() == ["END", "BEGIN", "INSERT shop.t 3", "END"]
+    for other in (
+        replace(canal, offset=canal.offset + 1),
+        replace(canal, timestamp=canal.timestamp + 1000),
+        replace(canal, server_id=canal.server_id + 1),
+    ):
+        with pytest.raises(SourceChangedError, match="reset"):
+            find(fresh, other)
+
+
+def test_a_start_in_a_file_knows_the_gtids_before_it(mariadb118: Server, database: Database) -> None:
+    database(mariadb118)
+    file, offset = end(mariadb118)
+    ((gtids,),) = mariadb118.query("SELECT @@global.gtid_binlog_pos")
+    assert str(find(mariadb118, master_journal_name=file, master_position=offset).gtids) == gtids

@@ -53,6 +53,7 @@ class Proxy:
 
     def close(self) -> None:
         """Stop listening and cut everything."""
+        self._shut(self._listener)  # a close alone does not end the accept
         self._listener.close()
         self.resume()
         self.cut()

@@ -34,7 +34,7 @@ SHOWN = 3
 """Rows of one statement that are shown."""
 DSN = re.compile(r"(?P<user>[^:@]+):(?P<password>.*)@(?P<host>[^@]+?):(?P<port>\d+)")
 
-console = Console(highlight=False)
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 stop = threading.Event()
 
 
@@ -96,11 +96,13 @@ def explain(url: str, what: str) -> None:
 
 def show(change: Change) -> None:
     """Print a change as `sluice tail` does, and of one that has many rows the first."""
+    if change.type == "QUERY" and not change.is_ddl:
+        return  # the text of the statement whose rows follow
     lines = describe(change)
     for line in lines[:SHOWN]:
-        console.print(line, no_wrap=console.is_terminal, overflow="ellipsis", soft_wrap=not console.is_terminal)
+        console.print(line, no_wrap=True, overflow="ellipsis")
     if len(lines) > SHOWN:
-        console.print(f"[dim]… and {len(lines) - SHOWN} more rows of this statement[/]")
+        console.print(f"[dim]{'':20}… and {len(lines) - SHOWN} more rows of this statement[/]")
 
 
 def consume(client: Client, replica: Replica, finished: Callable[[], bool]) -> None:

@@ -32,6 +32,7 @@ def echo() -> Iterator[tuple[str, int]]:
 
     threading.Thread(target=serve, daemon=True).start()
     yield listener.getsockname()
+    listener.shutdown(socket.SHUT_RDWR)
     listener.close()
 
 

@@ -10,6 +10,8 @@ import sys
 import threading
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import Database
 from tests.servers import Server
 
@@ -42,13 +44,18 @@ asyncio.run(main())
 """
 
 
-async def test_kill_at_random_moments_under_load(mariadb118: Server, database: Database, tmp_path: Path) -> None:
-    schema = database(mariadb118)
-    mariadb118.query(f"CREATE TABLE {schema}.numbers (id INT PRIMARY KEY, filler VARCHAR(100))")
+@pytest.mark.parametrize("name", ["mariadb118", "mysql97"])
+async def test_kill_at_random_moments_under_load(
+    request: pytest.FixtureRequest, database: Database, tmp_path: Path, name: str
+) -> None:
+    source = request.getfixturevalue(name)
+    assert isinstance(source, Server)
+    schema = database(source)
+    source.query(f"CREATE TABLE {schema}.numbers (id INT PRIMARY KEY, filler VARCHAR(100))")
     settings = {
-        "master_address": f"{mariadb118.host}:{mariadb118.port}",
-        "db_username": mariadb118.user,
-        "db_password": mariadb118.password,
+        "master_address": f"{source.host}:{source.port}",
+        "db_username": source.user,
+        "db_password": source.password,
         "filter_regex": rf"{schema}\..*",
         "file_data_dir": str(tmp_path),
     }
@@ -59,7 +66,7 @@ async def test_kill_at_random_moments_under_load(mariadb118: Server, database: D
     def write() -> None:
         nonlocal written
         numbers = itertools.count(1)
-        with mariadb118.connect(autocommit=True) as connection, connection.cursor() as cursor:
+        with source.connect(autocommit=True) as connection, connection.cursor() as cursor:
             while writing.is_set():
                 ids = list(itertools.islice(numbers, chance.choice([1, 3, 40])))
                 cursor.executemany(

@@ -1,5 +1,6 @@
 """A batch of changes."""
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
@@ -11,6 +12,10 @@ if TYPE_CHECKING:
 
 InvalidDates = Literal["text", "null"]
 """What a date that Python cannot hold (``0000-00-00``) becomes: its text, or None."""
+
+logger = logging.getLogger(__name__)
+
+_MARKER = "sluice."  # how the property of a header begins that makes the entry a marker
 
 EMPTY = -1  # the id of a batch without entries
 
@@ -41,12 +46,20 @@ class Batch:
         return iter(self.rows())
 
     def rows(self) -> list[Row]:
-        """All rows, in order."""
+        """All rows, in order. Markers are logged as warnings: rows are missing where they stand."""
+        for marker in self.markers():
+            logger.warning("rows are missing at %s:%d: %s", marker.logfile_name, marker.logfile_offset, marker.sql)
         return decode_rows(self.data, invalid_dates=self.invalid_dates)
 
     def changes(self) -> list[Change]:
         """All entries, in order: the ends of transactions and DDL too."""
         return decode_changes(self.data, invalid_dates=self.invalid_dates)
+
+    def markers(self) -> list[Change]:
+        """Return what stands in the place of rows that could not be decoded, or of a gap; ``sql`` says why."""
+        if _MARKER.encode() not in self.data:
+            return []
+        return [it for it in self.changes() if any(key.startswith(_MARKER) for key in it.header_props)]
 
     def entries(self) -> "list[Entry]":
         """Return all entries as Canal's protobuf objects."""

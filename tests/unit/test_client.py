@@ -19,7 +19,8 @@ from sluice.client_sdk import calls as sdk_calls
 from sluice.client_sdk.calls import Attempts, Endpoint, Interrupted, Limits, Reply, error_of
 from sluice.instance.config import Address, InstanceConfig
 from sluice.protocol import errors
-from sluice.protocol.entry_pb2 import INSERT, ROWDATA, Column, Entry, Header, RowChange
+from sluice.protocol.entry_pb2 import INSERT, QUERY, ROWDATA, Column, Entry, Header, RowChange
+from sluice.protocol.packet_pb2 import Messages
 from sluice.protocol.position import Position
 from sluice.server.config import ServerConfig
 from sluice.server.embedded import EmbeddedServer
@@ -256,6 +257,19 @@ def test_an_empty_batch_is_false_and_needs_no_ack(client: Any) -> None:
     assert batch.rows() == []
     client.ack(batch)
     client.ack(batch.batch_id)
+
+
+def test_a_marker_is_seen(caplog: pytest.LogCaptureFixture) -> None:
+    header = Header(logfileName="bin.000001", logfileOffset=4, eventType=QUERY)
+    header.props.add(key="sluice.quarantine", value="why")
+    change = RowChange(eventType=QUERY, sql="-- sluice.quarantine: why")
+    marker = Entry(header=header, entryType=ROWDATA, storeValue=change.SerializeToString())
+    data = Messages(messages=[entry(1), marker.SerializeToString(), entry(2)]).SerializeToString()
+    batch = Batch(7, "", "", data)
+    assert numbers(batch) == [1, 2]
+    assert [it.sql for it in batch.markers()] == ["-- sluice.quarantine: why"]
+    assert "rows are missing at bin.000001:4" in caplog.text
+    assert Batch(8, "", "", Messages(messages=[entry(1)]).SerializeToString()).markers() == []
 
 
 def test_get_acks_at_once(client: Any, server: ServerThread) -> None:

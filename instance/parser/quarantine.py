@@ -40,6 +40,7 @@ class Quarantine:
             return
         if self._file is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
+            _drop_cut_line(self._path)
             self._file = self._path.open("a", encoding="utf-8")
         self._file.write(json.dumps(asdict(item)) + "\n")
         self._listed.add(item.position)
@@ -54,6 +55,12 @@ class Quarantine:
 
     def __len__(self) -> int:
         return len(self._listed)
+
+
+def _drop_cut_line(path: Path) -> None:
+    if path.exists():
+        with path.open("r+b") as file:
+            file.truncate(file.read().rfind(b"\n") + 1)
 
 
 def read(path: Path) -> list[Item]:

@@ -1,0 +1,49 @@
+"""The durable list of row events that could not be decoded."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from sluice.instance.parser.quarantine import Item, Quarantine, path_of, read
+
+ITEM = Item("101/binlog.000001@1700000000:4:2", "shop", "orders", 30, 1_700_000_001, 101, 80, "no such table", "00ff")
+
+
+def test_items_are_read_back(tmp_path: Path) -> None:
+    path = path_of(tmp_path, "example")
+    quarantine = Quarantine(path)
+    quarantine.add(ITEM)
+    quarantine.sync()
+    quarantine.add(replace(ITEM, position="101/binlog.000001@1700000000:4:3"))
+    quarantine.sync()
+    assert [item.position[-1] for item in read(path)] == ["2", "3"]
+    assert read(path)[0] == ITEM
+
+
+def test_a_position_is_listed_once_in_all_lives(tmp_path: Path) -> None:
+    path = path_of(tmp_path, "example")
+    for _ in range(2):
+        quarantine = Quarantine(path)
+        quarantine.add(ITEM)
+        quarantine.add(ITEM)
+        quarantine.sync()
+        assert len(quarantine) == 1
+    assert read(path) == [ITEM]
+
+
+def test_nothing_is_written_without_an_item(tmp_path: Path) -> None:
+    quarantine = Quarantine(path_of(tmp_path, "example"))
+    quarantine.sync()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_line_that_a_crash_cut_is_mended(tmp_path: Path) -> None:
+    path = path_of(tmp_path, "example")
+    quarantine = Quarantine(path)
+    quarantine.add(ITEM)
+    quarantine.sync()
+    path.write_text(path.read_text() + '{"position": "101/bin')
+    assert read(path) == [ITEM]
+    quarantine = Quarantine(path)
+    quarantine.add(replace(ITEM, position="101/binlog.000001@1700000000:9:3"))
+    quarantine.sync()
+    assert len(read(path)) == 2

@@ -1,0 +1,6 @@
+# Used by compiled code only.
+
+class Inflater: ...
+
+class PayloadReader:
+    active: bool

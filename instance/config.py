@@ -1,13 +1,15 @@
 """What can be configured of one destination. Keys that start with ``canal.`` mean what they mean in Canal."""
 
+import functools
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
-from zoneinfo import ZoneInfo
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 
+from sluice.instance.parser.values import Zone
 from sluice.instance.settings import FolderPath, Settings, setting
+from sluice.protocol.errors import ConfigError
 
 DEFAULT_PORT = 3306
 DESTINATION_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
@@ -81,14 +83,18 @@ def _charset(value: str) -> str:
     return JAVA_CHARSETS.get(value.lower(), value.lower())
 
 
+@functools.cache
+def has_daylight_saving(time_zone: str | None) -> bool:
+    """Whether an hour a year has two meanings in ``time_zone``; None is the zone of the process. Raises ConfigError."""
+    return Zone(time_zone).has_daylight_saving
+
+
 def _zone(value: str | None) -> str | None:
     if value is not None:
         try:
-            ZoneInfo(value)
-        except (KeyError, OSError, ValueError):
-            raise ValueError(
-                f"{value!r} is no time zone; write a name such as Europe/Berlin, Asia/Shanghai or UTC"
-            ) from None
+            has_daylight_saving(value)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
     return value
 
 
@@ -117,7 +123,7 @@ class InstanceConfig(Settings):
     default_database_name: str = setting("canal.instance.defaultDatabaseName", "")
     """Database that the connection selects; empty selects none."""
     connection_charset: Annotated[str, AfterValidator(_charset)] = setting("canal.instance.connectionCharset", "UTF-8")
-    """Charset of values whose column has none of its own. Java's names are understood, and MySQL's."""
+    """Charset that texts are read in under `strictCanal`; else each column's own counts. Java's names or MySQL's."""
     ssl_mode: Annotated[SslMode, BeforeValidator(_upper)] = setting("canal.instance.master.sslMode", SslMode.DISABLED)
     """Encryption of the connection to the source. VERIFY_CA checks who signed its certificate, VERIFY_IDENTITY also the
     host name in it."""
@@ -191,7 +197,8 @@ class InstanceConfig(Settings):
     strict_canal: bool = setting("canal.instance.parser.strictCanal", default=False)
     """Write every value exactly as Canal does, its mistakes included (see "Deviations from Canal")."""
     time_zone: Annotated[str | None, AfterValidator(_zone)] = setting("sluice.instance.timeZone", None)
-    """Time zone that TIMESTAMP values are written in, such as `Asia/Shanghai`. Empty is the process's, as in Canal."""
+    """Time zone that TIMESTAMP values are written in, such as `Asia/Shanghai` or `+08:00`. Empty is that of the
+    process, as in Canal."""
     quarantine: bool = setting("sluice.instance.quarantine", default=True)
     """What happens to a row event that cannot be decoded: `true` puts a marker in its place and goes on, `false` stops
     the destination."""

@@ -377,14 +377,20 @@ def _report(colour: str, verdict: str, what: object, text: object) -> bool:
 
 def _examine(config: InstanceConfig) -> str:
     """Ask the source of a destination all that a start would ask; raises SluiceError."""
+    from sluice.instance.meta.file import FileMetaStore
     from sluice.instance.parser.connection import Connection
+    from sluice.instance.parser.start import StartFinder
+    from sluice.store.cursors import earliest
 
     table_filter = TableFilter.from_config(config)
+    clients = FileMetaStore(config.file_data_dir, config.destination, config.master_address).read()
+    saved = earliest([client.cursor for client in clients if client.cursor is not None])
     with Connection(config) as connection:
         connection.check(config, config.slave_id)
         facts = connection.facts
         file, offset, _gtids = connection.end_of_binlog()
         tables = _live_tables(connection.query)
+        StartFinder(connection, config, lambda: Connection(config)).find(saved if config.meta == "file" else None)
     passing = sum(table_filter.accepts(schema, table) for schema, table in tables)
     advice = ""
     if facts.row_metadata not in ("", "FULL"):

@@ -1,5 +1,6 @@
 """What can be configured of the server, and the folder of files in which it and its destinations are configured."""
 
+import contextlib
 import difflib
 import re
 from collections import defaultdict
@@ -9,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, model_validator
 
-from sluice.instance.config import DESTINATION_NAME, InstanceConfig
+from sluice.instance.config import DESTINATION_NAME, InstanceConfig, has_daylight_saving
 from sluice.instance.properties import Lookup, Property, environment_name, read_properties
 from sluice.instance.settings import FolderPath, Settings, setting
 from sluice.protocol.errors import ConfigError, UnknownDestinationError
@@ -175,7 +176,20 @@ class Configuration:
         for name, properties in files.items():
             others = {key: item for key, item in properties.items() if key not in referred}
             warnings += _without_effect(others) + _unknown(others, in_main_file=name is None)
-        return warnings + _unknown_variables(self._environ)
+        return warnings + _unknown_variables(self._environ) + self._ambiguous_zones()
+
+    def _ambiguous_zones(self) -> list[str]:
+        names = defaultdict(list)
+        for destination in self.destinations():
+            with contextlib.suppress(ConfigError):  # it is not a warning then
+                names[self.instance(destination).time_zone].append(destination)
+        return [
+            f"{', '.join(destinations)}: TIMESTAMP values are written in {zone or 'the time zone of this process'},"
+            " which has daylight saving, so that an hour of each year has two meanings; set sluice.instance.timeZone"
+            " to UTC"
+            for zone, destinations in names.items()
+            if has_daylight_saving(zone)
+        ]
 
     def _lookup(self, destination: str) -> Lookup:
         """Own file over main file; the file may be missing when main file and environment say enough, as in Canal."""

@@ -61,6 +61,10 @@ class FileMetaStore:
             self._lock.close()
             self._lock = None
 
+    def read(self) -> list[StoredClient]:
+        """Return the clients in the file, without using or changing it. Raises ConfigError."""
+        return self._read()[1]
+
     def _open(self) -> tuple[int, list[StoredClient]]:
         folder = self.path.parent
         try:

@@ -148,6 +148,22 @@ def test_check_names_missing_privileges_with_the_sql_that_grants_them(conf: Conf
     assert "hunter2" not in done.stdout + done.stderr
 
 
+def test_check_notices_a_cursor_that_the_source_cannot_resume(conf: Conf, mariadb118: Server) -> None:
+    conf.destination("shop", mariadb118)
+    with conf.serving() as serving:
+        serving.wait_for(lambda: serving.states() == {"shop": "running"})
+        serving.call("POST", "/shop/clients/1001/subscribe")
+        serving.wait_for(lambda: serving.call("GET", "/shop/clients/1001")["position"])
+    assert conf.run("check").returncode == 0
+    meta = conf.folder.parent / "data" / "shop" / "meta.dat"
+    meta.write_text(re.sub(r"mysql-bin\.\d+", "mysql-bin.000000", meta.read_text()))
+    before = meta.read_bytes()
+    done = conf.run("check")
+    assert done.returncode == 1
+    assert re.search(r"wrong shop: .*purged", done.stdout)
+    assert meta.read_bytes() == before
+
+
 def test_filter_try_shows_which_tables_match_and_why(conf: Conf, mariadb118: Server, database: Database) -> None:
     schema = database(mariadb118)
     for table in ("orders", "items"):

@@ -1,11 +1,13 @@
 """The configuration of the server and its destinations."""
 
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sluice.instance.config import Address, BatchMode, InstanceConfig, SslMode
+from sluice.instance.config import Address, BatchMode, InstanceConfig, SslMode, has_daylight_saving
 from sluice.instance.properties import Property, environment_name
 from sluice.protocol.errors import ConfigError, UnknownDestinationError
 from sluice.server.config import KEYS, Configuration, ServerConfig, expand
@@ -39,6 +41,18 @@ class Conf:
 
     def read(self, environ: dict[str, str] | None = None, **given: Any) -> Configuration:
         return Configuration(self.folder, environ or {}, **given)
+
+
+@pytest.fixture(autouse=True)
+def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The process's zone has no daylight saving, of which there would be a warning."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    has_daylight_saving.cache_clear()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+    has_daylight_saving.cache_clear()
 
 
 @pytest.fixture
@@ -268,6 +282,15 @@ def test_a_key_of_the_server_in_a_destinations_file_is_a_warning(conf: Conf) -> 
     conf.write("example/instance.properties", SOURCE + "sluice.http.port = 80\n")
     (warning,) = conf.read().warnings()
     assert warning.endswith(":5: sluice.http.port has an effect in canal.properties only")
+
+
+def test_a_time_zone_with_daylight_saving_is_a_warning(conf: Conf) -> None:
+    conf.write("example/instance.properties", SOURCE + "sluice.instance.timeZone = Europe/Berlin\n")
+    (warning,) = conf.read().warnings()
+    assert warning.startswith("example: TIMESTAMP values are written in Europe/Berlin, which has daylight saving")
+    for zone in ("UTC", "Asia/Shanghai", "+08:00"):
+        conf.write("example/instance.properties", SOURCE + f"sluice.instance.timeZone = {zone}\n")
+        assert conf.read().warnings() == []
 
 
 def test_settings_of_the_command_line_win(conf: Conf) -> None:

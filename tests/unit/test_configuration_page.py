@@ -33,7 +33,7 @@ def test_every_setting_stands_under_a_heading(model: type[ServerConfig]) -> None
 
 
 def test_the_shipped_files_can_be_used_and_have_no_key_without_effect() -> None:
-    configuration = Configuration(CONF, {})
+    configuration = Configuration(CONF, {"SLUICE_INSTANCE_TIME_ZONE": "UTC"})
     assert configuration.destinations() == ["example"]
     assert configuration.warnings() == []
     configuration.check()

@@ -59,16 +59,16 @@ cdef class ExecutedSet:
             part = part.strip()
             if not part[:1].isdecimal():
                 tag = part.lower()
-                if not 0 < len(tag) <= TAG_MAX:
+                if len(tag) > TAG_MAX or not (tag.isascii() and tag.isidentifier()):
                     raise ValueError(part)
                 continue
-            first, _, last = part.partition("-")
+            first, hyphen, last = part.partition("-")
             source = self.source(raw + tag.encode())
             if source.name.empty():
                 source.name = uuid_text(raw)
                 if tag:
                     source.name.append(b":").append(<string>tag.encode())
-            self.insert(source, int(first), int(last or first))
+            self.insert(source, int(first), int(last if hyphen else first))
 
     def __str__(self):
         return self.as_text()[0].decode()

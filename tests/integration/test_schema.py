@@ -1,0 +1,93 @@
+"""Columns that neither the binlog nor information_schema names in full."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Database
+from tests.reading import Reading, config
+from tests.servers import Server
+
+
+@pytest.mark.parametrize("metadata", ["NO_LOG", "FULL"])
+def test_uuid_and_inet6_are_text_whatever_the_metadata(
+    mariadb118: Server, database: Database, tmp_path: Path, metadata: str
+) -> None:
+    name = database(mariadb118)
+    mariadb118.query("CREATE TABLE t (u UUID, a INET6, b BINARY(16))", database=name)
+    mariadb118.query(f"SET GLOBAL binlog_row_metadata = {metadata}")
+    try:
+        with Reading(config(mariadb118, tmp_path)) as reading:
+            reading.wait(lambda: reading.running)
+            mariadb118.query(
+                "INSERT INTO t VALUES ('123e4567-e89b-12d3-a456-426655440000', '2001:db8::1', 'sixteen bytes !!')",
+                database=name,
+            )
+            reading.wait_for(f"INSERT {name}.t 123e4567-e89b-12d3-a456-426655440000,2001:db8::1,sixteen bytes !!")
+    finally:
+        mariadb118.query("SET GLOBAL binlog_row_metadata = NO_LOG")
+
+
+def test_a_system_versioned_table_has_its_hidden_columns(
+    mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    name = database(mariadb118)
+    with Reading(config(mariadb118, tmp_path)) as reading:
+        reading.wait(lambda: reading.running)
+        mariadb118.query("CREATE TABLE t (id INT PRIMARY KEY) WITH SYSTEM VERSIONING", database=name)
+        mariadb118.query("INSERT INTO t VALUES (7)", database=name)
+        line = reading.wait_for(f"INSERT {name}.t 7")[-1]
+        row = next(line for line in reading.rows() if line.startswith("INSERT"))
+        assert len(row.split(",")) == 3, line
+
+
+@pytest.mark.parametrize(
+    ("definition", "row"),
+    [
+        ("id INT PRIMARY KEY, v INT AS (id + 1) VIRTUAL, s INT AS (id + 2) STORED", "7,8,9"),
+        ("id INT PRIMARY KEY, v VARCHAR(20) INVISIBLE DEFAULT 'x'", "7,x"),
+    ],
+)
+@pytest.mark.parametrize("name", ["mysql97", "mariadb118"])
+def test_generated_and_invisible_columns_are_columns(
+    request: pytest.FixtureRequest, database: Database, tmp_path: Path, name: str, definition: str, row: str
+) -> None:
+    server: Server = request.getfixturevalue(name)
+    schema = database(server)
+    with Reading(config(server, tmp_path)) as reading:
+        reading.wait(lambda: reading.running)
+        server.query(f"CREATE TABLE t ({definition})", database=schema)
+        server.query("INSERT INTO t (id) VALUES (7)", database=schema)
+        reading.wait_for(f"INSERT {schema}.t {row}")
+
+
+def test_a_functional_index_adds_no_column(mysql97: Server, database: Database, tmp_path: Path) -> None:
+    name = database(mysql97)
+    with Reading(config(mysql97, tmp_path)) as reading:
+        reading.wait(lambda: reading.running)
+        mysql97.query("CREATE TABLE t (id INT PRIMARY KEY, v INT, INDEX ((v + 1)))", database=name)
+        mysql97.query("INSERT INTO t VALUES (1, 2)", database=name)
+        reading.wait_for(f"INSERT {name}.t 1,2")
+
+
+def test_a_generated_primary_key_is_a_column(mysql97: Server, database: Database, tmp_path: Path) -> None:
+    name = database(mysql97)
+    with Reading(config(mysql97, tmp_path)) as reading:
+        reading.wait(lambda: reading.running)
+        mysql97.script(
+            "SET SESSION sql_generate_invisible_primary_key = ON;\nCREATE TABLE t (v INT);\nINSERT INTO t VALUES (5);\n",
+            database=name,
+        )
+        reading.wait_for(f"INSERT {name}.t 1,5")
+
+
+def test_names_of_tables_may_differ_by_case_where_the_source_ignores_it(tmp_path: Path) -> None:
+    with Server("mysql56", ["--lower-case-table-names=1"]) as server, Reading(config(server, tmp_path)) as reading:
+        reading.wait(lambda: reading.running)
+        server.query("CREATE DATABASE Shop")
+        server.query("CREATE TABLE Shop.Orders (id INT)")
+        server.query("INSERT INTO SHOP.orders VALUES (1)")
+        reading.wait_for("INSERT shop.orders 1")
+        server.query("ALTER TABLE SHOP.ORDERS ADD v INT FIRST")
+        server.query("INSERT INTO shop.orders VALUES (2, 3)")
+        reading.wait_for("INSERT shop.orders 2,3")

@@ -75,6 +75,7 @@ def shell(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
         "PATH": f"{tmp_path}/bin:{os.environ['PATH']}",
         "SLUICE_FILE_DATA_DIR": str(tmp_path / "data"),
         "SLUICE_HTTP_PORT": PORTS["11180"],
+        "SLUICE_URL": f"http://127.0.0.1:{PORTS['11180']}",
     }
     process = subprocess.Popen(
         ["bash"],
@@ -97,6 +98,7 @@ def test_every_command_runs_and_prints_what_is_shown(shell: "subprocess.Popen[st
     assert shell.stdout
     for command, expected in commands():
         line = re.sub("|".join(PORTS), lambda found: PORTS[found[0]], command)
+        time.sleep(0.5)  # no reader is faster
         background = line.endswith("&")
         if background:
             line = f"{line.removesuffix('&')} >/dev/null 2>&1 &"  # what it prints comes when it likes

@@ -1,0 +1,82 @@
+"""`make demo` proves what it says, and says when it cannot."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.servers import Server
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def demo(**environment: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-m", "scripts.demo"],
+        cwd=ROOT,
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def test_everything_written_is_delivered() -> None:
+    process = demo(SLUICE_DEMO_SECONDS="6")
+    output, _ = process.communicate(timeout=100)
+    assert process.returncode == 0, output
+    assert "PROOF" in output
+    assert "NO PROOF" not in output
+    assert output.count("│ equal │") == 4
+    assert "ADD COLUMN rating" in output
+
+
+def test_ctrl_c_ends_it_with_the_proof() -> None:
+    process = demo(SLUICE_DEMO_SECONDS="600")
+    assert process.stdout
+    while "INSERT" not in process.stdout.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    assert "PROOF" in output
+
+
+@pytest.mark.parametrize("name", ["mysql97", "mariadb118"])
+def test_attached_it_shows_the_changes_of_a_server_and_writes_nothing_there(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    server = request.getfixturevalue(name)
+    assert isinstance(server, Server)
+    server.query("CREATE DATABASE IF NOT EXISTS attached")
+    server.query(
+        "CREATE OR REPLACE TABLE t (id INT)" if server.mariadb else "CREATE TABLE t (id INT)", database="attached"
+    )
+    process = demo(SLUICE_DEMO_SECONDS="600", SLUICE_MYSQL=server.dsn)
+    assert process.stdout
+    while "curl" not in process.stdout.readline():
+        assert process.poll() is None
+    status = "SHOW MASTER STATUS" if server.mariadb else "SHOW BINARY LOG STATUS"
+    time.sleep(1)
+    before = server.query(status)
+    server.query("INSERT INTO t VALUES (4711)", database="attached")
+    while "4711" not in process.stdout.readline():
+        assert process.poll() is None
+    written = server.query(status)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    assert "1 rows delivered" in output
+    assert server.query(status) == written != before
+    server.query("DROP DATABASE attached")
+
+
+def test_an_address_that_is_none_is_refused() -> None:
+    process = demo(SLUICE_MYSQL="nonsense")
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "user:password@host:port" in output

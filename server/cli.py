@@ -348,7 +348,7 @@ def check_command(options: Any) -> int:
     server = configuration.server
     healthy = True
     for warning in configuration.warnings():
-        _report("yellow", "note", configuration.main_file.parent, warning)
+        _report("yellow", "note", "configuration", warning)
     try:
         require_safe_binding(
             server.http_host,

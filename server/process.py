@@ -19,7 +19,8 @@ async def run(configuration: Configuration, listening: Callable[[str], None] | N
     """Run until SIGINT or SIGTERM; ``listening`` is called with the URL of the API.
 
     A source that cannot be reached is no error here: its destination tries again and says so in its state. Raises
-    ConfigError, before anything is started, when files are wrong; OSError when the port is taken.
+    ConfigError, before anything is started, when files are wrong, or when no destination can start; OSError when the
+    port is taken.
     """
     names = configuration.destinations()
     if not names and not configuration.server.auto_scan:
@@ -30,9 +31,21 @@ async def run(configuration: Configuration, listening: Callable[[str], None] | N
     scanner.remember()
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(embedded.close)
-        for name in names:
-            await embedded.start(name)
+        await _start(embedded, names)
         if configuration.server.auto_scan:
             scanning = asyncio.create_task(scanner.run(), name="scan")
             stack.callback(scanning.cancel)
         await serve(embedded, configuration.server, listening)
+
+
+async def _start(embedded: EmbeddedServer, names: list[str]) -> None:
+    """Start the destinations. One whose stored clients cannot be used keeps no other from starting."""
+    failed = []
+    for name in names:
+        try:
+            await embedded.start(name)
+        except ConfigError as error:
+            failed.append(f"{name}: {error}")
+            logger.error("%s", error, extra={"destination": name})  # noqa: TRY400  the text says all
+    if failed and len(failed) == len(names):
+        raise ConfigError("\n".join(failed))

@@ -241,6 +241,22 @@ def test_destinations_follow_the_conf_folder(conf: Conf, mariadb118: Server) -> 
         serving.wait_for(lambda: serving.states() == {"late": "stopped"})
 
 
+def test_a_destination_that_cannot_start_keeps_no_other_from_starting(conf: Conf, mariadb118: Server) -> None:
+    conf.main(canal__destinations="shop,broken")
+    for name in ("shop", "broken"):
+        conf.destination(name, mariadb118)
+    meta = conf.folder.parent / "data" / "broken" / "meta.dat"
+    meta.parent.mkdir(parents=True)
+    meta.write_text("{")
+    with conf.serving() as serving:
+        serving.wait_for(lambda: serving.states() == {"shop": "running", "broken": "stopped"})
+        assert "broken  stopped: " in serving.run("status")
+    conf.main(canal__destinations="broken")
+    done = conf.run("serve")
+    assert done.returncode == 2
+    assert f"sluice: broken: {meta} is no file of subscriptions and cursors" in done.stderr
+
+
 def test_serve_says_what_has_no_effect_and_never_says_a_password(conf: Conf, mariadb118: Server) -> None:
     conf.main(canal__destinations="shop", sluice__log__format="json", sluice__log__level="DEBUG", canal__mq__topic="x")
     conf.destination("shop", mariadb118, canal__instance__dbPassword="hunter2")
@@ -305,6 +321,30 @@ def test_verify_finds_both_decoders_equal_on_every_type(conf: Conf, server: Serv
     rows, values = map(int, re.findall(r"(\d+) rows, (\d+) values: equal", done.stdout)[0])
     assert rows >= 6
     assert values >= 7 * len(columns)
+
+
+def test_verify_counts_and_names_what_the_other_decoder_cannot_read(
+    conf: Conf, mariadb118: Server, mysql97: Server, database: Database
+) -> None:
+    conf.main(canal__destinations="mariadb,mysql")
+    for name, server, settings, named in (
+        ("mariadb", mariadb118, "log_bin_compress = ON", r"2 rows of MariaDB's compressed events"),
+        ("mysql", mysql97, "binlog_transaction_compression = ON", r"2 rows of compressed transactions"),
+    ):
+        schema = database(server)
+        server.query("FLUSH BINARY LOGS")
+        server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, filler VARCHAR(1000))")
+        server.query(f"SET GLOBAL {settings}")
+        server.query(f"INSERT INTO {schema}.t VALUES (1, REPEAT('x', 1000)), (2, REPEAT('y', 1000))")
+        server.query(f"SET GLOBAL {settings.replace('ON', 'OFF')}")
+        server.query(f"DELETE FROM {schema}.t WHERE id = 1")
+        server.query(f"CREATE TABLE {schema}.gone (id INT)")
+        server.query(f"INSERT INTO {schema}.gone VALUES (1)")
+        conf.destination(name, server)
+        done = conf.run("verify", name)
+        assert done.returncode == 0, done.stdout
+        assert re.search(rf"^not compared {named}$", done.stdout, re.MULTILINE)
+        assert re.search(r" 2 rows, 3 values: equal", done.stdout)
 
 
 def test_verify_refuses_a_range_that_the_source_does_not_have(conf: Conf, mariadb118: Server) -> None:

@@ -176,7 +176,7 @@ def test_check_takes_names_of_destinations(sluice: Sluice, conf: Path) -> None:
     status, text, _ = sluice("check", "nowhere")
     assert status == 1
     assert "wrong nowhere: there is no destination 'nowhere'" in text
-    assert "example" not in text.replace("example/", "")
+    assert "cannot log in" not in text
 
 
 def test_a_token_is_shown_once_and_kept_as_a_hash(sluice: Sluice, conf: Path) -> None:

@@ -61,6 +61,7 @@ class Parser:
         self._decoder = Decoder(ring, config)
         self._quarantine = Quarantine(path_of(config.file_data_dir, config.destination))
         self._control = Control(config, ring, self._decoder, self._quarantine)
+        self._schema_source = InformationSchema(lambda: Connection(config))
         self._replica = Replica.unique(config.slave_id)
         self._start: Start | None = None
         self._is_exact = True  # the GTID set of the start is that of its place
@@ -95,6 +96,7 @@ class Parser:
         with self._lock:
             if self._open is not None:
                 self._open.shutdown()
+        self._schema_source.shutdown()
         self._ring.wake()
 
     def join(self, timeout: float | None = None) -> None:
@@ -152,7 +154,6 @@ class Parser:
 
     def _read(self) -> None:
         """Read with one connection; returns when told to stop, or at the stop position."""
-        schema_source = InformationSchema(lambda: Connection(self._config))
         try:
             with self._connect() as connection:
                 connection.check(self._config, self._config.slave_id)
@@ -162,7 +163,7 @@ class Parser:
                 self._control.mariadb = facts.mariadb
                 self._control.asks_schemas = facts.row_metadata != "FULL"
                 self._control.schemas = Schemas(
-                    schema_source, ignore_case=facts.lower_case_table_names != 0, mariadb=facts.mariadb
+                    self._schema_source, ignore_case=facts.lower_case_table_names != 0, mariadb=facts.mariadb
                 )
                 self._decoder.forget_plans()
                 self._decoder.begin(
@@ -180,7 +181,7 @@ class Parser:
                 self._start = self._resumption(start, facts)
                 dump.close()
         finally:
-            schema_source.close()
+            self._schema_source.close()
 
     def _find_start(self, connection: Connection) -> Start:
         finder = StartFinder(connection, self._config, lambda: Connection(self._config))

@@ -111,6 +111,12 @@ class InformationSchema:
             (int(file.rpartition(".")[2]), offset),
         )
 
+    def shutdown(self) -> None:
+        """Interrupt a question from another thread: it fails with SourceError."""
+        connection = self._connection
+        if connection is not None:
+            connection.shutdown()
+
     def close(self) -> None:
         """Close the connection; the next question opens another."""
         if self._connection is not None:

@@ -75,7 +75,9 @@ def test_a_generated_primary_key_is_a_column(mysql97: Server, database: Database
     with Reading(config(mysql97, tmp_path)) as reading:
         reading.wait(lambda: reading.running)
         mysql97.script(
-            "SET SESSION sql_generate_invisible_primary_key = ON;\nCREATE TABLE t (v INT);\nINSERT INTO t VALUES (5);\n",
+            "SET SESSION sql_generate_invisible_primary_key = ON;\n"
+            "CREATE TABLE t (v INT);\n"
+            "INSERT INTO t VALUES (5);\n",
             database=name,
         )
         reading.wait_for(f"INSERT {name}.t 1,5")

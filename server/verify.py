@@ -136,7 +136,7 @@ def verify(config: InstanceConfig, start: str | None, stop: str | None, console:
     sizes = {name: size for name, size in files.items() if begin.number <= Place.of(name, 0).number <= end.number}
     with (
         TemporaryDirectory(prefix="sluice-verify-") as folder,
-        Progress(console=console, transient=True) as progress,
+        Progress(console=console, transient=True, disable=not console.is_terminal) as progress,
         Ours(_unfiltered(config, begin, Path(folder))) as ours,
     ):
         task = progress.add_task("comparing", total=sum(sizes.values()))

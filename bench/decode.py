@@ -9,7 +9,7 @@ from sluice.instance.config import Address, InstanceConfig
 from sluice.instance.parser.decoder import Decoder, Status
 from sluice.instance.parser.events import Event, EventType
 from sluice.instance.parser.file_packets import file_packets
-from sluice.instance.parser.plan import PlanOptions, TablePlan
+from sluice.instance.parser.plan import TablePlan
 from sluice.instance.parser.table_map import TableMap
 from sluice.store.ring import Ring
 from tests.servers import ALL
@@ -63,7 +63,6 @@ def decode(data: bytes, log: Binlog, *, mariadb: bool) -> Run:
     ring = Ring()
     decoder = Decoder(ring, config)
     decoder.begin(source="bench")
-    options = PlanOptions(mariadb=mariadb)
     result, fed = Run(), 0
     wall, cpu = time.perf_counter(), time.thread_time()
     while True:
@@ -85,12 +84,12 @@ def decode(data: bytes, log: Binlog, *, mariadb: bool) -> Run:
             decoder.received(len(chunk))
             fed += len(chunk)
         elif status == Status.CONTROL:
-            control(decoder, ring, log, options)
+            control(decoder, ring, log, mariadb=mariadb)
     result.seconds, result.cpu_seconds = time.perf_counter() - wall, time.thread_time() - cpu
     return result
 
 
-def control(decoder: Decoder, ring: Ring, log: Binlog, options: PlanOptions) -> None:
+def control(decoder: Decoder, ring: Ring, log: Binlog, *, mariadb: bool) -> None:
     """Answer what the decoder leaves to Python: here only tables matter."""
     event = decoder.event
     if not isinstance(event, Event):
@@ -98,8 +97,8 @@ def control(decoder: Decoder, ring: Ring, log: Binlog, options: PlanOptions) -> 
     if event.error:
         raise event.error
     if event.type == EventType.TABLE_MAP_EVENT:
-        table_map = TableMap.parse(event.body, mariadb=options.mariadb)
+        table_map = TableMap.parse(event.body, mariadb=mariadb)
         number = ring.tables.intern((table_map.schema, table_map.table))
-        decoder.add_plan(TablePlan(table_map, table_map.columns(log.charsets), number, options))
+        decoder.add_plan(TablePlan(table_map, table_map.columns(log.charsets), number))
     else:
         decoder.skip_event()

@@ -109,7 +109,8 @@ class Reading:
             slot = self.ring.slot(number)
             if slot.kind in (Kind.TRANSACTION_END, Kind.DDL):
                 source, file = self.ring.sources[slot.source], self.ring.files[slot.next_file]
-                found.append(Position(source, *file, slot.next_begin, slot.next_n))
+                name, created = file
+                found.append(Position(source, name, created, slot.next_begin, slot.next_n))
         return found
 
 

@@ -53,7 +53,7 @@ def test_what_is_known_of_a_server(server: Server) -> None:
 
 
 def test_all_missing_privileges_are_named_with_the_sql_that_mends_them(server: Server, account: str) -> None:
-    options = {"db_username": account, "db_password": account}
+    options: dict[str, Any] = {"db_username": account, "db_password": account}
     with pytest.raises(SourceError) as raised:
         check(server, **options)
     cures = [line.strip() for line in str(raised.value).splitlines() if line.strip().startswith("GRANT")]
@@ -202,7 +202,7 @@ def test_a_certificate_of_another_name_or_authority_is_refused(encrypted: Server
 def test_a_client_certificate_is_presented(encrypted: Server, authority: Path) -> None:
     encrypted.query("CREATE USER IF NOT EXISTS sealed@'%' IDENTIFIED BY 'sealed' REQUIRE X509")
     encrypted.query("GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO sealed@'%'")
-    options = {"db_username": "sealed", "db_password": "sealed", "ssl_mode": "REQUIRED"}
+    options: dict[str, Any] = {"db_username": "sealed", "db_password": "sealed", "ssl_mode": "REQUIRED"}
     with pytest.raises(SourceError, match="cannot log in"):
         check(encrypted, **options)
     check(encrypted, **options, ssl_cert=authority / "client.pem", ssl_key=authority / "client-key.pem")

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,13 +27,13 @@ def fresh(request: pytest.FixtureRequest) -> Iterator[Server]:
         yield server
 
 
-def find(server: Server, saved: Cursor | None = None, **options: object) -> Start:
+def find(server: Server, saved: Cursor | None = None, **options: Any) -> Start:
     configuration = config(server, **options)
     with Connection(configuration) as connection:
         return StartFinder(connection, configuration, lambda: Connection(configuration)).find(saved)
 
 
-def rows(server: Server, folder: Path, last: int, start: Cursor | None = None, **options: object) -> list[str]:
+def rows(server: Server, folder: Path, last: int, start: Cursor | None = None, **options: Any) -> list[str]:
     """What a destination that starts like this delivers, up to the row `last`."""
     with Reading(config(server, folder, filter_regex=r"shop\.t", **options), start=start) as reading:
         reading.wait_for(f"INSERT shop.t {last}")

@@ -36,7 +36,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--no-deps",
         "--no-index",
         "-w",
-        out,
+        str(out),
         ".",
     ]
     subprocess.run(pip, cwd=source, check=True)

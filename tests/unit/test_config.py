@@ -300,7 +300,7 @@ def test_settings_of_the_command_line_win(conf: Conf) -> None:
 
 def test_a_certificate_needs_its_key() -> None:
     with pytest.raises(ValueError, match=r"sluice.http.tlsCert and sluice.http.tlsKey belong together"):
-        ServerConfig(http_tls_cert="cert.pem")
+        ServerConfig(http_tls_cert=Path("cert.pem"))
 
 
 def test_no_two_keys_share_a_variable() -> None:

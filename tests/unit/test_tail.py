@@ -23,8 +23,8 @@ from sluice.protocol.rows import decode_changes
 from sluice.server.tail import describe
 from tests.unit.entries import frame
 
-NAME = {"mysqlType": "varchar(9)", "sqlType": 12, "name": "name"}
-ID = {"mysqlType": "int", "sqlType": 4, "name": "id", "isKey": True}
+NAME: dict[str, Any] = {"mysqlType": "varchar(9)", "sqlType": 12, "name": "name"}
+ID: dict[str, Any] = {"mysqlType": "int", "sqlType": 4, "name": "id", "isKey": True}
 
 
 def lines(entry: Entry, **options: Any) -> list[str]:

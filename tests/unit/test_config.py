@@ -278,6 +278,109 @@ def test_keys_of_canal_without_effect_are_one_warning_for_each_reason(conf: Conf
     assert "canal.instance.tsdb.enable (line 3)" in history
 
 
+CANALS_OWN = r"""
+canal.ip =
+canal.register.ip =
+canal.port = 11111
+canal.metrics.pull.port = 11112
+canal.admin.port = 11110
+canal.admin.user = admin
+canal.admin.passwd =
+canal.zkServers =
+canal.zookeeper.flush.period = 1000
+canal.withoutNetty = false
+canal.serverMode = tcp
+canal.file.data.dir = ${canal.conf.dir}
+canal.file.flush.period = 1000
+canal.instance.memory.buffer.size = 16384
+canal.instance.memory.buffer.memunit = 1024
+canal.instance.memory.batch.mode = MEMSIZE
+canal.instance.memory.rawEntry = true
+canal.instance.detecting.enable = false
+canal.instance.detecting.sql = select 1
+canal.instance.detecting.interval.time = 3
+canal.instance.detecting.retry.threshold = 3
+canal.instance.detecting.heartbeatHaEnable = false
+canal.instance.transaction.size = 1024
+canal.instance.fallbackIntervalInSeconds = 60
+canal.instance.network.receiveBufferSize = 16384
+canal.instance.network.sendBufferSize = 16384
+canal.instance.network.soTimeout = 30
+canal.instance.filter.druid.ddl = true
+canal.instance.filter.query.dcl = false
+canal.instance.filter.query.dml = false
+canal.instance.filter.query.ddl = false
+canal.instance.filter.table.error = false
+canal.instance.filter.rows = false
+canal.instance.filter.transaction.entry = false
+canal.instance.filter.dml.insert = false
+canal.instance.filter.dml.update = false
+canal.instance.filter.dml.delete = false
+canal.instance.binlog.format = ROW,STATEMENT,MIXED
+canal.instance.binlog.image = FULL,MINIMAL,NOBLOB
+canal.instance.get.ddl.isolation = false
+canal.instance.parser.parallel = true
+canal.instance.parser.parallelBufferSize = 256
+canal.instance.tsdb.enable = true
+canal.instance.tsdb.dir = ${canal.file.data.dir:../conf}/${canal.instance.destination:}
+canal.instance.tsdb.url = jdbc:h2:${canal.instance.tsdb.dir}/h2;CACHE_SIZE=1000;MODE=MYSQL;
+canal.instance.tsdb.dbUsername = canal
+canal.instance.tsdb.snapshot.interval = 24
+canal.destinations = example
+canal.conf.dir = ../conf
+canal.auto.scan = true
+canal.auto.scan.interval = 5
+canal.auto.reset.latest.pos.mode = false
+canal.instance.tsdb.spring.xml = classpath:spring/tsdb/h2-tsdb.xml
+canal.instance.global.mode = spring
+canal.instance.global.lazy = false
+canal.instance.global.manager.address = ${canal.admin.manager}
+canal.instance.global.spring.xml = classpath:spring/file-instance.xml
+canal.aliyun.accessKey =
+canal.mq.flatMessage = true
+canal.mq.canalBatchSize = 50
+kafka.bootstrap.servers = 127.0.0.1:9092
+kafka.max.in.flight.requests.per.connection = 1
+rocketmq.producer.group = test
+rabbitmq.virtual.host =
+pulsarmq.serverUrl =
+"""
+CANALS_OWN_INSTANCE = r"""
+canal.instance.gtidon=false
+canal.instance.rds.instanceId=
+canal.instance.master.address=127.0.0.1:3306
+canal.instance.master.journal.name=
+canal.instance.master.position=
+canal.instance.master.timestamp=
+canal.instance.master.gtid=
+canal.instance.multi.stream.on=false
+canal.instance.tsdb.enable=true
+canal.instance.dbUsername=canal
+canal.instance.dbPassword=canal
+canal.instance.connectionCharset = UTF-8
+canal.instance.enableDruid=false
+canal.instance.filter.regex=.*\\..*
+canal.instance.filter.black.regex=mysql\\.slave_.*
+canal.mq.topic=example
+canal.mq.partition=0
+"""
+
+
+def test_canals_own_files_can_be_used_and_no_key_of_theirs_is_unknown(conf: Conf) -> None:
+    conf.write("canal.properties", CANALS_OWN)
+    conf.write("example/instance.properties", CANALS_OWN_INSTANCE)
+    configuration = conf.read()
+    configuration.check()
+    config = configuration.instance("example")
+    assert configuration.server.conf_dir == config.file_data_dir == conf.folder
+    assert config.filter_regex == r".*\..*"
+    assert config.filter_black_regex == r"mysql\.slave_.*"
+    assert config.meta == "file"
+    assert [
+        warning for warning in configuration.warnings() if "known to Canal, without effect here" not in warning
+    ] == []
+
+
 def test_a_key_of_the_server_in_a_destinations_file_is_a_warning(conf: Conf) -> None:
     conf.write("example/instance.properties", SOURCE + "sluice.http.port = 80\n")
     (warning,) = conf.read().warnings()

@@ -101,7 +101,7 @@ def test_a_purged_place_names_the_oldest_file_and_what_is_lost(fresh: Server, tm
     fresh.query("FLUSH BINARY LOGS")
     insert(fresh, 3)
     file = end(fresh)[0]
-    fresh.query(f"PURGE BINARY LOGS TO '{file}'")
+    fresh.purge_binlogs(file)
     with pytest.raises(PurgedError, match=rf"{place.file}:{place.begin}.*oldest file that it has is {file}"):
         find(fresh, cursor(place))
     with pytest.raises(PurgedError):

@@ -79,7 +79,7 @@ class TableFilter:
         narrower = TableFilter(text)
         if narrower.include and self.include and not narrower.include.may_meet(self.include):
             raise FilterError(
-                f"the filter {text!r} matches nothing that {self.include.text!r}, the destination's, passes"
+                f"the filter '{text}' matches nothing that '{self.include.text}', the destination's, passes"
             )
         return narrower
 
@@ -128,13 +128,13 @@ def _compile(item: str) -> re.Pattern[str]:
     try:
         pattern = re.compile(item, re.IGNORECASE)
     except (re.error, OverflowError, RecursionError) as error:
-        raise FilterError(f"{item!r} is no regular expression: {error}") from error
+        raise FilterError(f"'{item}' is no regular expression: {error}") from error
     if "\\\\" in item:
-        raise FilterError(f"{item!r} wants a backslash in the name: only .properties files double the backslash")
+        raise FilterError(f"'{item}' wants a backslash in the name: only .properties files double the backslash")
     if not re.search(r"[.\\[]", item):
-        raise FilterError(f"{item!r} matches no table: it has to match schema.table, as in shop\\.orders")
+        raise FilterError(f"'{item}' matches no table: it has to match schema.table, as in shop\\.orders")
     if _repeats_a_repetition(item):
-        raise FilterError(f"{item!r} repeats a repetition, as in (a+)+: matching may take for ever")
+        raise FilterError(f"'{item}' repeats a repetition, as in (a+)+: matching may take for ever")
     return pattern
 
 
@@ -179,6 +179,6 @@ def _fields(text: str) -> dict[str, frozenset[str]]:
         table, colon, columns = item.partition(":")
         names = frozenset(name.strip().upper() for name in columns.split("/") if name.strip())
         if not colon or "." not in table or not names:
-            raise FilterError(f"{item!r} is no field filter: write schema.table:column/column")
+            raise FilterError(f"'{item}' is no field filter: write schema.table:column/column")
         fields[table.strip().upper()] = names
     return fields

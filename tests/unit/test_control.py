@@ -1,0 +1,133 @@
+"""What is answered to control events, on binlogs made for it."""
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from sluice.instance.config import InstanceConfig
+from sluice.instance.parser.columns import Column
+from sluice.instance.parser.control import Control
+from sluice.instance.parser.decoder import Decoder, Status
+from sluice.instance.parser.events import EventType
+from sluice.instance.parser.quarantine import Quarantine, path_of, read
+from sluice.instance.parser.schema import Schemas, TableSchema
+from sluice.protocol import entry_pb2 as pb
+from sluice.protocol.errors import DecodeError, PurgedError, SourceError
+from sluice.protocol.packet_pb2 import Messages
+from sluice.store.ring import Kind, Ring
+from tests.unit.test_decoder import Log
+
+
+class Recorded:
+    """A schema history: `db.t` has one column, all else is unknown."""
+
+    def fetch(self, schema: str, table: str, timestamp: int) -> TableSchema:
+        del timestamp
+        if (schema, table) != ("db", "t"):
+            raise DecodeError(f"{schema}.{table} is unknown")
+        return TableSchema([Column("id", "int", None, is_key=True)])
+
+
+def answer(log: Log, folder: Path, packets: bytes = b"", **options: object) -> tuple[list[Kind], list[pb.Entry]]:
+    """Decode the log as the parser does."""
+    settings = {"destination": "example", "master_address": "h", "db_username": "u", "file_data_dir": folder}
+    config = InstanceConfig(**(settings | options))
+    ring = Ring()
+    decoder = Decoder(ring, config)
+    quarantine = Quarantine(path_of(folder, "example"))
+    control = Control(config, ring, decoder, quarantine)
+    control.schemas, control.charsets, control.asks_schemas = Schemas(Recorded()), {8: "latin1"}, True
+    control.mariadb = False
+    decoder.begin(source="source")
+    data = b"".join(log.packets) + packets
+    with decoder.receive_space() as space:
+        space[: len(data)] = data
+    decoder.received(len(data))
+    while (status := decoder.run()) is not Status.NEED_DATA:
+        if status is Status.CONTROL:
+            assert decoder.event is not None
+            control.answer(decoder.event)
+    ring.put(decoder.staging)
+    quarantine.sync()
+    slots = [ring.slot(number) for number in range(ring.first, ring.next)]
+    messages = Messages.FromString(b"".join(ring.collect(ring.first).slices)).messages
+    return [Kind(slot.kind) for slot in slots if slot.length], [pb.Entry.FromString(entry) for entry in messages]
+
+
+def test_an_incident_is_a_recorded_gap(tmp_path: Path) -> None:
+    kinds, (entry,) = answer(Log().add(EventType.INCIDENT_EVENT, b"\1\0\4lost"), tmp_path)
+    assert kinds == [Kind.GAP]
+    assert [(prop.key, prop.value) for prop in entry.header.props] == [
+        ("sluice.gap", "the source has lost changes: lost")
+    ]
+
+
+def test_a_ddl_has_canals_header(tmp_path: Path) -> None:
+    kinds, (entry,) = answer(Log().query("ALTER TABLE t ADD v INT"), tmp_path)
+    change = pb.RowChange.FromString(entry.storeValue)
+    assert kinds == [Kind.DDL]
+    assert (entry.header.schemaName, entry.header.tableName, entry.header.eventType) == ("db", "t", pb.ALTER)
+    assert (entry.header.logfileName, entry.header.serverId, entry.header.serverenCode) == ("bin.000001", 7, "UTF-8")
+    assert (change.isDdl, change.sql, change.ddlSchemaName) == (True, "ALTER TABLE t ADD v INT", "db")
+
+
+@pytest.mark.parametrize(
+    ("sql", "options", "expected"),
+    [
+        ("GRANT SELECT ON *.* TO u", {}, []),
+        ("FROBNICATE", {}, [(pb.QUERY, "", "", True)]),
+        ("FROBNICATE", {"filter_query_dcl": True}, []),
+        ("CREATE DATABASE crm", {}, [(pb.QUERY, "crm", "", True)]),
+        ("DROP TABLE t", {"filter_query_ddl": True}, []),
+        ("DROP TABLE t", {"filter_regex": r"crm\..*"}, []),
+        ("RENAME TABLE crm.t TO t", {"filter_regex": r"crm\..*"}, [(pb.RENAME, "db", "t", True)]),
+        ("INSERT INTO t VALUES (1)", {}, [(pb.INSERT, "db", "t", False)]),
+        ("INSERT INTO t VALUES (1)", {"filter_query_dml": True}, []),
+        ("XA COMMIT X'31',X'',1", {}, [(pb.XACOMMIT, "", "", False)]),
+    ],
+)
+def test_filters_decide_on_statements(
+    tmp_path: Path, sql: str, options: dict[str, object], expected: list[tuple[object, ...]]
+) -> None:
+    _, entries = answer(Log().query(sql), tmp_path, **options)
+    found = [
+        (it.header.eventType, it.header.schemaName, it.header.tableName, pb.RowChange.FromString(it.storeValue).isDdl)
+        for it in entries
+    ]
+    assert found == expected
+
+
+def test_text_that_is_not_of_its_charset_is_still_valid(tmp_path: Path) -> None:
+    log = Log()
+    status = b"\x04" + struct.pack("<HHH", 8, 8, 8)
+    body = struct.pack("<IIBHH", 9, 0, 2, 0, len(status)) + status + b"db\0" + b"CREATE TABLE caf\xe9 (id INT)"
+    _, (entry,) = answer(log.add(EventType.QUERY_EVENT, body), tmp_path)
+    assert entry.header.tableName == "café"
+
+
+def test_rows_of_an_unknown_table_are_put_into_quarantine(tmp_path: Path) -> None:
+    log = Log().query("BEGIN").table_map(6, "gone").table_map().insert(1, table_id=6).insert(2).xid()
+    kinds, _ = answer(log, tmp_path)
+    assert kinds == [Kind.TRANSACTION_BEGIN, Kind.QUARANTINE, Kind.ROW_DATA, Kind.TRANSACTION_END]
+    assert [(item.table, item.event_type) for item in read(path_of(tmp_path, "example"))] == [("gone", 30)]
+    with pytest.raises(DecodeError, match="unknown"):
+        answer(log, tmp_path, quarantine=False)
+    kinds, _ = answer(log, tmp_path, filter_table_error=True)
+    assert kinds == [Kind.TRANSACTION_BEGIN, Kind.ROW_DATA, Kind.TRANSACTION_END]
+
+
+@pytest.mark.parametrize(
+    ("payload", "error", "text"),
+    [
+        (b"\xfe\0\0\2\0", SourceError, "shuts down"),
+        (b"\xff\xd4\x04#HY000Slave has the same server_uuid", SourceError, r"server_uuid \(1236\)"),
+        (b"\xff\xd4\x04#HY000Could not find first log file name in binary log index file", PurgedError, "1236"),
+    ],
+)
+def test_the_end_of_a_dump_is_an_error_with_the_sources_words(
+    tmp_path: Path, payload: bytes, error: type[Exception], text: str
+) -> None:
+    log = Log()
+    with pytest.raises(error, match=text):
+        answer(log, tmp_path, len(payload).to_bytes(3, "little") + bytes([len(log.packets) + 1]) + payload)

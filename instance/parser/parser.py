@@ -65,6 +65,7 @@ class Parser:
         self._replica = Replica.unique(config.slave_id)
         self._start: Start | None = None
         self._is_exact = True  # the GTID set of the start is that of its place
+        self._purged = ""  # the text of the error, when the last attempt found its place purged
         self._begun = False
         self._stopping = threading.Event()
         self._lock = threading.Lock()
@@ -128,6 +129,7 @@ class Parser:
             self._decoder.close()
 
     def _failed(self, error: Exception) -> None:
+        self._purged = str(error) if isinstance(error, PurgedError) else ""
         if isinstance(error, SluiceError):
             self._set_state("error", str(error))
         else:
@@ -185,24 +187,21 @@ class Parser:
 
     def _find_start(self, connection: Connection) -> Start:
         finder = StartFinder(connection, self._config, lambda: Connection(self._config))
-        start = self._start
-        try:
-            if start is None:
-                return finder.find(self._saved)
-            position = start.position
-            if position is None:
-                return start
-            if position.source == connection.facts.source:
-                finder.check(position)
-                return start
-            gtids = str(start.gtids or "") if self._is_exact else ""
-            return finder.find(Cursor(position.file, position.begin, 0, 0, gtids, position))
-        except PurgedError as error:
-            if not self._config.auto_reset_latest_pos_mode:
-                raise
-            logger.warning("%s; going on at the current end, as configured", error)
-            self._control.pending_gap = str(error)
+        if self._purged and self._config.auto_reset_latest_pos_mode:
+            logger.warning("going on at the current end, as configured, without what is purged")
+            self._control.pending_gap, self._purged = self._purged, ""
             return finder.end()
+        start = self._start
+        if start is None:
+            return finder.find(self._saved)
+        position = start.position
+        if position is None:
+            return start
+        if position.source == connection.facts.source:
+            finder.check(position)
+            return start
+        gtids = str(start.gtids or "") if self._is_exact else ""
+        return finder.find(Cursor(position.file, position.begin, 0, 0, gtids, position))
 
     def _resumption(self, start: Start, facts: ServerFacts) -> Start:
         """Return where to go on when the connection is gone: behind the last slot that was put.

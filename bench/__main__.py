@@ -1,22 +1,31 @@
-"""Measure one stage and print the result as JSON, with the versions and the hardware it was measured on."""
+"""Measure one stage and write the result as JSON, with the versions and the hardware it was measured on."""
 
 import argparse
 import json
 import sys
+from pathlib import Path
 
 from bench import decode
 from bench.environment import environment
+
+STAGES = {"decode": decode}
 
 
 def main() -> None:
     """Run what the command line names."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     stages = parser.add_subparsers(dest="stage", required=True)
-    decode.add_arguments(stages.add_parser("decode", help=decode.__doc__, description=decode.__doc__))
+    for name, stage in STAGES.items():
+        stage_parser = stages.add_parser(name, help=stage.__doc__, description=stage.__doc__)
+        stage_parser.add_argument("--json", default="-", metavar="FILE", help="where to write the result; - prints it")
+        stage.add_arguments(stage_parser)
     arguments = parser.parse_args()
     result = {"stage": arguments.stage, **arguments.run(arguments), **environment()}
-    json.dump(result, sys.stdout, indent=2)
-    print()
+    text = json.dumps(result, indent=2) + "\n"
+    if arguments.json == "-":
+        sys.stdout.write(text)
+    else:
+        Path(arguments.json).write_text(text)
 
 
 main()

@@ -3,11 +3,13 @@
 import re
 from dataclasses import dataclass
 from typing import Self
+from urllib.parse import quote, unquote
 
 from sluice.protocol.errors import BadPositionError, SourceChangedError
 
 _NUMBER = "(0|[1-9][0-9]{0,18})"
 _TEXT = re.compile(rf"([^/\s]+)/([^/\s]+\.[0-9]+)@{_NUMBER}:{_NUMBER}:{_NUMBER}")
+_PLAIN = "!\"#$&'()*+,:;<=>?@[\\]^`{|}"  # with letters, digits and _.-~: printable ASCII without blank, % and /
 _UINT32 = 1 << 32
 _INT64 = 1 << 63
 
@@ -16,6 +18,7 @@ _INT64 = 1 << 63
 class Position:
     """The place before the n-th event of the transaction that starts at ``begin``: ``source/file@created:begin:n``.
 
+    The text is ASCII: other characters of a file's name, blanks, ``%`` and ``/`` are percent-encoded (UTF-8).
     Acking a position acks everything before it; in a range the first position is inclusive, the last one exclusive.
     Positions are ordered within one history of one source: ``<`` between two sources, or two histories where that
     shows (the files differ in base name, or the same file was created at two times), raises `SourceChangedError`.
@@ -40,12 +43,16 @@ class Position:
             raise BadPositionError(f"not a position (source/file.number@created:begin:n): {text[:200]!r}")
         source, file, *numbers = match.groups()
         created, begin, n = map(int, numbers)
+        try:
+            file = unquote(file, errors="strict")
+        except UnicodeDecodeError:
+            raise BadPositionError(f"the file's name is no percent-encoded UTF-8: {text[:200]!r}") from None
         if created >= _UINT32 or begin >= _INT64 or n >= _UINT32:
             raise BadPositionError(f"a number of the position is out of range: {text[:200]!r}")
         return cls(source, file, created, begin, n)
 
     def __str__(self) -> str:
-        return f"{self.source}/{self.file}@{self.created}:{self.begin}:{self.n}"
+        return f"{self.source}/{quote(self.file, _PLAIN)}@{self.created}:{self.begin}:{self.n}"
 
     @property
     def file_number(self) -> int:

@@ -13,7 +13,7 @@ TEXT = f"{UUID}/mysql-bin.000042@1700000000:4711:3"
 positions = st.builds(
     Position,
     source=st.sampled_from([UUID, "7"]),
-    file=st.sampled_from(["mysql-bin.999999", "mysql-bin.1000000", "binlog.000001"]),
+    file=st.sampled_from(["mysql-bin.999999", "mysql-bin.1000000", "binlog.000001", "журнал é 100%.000001", "a/b.1"]),
     created=st.sampled_from([0, 1_700_000_000, 2**32 - 1]),
     begin=st.integers(4, 2**63 - 1),
     n=st.integers(0, 2**32 - 1),
@@ -22,6 +22,12 @@ positions = st.builds(
 
 def test_text_names_source_file_and_place() -> None:
     assert Position.parse(TEXT) == Position(UUID, "mysql-bin.000042", 1_700_000_000, 4711, 3)
+
+
+def test_text_is_ascii_so_that_a_header_can_carry_it() -> None:
+    position = Position(UUID, "журнал.000001", 1, 4, 0)
+    assert str(position) == f"{UUID}/%D0%B6%D1%83%D1%80%D0%BD%D0%B0%D0%BB.000001@1:4:0"
+    assert Position.parse(f"{UUID}/журнал.000001@1:4:0") == position
 
 
 @given(positions)
@@ -45,6 +51,7 @@ def test_text_round_trips(position: Position) -> None:
         TEXT.replace("4711", "9223372036854775808"),
         TEXT.replace("1700000000", "4294967296"),
         "/mysql-bin.000042@1:4:0",
+        "7/%ff.000042@1:4:0",
         "7/../mysql-bin.000042@1:4:0",
     ],
 )

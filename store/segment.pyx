@@ -171,7 +171,8 @@ cdef class SegmentWriter:
             segment = left
         else:
             segment = self.pool.acquire(need)
-            memcpy(segment.data, self.entry, used)
+            if used:  # before the first entry there is nothing to copy from, not even an address
+                memcpy(segment.data, self.entry, used)
         self.segment = segment
         self.entry = segment.data
         self.cursor = segment.data + used

@@ -218,6 +218,9 @@ class InstanceConfig(Settings):
 
     # Subscriptions and cursors.
 
+    detach_after: int = setting("sluice.instance.detachAfter", 300, ge=0, unit="s")
+    """How long one of several clients may hold a full ring back from the others, before it has to leave it (state
+    `gone`); its cursor is kept. 0 lets it hold them back for ever."""
     meta: Annotated[Literal["file", "memory"], BeforeValidator(_lower)] = setting("sluice.instance.meta", "file")
     """Where subscriptions and cursors are kept: `file` survives a restart, `memory` does not. When not given, Canal's
     `canal.instance.global.spring.xml` says it: `file-instance.xml` or `memory-instance.xml`."""

@@ -19,8 +19,6 @@ from sluice.store.ring import Ring
 
 logger = logging.getLogger(__name__)
 
-DETACH_AFTER = 300.0
-"""Seconds for which one of several subscribers may hold a full ring back."""
 CLOSING = 3.0
 """Seconds that the parser has to end when the destination stops."""
 
@@ -82,7 +80,7 @@ class Instance:
             self.ring,
             epoch=epoch,
             compile_filter=lambda text: self._filter.narrow(text).accepts,
-            detach_after=DETACH_AFTER,
+            detach_after=config.detach_after,
         )
 
     # --- life cycle --------------------------------------------------------------------------------------------------

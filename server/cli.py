@@ -496,6 +496,7 @@ def _show_destination(destination: dict[str, Any]) -> None:
         text += Text(f", {lag['seconds']:.1f} s, {lag['transactions']} transactions, {lag['rows']} rows behind")
         out.print(text)
         details = {
+            "to do": client["advice"],
             "cursor": client["position"],
             "filter": client["filter"],
             "batches": ", ".join(map(str, client["marks"])),

@@ -138,6 +138,8 @@ class ClientStatus:
     state: str
     """``attached``; ``ahead`` of what is stored; or ``gone``, with the reason in ``error``."""
     error: str
+    problem: str
+    """Type of the error (`SluiceError.type`), empty without one."""
     position: str
     """The durable cursor, empty when nothing was confirmed yet."""
     acked: str
@@ -470,6 +472,7 @@ class Cursors:
             filter=subscriber.filter,
             state=state,
             error=str(subscriber.error or ""),
+            problem=subscriber.error.type if subscriber.error is not None else "",
             position=str(cursor.position or f"{cursor.journal}:{cursor.offset}") if cursor is not None else "",
             acked=str(self.position_before(subscriber.ack) or "") if served else "",
             got=str(self.position_before(subscriber.get) or "") if served else "",

@@ -61,7 +61,11 @@ KINDS: Mapping[type[errors.SluiceError], Kind] = {
         "The position belongs to another source or history: check which server this is, then subscribe anew.",
     ),
     errors.GoneError: Kind(
-        410, "Gone", "The range is no longer kept: take a new snapshot, or subscribe anew from 'earliest'."
+        410,
+        "Gone",
+        "The range is no longer in the buffer. A registered client is served again from its cursor when its destination"
+        " is stopped and started, as long as the source has that binlog. Else unsubscribe, subscribe anew from"
+        " 'earliest', and take a new snapshot of what lies between.",
     ),
     errors.PurgedError: Kind(
         410, "Purged from the source", "The source's binlog starts later: take a new snapshot, then subscribe anew."
@@ -71,6 +75,11 @@ KINDS: Mapping[type[errors.SluiceError], Kind] = {
     errors.ConfigError: Kind(500, "Bad configuration", "Correct the configuration, then start the destination."),
     errors.FencedError: Kind(421, "Not the active server", "Ask the server that has taken the destination over."),
 }
+
+
+def advice(problem: str) -> str:
+    """Return what to do about a problem of that type; empty for none."""
+    return next((kind.advice for error, kind in KINDS.items() if error.type == problem), "")
 
 
 def kind_of(error: type[errors.SluiceError]) -> Kind:

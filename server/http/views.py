@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from sluice.server.embedded import DestinationStatus
+from sluice.server.http import problems
 from sluice.server.http.auth import Scope
 from sluice.store.cursors import ClientStatus
 
@@ -35,6 +36,8 @@ class ClientView(View):
     filter: str
     state: str = Field(description="`attached`; `ahead` of what is stored; `gone`, for the reason in `error`.")
     error: str
+    problem: str = Field(description="Type of the error, as a call would be answered; empty without one.")
+    advice: str = Field(default="", description="What to do about it.")
     position: str = Field(description="The durable cursor, where a restart resumes; empty: nothing was acked yet.")
     acked: str = Field(description="Position up to which everything is acked.")
     got: str = Field(description="Position up to which batches were taken.")
@@ -45,6 +48,7 @@ class ClientView(View):
     def of(cls, status: ClientStatus) -> Self:
         """Make the view of a status, as of now."""
         made = cls.model_validate(status)
+        made.advice = problems.advice(status.problem)
         if status.lag.oldest:
             made.lag.seconds = max(0.0, time.time() - status.lag.oldest / 1000)
         return made

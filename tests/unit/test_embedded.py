@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -313,6 +314,34 @@ async def test_what_is_wrong_is_refused(setup: Setup) -> None:
     await setup.server.ack(NAME, CLIENT, batch_id=batch.batch_id)
     with pytest.raises(GoneError):
         await setup.server.subscribe(NAME, 2, start=batch.from_)
+
+
+async def test_client_that_holds_a_full_ring_back_for_too_long_leaves_it_until_the_next_start(setup: Setup) -> None:
+    await setup.server.stop(NAME)
+    setup.change(memory_buffer_size=4, detach_after=1, file_flush_period=50)
+    await setup.server.start(NAME)
+    await asyncio.sleep(0)
+    for client_id in (CLIENT, 2):
+        await setup.server.subscribe(NAME, client_id)
+    setup.parser.write(b"one")
+    batch = await setup.server.get_without_ack(NAME, CLIENT)
+    await setup.server.ack(NAME, CLIENT, batch_id=batch.batch_id)
+    putter = threading.Thread(target=setup.parser.write, args=(b"two",))
+    putter.start()
+    async with asyncio.timeout(5):
+        while setup.server.status(NAME, 2).state == "attached":  # noqa: ASYNC110  only its status tells
+            await asyncio.sleep(0.01)
+    putter.join()
+    status = setup.server.status(NAME, 2)
+    assert (status.state, status.problem, status.position) == ("gone", "gone", batch.from_)
+    assert "held the others back for more than 1 s" in status.error
+    assert (await setup.server.get_without_ack(NAME, CLIENT)).entries == 3
+    await setup.server.stop(NAME)
+    await setup.server.start(NAME)
+    await asyncio.sleep(0)
+    assert str(setup.parser.start_cursor and setup.parser.start_cursor.position) == batch.from_
+    setup.parser.write(b"one")
+    assert entries((await setup.server.get_without_ack(NAME, 2, timeout=5)).slices) == [b"begin", b"one", b"end"]
 
 
 async def test_destination_with_a_broken_file_does_not_start(tmp_path: Path) -> None:

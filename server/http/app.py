@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sluice.server.config import ServerConfig
 from sluice.server.embedded import EmbeddedServer
-from sluice.server.http import admin, data, problems
+from sluice.server.http import admin, data, docs, problems
 from sluice.server.http.auth import Credentials, Gate
 from sluice.server.http.context import Context
 from sluice.server.metrics import Metrics
@@ -76,10 +76,11 @@ def create_app(embedded: EmbeddedServer, config: ServerConfig) -> FastAPI:
     """Build the HTTP API over ``embedded``. Needs uvicorn as set up by ``sluice.server.http.serve``."""
     gate = Gate(Credentials(config.http_credentials), config.http_host, insecure=config.insecure)
     context = Context(embedded, gate, Metrics(embedded))
-    app = FastAPI(title="Sluice", version=version("sluice"), description=DESCRIPTION, redoc_url=None)
+    app = FastAPI(title="Sluice", version=version("sluice"), description=DESCRIPTION, docs_url=None, redoc_url=None)
     app.state.context = context
     app.add_middleware(Observe, context=context)
     problems.install(app)
+    docs.install(app)
     for router in (data.router, admin.destinations, admin.process):
         app.include_router(router)
     return app

@@ -1,9 +1,11 @@
 """The HTTP API, served by uvicorn from an embedded server; in place of a source the tests fill its ring themselves."""
 
 import asyncio
+import base64
 import hashlib
 import json
 import os
+import re
 import signal
 import socket
 import ssl
@@ -665,7 +667,25 @@ class TestDestinations:
         get = paths["/v1/destinations/{destination}/clients/{client_id}/getWithoutAck"]["post"]
         assert set(get["responses"]["200"]["content"]) == set(formats.SINGLE)
         assert all(parameter["description"] for parameter in get["parameters"])
-        assert "text/html" in (await api.call("GET", "/docs")).content_type
+
+    async def test_the_page_of_the_calls_loads_nothing_from_elsewhere(self, api: Api) -> None:
+        page = await api.call("GET", "/docs")
+        assert page.content_type == "text/html"
+        assert "//" not in re.sub("<!--.*?-->", "", page.text())
+        loaded = re.findall(r"""(?:src|href|url)(?:=|: *)["']([^"']+)["']""", page.text())
+        assert {"docs/assets/swagger-ui-bundle.js", "docs/assets/swagger-ui.css", "openapi.json"} <= set(loaded)
+        for url in loaded:
+            if url != "data:,":
+                assert len((await api.call("GET", f"/{url}")).body) > 1000
+        policy = dict(part.strip().split(" ", 1) for part in page.headers["Content-Security-Policy"].split(";"))
+        assert policy["default-src"] == "'none'"
+        assert {source for part in policy.values() for source in part.split()} <= {
+            *("'none'", "'self'", "data:", "'unsafe-inline'"),
+            *re.findall("'sha256-[^']+'", policy["script-src"]),
+        }
+        (script,) = re.findall("<script>(.*?)</script>", page.text(), re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        assert policy["script-src"] == f"'self' 'sha256-{digest}'"
 
 
 class TestMetrics:

@@ -5,10 +5,10 @@ import json
 import sys
 from pathlib import Path
 
-from bench import decode
+from bench import decode, deliver
 from bench.environment import environment
 
-STAGES = {"decode": decode}
+STAGES = {"decode": decode, "deliver": deliver}
 
 
 def main() -> None:

@@ -57,8 +57,9 @@ def _row(table: str, number: int, chance: random.Random) -> tuple[object, ...]:
     )
 
 
-def _write(server: Server, table: str, rows: int) -> None:
-    """Half the rows by INSERT; the other half of the changes is an UPDATE of each of them."""
+def write(server: Server, table: str, rows: int) -> int:
+    """Change so many rows, rounded down: half by INSERT, then an UPDATE of each of them. Returns the number."""
+    rows -= rows % (2 * CHUNK)
     chance = random.Random(1)
     columns, placeholders = TABLES[table]
     server.query("CREATE DATABASE bench")
@@ -74,6 +75,7 @@ def _write(server: Server, table: str, rows: int) -> None:
                 f"UPDATE t SET {column} = REVERSE({column}) WHERE id >= %s AND id < %s", (start, start + CHUNK)
             )
             connection.commit()
+    return rows
 
 
 def binlog(source: str, table: str, rows: int) -> Binlog:
@@ -84,7 +86,7 @@ def binlog(source: str, table: str, rows: int) -> Binlog:
     if not (folder / "facts.json").exists():
         folder.mkdir(parents=True, exist_ok=True)
         with Server(source, ["--binlog-row-metadata=FULL", "--max-binlog-size=1G"]) as server:
-            _write(server, table, rows)
+            write(server, table, rows)
             name = server.query("SHOW BINARY LOGS")[-1][0]
             server.query("FLUSH LOGS")
             shutil.copyfile(server.data / name, folder / name)

@@ -4,29 +4,24 @@ SLUICE_MYSQL=user:password@host:port shows the changes of that server instead, a
 SLUICE_DEMO_SECONDS is how long it runs (20).
 """
 
-import contextlib
 import os
 import re
 import signal
-import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
-import urllib3
 from rich.console import Console
 from rich.table import Table
 
 from scripts.demo.replica import Replica, checksum
 from scripts.demo.traffic import SCHEMA, TABLES, Traffic
+from scripts.serving import serving
 from sluice.client_sdk import Client
 from sluice.protocol.rows import Change, Row
 from sluice.server.tail import describe
 from tests.servers import Server
-from tests.servers.server import free_port
 
 DESTINATION = "demo"
 CLIENT = 1001
@@ -36,49 +31,6 @@ DSN = re.compile(r"(?P<user>[^:@]+):(?P<password>.*)@(?P<host>[^@]+?):(?P<port>\
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 160)
 stop = threading.Event()
-
-
-@contextlib.contextmanager
-def sluice(user: str, password: str, address: str, tables: str) -> Iterator[str]:
-    """Run `sluice serve` on a source, with a configuration as short as can be; gives its URL."""
-    port = free_port()
-    with tempfile.TemporaryDirectory(prefix="sluice-demo-") as folder:
-        conf = Path(folder, "conf")
-        (conf / DESTINATION).mkdir(parents=True)
-        (conf / "canal.properties").write_text(
-            f"canal.destinations = {DESTINATION}\nsluice.http.port = {port}\ncanal.file.data.dir = {folder}/data\n"
-        )
-        instance = conf / DESTINATION / "instance.properties"
-        instance.touch(mode=0o600)
-        instance.write_text(
-            f"canal.instance.master.address = {address}\n"
-            f"canal.instance.dbUsername = {user}\n"
-            f"canal.instance.dbPassword = {password}\n"
-            f"canal.instance.filter.regex = {tables}\n"
-        )
-        log = Path(folder, "log")
-        command = [str(Path(sys.executable).with_name("sluice")), "serve", "--conf", str(conf)]
-        with log.open("wb") as output:
-            process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
-        try:
-            url = f"http://127.0.0.1:{port}"
-            wait_until_ready(url, process, log)
-            yield url
-        finally:
-            process.terminate()
-            process.wait(10)
-
-
-def wait_until_ready(url: str, process: "subprocess.Popen[bytes]", log: Path, seconds: float = 30) -> None:
-    """Wait until the server runs its destination; leave with its log when it does not."""
-    deadline = time.monotonic() + seconds
-    while process.poll() is None and time.monotonic() < deadline:
-        with contextlib.suppress(urllib3.exceptions.HTTPError):
-            answer = urllib3.request("GET", f"{url}/v1/destinations/{DESTINATION}", retries=False)
-            if answer.status == 200 and answer.json()["state"] == "running":
-                return
-        time.sleep(0.05)
-    sys.exit(f"the server did not get ready:\n{log.read_text()}")
 
 
 def explain(url: str, what: str) -> None:
@@ -146,7 +98,7 @@ def embedded(seconds: float) -> bool:
     console.print("starting a private MariaDB")
     with Server("mariadb118", ["--binlog-row-metadata=FULL"]) as server:
         address = f"{server.host}:{server.port}"
-        with sluice(server.user, server.password, address, rf"{SCHEMA}\\..*") as url:
+        with serving(DESTINATION, address, server.user, server.password, rf"filter.regex = {SCHEMA}\\..*") as url:
             explain(url, f"MariaDB on {address}, traffic for {seconds:.0f} s (Ctrl-C ends it earlier)")
             client = Client(url, DESTINATION, CLIENT)
             client.subscribe()
@@ -168,7 +120,7 @@ def attached(dsn: str, seconds: float) -> bool:
     if match is None:
         sys.exit("SLUICE_MYSQL has to be user:password@host:port")
     address = f"{match['host']}:{match['port']}"
-    with sluice(match["user"], match["password"], address, r".*\\..*") as url:
+    with serving(DESTINATION, address, match["user"], match["password"]) as url:
         explain(url, f"changes on {address} for {seconds:.0f} s; nothing is written there")
         client = Client(url, DESTINATION, CLIENT)
         client.subscribe()

@@ -10,14 +10,23 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("source", ["mysql97", "mariadb118"])
-@pytest.mark.parametrize("table", ["narrow", "sysbench", "mixed"])
-def test_decoding_is_measured_with_what_it_depends_on(source: str, table: str) -> None:
-    command = [sys.executable, "-W", "error", "-m", "bench", "decode", "--source", source, "--table", table]
-    ran = subprocess.run(
-        [*command, "--rows", "4000", "--runs", "1"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+def measure(*arguments: str) -> dict[str, object]:
+    command = [sys.executable, "-W", "error", "-m", "bench", *arguments, "--rows", "4000", "--runs", "1"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     result = json.loads(ran.stdout)
+    assert isinstance(result, dict)
     assert result["rows"] == 4000
     assert result["rows_per_second"] > 0
     assert {"commit", "versions", "hardware"} <= result.keys()
+    return result
+
+
+@pytest.mark.parametrize("source", ["mysql97", "mariadb118"])
+@pytest.mark.parametrize("table", ["narrow", "sysbench", "mixed"])
+def test_decoding(source: str, table: str) -> None:
+    measure("decode", "--source", source, "--table", table)
+
+
+@pytest.mark.parametrize("source", ["mysql97", "mariadb118"])
+def test_delivery(source: str) -> None:
+    measure("deliver", "--source", source, "--typed")

@@ -1,0 +1,52 @@
+"""`sluice serve` on one source as a process of its own, for the demo and the measurements."""
+
+import contextlib
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import urllib3
+
+from tests.servers.server import free_port
+
+
+@contextlib.contextmanager
+def serving(destination: str, address: str, user: str, password: str, *settings: str) -> Iterator[str]:
+    """Serve a destination, with a configuration as short as can be and further lines for it; gives the URL."""
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
+        conf = Path(folder, "conf")
+        (conf / destination).mkdir(parents=True)
+        (conf / "canal.properties").write_text(
+            f"canal.destinations = {destination}\nsluice.http.port = {port}\ncanal.file.data.dir = {folder}/data\n"
+        )
+        lines = (f"master.address = {address}", f"dbUsername = {user}", f"dbPassword = {password}", *settings)
+        instance = conf / destination / "instance.properties"
+        instance.touch(mode=0o600)
+        instance.write_text("".join(f"canal.instance.{line}\n" for line in lines))
+        log = Path(folder, "log")
+        command = [str(Path(sys.executable).with_name("sluice")), "serve", "--conf", str(conf)]
+        with log.open("wb") as output:
+            process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+        try:
+            url = f"http://127.0.0.1:{port}"
+            _wait(f"{url}/v1/destinations/{destination}", process, log)
+            yield url
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
+def _wait(status: str, process: "subprocess.Popen[bytes]", log: Path, seconds: float = 30) -> None:
+    """Wait until the destination runs; leave with the server's log when it does not."""
+    deadline = time.monotonic() + seconds
+    while process.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(urllib3.exceptions.HTTPError):
+            answer = urllib3.request("GET", status, retries=False)
+            if answer.status == 200 and answer.json()["state"] == "running":
+                return
+        time.sleep(0.05)
+    sys.exit(f"the server did not get ready:\n{log.read_text()}")

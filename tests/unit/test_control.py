@@ -2,6 +2,7 @@
 
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,9 +30,14 @@ class Recorded:
         return TableSchema([Column("id", "int", None, is_key=True)])
 
 
-def answer(log: Log, folder: Path, packets: bytes = b"", **options: object) -> tuple[list[Kind], list[pb.Entry]]:
+def answer(log: Log, folder: Path, packets: bytes = b"", **options: Any) -> tuple[list[Kind], list[pb.Entry]]:
     """Decode the log as the parser does."""
-    settings = {"destination": "example", "master_address": "h", "db_username": "u", "file_data_dir": folder}
+    settings: dict[str, Any] = {
+        "destination": "example",
+        "master_address": "h",
+        "db_username": "u",
+        "file_data_dir": folder,
+    }
     config = InstanceConfig(**(settings | options))
     ring = Ring()
     decoder = Decoder(ring, config)
@@ -88,7 +94,7 @@ def test_a_ddl_has_canals_header(tmp_path: Path) -> None:
     ],
 )
 def test_filters_decide_on_statements(
-    tmp_path: Path, sql: str, options: dict[str, object], expected: list[tuple[object, ...]]
+    tmp_path: Path, sql: str, options: dict[str, Any], expected: list[tuple[object, ...]]
 ) -> None:
     _, entries = answer(Log().query(sql), tmp_path, **options)
     found = [

@@ -1,7 +1,7 @@
 """What a destination delivers of a server's binlog, read by the real parser into a ring."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 from sluice.instance.config import InstanceConfig
 from sluice.instance.parser.parser import Parser
-from sluice.protocol.entry_pb2 import Entry, EntryType, RowChange
+from sluice.protocol.entry_pb2 import Entry, EntryType, EventType, RowChange
 from sluice.protocol.packet_pb2 import Messages
 from sluice.store.ring import Ring
 from tests.servers import Server
@@ -46,6 +46,7 @@ class Delivery:
         if "master_journal_name" not in settings:
             file, offset = end_of_binlog(server)
             settings |= {"master_journal_name": file, "master_position": offset}
+        self._start = int(settings["master_journal_name"].rpartition(".")[2]), settings.get("master_position", 0)
         self.states: list[tuple[str, str]] = []
         self.ring = Ring(1 << 18, 1 << 30)
         self.next = 0
@@ -69,7 +70,7 @@ class Delivery:
     def _end(self) -> tuple[int, int]:
         place = self.ring.after(self.ring.next - 1)
         if place is None:
-            return 0, 0
+            return self._start
         _, file, begin, _ = place
         return int(self.ring.files[file][0].rpartition(".")[2]), begin
 
@@ -99,6 +100,44 @@ def rows_of(entries: list[Entry], table: str = "") -> list[tuple[str, RowChange]
 def values(columns: Any) -> dict[str, str | None]:
     """The texts of an image by column name; None is NULL."""
     return {column.name: None if column.isNull else column.value for column in columns}
+
+
+def transcript(entries: list[Entry]) -> list[str]:
+    """The entries as lines, one for each row.
+
+    `BEGIN`, `INSERT t 1,a`, `UPDATE t 1,a > 1,b`, `DELETE t 1,NULL`, `END`, `CREATE t: <the statement>`,
+    `QUERY: <the statement>`. The name of the schema is left out.
+    """
+    return [line for entry in entries for line in _lines(entry)]
+
+
+def _lines(entry: Entry) -> Iterator[str]:
+    if entry.entryType != EntryType.ROWDATA:
+        yield EntryType.Name(entry.entryType).removeprefix("TRANSACTION")
+        return
+    change = RowChange.FromString(entry.storeValue)
+    assert change.eventType == entry.header.eventType
+    subject = f"{EventType.Name(change.eventType)} {entry.header.tableName}".rstrip()
+    if change.sql:
+        yield f"{subject}: {change.sql}"
+    for row in change.rowDatas:
+        yield f"{subject} " + " > ".join(
+            ",".join("NULL" if column.isNull else column.value for column in image)
+            for image in (row.beforeColumns, row.afterColumns)
+            if image
+        )
+
+
+def execute(server: Server, statements: Iterable[str | bytes], **options: Any) -> int:
+    """Run the statements on one connection, and return its thread id; `options` are PyMySQL's."""
+    connection = server.connect(**options)
+    try:
+        with connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+        return int(connection.thread_id())  # type: ignore[no-untyped-call]
+    finally:
+        connection.close()
 
 
 def without_place(entry: Message) -> Message:

@@ -203,7 +203,7 @@ class Control:
         if self.asks_schemas:
             for schema, table in {change.tables[0] for change in changes if change.event_type in _MAKES_COLUMNS}:
                 if self._filter.accepts(schema, table):
-                    self.schemas.ask_ahead(schema, table, event.timestamp, at)
+                    self.schemas.ask_ahead(schema, table, event.timestamp)
 
     def _passes(self, changes: tuple[Change, ...]) -> bool:
         if self._config.filter_query_ddl:

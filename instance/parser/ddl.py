@@ -78,11 +78,17 @@ class _Token:
     def name(self) -> str:
         """Return the identifier, unquoted. In the place of one, double quotes are those of ANSI_QUOTES."""
         if self.kind == "word":
-            return self.text
-        if self.kind == "name" or (self.kind == "string" and self.text[0] == '"'):
+            name = self.text
+        elif len(self.text) > 1 and (self.kind == "name" or (self.kind == "string" and self.text[0] == '"')):
             quote = self.text[0]
-            return self.text.strip(quote).replace(quote * 2, quote) if len(self.text) > 1 else ""
-        raise _NotUnderstoodError
+            name = self.text[1:].removesuffix(quote).replace(quote * 2, quote)
+        else:
+            raise _NotUnderstoodError
+        return _NOT_IN_NAMES.sub("?", name)
+
+
+_NOT_IN_NAMES: Final = re.compile("[\U00010000-\U0010ffff]")
+"""MySQL keeps identifiers in utf8mb3 and puts a question mark in the place of any other character."""
 
 
 # A conditional comment is code: /*!50100 PARTITION BY … */, MariaDB's /*M!100301 … */; only its marks are skipped.

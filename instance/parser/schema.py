@@ -29,7 +29,7 @@ class TableSchema:
     seen: tuple[int, int] | None = None
     """End of the binlog (file number, offset) when the source had been asked; None: the columns are those of then."""
     first_use: Position | None = field(default=None, compare=False)
-    """Where the first rows stand that were read with it."""
+    """Where the first rows stand that were read with it; None: none were."""
 
     def is_younger(self, timestamp: int) -> bool:
         """Whether the table was altered after the Unix time `timestamp`, so that rows of then may not fit."""
@@ -151,9 +151,9 @@ class Schemas:
             known.columns += _hidden_columns(table_map, known.columns)
         if known is None or len(known.columns) != len(table_map.types):
             known = self._source.fetch(table_map.schema, table_map.table, timestamp)
-            known.first_use = at
             self._tables[key] = known
             known.columns += _hidden_columns(table_map, known.columns)
+        known.first_use = known.first_use or at
         if known.is_younger(timestamp):
             logger.warning(
                 "schema-from-the-future: the rows of %s.%s at %s are older than its last DDL;"
@@ -164,15 +164,13 @@ class Schemas:
             )
         return known
 
-    def ask_ahead(self, schema: str, table: str, timestamp: int, at: Position | None) -> None:
+    def ask_ahead(self, schema: str, table: str, timestamp: int) -> None:
         """Ask for a table right behind its DDL: the sooner, the less likely another DDL has come in between.
 
         Raises SourceError when nobody can be asked.
         """
         with contextlib.suppress(DecodeError):  # dropped again already
-            known = self._source.fetch(schema, table, timestamp)
-            known.first_use = at
-            self._tables[self._key(schema, table)] = known
+            self._tables[self._key(schema, table)] = self._source.fetch(schema, table, timestamp)
 
     def drop(self, schema: str, table: str) -> None:
         """Ask anew for a table that turned out not to fit."""
@@ -196,7 +194,9 @@ class Schemas:
 
     def _forget(self, key: tuple[str, str], at: Position | None) -> None:
         known = self._tables.pop(key, None)
-        if known is not None and known.seen and at is not None and known.seen > (at.file_number, at.begin):
+        if known is None or known.first_use is None or known.seen is None or at is None:
+            return
+        if known.seen > (at.file_number, at.begin):
             # The source was asked after this DDL had run: rows before it were read with what came out of it.
             self.future.append(FutureRange(*key, known.first_use, at))
             logger.warning("schema-from-the-future: %s was read with the schema after its DDL", self.future[-1])

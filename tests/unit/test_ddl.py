@@ -172,3 +172,8 @@ def test_the_body_of_a_query_event_is_read() -> None:
 @given(st.binary(max_size=80))
 def test_no_query_event_is_too_strange(body: bytes) -> None:
     assert Query.parse(body) is None or isinstance(Query.parse(body), Query)
+
+
+def test_names_are_as_mysql_stores_them() -> None:
+    assert classify("CREATE TABLE `a``` (x INT)", "s").changes[0].table == "a`"
+    assert classify("CREATE TABLE `x😀é` (x INT)", "s").changes[0].table == "x?é"

@@ -1,0 +1,226 @@
+"""Transactions of every kind: their BEGIN and END, what lies between them, and in which order."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice.protocol.entry_pb2 import Entry, EntryType, RowChange, TransactionBegin, TransactionEnd
+from tests.conftest import Database
+from tests.delivery import deliver, execute, transcript
+from tests.servers import Server
+
+Run = Callable[..., list[Entry]]
+
+
+@pytest.fixture
+def schema(server: Server, database: Database) -> str:
+    """A schema with the InnoDB tables t and u and the MyISAM table m, all with one number."""
+    name = database(server)
+    execute(
+        server,
+        ["CREATE TABLE t (id INT)", "CREATE TABLE u (id INT)", "CREATE TABLE m (id INT) ENGINE=MyISAM"],
+        database=name,
+    )
+    return name
+
+
+@pytest.fixture
+def run(server: Server, schema: str, tmp_path: Path) -> Run:
+    """Run statements on one connection: what is delivered of them, apart from the statements' texts."""
+
+    def run(statements: Iterable[str], **settings: Any) -> list[Entry]:
+        settings = {"filter_regex": rf"{schema}\..*", "filter_query_dml": True} | settings
+        with deliver(server, tmp_path, **settings) as delivery:
+            run.thread = execute(server, statements, database=schema)  # type: ignore[attr-defined]
+            return delivery.read()
+
+    return run
+
+
+def test_a_statement_of_its_own_is_a_transaction(run: Run) -> None:
+    begin, insert, end = run(["INSERT INTO t VALUES (1), (2)"])
+    assert (begin.entryType, end.entryType) == (EntryType.TRANSACTIONBEGIN, EntryType.TRANSACTIONEND)
+    assert transcript([insert]) == ["INSERT t 1", "INSERT t 2"]
+    assert {pair.key: pair.value for pair in insert.header.props} == {"rowsCount": "2"}
+
+
+def test_a_begin_has_the_thread_and_an_end_the_xid(run: Run, server: Server) -> None:
+    entries = run(["INSERT INTO t VALUES (1)", "INSERT INTO t VALUES (2)"])
+    begins = [it for it in entries if it.entryType == EntryType.TRANSACTIONBEGIN]
+    ends = [it for it in entries if it.entryType == EntryType.TRANSACTIONEND]
+    has_thread = server.name != "mariadb1011"  # its GTID events do not have it
+    thread = run.thread if has_thread else 0  # type: ignore[attr-defined]
+    assert [TransactionBegin.FromString(it.storeValue).threadId for it in begins] == [thread] * 2
+    first, second = (int(TransactionEnd.FromString(it.storeValue).transactionId) for it in ends)
+    assert 0 < first < second
+    assert not any(it.header.HasField("eventType") for it in begins + ends)
+
+
+def test_places_and_times_of_the_entries_ascend(run: Run, server: Server) -> None:
+    entries = run(["INSERT INTO t VALUES (1)", "ALTER TABLE t ADD v INT", "INSERT INTO t VALUES (1, 2)"])
+    headers = [entry.header for entry in entries]
+    places = [header.logfileOffset for header in headers]
+    assert places == sorted(set(places))
+    assert all(header.executeTime % 1000 == 0 and header.executeTime > 0 for header in headers)
+    assert {header.serverId for header in headers} == {server.port}
+    assert {header.serverenCode for header in headers} == {"UTF-8"}
+    # Each event is where its entry says, and as long.
+    for header in headers:
+        data = (server.data / header.logfileName).read_bytes()
+        assert (
+            int.from_bytes(data[header.logfileOffset + 9 : header.logfileOffset + 13], "little") == header.eventLength
+        )
+
+
+def test_statements_and_tables_of_a_transaction_come_in_their_order(run: Run) -> None:
+    statements = [
+        "BEGIN",
+        "INSERT INTO t VALUES (1), (2)",
+        "INSERT INTO u VALUES (7)",
+        "UPDATE t, u SET t.id = t.id + 10, u.id = u.id + 10",
+        "DELETE FROM t WHERE id = 12",
+        "INSERT INTO t VALUES (3)",
+        "COMMIT",
+    ]
+    lines = transcript(run(statements))
+    assert (lines[:4], lines[-3:]) == (
+        ["BEGIN", "INSERT t 1", "INSERT t 2", "INSERT u 7"],
+        ["DELETE t 12", "INSERT t 3", "END"],
+    )
+    assert sorted(lines[4:-3]) == ["UPDATE t 1 > 11", "UPDATE t 2 > 12", "UPDATE u 7 > 17"]
+
+
+def test_what_is_rolled_back_is_not_delivered(run: Run) -> None:
+    statements = ["BEGIN", "INSERT INTO t VALUES (1)", "ROLLBACK", "BEGIN", "COMMIT", "INSERT INTO t VALUES (2)"]
+    assert transcript(run(statements)) == ["BEGIN", "INSERT t 2", "END"]
+
+
+def test_what_is_rolled_back_to_a_savepoint_is_not_delivered(run: Run) -> None:
+    statements = [
+        "BEGIN",
+        "INSERT INTO t VALUES (1)",
+        "SAVEPOINT a",
+        "INSERT INTO t VALUES (2)",
+        "ROLLBACK TO a",
+        "INSERT INTO t VALUES (3)",
+        "SAVEPOINT b",
+        "INSERT INTO t VALUES (4)",
+        "RELEASE SAVEPOINT b",
+        "COMMIT",
+    ]
+    assert transcript(run(statements)) == ["BEGIN", "INSERT t 1", "INSERT t 3", "INSERT t 4", "END"]
+
+
+def test_a_table_without_transactions_ends_by_commit_and_has_no_xid(run: Run) -> None:
+    entries = run(["INSERT INTO m VALUES (1), (2)", "DELETE FROM m WHERE id = 1"])
+    expected = ["BEGIN", "INSERT m 1", "INSERT m 2", "END", "BEGIN", "DELETE m 1", "END"]
+    assert transcript(entries) == expected
+    assert TransactionEnd.FromString(entries[-1].storeValue).transactionId == "0"
+
+
+def test_of_two_tables_only_the_one_that_the_filter_takes_is_delivered(run: Run, schema: str) -> None:
+    statements = ["BEGIN", "INSERT INTO t VALUES (1)", "INSERT INTO u VALUES (2)", "COMMIT"]
+    assert transcript(run(statements, filter_regex=rf"{schema}\.u")) == ["BEGIN", "INSERT u 2", "END"]
+    assert transcript(run(statements, filter_black_regex=rf"{schema}\.u")) == ["BEGIN", "INSERT t 1", "END"]
+
+
+def test_kinds_of_changes_that_are_switched_off_are_left_out(run: Run) -> None:
+    statements = [
+        "INSERT INTO t VALUES (1)",
+        "UPDATE t SET id = 2",
+        "TRUNCATE t",
+        "INSERT INTO u VALUES (3)",
+        "DELETE FROM u",
+    ]
+    off: dict[str, Any] = {"filter_dml_insert": True, "filter_dml_delete": True, "filter_transaction_entry": True}
+    lines = transcript(run(statements, **off))
+    assert [line for line in lines if line not in ("BEGIN", "END")] == ["UPDATE t 1 > 2", "TRUNCATE t: TRUNCATE t"]
+    off = {"filter_dml_update": True, "filter_query_ddl": True}
+    lines = transcript(run(statements, **off))
+    assert [line for line in lines if line not in ("BEGIN", "END")] == ["INSERT t 1", "INSERT u 3", "DELETE u 3"]
+    assert transcript(run(statements, filter_rows=True))[-1] == "TRUNCATE t: TRUNCATE t"
+
+
+def test_of_empty_transactions_one_in_five_seconds_is_delivered(run: Run, schema: str) -> None:
+    statements = [f"INSERT INTO t VALUES ({number})" for number in range(20)]
+    assert transcript(run(statements, filter_regex=rf"{schema}\.u")) in (["BEGIN", "END"], ["BEGIN", "END"] * 2)
+
+
+def test_begins_and_ends_can_be_filtered(run: Run) -> None:
+    statements = [f"INSERT INTO t VALUES ({number})" for number in range(20)]
+    lines = transcript(run(statements, filter_transaction_entry=True))
+    assert [line for line in lines if line.startswith("INSERT")] == [f"INSERT t {number}" for number in range(20)]
+    assert lines.count("END") <= 2
+    assert lines.count("BEGIN") <= 2
+
+
+def test_canal_has_no_begin_on_mariadb(mariadb118: Server, database: Database, tmp_path: Path) -> None:
+    schema = database(mariadb118)
+    mariadb118.query("CREATE TABLE t (id INT)", database=schema)
+    with deliver(mariadb118, tmp_path, strict_canal=True, filter_query_dml=True) as delivery:
+        mariadb118.query("INSERT INTO t VALUES (1)", database=schema)
+        assert transcript(delivery.read()) == ["INSERT t 1", "END"]
+
+
+# XA. MySQL before 5.7 and MariaDB before 10.5 write nothing at XA PREPARE; MariaDB never writes XA START.
+
+
+def test_an_xa_transaction_is_delivered_when_it_is_prepared(run: Run, server: Server) -> None:
+    entries = run(
+        [
+            "XA START 'one', 'two', 3",
+            "INSERT INTO t VALUES (1)",
+            "XA END 'one', 'two', 3",
+            "XA PREPARE 'one', 'two', 3",
+            "XA COMMIT 'one', 'two', 3",
+        ]
+    )
+    if server.name == "mysql56":
+        assert transcript(entries) == ["BEGIN", "INSERT t 1", "END"]
+        return
+    xid = " X'6f6e65',X'74776f',3"
+    assert transcript(entries) == ["BEGIN", "INSERT t 1", "END", f"XACOMMIT: XA COMMIT{xid}"]
+    begin, _, end, commit = entries
+    starts = {} if server.mariadb else {"XA_TYPE": "XA START", "XA_XID": xid}
+    assert {it.key: it.value for it in TransactionBegin.FromString(begin.storeValue).props} == starts
+    ends = TransactionEnd.FromString(end.storeValue)
+    assert {it.key: it.value for it in ends.props} == {"XA_TYPE": "XA END", "XA_XID": xid}
+    assert ends.transactionId == "0"
+    change = RowChange.FromString(commit.storeValue)
+    assert {it.key: it.value for it in change.props} == {"XA_TYPE": "XA COMMIT", "XA_XID": xid}
+    assert (commit.header.schemaName, commit.header.tableName, change.isDdl) == ("", "", False)
+
+
+def test_an_xa_transaction_can_be_rolled_back_after_it_was_delivered(run: Run, server: Server) -> None:
+    lines = transcript(
+        run(["XA START 'b'", "INSERT INTO t VALUES (1)", "XA END 'b'", "XA PREPARE 'b'", "XA ROLLBACK 'b'"])
+    )
+    if server.name == "mysql56":
+        assert not lines
+    else:
+        assert lines == ["BEGIN", "INSERT t 1", "END", "XAROLLBACK: XA ROLLBACK X'62',X'',1"]
+
+
+def test_an_xa_transaction_can_be_committed_in_one_phase(run: Run) -> None:
+    statements = ["XA START 'c'", "INSERT INTO t VALUES (1)", "XA END 'c'", "XA COMMIT 'c' ONE PHASE"]
+    assert transcript(run(statements)) == ["BEGIN", "INSERT t 1", "END"]
+
+
+def test_other_transactions_may_come_between_the_phases_of_xa(run: Run, server: Server, schema: str) -> None:
+    if server.name == "mysql56":
+        return
+    other = server.connect(database=schema)
+    statements = ["XA START 'd'", "INSERT INTO t VALUES (1)", "XA END 'd'", "XA PREPARE 'd'"]
+    try:
+        with other.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+        # Prepared transactions of MySQL 5.7 and later outlive their connection; MariaDB's do since 10.5.
+        other.close()
+        lines = transcript(run(["INSERT INTO u VALUES (2)", "XA COMMIT 'd'"]))
+    finally:
+        if other.open:
+            other.close()
+    assert lines == ["BEGIN", "INSERT u 2", "END", "XACOMMIT: XA COMMIT X'64',X'',1"]

@@ -374,13 +374,20 @@ class Messages(_message.Message):
     MESSAGES_FIELD_NUMBER: _builtins.int
     FROM_POSITION_FIELD_NUMBER: _builtins.int
     TO_POSITION_FIELD_NUMBER: _builtins.int
+    POSITIONS_FIELD_NUMBER: _builtins.int
     batch_id: _builtins.int
     from_position: _builtins.str
-    """Sluice's own, in a stream over HTTP, where a batch has no headers; a Canal client skips fields it does not know."""
+    """Sluice's own; a Canal client skips fields it does not know. In a stream over HTTP, where a batch has no headers:"""
     to_position: _builtins.str
     @_builtins.property
     def messages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """each an Entry"""
+
+    @_builtins.property
+    def positions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Two numbers for each of the messages that follow, begin and n of its position; the file is in its header. It stands
+        before them, so that joining the bytes of two Messages keeps both right.
+        """
 
     def __init__(
         self,
@@ -389,10 +396,11 @@ class Messages(_message.Message):
         messages: _abc.Iterable[_builtins.bytes] | None = ...,
         from_position: _builtins.str = ...,
         to_position: _builtins.str = ...,
+        positions: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "from_position", b"from_position", "messages", b"messages", "to_position", b"to_position"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_id", b"batch_id", "from_position", b"from_position", "messages", b"messages", "positions", b"positions", "to_position", b"to_position"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

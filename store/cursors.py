@@ -7,6 +7,7 @@ given and not confirmed is a mark; marks are confirmed in their order.
 Every method is called from one thread. What has to be stored is fetched by `Cursors.take_changes`.
 """
 
+import builtins
 import secrets
 from bisect import bisect_left
 from collections.abc import Callable
@@ -105,6 +106,8 @@ class Batch:
     bytes: int
     timestamp: int
     """Of the last entry's event, ms since 1970."""
+    positions: builtins.bytes = b""
+    """Where each entry stands, as in ``Messages.positions`` of packet.proto."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -591,6 +594,7 @@ class Cursors:
             rows=collected.rows,
             bytes=collected.bytes,
             timestamp=collected.execute_ms,
+            positions=collected.positions,
         )
 
     def _oldest(self, subscriber: _Subscriber, batch_id: int) -> Mark:

@@ -100,6 +100,7 @@ cdef class Ring:
     cdef int release(self, int64_t stop) except -1
     cdef int check(self, int64_t sequence, int64_t end) except -1
     cdef void choose(self, Collected batch, vector[int64_t] *chosen, int64_t sequence) noexcept
+    cdef bytes positions(self, const int64_t *sequences, size_t count)
     cdef list slices(self, const int64_t *sequences, size_t count)
     cdef view(self, int64_t sequence, int64_t length)
     cdef int gather(self, list slices, const int64_t *sequences, size_t start, size_t stop) except -1
@@ -110,6 +111,7 @@ cdef class Collected:
     cdef readonly int64_t start
     cdef readonly int64_t stop
     cdef readonly list slices
+    cdef readonly bytes positions
     cdef readonly Py_ssize_t entries
     cdef readonly Py_ssize_t bytes
     cdef readonly int64_t rows

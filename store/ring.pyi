@@ -1,3 +1,4 @@
+import builtins
 import threading
 from collections.abc import Callable, Hashable
 from enum import IntEnum, IntFlag
@@ -87,6 +88,7 @@ class Collected:
     start: int
     stop: int
     slices: list[memoryview]
+    positions: builtins.bytes
     entries: int
     bytes: int
     rows: int

@@ -4,11 +4,13 @@ import threading
 from collections import namedtuple
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t, uint32_t
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
+
+from sluice.protocol.wire cimport put_varint, varint_size
 
 from sluice.protocol.errors import ConfigError
 from sluice.store.segment cimport Segment, SegmentPool, SegmentWriter
@@ -161,6 +163,8 @@ cdef class Collected:
     Attributes:
         start, stop: the sequences that were passed over; the next collect begins at `stop`.
         slices: framed entries in order, as memoryviews that pin the memory of the ring.
+        positions: `begin` and `n` of each entry's position, as varints, two an entry (Messages.positions of
+            packet.proto); its file is in its header.
         entries, rows, bytes: what lies in the slices.
         last: the sequence of the last entry, -1 when there is none.
         execute_ms: the event timestamp of the last entry.
@@ -497,6 +501,7 @@ cdef class Ring:
         batch.stop = sequence
         batch.entries = chosen.size()
         batch.slices = self.slices(chosen.data(), chosen.size())
+        batch.positions = self.positions(chosen.data(), chosen.size())
         return batch
 
     cdef void choose(self, Collected batch, vector[int64_t] *chosen, int64_t sequence) noexcept:
@@ -506,6 +511,22 @@ cdef class Ring:
         batch.rows += slot.rows
         batch.last = sequence
         batch.execute_ms = slot.execute_ms
+
+    cdef bytes positions(self, const int64_t *sequences, size_t count):
+        cdef size_t size = 0
+        cdef size_t i
+        cdef Slot *slot
+        cdef bytes result
+        cdef uint8_t *p
+        for i in range(count):
+            slot = self.at(sequences[i])
+            size += varint_size(slot.begin) + varint_size(slot.n)
+        result = PyBytes_FromStringAndSize(NULL, size)
+        p = <uint8_t *>PyBytes_AS_STRING(result)
+        for i in range(count):
+            slot = self.at(sequences[i])
+            p = put_varint(put_varint(p, slot.begin), slot.n)
+        return result
 
     cdef list slices(self, const int64_t *sequences, size_t count):
         """The entries in order: runs that lie one behind the other are not copied, short ones are gathered."""

@@ -3,6 +3,7 @@
 Protobuf (Canal's ``Messages``; the ring keeps every entry framed as ``Messages.messages`` already)::
 
     08 <varint batchId>              field 1, batchId; -1 for an empty batch (ten bytes)
+    ba 06 <varint length> <varints>  field 103, positions: begin and n of each entry, before the entries
     12 <varint length> <Entry>       field 2, messages; once an entry, moved as slices of the ring
 
 In a stream each ``Messages`` is preceded by its length, 4 bytes big-endian, and has two fields more, since a stream has
@@ -87,7 +88,10 @@ def _varint(number: int) -> bytes:
 
 def protobuf(batch: Batch) -> list[Part]:
     """Canal's ``Messages``: a few bytes of our own, then the slices as they are."""
-    return [b"\x08" + _varint(batch.batch_id & 0xFFFF_FFFF_FFFF_FFFF), *batch.slices]
+    head = b"\x08" + _varint(batch.batch_id & 0xFFFF_FFFF_FFFF_FFFF)
+    if batch.positions:
+        head += b"\xba\x06" + _varint(len(batch.positions)) + batch.positions
+    return [head, *batch.slices]
 
 
 def framed_protobuf(batch: Batch) -> list[Part]:

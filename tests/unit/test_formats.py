@@ -48,10 +48,10 @@ def batch(batch_id: int, count: int, *, segment_size: int = 32768) -> Batch:
     staging, writer = Staging(), SegmentWriter(ring.pool)
     for number in range(count):
         writer.write_framed(Entry(storeValue=b"%d" % number * 2000).SerializeToString())
-        staging.add_entry(writer, Kind.ROW_DATA, rows=1)
+        staging.add_entry(writer, Kind.ROW_DATA, rows=1, begin=4 + 300 * number, n=number % 3)
     ring.put(staging)
     got = ring.collect(0)
-    return Batch(batch_id, got.slices, "here", "there", got.entries, got.rows, got.bytes, got.execute_ms)
+    return Batch(batch_id, got.slices, "here", "there", got.entries, got.rows, got.bytes, got.execute_ms, got.positions)
 
 
 class TestProtobuf:
@@ -64,6 +64,11 @@ class TestProtobuf:
     def test_an_empty_batch_has_id_minus_one(self) -> None:
         body = Messages.FromString(b"".join(protobuf(EMPTY)))
         assert (body.batch_id, list(body.messages)) == (-1, [])
+
+    def test_the_position_of_each_entry_comes_before_the_entries(self) -> None:
+        body = Messages.FromString(b"".join(protobuf(batch(7, 40)) + protobuf(batch(8, 2))))
+        assert len(body.messages) == 42
+        assert list(body.positions) == [it for n in (*range(40), 0, 1) for it in (4 + 300 * n, n % 3)]
 
     def test_entries_are_not_copied(self) -> None:
         it = batch(7, 40)

@@ -45,5 +45,5 @@ clean:
 	@touch $@
 
 build/.ready: .venv/.ready $(SOURCES)
-	@$(RUN) setup.py -q build_ext --inplace
+	@$(RUN) setup.py -q build_ext --inplace --parallel $(shell nproc)
 	@touch $@

@@ -36,7 +36,9 @@ from rich.progress import Progress
 from rich.text import Text
 
 from sluice.instance.config import InstanceConfig
+from sluice.instance.parser import control
 from sluice.instance.parser.connection import Connection, login_arguments
+from sluice.instance.parser.control import QUARANTINE_PROP
 from sluice.instance.parser.dump import FIRST_EVENT, Replica
 from sluice.instance.parser.parser import Parser
 from sluice.instance.parser.schema import InformationSchema
@@ -118,6 +120,7 @@ def verify(config: InstanceConfig, start: str | None, stop: str | None, console:
     Raises ConfigError for a range that the source does not have, SourceError.
     """
     logging.getLogger("pymysqlreplication").setLevel(logging.ERROR)  # it advises on settings that it is told here
+    logging.getLogger(control.__name__).setLevel(logging.CRITICAL)  # the report names what goes into quarantine
     with Connection(config) as connection:
         connection.check(config)
         file, offset, _gtids = connection.end_of_binlog()
@@ -168,7 +171,7 @@ def show(report: Report, console: Console) -> bool:
 
 
 class Ours:
-    """The changes of rows as Sluice decodes them, in the order of the binlog."""
+    """The changes of rows as Sluice decodes them, and markers where it cannot, in the order of the binlog."""
 
     def __init__(self, config: InstanceConfig) -> None:
         """Read from where ``config`` says."""
@@ -214,7 +217,9 @@ class Ours:
         data = b"".join(collected.slices)
         self._sequence = collected.stop
         self._waiting = [
-            change for change in decode_changes(data) if change.entry_type == "ROWDATA" and change.type in ROW_TYPES
+            change
+            for change in decode_changes(data)
+            if change.entry_type == "ROWDATA" and (change.type in ROW_TYPES or QUARANTINE_PROP in change.header_props)
         ][::-1]
         collected.slices.clear()
         self._ring.free_to(self._sequence)
@@ -234,7 +239,7 @@ IMAGES = {
 
 
 def _unfiltered(config: InstanceConfig, start: Place, folder: Path) -> InstanceConfig:
-    """Make a configuration that reads everything from ``start`` on, stops at what cannot be decoded, writes nowhere."""
+    """Make a configuration that reads everything from ``start`` on and writes into ``folder`` alone."""
     settings = {
         name: model_field.default
         for name, model_field in InstanceConfig.model_fields.items()
@@ -251,7 +256,7 @@ def _unfiltered(config: InstanceConfig, start: Place, folder: Path) -> InstanceC
             "slave_id": 0,
             "meta": "memory",
             "file_data_dir": folder,
-            "quarantine": False,
+            "quarantine": True,
             "strict_canal": False,
             "time_zone": "UTC",  # which is how the other decoder writes TIMESTAMP
         }
@@ -344,6 +349,9 @@ class Comparison:
         ):
             raise DecodeError(f"the decoders are out of step: {where} against {name} at {place.file}:{at}")
         self._report.events += 1
+        if reason := change.header_props.get(QUARANTINE_PROP):
+            self._report.differs(f"{where} goes into quarantine: {reason}")
+            return
         rows = change.rows()
         if kind is None:
             self._report.unread["rows of partial JSON updates"] += len(rows)

@@ -347,6 +347,22 @@ def test_verify_counts_and_names_what_the_other_decoder_cannot_read(
         assert re.search(r" 2 rows, 3 values: equal", done.stdout)
 
 
+def test_verify_names_what_goes_into_quarantine_and_compares_the_rest(
+    conf: Conf, mariadb118: Server, database: Database
+) -> None:
+    schema = database(mariadb118)
+    mariadb118.query("FLUSH BINARY LOGS")
+    for table in ("altered", "kept"):
+        mariadb118.query(f"CREATE TABLE {schema}.{table} (id INT PRIMARY KEY)")
+        mariadb118.query(f"INSERT INTO {schema}.{table} VALUES (1)")
+    mariadb118.query(f"ALTER TABLE {schema}.altered ADD COLUMN name VARCHAR(10)")
+    conf.destination("shop", mariadb118)
+    done = conf.run("verify", "shop")
+    assert done.returncode == 1
+    assert re.search(rf"differs {schema}\.altered at \S+ goes into quarantine: ", done.stdout)
+    assert re.search(r" 2 events, 1 rows, 1 values: 1 differences", done.stdout)
+
+
 def test_verify_refuses_a_range_that_the_source_does_not_have(conf: Conf, mariadb118: Server) -> None:
     conf.destination("shop", mariadb118)
     done = conf.run("verify", "shop", "--from", "mysql-bin.999990")

@@ -11,6 +11,7 @@ from sluice.instance.config import InstanceConfig
 from sluice.instance.meta.base import MetaStore
 from sluice.instance.meta.file import FileMetaStore
 from sluice.instance.meta.memory import MemoryMetaStore
+from sluice.instance.parser.status import ParserStatus
 from sluice.instance.sink.filters import TableFilter
 from sluice.protocol.errors import DestinationStoppedError, SluiceError
 from sluice.protocol.position import Position
@@ -25,6 +26,10 @@ CLOSING = 3.0
 
 class Parser(Protocol):
     """What fills the ring, in a thread of its own."""
+
+    @property
+    def status(self) -> ParserStatus:
+        """How far it is."""
 
     def start(self) -> None:
         """Start the thread."""
@@ -145,6 +150,11 @@ class Instance:
             await self.flush()
         finally:
             await self._meta.close()
+
+    @property
+    def parser_status(self) -> ParserStatus:
+        """How far the parser is; without one nothing is known."""
+        return self._parser.status if self._parser is not None else ParserStatus()
 
     def check_running(self) -> None:
         """Raise `DestinationStoppedError` unless clients can be served."""

@@ -486,8 +486,15 @@ def _show_destination(destination: dict[str, Any]) -> None:
     if destination["error"]:
         text += Text(f": {destination['error']}")
     out.print(text)
+    source = destination["parser"]
+    behind = source["behind"]
+    reading = "nothing read yet" if behind is None else f"{behind:.0f} s behind" if behind >= 2 else "up to date"
+    again = f", connected {source['connections']} times" if source["connections"] > 1 else ""
+    lost = f", {source['quarantined']} row events in quarantine" if source["quarantined"] else ""
+    out.print(f"  parser {reading}, {source['transactions']} transactions{again}{lost}")
     full = ", full: the source is not read until clients ack" if destination["full"] else ""
-    out.print(f"  stored {destination['entries']} entries, {destination['bytes']} bytes{full}")
+    stored = f"{destination['entries']} entries, {destination['bytes']} bytes, {destination['fill']:.0%} of the ring"
+    out.print(f"  stored {stored}{full}")
     out.print(Text(f"  from {destination['first'] or '-'}\n  to   {destination['last'] or '-'}"))
     for client in destination["clients"]:
         lag = client["lag"]
@@ -496,6 +503,7 @@ def _show_destination(destination: dict[str, Any]) -> None:
         text += Text(f", {lag['seconds']:.1f} s, {lag['transactions']} transactions, {lag['rows']} rows behind")
         out.print(text)
         details = {
+            "lag": f"{lag['stage']}: {lag['explanation']}" if lag["stage"] != "none" else "",
             "to do": client["advice"],
             "cursor": client["position"],
             "filter": client["filter"],

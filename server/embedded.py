@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sluice.instance.config import BatchMode, InstanceConfig
 from sluice.instance.instance import Instance, ParserFactory
+from sluice.instance.parser.status import ParserStatus
 from sluice.protocol.errors import BadParameterError, UnknownDestinationError
 from sluice.protocol.position import Position
 from sluice.store.cursors import Batch, ClientStatus
@@ -33,6 +34,13 @@ class DestinationStatus:
     bytes: int
     full: bool
     """The parser waits for room."""
+    fill: float
+    """The part of the ring that is in use, of its entries or its bytes, whichever is more; pinned bytes count."""
+    pinned: int
+    """Bytes that only slow readers still hold."""
+    blocked: float
+    """Seconds for which the parser has waited for room since the start."""
+    parser: ParserStatus
 
 
 class EmbeddedServer:
@@ -91,6 +99,10 @@ class EmbeddedServer:
             entries=len(ring),
             bytes=ring.bytes,
             full=ring.waiting,
+            fill=max(len(ring) / ring.size, (ring.bytes + ring.pool.pinned) / ring.memory),
+            pinned=ring.pool.pinned,
+            blocked=ring.blocked_seconds,
+            parser=instance.parser_status,
         )
 
     # --- subscriptions -----------------------------------------------------------------------------------------------

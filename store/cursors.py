@@ -122,7 +122,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """What a subscriber has not confirmed of what is stored."""
+    """How much of what is stored a subscriber still has to do with."""
 
     transactions: int
     entries: int
@@ -130,6 +130,18 @@ class Lag:
     bytes: int
     oldest: int
     """Timestamp of the oldest such entry, ms since 1970; 0 when there is none."""
+
+    def __add__(self, later: "Lag") -> "Lag":
+        return Lag(
+            self.transactions + later.transactions,
+            self.entries + later.entries,
+            self.rows + later.rows,
+            self.bytes + later.bytes,
+            self.oldest or later.oldest,
+        )
+
+
+NO_LAG = Lag(0, 0, 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +160,16 @@ class ClientStatus:
     acked: str
     got: str
     marks: list[int]
-    lag: Lag
+    given: Lag
+    """What it was given and has not confirmed."""
+    waiting: Lag
+    """What is stored for it and was not given yet."""
     last_active: float
+
+    @property
+    def lag(self) -> Lag:
+        """What it has not confirmed of what is stored."""
+        return self.given + self.waiting
 
 
 @dataclass(slots=True)
@@ -480,7 +500,8 @@ class Cursors:
             acked=str(self.position_before(subscriber.ack) or "") if served else "",
             got=str(self.position_before(subscriber.get) or "") if served else "",
             marks=list(subscriber.marks),
-            lag=self._lag(subscriber) if served else Lag(0, 0, 0, 0, 0),
+            given=self._lag(subscriber, subscriber.ack, subscriber.get) if served else NO_LAG,
+            waiting=self._lag(subscriber, subscriber.get, self.ring.next) if served else NO_LAG,
             last_active=subscriber.last_active,
         )
 
@@ -690,7 +711,7 @@ class Cursors:
             return None
         return StoredClient(client_id, subscriber.filter, self._cursor(subscriber))
 
-    def _lag(self, subscriber: _Subscriber) -> Lag:
-        transactions, entries, rows, size = self.ring.measure(subscriber.ack, self.ring.next, self._allowed(subscriber))
-        oldest = self.ring.slot(subscriber.ack).execute_ms if entries else 0
+    def _lag(self, subscriber: _Subscriber, start: int, stop: int) -> Lag:
+        transactions, entries, rows, size = self.ring.measure(start, stop, self._allowed(subscriber))
+        oldest = self.ring.slot(start).execute_ms if entries else 0
         return Lag(transactions, entries, rows, size, oldest)

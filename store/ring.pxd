@@ -83,6 +83,14 @@ cdef class Ring:
     cdef readonly Py_ssize_t bytes             # of the entries stored
     cdef readonly int64_t first                # sequence of the oldest slot kept
     cdef readonly int64_t next                 # sequence of the next slot to be put
+    cdef readonly int64_t put_rows             # counts since the ring was made: rows and bytes of entries put ...
+    cdef readonly int64_t put_bytes
+    cdef readonly int64_t put_execute_ms       # ... and the event timestamp of the last one, 0 for none
+    cdef readonly int64_t freed_rows           # the same of entries freed
+    cdef readonly int64_t freed_bytes
+    cdef readonly int64_t freed_execute_ms
+    cdef double blocked                        # seconds that puts have waited for room, without the present wait ...
+    cdef double blocked_since                  # ... which began at this time of the monotonic clock; 0 for none
     cdef readonly bint closed
     cdef readonly bint waiting                 # a put waits for room
     cdef public object on_put                  # called in the putting thread after a put and before a wait

@@ -2,6 +2,7 @@
 
 import threading
 from collections import namedtuple
+from time import monotonic
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t
@@ -225,7 +226,10 @@ cdef class Ring:
                     return False
                 if staging.count and self.take(staging) == 0:
                     if self.waiting:
+                        self.blocked_since = monotonic()
                         self.changed.wait()
+                        self.blocked += monotonic() - self.blocked_since
+                        self.blocked_since = 0
                         continue
                     self.waiting = True
                 else:
@@ -237,6 +241,11 @@ cdef class Ring:
                 self.on_put()
             if done:
                 return True
+
+    @property
+    def blocked_seconds(self):
+        """Seconds that puts have waited for room, the present wait included."""
+        return self.blocked + (monotonic() - self.blocked_since if self.blocked_since else 0.0)
 
     cdef bint fits(self, const Slot *slot) noexcept:
         if self.next - self.first >= self.size:
@@ -260,6 +269,10 @@ cdef class Ring:
                 self.floor = (slot.source, slot.file, slot.begin, slot.n)
             self.at(self.next)[0] = slot[0]
             self.bytes += slot.length
+            self.put_bytes += slot.length
+            self.put_rows += slot.rows
+            if slot.length:
+                self.put_execute_ms = slot.execute_ms
             staging.bytes -= slot.length
             staging.taken += 1
             self.next += 1
@@ -309,6 +322,11 @@ cdef class Ring:
             slot = self.at(self.first)
             self.first += 1
             self.bytes -= slot.length
+            if not self.closed:
+                self.freed_bytes += slot.length
+                self.freed_rows += slot.rows
+                if slot.length:
+                    self.freed_execute_ms = slot.execute_ms
             if slot.segment != NULL:
                 segment = <Segment>slot.segment
                 slot.segment = NULL

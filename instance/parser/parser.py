@@ -3,6 +3,7 @@
 import logging
 import random
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -17,6 +18,7 @@ from sluice.instance.parser.events import EventType
 from sluice.instance.parser.quarantine import Quarantine, path_of
 from sluice.instance.parser.schema import InformationSchema, Schemas, charsets
 from sluice.instance.parser.start import Start, StartFinder, parse_gtids, resume
+from sluice.instance.parser.status import ParserStatus
 from sluice.protocol.errors import PurgedError, SluiceError, SourceError
 from sluice.protocol.position import Position
 from sluice.store.cursors import Cursor, GtidSet
@@ -27,6 +29,8 @@ logger = logging.getLogger(__name__)
 FIRST_DELAY: Final = 0.2
 LONGEST_DELAY: Final = 30.0
 """Seconds between two attempts to connect: doubled from the first on, and varied by a third."""
+QUIET: Final = 1.0
+"""Seconds without a byte after which the source has nothing to send: it has sent all it has."""
 
 
 class Parser:
@@ -67,25 +71,34 @@ class Parser:
         self._is_exact = True  # the GTID set of the start is that of its place
         self._purged = ""  # the text of the error, when the last attempt found its place purged
         self._begun = False
+        self._connections = 0
+        self._quiet_since = 0.0  # monotonic time since which the thread waits for the source, 0 while it does not
+        self._read_until = 0.0  # Unix time: all that the source wrote before is read
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._open: Connection | Dump | None = None  # what stop() has to interrupt
         self._thread = threading.Thread(target=self._run, name=f"parser {config.destination}", daemon=True)
 
     @property
-    def dml_statements(self) -> int:
-        """Changes that the source logged as statements, so that their rows could not be delivered."""
-        return self._control.dml_statements
+    def status(self) -> ParserStatus:
+        """How far the parser is; any thread may ask."""
+        decoder = self._decoder
+        return ParserStatus(
+            behind=self._behind(),
+            received_bytes=decoder.packets.total,
+            events=decoder.event_count,
+            transactions=decoder.transaction_count,
+            connections=self._connections,
+            quarantined=len(self._quarantine),
+            dml_statements=self._control.dml_statements,
+        )
 
-    @property
-    def quarantined(self) -> int:
-        """Row events in quarantine."""
-        return len(self._quarantine)
-
-    @property
-    def event_count(self) -> int:
-        """Events decoded since the start."""
-        return self._decoder.event_count
+    def _behind(self) -> float | None:
+        quiet_since = self._quiet_since
+        if quiet_since and time.monotonic() - quiet_since > QUIET:
+            return 0.0
+        known = max(self._read_until, self._decoder.execute_ms / 1000)
+        return max(0.0, time.time() - known) if known else None
 
     def start(self) -> None:
         """Start the thread."""
@@ -176,6 +189,7 @@ class Parser:
                     executed=str(start.gtids or ""),
                 )
                 dump = Dump(connection, start.dump, self._replica, timeout=self._config.so_timeout)
+                self._connections += 1
             self._interruptible(dump)
             try:
                 self._follow(dump, start)
@@ -236,7 +250,7 @@ class Parser:
                 return
             if status is Status.NEED_DATA:
                 with decoder.receive_space() as space:
-                    size = dump.receive_into(space)
+                    size = self._receive(dump, space)
                 if not size:
                     raise SourceError(f"{dump.name} closed the connection")
                 decoder.received(size)
@@ -244,6 +258,17 @@ class Parser:
                 if decoder.event.type == EventType.FORMAT_DESCRIPTION_EVENT:
                     self._begin(start)
                 self._control.answer(decoder.event)
+
+    def _receive(self, dump: Dump, space: memoryview) -> int:
+        """Receive, and note when the source had nothing to send: then all that it wrote before is read."""
+        begin = self._quiet_since = time.monotonic()
+        try:
+            size = dump.receive_into(space)
+        finally:
+            self._quiet_since = 0.0
+        if time.monotonic() - begin > QUIET:
+            self._read_until = time.time()
+        return size
 
     def _begin(self, start: Start) -> None:
         """The source sends: its FORMAT_DESCRIPTION event completes what is known of the place."""

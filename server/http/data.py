@@ -8,7 +8,7 @@ from pydantic.alias_generators import to_camel
 
 from sluice.server.embedded import EMPTY, EmbeddedServer
 from sluice.server.http.auth import Destination, may_read
-from sluice.server.http.context import Ctx
+from sluice.server.http.context import Context, Ctx
 from sluice.server.http.formats import (
     SINGLE,
     STREAMED,
@@ -136,6 +136,11 @@ class Rollback(BaseModel):
     batchId: int | None = None  # noqa: N815
 
 
+def _view(context: Context, destination: str, client_id: int) -> ClientView:
+    embedded = context.embedded
+    return ClientView.of(embedded.destination_status(destination), embedded.status(destination, client_id))
+
+
 @router.post("/subscribe", summary="Register the client")
 async def subscribe(
     context: Ctx, destination: Destination, client_id: ClientId, body: Subscription | None = None
@@ -144,7 +149,7 @@ async def subscribe(
     wish = body or Subscription()
     start = {"timestamp": wish.start.timestamp} if isinstance(wish.start, Start) else wish.start
     await context.embedded.subscribe(destination, client_id, filter=wish.filter, start=start)
-    return ClientView.of(context.embedded.status(destination, client_id))
+    return _view(context, destination, client_id)
 
 
 @router.post("/unsubscribe", summary="Remove the client and its cursor", status_code=204)
@@ -267,8 +272,8 @@ async def rollback(
 
 @router.get("", summary="Status of the client")
 async def status(context: Ctx, destination: Destination, client_id: ClientId) -> ClientView:
-    """Tell cursors, outstanding batches, and lag in seconds, bytes and transactions."""
-    return ClientView.of(context.embedded.status(destination, client_id))
+    """Tell cursors, outstanding batches, lag in seconds, bytes and transactions, and what holds the changes up."""
+    return _view(context, destination, client_id)
 
 
 @router.get(

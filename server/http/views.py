@@ -7,10 +7,12 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from sluice.server import lag
 from sluice.server.embedded import DestinationStatus
 from sluice.server.http import problems
 from sluice.server.http.auth import Scope
-from sluice.store.cursors import ClientStatus
+from sluice.server.lag import Stage
+from sluice.store.cursors import ClientStatus, Lag
 
 
 class View(BaseModel):
@@ -19,14 +21,31 @@ class View(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, from_attributes=True)
 
 
-class LagView(View):
-    """What lies between the last ack and the newest change that is stored."""
+class AmountView(View):
+    """How much of what is stored."""
 
-    seconds: float = Field(default=0.0, description="Age of the oldest change that is not acked; 0 when all are.")
+    seconds: float = Field(default=0.0, description="Age of the oldest change of it; 0 when there is none.")
     transactions: int
     entries: int
     rows: int
     bytes: int = Field(description="Of the encoded entries.")
+
+    @classmethod
+    def of(cls, amount: Lag) -> Self:
+        """Make the view of an amount, as of now."""
+        made = cls.model_validate(amount)
+        made.seconds = lag.age(amount, time.time())
+        return made
+
+
+class LagView(AmountView):
+    """What is not acked, and why. The amounts are of what is stored."""
+
+    seconds: float = Field(description="Age of the oldest change that is not acked, stored or not; 0 when all are.")
+    given: AmountView = Field(description="The part that the client was given and has not acked.")
+    waiting: AmountView = Field(description="The part that it was not given yet.")
+    stage: Stage = Field(description="What holds the changes up: `source`, `parser`, `ring`, `client`, or `none`.")
+    explanation: str = Field(description="Why.")
 
 
 class ClientView(View):
@@ -37,21 +56,56 @@ class ClientView(View):
     state: str = Field(description="`attached`; `ahead` of what is stored; `gone`, for the reason in `error`.")
     error: str
     problem: str = Field(description="Type of the error, as a call would be answered; empty without one.")
-    advice: str = Field(default="", description="What to do about it.")
+    advice: str = Field(description="What to do about it.")
     position: str = Field(description="The durable cursor, where a restart resumes; empty: nothing was acked yet.")
     acked: str = Field(description="Position up to which everything is acked.")
     got: str = Field(description="Position up to which batches were taken.")
     marks: list[int] = Field(description="Ids of the outstanding batches, oldest first.")
+    idle: float = Field(description="Seconds since the client's last call.")
     lag: LagView
 
     @classmethod
-    def of(cls, status: ClientStatus) -> Self:
-        """Make the view of a status, as of now."""
-        made = cls.model_validate(status)
-        made.advice = problems.advice(status.problem)
-        if status.lag.oldest:
-            made.lag.seconds = max(0.0, time.time() - status.lag.oldest / 1000)
-        return made
+    def of(cls, destination: DestinationStatus, status: ClientStatus) -> Self:
+        """Make the view of a client, as of now."""
+        explanation = lag.explain(destination, status)
+        return cls(
+            client_id=status.client_id,
+            filter=status.filter,
+            state=status.state,
+            error=status.error,
+            problem=status.problem,
+            advice=problems.advice(status.problem),
+            position=status.position,
+            acked=status.acked,
+            got=status.got,
+            marks=status.marks,
+            idle=max(0.0, time.time() - status.last_active),
+            lag=LagView(
+                **AmountView.of(status.lag).model_dump(exclude={"seconds"}),
+                seconds=max(lag.age(status.lag, time.time()), destination.parser.behind or 0.0),
+                given=AmountView.of(status.given),
+                waiting=AmountView.of(status.waiting),
+                stage=explanation.stage,
+                explanation=explanation.text,
+            ),
+        )
+
+
+class ParserView(View):
+    """How far the parser is, and what it has done since the start."""
+
+    behind: float | None = Field(
+        description="Seconds: all that the source wrote before then is read. 0 while the source has nothing to send;"
+        " null before anything was read."
+    )
+    received_bytes: int
+    events: int
+    transactions: int
+    connections: int = Field(description="One, and one more after each loss of the connection to the source.")
+    quarantined: int = Field(description="Row events in quarantine.")
+    dml_statements: int = Field(
+        description="Changes that the source logged as statements, so that their rows could not be delivered."
+    )
 
 
 class DestinationView(View):
@@ -66,13 +120,16 @@ class DestinationView(View):
     entries: int = Field(description="Entries that are stored.")
     bytes: int = Field(description="Bytes of them.")
     full: bool = Field(description="Whether the parser waits for room.")
+    fill: float = Field(description="Part of the ring in use, of its entries or its bytes, whichever is more.")
+    pinned: int = Field(description="Bytes that only slow readers still hold.")
+    blocked: float = Field(description="Seconds for which the parser has waited for room since the start.")
+    parser: ParserView
 
     @classmethod
     def of(cls, status: DestinationStatus) -> Self:
         """Make the view of a status, as of now."""
-        made = cls.model_validate(status)
-        made.clients = [ClientView.of(client) for client in status.clients]
-        return made
+        clients = [ClientView.of(status, client) for client in status.clients]
+        return cls.model_validate({**{name: getattr(status, name) for name in cls.model_fields}, "clients": clients})
 
 
 class QuarantinedView(View):

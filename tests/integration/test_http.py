@@ -31,6 +31,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from sluice.instance.config import Address, InstanceConfig
 from sluice.instance.parser.quarantine import Item, Quarantine, path_of
+from sluice.instance.parser.status import ParserStatus
 from sluice.protocol.entry_pb2 import Entry, EntryType, EventType, RowChange
 from sluice.protocol.errors import ConfigError, UnknownDestinationError
 from sluice.protocol.packet_pb2 import Messages
@@ -52,6 +53,8 @@ MEGABYTE = 1 << 20
 
 class Source:
     """Fills the ring with transactions of one entry, numbered from 0: a parser that needs no database."""
+
+    status = ParserStatus(behind=0.0)
 
     def __init__(
         self,

@@ -93,7 +93,7 @@ def test_a_change_logged_as_a_statement_is_counted_and_delivered_as_text(
             database=name,
         )
         reading.wait_for(f"INSERT {name}.t")
-        reading.wait(lambda: reading.parser.dml_statements == 1)
+        reading.wait(lambda: reading.parser.status.dml_statements == 1)
 
 
 def test_a_saved_position_is_resumed_exactly(server: Server, database: Database, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from sluice.client_sdk import AsyncClient, Batch, Client
 from sluice.client_sdk import calls as sdk_calls
 from sluice.client_sdk.calls import Attempts, Endpoint, Interrupted, Limits, Reply, error_of
 from sluice.instance.config import Address, InstanceConfig
+from sluice.instance.parser.status import ParserStatus
 from sluice.protocol import errors
 from sluice.protocol.entry_pb2 import INSERT, QUERY, ROWDATA, Column, Entry, Header, RowChange
 from sluice.protocol.packet_pb2 import Messages
@@ -52,6 +53,8 @@ def position(number: int) -> str:
 
 class Source:
     """A binlog of numbered transactions, and the parser that reads it into the ring."""
+
+    status = ParserStatus(behind=0.0)
 
     def __init__(self) -> None:
         self.count = 0

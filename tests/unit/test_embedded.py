@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sluice.instance.config import Address, BatchMode, InstanceConfig
+from sluice.instance.parser.status import ParserStatus
 from sluice.protocol.errors import (
     BadParameterError,
     ConfigError,
@@ -34,6 +35,8 @@ CLIENT = 1001
 
 class WrittenByTest:
     """A parser whose changes come from the test, which writes in the same thread."""
+
+    status = ParserStatus(behind=0.0)
 
     def __init__(
         self,

@@ -1,0 +1,21 @@
+"""What a parser tells of itself."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ParserStatus:
+    """How far a parser is, and what it has done since its start."""
+
+    behind: float | None = None
+    """Seconds: all that the source wrote before then is read; None when that is not known yet. It is 0 while the source
+    has nothing to send. The source's clock counts, and its events tell whole seconds."""
+    received_bytes: int = 0
+    events: int = 0
+    transactions: int = 0
+    connections: int = 0
+    """Dumps begun: one, and one more after each loss of the connection."""
+    quarantined: int = 0
+    """Row events in the quarantine list."""
+    dml_statements: int = 0
+    """Changes that the source logged as statements, so that their rows could not be delivered."""

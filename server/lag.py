@@ -1,0 +1,68 @@
+"""Where the lag of a client is: source → parser → ring → client."""
+
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+
+from sluice.server.embedded import DestinationStatus
+from sluice.store.cursors import ClientStatus, Lag
+
+NOTICEABLE = 2.0
+"""Seconds up to which a parser counts as up to date: the times of events are whole seconds."""
+
+
+class Stage(StrEnum):
+    """What holds a client's changes up."""
+
+    NONE = "none"
+    SOURCE = "source"
+    PARSER = "parser"
+    RING = "ring"
+    CLIENT = "client"
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The stage that holds a client's changes up, and why."""
+
+    stage: Stage
+    text: str
+
+
+def age(lag: Lag, now: float) -> float:
+    """Return the seconds since the oldest change was made; 0 when there is none."""
+    return max(0.0, now - lag.oldest / 1000) if lag.oldest else 0.0
+
+
+def explain(destination: DestinationStatus, client: ClientStatus, now: float | None = None) -> Explanation:
+    """Say what holds a client's changes up: the first thing to look at, not all that there is."""
+    now = time.time() if now is None else now
+    behind = destination.parser.behind
+    if client.state == "gone":
+        return Explanation(Stage.CLIENT, client.error)
+    if destination.state != "running":
+        reason = f": {destination.error}" if destination.error else ""
+        return Explanation(
+            Stage.SOURCE, f"the source is not read, the destination is in state {destination.state}{reason}"
+        )
+    if client.state == "ahead":
+        return Explanation(Stage.PARSER, "the parser has not come to the client's cursor yet")
+    if destination.full and not client.given.entries and not client.waiting.entries:
+        holding = [other.client_id for other in destination.clients if other.acked == destination.first]
+        names = ", ".join(map(str, holding))
+        return Explanation(Stage.RING, f"the ring is full until client {names} acks; until then the source is not read")
+    if not destination.full and behind is not None and behind > max(NOTICEABLE, age(client.lag, now)):
+        return Explanation(Stage.PARSER, f"the parser reads changes of {behind:.0f} s ago, and is never held up")
+    if client.given.entries:
+        return Explanation(
+            Stage.CLIENT,
+            f"{len(client.marks)} batches with {client.given.rows} rows are given and not acked,"
+            f" {client.waiting.rows} rows wait behind them",
+        )
+    if client.waiting.entries:
+        idle = max(0.0, now - client.last_active)
+        return Explanation(
+            Stage.CLIENT,
+            f"{client.waiting.rows} rows wait to be asked for; the client's last call was {idle:.0f} s ago",
+        )
+    return Explanation(Stage.NONE, "all that the source has sent is acked")

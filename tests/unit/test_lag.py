@@ -1,0 +1,96 @@
+"""Where the lag of a client is."""
+
+import pytest
+
+from sluice.instance.parser.status import ParserStatus
+from sluice.server.embedded import DestinationStatus
+from sluice.server.lag import Stage, explain
+from sluice.store.cursors import NO_LAG, ClientStatus, Lag
+
+NOW = 1_700_000_100.0
+AMOUNT = Lag(transactions=1, entries=3, rows=7, bytes=300, oldest=1_700_000_090_000)
+
+
+def client(number: int = 1001, **values: object) -> ClientStatus:
+    status: dict[str, object] = {
+        "client_id": number,
+        "filter": "",
+        "state": "attached",
+        "error": "",
+        "problem": "",
+        "position": "1/bin.000001@1:4:0",
+        "acked": "1/bin.000001@1:500:0",
+        "got": "1/bin.000001@1:500:0",
+        "marks": [],
+        "given": NO_LAG,
+        "waiting": NO_LAG,
+        "last_active": NOW - 5,
+    }
+    return ClientStatus(**(status | values))  # type: ignore[arg-type]
+
+
+def destination(*clients: ClientStatus, behind: float | None = 0.0, **values: object) -> DestinationStatus:
+    status: dict[str, object] = {
+        "destination": "example",
+        "state": "running",
+        "error": "",
+        "clients": list(clients),
+        "first": "1/bin.000001@1:4:0",
+        "last": "1/bin.000001@1:500:0",
+        "entries": 3,
+        "bytes": 300,
+        "full": False,
+        "fill": 0.5,
+        "pinned": 0,
+        "blocked": 0.0,
+        "parser": ParserStatus(behind=behind),
+    }
+    return DestinationStatus(**(status | values))  # type: ignore[arg-type]
+
+
+def test_there_is_none_when_all_is_acked_and_the_source_has_no_more() -> None:
+    found = explain(destination(), client(), NOW)
+    assert (found.stage, found.text) == (Stage.NONE, "all that the source has sent is acked")
+
+
+def test_a_source_that_cannot_be_read_comes_first() -> None:
+    found = explain(destination(state="error", error="no route to host"), client(waiting=AMOUNT), NOW)
+    assert found.stage == Stage.SOURCE
+    assert "no route to host" in found.text
+
+
+@pytest.mark.parametrize("pending", [NO_LAG, AMOUNT])
+def test_it_is_the_parser_that_reads_changes_older_than_those_stored(pending: Lag) -> None:
+    found = explain(destination(behind=300.0), client(waiting=pending), NOW)
+    assert found.stage == Stage.PARSER
+    assert "300 s" in found.text
+
+
+def test_a_parser_within_the_resolution_of_timestamps_is_no_lag() -> None:
+    assert explain(destination(behind=1.5), client(), NOW).stage == Stage.NONE
+
+
+def test_a_full_ring_names_the_client_that_fills_it_to_the_others() -> None:
+    slow = client(7, acked="1/bin.000001@1:4:0", waiting=AMOUNT)
+    full = destination(slow, client(), behind=300.0, full=True)
+    others = explain(full, client(), NOW)
+    assert others.stage == Stage.RING
+    assert "client 7 acks" in others.text
+    assert explain(full, slow, NOW).stage == Stage.CLIENT
+
+
+def test_batches_that_are_not_acked_are_the_clients() -> None:
+    found = explain(destination(), client(marks=[5, 6], given=AMOUNT, waiting=AMOUNT), NOW)
+    assert found.stage == Stage.CLIENT
+    assert found.text == "2 batches with 7 rows are given and not acked, 7 rows wait behind them"
+
+
+def test_changes_that_nobody_asks_for_are_the_clients() -> None:
+    found = explain(destination(), client(waiting=AMOUNT), NOW)
+    assert found.stage == Stage.CLIENT
+    assert found.text == "7 rows wait to be asked for; the client's last call was 5 s ago"
+
+
+def test_a_client_that_left_the_ring_and_one_that_waits_for_the_stream_say_so() -> None:
+    assert explain(destination(), client(state="gone", error="it left"), NOW).text == "it left"
+    assert explain(destination(), client(state="ahead"), NOW).stage == Stage.PARSER

@@ -140,6 +140,15 @@ def execute(server: Server, statements: Iterable[str | bytes], **options: Any) -
         connection.close()
 
 
+def delivered(
+    server: Server, folder: Path, schema: str, statements: Iterable[str | bytes], **settings: Any
+) -> list[Entry]:
+    """Run the statements in the schema, and return what is delivered of its tables."""
+    with deliver(server, folder, **({"filter_regex": rf"{schema}\..*"} | settings)) as delivery:
+        execute(server, statements, database=schema)
+        return delivery.read()
+
+
 def without_place(entry: Message) -> Message:
     """An entry as it would be at any other place of the binlog."""
     copy = type(entry)()

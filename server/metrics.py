@@ -9,10 +9,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 import prometheus_client as prometheus
-from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from sluice.server.embedded import EmbeddedServer
+from sluice.instance.config import BatchMode
+from sluice.server.embedded import DestinationStatus, EmbeddedServer
+from sluice.server.lag import age
 from sluice.store.cursors import Batch
 
 PACKETS = {
@@ -24,8 +26,65 @@ PACKETS = {
 """Canal's packet type of each call. A GET is counted by the batch that it carried."""
 LATENCIES = (2.5, 10.0, 25.0, 100.0)
 """Upper bounds of Canal's latency histogram, ms."""
+COUNTED = {
+    "transactions": "Transactions read",
+    "sink_blocking_time": "Time that the parser has waited for room, ms",
+    "store_produce_seq": "Sequence of the last entry stored, -1 for none",
+    "store_consume_seq": "Sequence of the last entry that all clients have acked",
+    "store_produce_mem": "Bytes of entries stored (MEMSIZE)",
+    "store_consume_mem": "Bytes of entries that all clients have acked (MEMSIZE)",
+    "put_rows": "Rows stored",
+    "ack_rows": "Rows that all clients have acked",
+}
+"""Canal's counters that a destination itself keeps."""
+DELAYS = {
+    "traffic": "Age of the newest event read, ms; 0 while the source has nothing to send",
+    "put": "Time since the event of the last entry stored, ms",
+    "get": "Time since the event of the last entry given, ms",
+    "ack": "Time since the event of the last entry that all clients have acked, ms",
+}
+"""Canal's delays."""
+STATES = ("starting", "running", "error", "stopped")
+DESTINATION = {
+    "destination_state": ("1 for the state that the destination is in, 0 for the others", "state"),
+    "source_lag_seconds": ("All that the source wrote before so many seconds is read",),
+    "source_received_bytes": ("Bytes received from the source",),
+    "source_events": ("Binlog events read",),
+    "source_transactions": ("Transactions read",),
+    "source_connections": ("Binlog dumps begun: 1, and 1 more after each loss of the connection",),
+    "quarantined_events": ("Row events in the quarantine list",),
+    "statement_changes": ("Changes that the source logged as statements, whose rows cannot be delivered",),
+    "ring_entries": ("Entries stored",),
+    "ring_limit_entries": ("Bound of the entries stored",),
+    "ring_bytes": ("Memory by use: entries held, segments allocated, segments pinned by slow readers only", "use"),
+    "ring_limit_bytes": ("Bound of the bytes of entries stored",),
+    "ring_fill": ("Part of the ring in use, of its entries or its bytes, whichever is more",),
+    "ring_full": ("1 while the parser waits because the ring is full",),
+    "ring_blocked_seconds": ("Seconds that the parser has waited because the ring was full",),
+}
+"""Our metrics of a destination: what they mean, and labels."""
+CLIENT = {
+    "client_attached": ("1 while the client is served, 0 while it waits for the stream or has left the ring", "client"),
+    "client_outstanding_batches": ("Batches that the client was given and has not acked", "client"),
+    "client_lag_seconds": ("Age of the oldest change, by stage: given and not acked, or waiting", "client", "stage"),
+    "client_lag_bytes": ("Bytes of entries, by stage: given and not acked, or waiting", "client", "stage"),
+    "client_lag_rows": ("Rows, by stage: given and not acked, or waiting", "client", "stage"),
+    "client_lag_transactions": ("Transactions, by stage: given and not acked, or waiting", "client", "stage"),
+    "client_batches": ("Batches given to the client, repetitions included", "client"),
+    "client_rows": ("Rows given to the client, repetitions included", "client"),
+    "client_bytes": ("Bytes of entries given to the client, repetitions included", "client"),
+}
+"""Our metrics of a client."""
+TOTALS = {
+    *("source_received_bytes", "source_events", "source_transactions", "source_connections"),
+    *("statement_changes", "ring_blocked_seconds", "client_batches", "client_rows", "client_bytes"),
+}
+"""Those that only grow; Prometheus gives their names the suffix ``_total``."""
 DURATIONS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0)
 """Upper bounds of our own, seconds."""
+
+
+Sample = tuple[str, float] | tuple[str, float, str] | tuple[str, float, str, str]
 
 
 class Metrics:
@@ -43,7 +102,8 @@ class Metrics:
         )
         self.canal = CanalCollector(embedded)
         self.registry.register(self.canal)
-        self.registry.register(DestinationCollector(embedded))
+        self.own = DestinationCollector(embedded)
+        self.registry.register(self.own)
         prometheus.ProcessCollector(registry=self.registry)
         prometheus.PlatformCollector(registry=self.registry)
         prometheus.GCCollector(registry=self.registry)
@@ -54,9 +114,10 @@ class Metrics:
         if destination in self._embedded.instances:
             self.canal.called(destination, call.rpartition("/")[2], status, seconds * 1000)
 
-    def delivered(self, destination: str, batch: Batch) -> None:
+    def delivered(self, destination: str, client_id: int, batch: Batch) -> None:
         """Count a batch that goes to a client."""
         self.canal.delivered(destination, batch)
+        self.own.delivered(destination, client_id, batch)
 
 
 class CanalCollector(Collector):
@@ -67,6 +128,7 @@ class CanalCollector(Collector):
         self._packets: Counter[tuple[str, ...]] = Counter()
         self._bytes: Counter[tuple[str, ...]] = Counter()
         self._rows: Counter[tuple[str, ...]] = Counter()
+        self._given: dict[str, int] = {}  # by destination: event timestamp of the last entry given, ms
         self._empty: Counter[tuple[str, ...]] = Counter()
         self._errors: Counter[tuple[str, ...]] = Counter()
         self._latencies: dict[str, list[float]] = {}  # by destination: a count for each bound, all, and their sum
@@ -91,6 +153,7 @@ class CanalCollector(Collector):
         self._packets[destination, "GET"] += 1
         self._bytes[(destination,)] += batch.bytes
         self._rows[(destination,)] += batch.rows
+        self._given[destination] = max(batch.timestamp, self._given.get(destination, 0))
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics."""
@@ -119,19 +182,44 @@ class CanalCollector(Collector):
                 ("_store", "1", ("batchMode", "size")),
             )
         }
-        produced: dict[tuple[str, ...], float] = {}
-        consumed: dict[tuple[str, ...], float] = {}
+        counted: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in COUNTED}
+        received: dict[tuple[str, ...], float] = {}
+        delays = {
+            name: GaugeMetricFamily(f"canal_instance_{name}_delay", text, labels=("destination",))
+            for name, text in DELAYS.items()
+        }
+        now = time.time() * 1000
         for name, instance in self._embedded.instances.items():
-            config, ring = instance.config, instance.ring
+            config, ring, parser = instance.config, instance.ring, instance.parser_status
             gauges[""].add_metric([name, "spring"], 1)
             gauges["_subscriptions"].add_metric([name], len(instance.cursors.client_ids))
             gauges["_parser_mode"].add_metric([name, "false"], 1)
             gauges["_store"].add_metric([name, config.memory_batch_mode, str(ring.size)], 1)
-            produced[(name,)] = ring.next - 1
-            consumed[(name,)] = ring.first - 1
+            values: dict[str, float] = {
+                "transactions": parser.transactions,
+                "sink_blocking_time": round(ring.blocked_seconds * 1000),
+                "store_produce_seq": ring.next - 1,
+                "store_consume_seq": ring.first - 1,
+                "put_rows": ring.put_rows,
+                "ack_rows": ring.freed_rows,
+            }
+            if config.memory_batch_mode == BatchMode.MEMSIZE:
+                values |= {"store_produce_mem": ring.put_bytes, "store_consume_mem": ring.freed_bytes}
+            for counter, value in values.items():
+                counted[counter][(name,)] = value
+            received[name, "0"] = parser.received_bytes
+            if parser.behind is not None:
+                delays["traffic"].add_metric([name], round(parser.behind * 1000))
+            # As in Canal: what was given was put before, what was acked was given.
+            given = min(self._given.get(name, 0), ring.put_execute_ms)
+            times = {"put": ring.put_execute_ms, "get": given, "ack": min(given, ring.freed_execute_ms)}
+            for stage, milliseconds in times.items():
+                if milliseconds:
+                    delays[stage].add_metric([name], max(0.0, round(now - milliseconds)))
         yield from gauges.values()
-        yield untyped("store_produce_seq", "Sequence of the last entry stored, -1 for none", produced)
-        yield untyped("store_consume_seq", "Sequence of the last entry that all clients have acked", consumed)
+        yield from delays.values()
+        yield from (untyped(name, text, counted[name]) for name, text in COUNTED.items())
+        yield untyped("received_binlog_bytes", "Bytes received from the source", received, "parser")
 
 
 class DestinationCollector(Collector):
@@ -139,48 +227,68 @@ class DestinationCollector(Collector):
 
     def __init__(self, embedded: EmbeddedServer) -> None:
         self._embedded = embedded
+        self._delivered: dict[tuple[str, int], list[int]] = {}  # by destination and client: batches, rows, bytes
+
+    def delivered(self, destination: str, client_id: int, batch: Batch) -> None:
+        """Count a batch."""
+        if batch.entries:
+            counts = self._delivered.setdefault((destination, client_id), [0, 0, 0])
+            for index, value in enumerate((1, batch.rows, batch.bytes)):
+                counts[index] += value
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics."""
-        up = GaugeMetricFamily(
-            "sluice_destination_state", "1 for the state that the destination is in", labels=("destination", "state")
-        )
-        held = GaugeMetricFamily(
-            "sluice_ring_bytes",
-            "Memory by use: entries held, segments allocated, segments pinned by readers only",
-            labels=("destination", "use"),
-        )
-        limit = GaugeMetricFamily("sluice_ring_limit_bytes", "Bound of the entries held", labels=("destination",))
-        full = GaugeMetricFamily(
-            "sluice_ring_full", "1 while the parser waits because the ring is full", labels=("destination",)
-        )
-        lags = {
-            unit: GaugeMetricFamily(f"sluice_client_lag_{unit}", text, labels=("destination", "client"))
-            for unit, text in (
-                ("seconds", "Age of the oldest change stored that the client has not acked"),
-                ("bytes", "Bytes of entries stored that the client has not acked"),
-                ("transactions", "Transactions stored that the client has not acked"),
-                ("batches", "Batches that the client has not acked"),
+        families: dict[str, CounterMetricFamily | GaugeMetricFamily] = {
+            name: (CounterMetricFamily if name in TOTALS else GaugeMetricFamily)(
+                f"sluice_{name}", text, labels=("destination", *labels)
             )
+            for name, (text, *labels) in (DESTINATION | CLIENT).items()
         }
+        for destination in self._embedded.instances:
+            status = self._embedded.destination_status(destination)
+            for name, value, *labels in (*self._destination(status), *self._clients(status)):
+                families[name].add_metric([destination, *labels], value)
+        yield from families.values()
+
+    def _destination(self, status: DestinationStatus) -> Iterator[Sample]:
+        """Yield name, value and labels."""
+        parser, ring = status.parser, self._embedded.instances[status.destination].ring
+        for state in STATES:
+            yield "destination_state", state == status.state, state
+        if parser.behind is not None:
+            yield "source_lag_seconds", parser.behind
+        yield "source_received_bytes", parser.received_bytes
+        yield "source_events", parser.events
+        yield "source_transactions", parser.transactions
+        yield "source_connections", parser.connections
+        yield "quarantined_events", parser.quarantined
+        yield "statement_changes", parser.dml_statements
+        yield "ring_entries", status.entries
+        yield "ring_limit_entries", ring.size
+        yield "ring_bytes", status.bytes, "entries"
+        yield "ring_bytes", ring.pool.allocated, "allocated"
+        yield "ring_bytes", status.pinned, "pinned"
+        yield "ring_limit_bytes", ring.memory
+        yield "ring_fill", status.fill
+        yield "ring_full", status.full
+        yield "ring_blocked_seconds", status.blocked
+
+    def _clients(self, status: DestinationStatus) -> Iterator[Sample]:
+        """Yield name, value and labels."""
         now = time.time()
-        for name, instance in self._embedded.instances.items():
-            ring = instance.ring
-            up.add_metric([name, instance.state], 1)
-            held.add_metric([name, "entries"], ring.bytes)
-            held.add_metric([name, "allocated"], ring.pool.allocated)
-            held.add_metric([name, "pinned"], ring.pool.pinned)
-            limit.add_metric([name], ring.memory)
-            full.add_metric([name], ring.waiting)
-            for client_id in instance.cursors.client_ids:
-                status = instance.cursors.status(client_id)
-                labels = [name, str(client_id)]
-                age = max(0.0, now - status.lag.oldest / 1000) if status.lag.oldest else 0.0
-                lags["seconds"].add_metric(labels, age)
-                lags["bytes"].add_metric(labels, status.lag.bytes)
-                lags["transactions"].add_metric(labels, status.lag.transactions)
-                lags["batches"].add_metric(labels, len(status.marks))
-        yield from (up, held, limit, full, *lags.values())
+        for client in status.clients:
+            label = str(client.client_id)
+            yield "client_attached", client.state == "attached", label
+            yield "client_outstanding_batches", len(client.marks), label
+            for stage, amount in (("given", client.given), ("waiting", client.waiting)):
+                yield "client_lag_seconds", age(amount, now), label, stage
+                yield "client_lag_bytes", amount.bytes, label, stage
+                yield "client_lag_rows", amount.rows, label, stage
+                yield "client_lag_transactions", amount.transactions, label, stage
+            batches, rows, size = self._delivered.get((status.destination, client.client_id), (0, 0, 0))
+            yield "client_batches", batches, label
+            yield "client_rows", rows, label
+            yield "client_bytes", size, label
 
 
 def untyped(name: str, text: str, values: Mapping[tuple[str, ...], float], *labels: str) -> Metric:

@@ -73,5 +73,5 @@ class StreamResponse(Response):
             return []
         if batch.batch_id != EMPTY.batch_id:
             self._outstanding += 1
-        self._context.metrics.delivered(self._client[0], batch)
+        self._context.metrics.delivered(*self._client, batch)
         return await encode(self._form, batch, stream=True, strict=self._context.config(self._client[0]).strict_canal)

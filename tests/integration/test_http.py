@@ -699,9 +699,7 @@ class TestMetrics:
         await api.get()
         text = (await api.call("GET", "/metrics")).text()
         samples = {
-            (sample.name, *(sample.labels[label] for label in ("packetType", "client") if label in sample.labels)): (
-                sample.value
-            )
+            (sample.name, *(value for label, value in sample.labels.items() if label != "destination")): sample.value
             for family in parse_text(text)
             for sample in family.samples
             if sample.labels.get("destination") == "example"
@@ -711,11 +709,41 @@ class TestMetrics:
         assert samples["canal_instance_client_packets", "SUBSCRIPTION"] == 1
         assert samples["canal_instance_client_empty_batches",] == 1
         assert samples["canal_instance_get_rows",] == 2
+        assert samples["canal_instance_put_rows",] == 2
+        assert samples["canal_instance_ack_rows",] == 0
         assert samples["canal_instance_store_produce_seq",] == 1
         assert samples["canal_instance_store_consume_seq",] == -1
-        assert samples["sluice_client_lag_transactions", "1001"] == 2
-        assert samples["sluice_client_lag_batches", "1001"] == 2
-        assert samples["sluice_client_lag_bytes", "1001"] > 0
+        assert samples["canal_instance_store_produce_mem",] == samples["canal_instance_client_bytes",] > 0
+        assert samples["canal_instance_store_consume_mem",] == 0
+        assert samples["canal_instance_traffic_delay",] == 0
+        assert 0 <= samples["canal_instance_put_delay",] <= samples["canal_instance_get_delay",] < 60_000
+        assert ("canal_instance_ack_delay",) not in samples
+        assert samples["canal_instance_transactions",] == 0
+        assert samples["canal_instance_sink_blocking_time",] == 0
+        assert samples["canal_instance_received_binlog_bytes", "0"] == 0
+        assert samples["sluice_destination_state", "running"] == 1
+        assert samples["sluice_destination_state", "error"] == 0
+        assert samples["sluice_client_lag_transactions", "1001", "given"] == 2
+        assert samples["sluice_client_lag_transactions", "1001", "waiting"] == 0
+        assert samples["sluice_client_lag_bytes", "1001", "given"] > 0
+        assert samples["sluice_client_outstanding_batches", "1001"] == 2
+        assert samples["sluice_client_rows_total", "1001"] == 2
+
+    async def test_what_is_acked_is_counted_as_freed(self, api: Api) -> None:
+        api.source.put(2)
+        await api.ack((await api.get()).batch_id)
+        text = (await api.call("GET", "/metrics")).text()
+        assert 'canal_instance_ack_rows{destination="example"} 2.0' in text
+        assert 'canal_instance_ack_delay{destination="example"}' in text
+        assert 'sluice_ring_fill{destination="example"} 0.0' in text
+
+    async def test_the_page_of_metrics_names_them_all(self, api: Api) -> None:
+        page = (Path(__file__).parents[2] / "docs/metrics.md").read_text()
+        described = set(re.findall(r"^\| `(sluice_\w+|canal_\w+)`(?:, `(\w+)`)?", page, re.MULTILINE))
+        text = (await api.call("GET", "/metrics")).text()
+        exposed = set(re.findall(r"^# TYPE ((?:sluice|canal)_\w+)", text, re.MULTILINE))
+        names = {name for pair in described for name in pair if name}
+        assert names == {name for name in exposed if not name.endswith("_created")}
 
     async def test_openmetrics_is_valid(self, api: Api) -> None:
         api.source.put()

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sluice.instance.parser.quarantine import path_of
+from sluice.instance.parser.status import ParserStatus
 from sluice.store.ring import Flag, Kind, Ring
 from tests.conftest import Database
 from tests.proxy import Proxy
@@ -94,6 +95,32 @@ def test_a_change_logged_as_a_statement_is_counted_and_delivered_as_text(
         )
         reading.wait_for(f"INSERT {name}.t")
         reading.wait(lambda: reading.parser.status.dml_statements == 1)
+
+
+def test_the_parser_counts_and_is_not_behind_a_source_that_is_quiet(
+    mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    name = database(mariadb118)
+    with (
+        Proxy((mariadb118.host, mariadb118.port)) as proxy,
+        Reading(config(mariadb118, tmp_path, master_address=f"127.0.0.1:{proxy.port}")) as reading,
+    ):
+        assert reading.parser.status == ParserStatus()
+        reading.wait(lambda: reading.running)
+        mariadb118.script("CREATE TABLE t (id INT);\nINSERT INTO t VALUES (1);\n", database=name)
+        reading.wait_for(f"INSERT {name}.t 1")
+        first = reading.parser.status
+        assert (first.connections, first.quarantined, first.dml_statements) == (1, 0, 0)
+        assert first.transactions == 2
+        assert first.events > first.transactions
+        assert first.received_bytes > 100
+        assert first.behind is not None
+        assert first.behind < 5
+        reading.wait(lambda: reading.parser.status.behind == 0)
+        proxy.cut()
+        mariadb118.query("INSERT INTO t VALUES (2)", database=name)
+        reading.wait_for(f"INSERT {name}.t 2")
+        assert reading.parser.status.connections == 2
 
 
 def test_a_saved_position_is_resumed_exactly(server: Server, database: Database, tmp_path: Path) -> None:

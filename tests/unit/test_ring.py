@@ -71,6 +71,38 @@ def test_framing_is_that_of_messages() -> None:
     assert joined(ring.collect(0).slices) == b"\x12\xac\x02" + b"x" * 300
 
 
+def test_what_is_put_and_what_is_freed_is_counted() -> None:
+    ring = Ring()
+    source = Source(ring)
+    for number in range(3):
+        source.stage(b"xx", execute_ms=1000 * (number + 1))
+    source.stage(b"", Kind.ADVANCE, execute_ms=9000)
+    source.put()
+    assert (ring.put_bytes, ring.put_execute_ms) == (6, 3000)
+    assert (ring.freed_rows, ring.freed_bytes, ring.freed_execute_ms) == (0, 0, 0)
+    ring.free_to(2)
+    assert (ring.freed_rows, ring.freed_bytes, ring.freed_execute_ms) == (2, 4, 2000)
+    ring.close()
+    assert ring.freed_bytes == 4
+
+
+def test_time_for_which_a_put_waits_is_counted_while_it_waits() -> None:
+    ring = Ring(2)
+    source = Source(ring)
+    source.put(b"one", b"two")
+    assert ring.blocked_seconds == 0
+    putter = threading.Thread(target=source.put, args=(b"three",))
+    putter.start()
+    wait_until_put_blocks(ring)
+    time.sleep(0.05)
+    assert 0.04 < ring.blocked_seconds < 10
+    ring.free_to(1)
+    putter.join()
+    waited = ring.blocked_seconds
+    time.sleep(0.02)
+    assert ring.blocked_seconds == waited
+
+
 def test_idle_ring_takes_no_memory() -> None:
     ring = Ring()
     assert ring.pool.allocated == 0

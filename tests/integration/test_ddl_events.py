@@ -214,7 +214,7 @@ def test_without_it_rows_that_do_not_fit_are_listed_and_the_stream_goes_on(
     for folder in ("first", "second"):
         with deliver(server, tmp_path / folder, **place, filter_regex=rf"{schema}\..*", filter_query_dml=True) as late:
             entries = late.read()
-            assert late.parser.quarantined == 1
+            assert late.parser.status.quarantined == 1
         markers = [entry for entry in entries if any(it.key == "sluice.quarantine" for it in entry.header.props)]
         assert [entry.header.tableName for entry in markers] == ["t"]
         lines = transcript([entry for entry in entries if entry not in markers])

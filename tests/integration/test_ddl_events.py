@@ -247,7 +247,7 @@ def test_dml_that_was_logged_as_a_statement_raises_an_alarm(
     with caplog.at_level(logging.ERROR), deliver(server, tmp_path, filter_regex=rf"{schema}\..*") as delivery:
         execute(server, statements, database=schema)
         lines = transcript(delivery.read())
-        assert delivery.parser.dml_statements == 3
+        assert delivery.parser.status.dml_statements == 3
     row = ["BEGIN", "INSERT t 7,c", "END"]
     assert [line for line in lines if line != "QUERY: INSERT INTO t VALUES (7, 'c')"] == [
         *("BEGIN", "QUERY: SET INSERT_ID = 1", "INSERT t: INSERT INTO t (v) VALUES ('a')", "END"),

@@ -261,9 +261,14 @@ def test_serve_says_what_has_no_effect_and_never_says_a_password(conf: Conf, mar
     conf.main(canal__destinations="shop", sluice__log__format="json", sluice__log__level="DEBUG", canal__mq__topic="x")
     conf.destination("shop", mariadb118, canal__instance__dbPassword="hunter2")
     process = conf.start("serve")
-    time.sleep(2)
+    assert process.stderr
+    err = ""
+    while "cannot log in" not in err:
+        err += process.stderr.readline()
+        assert process.poll() is None, err
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=SECONDS)
+    out, rest = process.communicate(timeout=SECONDS)
+    err += rest
     assert process.returncode == 0
     events = [json.loads(line) for line in err.splitlines()]
     assert any("canal.mq.topic (line 6)" in event["message"] for event in events)

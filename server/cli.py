@@ -23,7 +23,7 @@ from sluice.server.config import Configuration
 from sluice.server.remote import DEFAULT_URL, Remote
 
 if TYPE_CHECKING:
-    from sluice.server.http.auth import Credentials
+    from sluice.server.http.auth import Credentials, Grant
 
 NO = 1  # the answer is no: a check failed, a comparison found differences
 USAGE = 2  # arguments or configuration are wrong
@@ -232,10 +232,7 @@ def parser() -> argparse.ArgumentParser:
         "sluice token create --name operations --admin --days 90",
     )
     create.add_argument("--name", required=True, help="whose token it is, for the list")
-    create.add_argument(
-        "--destination", action="append", metavar="NAME", help="it reaches this one (may be repeated; default: all)"
-    )
-    create.add_argument("--admin", action="store_true", help="it may also start and stop destinations")
+    _granting(create)
     create.add_argument("--days", type=_number, metavar="N", help="it expires after N days (default: never)")
     _conf(create)
     listing = _command(
@@ -257,6 +254,33 @@ def parser() -> argparse.ArgumentParser:
     )
     revoke.add_argument("id", metavar="ID", help="as sluice token list shows it")
     _conf(revoke)
+
+    users = _group(commands, "user", "keep the users who get tokens for a password")
+    put = _command(
+        users,
+        "set",
+        user_set_command,
+        "add a user, or give one another password",
+        "Ask for a password, or read it from the standard input when that is no terminal. POST /v1/tokens exchanges\n"
+        "it for a token of 12 hours, with what is granted here. No other call takes a password.",
+        "sluice user set ops --admin",
+        "sluice user set billing --destination example    # < password.txt for one that is in a file",
+    )
+    put.add_argument("name", metavar="NAME")
+    _granting(put)
+    _conf(put)
+    remove = _command(
+        users,
+        "remove",
+        user_remove_command,
+        "remove a user",
+        "Remove a user. The tokens that the password bought stay until they expire; sluice token revoke ends them.",
+        "sluice user remove ops",
+    )
+    remove.add_argument("name", metavar="NAME")
+    _conf(remove)
+    registered = _command(users, "list", user_list_command, "list the users", "List the users.", "sluice user list")
+    _conf(registered)
     return top
 
 
@@ -287,6 +311,13 @@ def _conf(command: Any) -> None:
         metavar="FOLDER",
         help="folder of canal.properties (default: $SLUICE_CONF, else conf)",
     )
+
+
+def _granting(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--destination", action="append", metavar="NAME", help="reaches this one (may be repeated; default: all)"
+    )
+    command.add_argument("--admin", action="store_true", help="may also start and stop destinations")
 
 
 def _server(command: argparse.ArgumentParser) -> None:
@@ -540,12 +571,8 @@ def verify_command(options: Any) -> int:
 
 def token_create_command(options: Any) -> int:
     """Make a token."""
-    from sluice.server.http.auth import Grant, Scope
-
-    scope = Scope.ADMIN if options.admin else Scope.READ
-    grant = Grant(scope=scope, destinations=tuple(options.destination or ("*",)))
     credentials, lifetime = _credentials(options), timedelta(days=options.days) if options.days else None
-    issued = credentials.issue(options.name, grant, lifetime)
+    issued = credentials.issue(options.name, _granted(options), lifetime)
     print(issued.text)
     print(f"kept nowhere else; stored as a hash in {credentials.path} under id {issued.id}", file=sys.stderr)
     return 0
@@ -570,6 +597,47 @@ def token_revoke_command(options: Any) -> int:
         raise ConfigError(f"there is no token {options.id!r}; sluice token list shows the ids")
     out.print(f"revoked {options.id}")
     return 0
+
+
+def user_set_command(options: Any) -> int:
+    """Add a user, or give one another password."""
+    from getpass import getpass
+
+    credentials = _credentials(options)
+    password = getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
+    if not password:
+        raise ConfigError("the password is empty; type one, or send it to the standard input")
+    if sys.stdin.isatty() and getpass("Again: ") != password:
+        raise ConfigError("these are two passwords; try again")
+    credentials.set_password(options.name, password, _granted(options))
+    out.print(Text(f"{options.name} may get tokens for this password: POST /v1/tokens"))
+    return 0
+
+
+def user_remove_command(options: Any) -> int:
+    """Remove a user."""
+    if not _credentials(options).remove_user(options.name):
+        raise ConfigError(f"there is no user {options.name!r}; sluice user list shows them")
+    out.print(Text(f"removed {options.name}"))
+    return 0
+
+
+def user_list_command(options: Any) -> int:
+    """List the users."""
+    listing = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("name", "scope", "destinations"):
+        listing.add_column(title)
+    for name, user in _credentials(options).users.items():
+        listing.add_row(Text(name), user.scope, ", ".join(user.destinations))
+    out.print(listing if listing.row_count else "no users; add one with sluice user set")
+    return 0
+
+
+def _granted(options: Any) -> "Grant":
+    from sluice.server.http.auth import Grant, Scope
+
+    scope = Scope.ADMIN if options.admin else Scope.READ
+    return Grant(scope=scope, destinations=tuple(options.destination or ("*",)))
 
 
 def _credentials(options: Any) -> "Credentials":

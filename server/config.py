@@ -79,7 +79,8 @@ class ServerConfig(Settings):
     http_tls_key: FolderPath | None = setting("sluice.http.tlsKey", None)
     """File of the private key of the certificate (PEM)."""
     http_credentials: FolderPath = setting("sluice.http.credentials", Path("credentials.json"))
-    """File of the tokens and users, written by `sluice token`. As long as it has none, none are asked for."""
+    """File of the tokens and users, written by `sluice token` and `sluice user`. As long as it has none, none are asked
+    for."""
     insecure: bool = setting("sluice.http.insecure", default=False)
     """Listen beyond this host even without certificate or credentials: everybody can then read every change."""
 

@@ -131,6 +131,11 @@ class Credentials:
         """The tokens by id, expired ones included."""
         return self._current().tokens
 
+    @property
+    def users(self) -> dict[str, User]:
+        """The users by name."""
+        return self._current().users
+
     def authenticate(self, text: str) -> Token:
         """Return the token that ``text`` spells. Raises UnauthorizedError for an unknown or expired one."""
         prefix, _, rest = text.partition("_")
@@ -171,6 +176,11 @@ class Credentials:
         entry = User(argon2=self._hasher.hash(password), scope=grant.scope, destinations=grant.destinations)
         with self._change() as (_tokens, users):
             users[user] = entry
+
+    def remove_user(self, user: str) -> bool:
+        """Forget a user, whose tokens stay; False when there was none."""
+        with self._change() as (_tokens, users):
+            return users.pop(user, None) is not None
 
     def login(self, user: str, password: str, lifetime: timedelta = LOGIN_LIFETIME) -> IssuedToken:
         """Exchange a password for a token. Takes as long for an unknown user as for a wrong password."""

@@ -1,6 +1,7 @@
-"""The command line, as far as it needs no server: arguments, exit statuses, errors of one line, tokens."""
+"""The command line, as far as it needs no server: arguments, exit statuses, errors of one line, tokens, users."""
 
 import argparse
+import io
 import json
 import re
 import signal
@@ -101,6 +102,7 @@ def test_wrong_arguments_are_status_2(sluice: Sluice, arguments: tuple[str, ...]
         (("filter", "try", "x", "--mysql", "u:p@db:x"), "has to be USER:PASSWORD@HOST:PORT"),
         (("filter", "try", "(", "--mysql", "u@127.0.0.1:1"), "is no regular expression"),
         (("token", "revoke", "0123"), "there is no token '0123'; sluice token list shows the ids"),
+        (("user", "remove", "ops"), "there is no user 'ops'; sluice user list shows them"),
     ],
 )
 def test_what_is_configured_wrong_is_a_line_and_status_2(
@@ -199,3 +201,25 @@ def test_tokens_are_listed_and_revoked(sluice: Sluice, conf: Path) -> None:
     assert "never" not in line
     assert sluice("token", "revoke", identity)[0] == 0
     assert json.loads((conf / "credentials.json").read_text())["tokens"] == {}
+
+
+def test_a_user_is_added_with_a_password_from_the_standard_input_and_removed(
+    sluice: Sluice, conf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert sluice("user", "list")[1] == "no users; add one with sluice user set\n"
+    monkeypatch.setattr("sys.stdin", io.StringIO("correct horse\n"))
+    status, text, _ = sluice("user", "set", "ops", "--destination", "example")
+    assert status == 0
+    assert "correct horse" not in text + (conf / "credentials.json").read_text()
+    bought = Credentials(conf / "credentials.json").login("ops", "correct horse").token
+    assert (bought.name, bought.scope, bought.destinations) == ("ops", "read", ("example",))
+    assert re.search(r"^ops +read +example *$", sluice("user", "list")[1], re.MULTILINE)
+    assert sluice("user", "remove", "ops")[0] == 0
+    assert json.loads((conf / "credentials.json").read_text())["users"] == {}
+
+
+def test_an_empty_password_is_refused(sluice: Sluice, conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
+    status, _, error = sluice("user", "set", "ops")
+    assert (status, error) == (2, "sluice: the password is empty; type one, or send it to the standard input\n")
+    assert not (conf / "credentials.json").exists()

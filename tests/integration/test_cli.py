@@ -373,3 +373,42 @@ def test_verify_refuses_a_range_that_the_source_does_not_have(conf: Conf, mariad
     done = conf.run("verify", "shop", "--from", "mysql-bin.999990")
     assert done.returncode == 2
     assert re.match(r"sluice: the source has no binlog file mysql-bin\.999990, but ", done.stderr)
+
+
+def test_quarantined_events_are_decoded_again_once_their_table_is_back_while_the_source_has_them(
+    conf: Conf, mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(mariadb118)
+    conf.destination("shop", mariadb118, f"{schema}\\\\..*")
+    mariadb118.query(f"CREATE TABLE {schema}.kept (id INT)")
+    with conf.serving() as serving:
+        serving.wait_for(lambda: serving.states() == {"shop": "running"})
+        serving.call("POST", "/shop/clients/1/subscribe")
+        mariadb118.query(f"INSERT INTO {schema}.kept VALUES (0)")  # from here on the destination has a cursor
+        serving.wait_for(lambda: serving.call("GET", "/shop/clients/1")["lag"]["rows"] == 1)
+    mariadb118.script(
+        "CREATE TABLE t (id INT, name VARCHAR(9));\nBEGIN;\nINSERT INTO t VALUES (1, 'a');\n"
+        "INSERT INTO t VALUES (2, 'b'), (3, 'c');\nCOMMIT;\nDROP TABLE t;\n",
+        database=schema,
+    )
+    with conf.serving() as serving:
+        serving.wait_for(lambda: serving.call("GET", "/shop")["parser"]["quarantined"] == 2)
+        assert "2 row events in quarantine" in serving.run("status")
+        done = conf.run("quarantine", "list", "shop")
+        assert done.stdout.count(f"{schema}.t") >= 2
+        first = done.stdout.split()[0]
+        still = conf.run("quarantine", "retry", "shop")
+        assert still.returncode == 1
+        assert still.stderr.count("dropped or renamed") == 2
+        mariadb118.query("CREATE TABLE t (id INT, name VARCHAR(9))", database=schema)
+        again = conf.run("quarantine", "retry", "shop")
+        assert again.returncode == 0, again.stderr
+        assert re.findall(r"INSERT (.+)", again.stdout) == ["id=1, name='a'", "id=2, name='b'", "id=3, name='c'"]
+        one = conf.run("quarantine", "retry", "shop", "--position", first, "--json")
+        assert [json.loads(line)["data"] for line in one.stdout.splitlines()] == [[{"id": "1", "name": "a"}]]
+        assert serving.states() == {"shop": "running"}
+    listed = tmp_path / "data" / "shop" / "quarantine.jsonl"
+    listed.write_text(re.sub(r"\.\d{6}@", ".000000@", listed.read_text()))
+    purged = conf.run("quarantine", "retry", "shop")
+    assert purged.returncode == 1
+    assert purged.stderr.count("purged") == 2

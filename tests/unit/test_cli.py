@@ -80,7 +80,7 @@ def test_the_help_of_a_command_explains_it_with_examples_that_parse(sluice: Slui
 
 def test_the_help_names_every_command_and_the_exit_statuses(sluice: Sluice) -> None:
     _, text, _ = sluice("--help")
-    assert {command[0] for command in COMMANDS} <= set(re.findall(r"^    (\w+) ", text, re.MULTILINE))
+    assert {command[0] for command in COMMANDS} <= set(re.findall(r"^    (\w+)\s", text, re.MULTILINE))
     assert "exit status:" in text
 
 

@@ -87,6 +87,10 @@ class DecodeError(SluiceError):
     type = "undecodable"
 
 
+class SchemaMismatchError(DecodeError):
+    """A column in the data has another type than the schema it is decoded with."""
+
+
 class ConfigError(SluiceError):
     """A configuration file or value is wrong."""
 

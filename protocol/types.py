@@ -85,6 +85,8 @@ _KINDS = {
         Kind.JSON: "json",
         Kind.ENUM: "enum",
         Kind.SET: "set",
+        Kind.BYTES: "binary varbinary tinyblob blob mediumblob longblob vector geometry point linestring polygon"
+        " multipoint multilinestring multipolygon geometrycollection geomcollection",
     }.items()
     for word in words.split()
 }
@@ -109,8 +111,8 @@ _ESCAPE = re.compile(r"''|\\(.)", re.DOTALL)
 _ESCAPED = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "b": "\b", "Z": "\x1a"}
 
 
-def kind_of(mysql_type: str, sql_type: int) -> Kind:
-    """How to convert the texts of a column."""
+def kind_of(mysql_type: str, sql_type: int = SqlType.OTHER) -> Kind:
+    """How to convert the texts of a column; the sqlType decides where the mysqlType is not known by name."""
     word = _WORD.match(mysql_type)[1].lower()  # type: ignore[index]  # it matches anything
     kind = _KINDS.get(word)
     if kind is Kind.SET:  # a NULL of a SET has the sqlType BLOB

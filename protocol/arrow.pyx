@@ -1,0 +1,1535 @@
+"""Entries to Arrow record batches: of any tables as maps of texts, or of one table in its columns' own types.
+
+The input is what rows.pyx describes, `Messages` of packet.proto, several joined, or any run of framed entries. The
+position of an entry is not in the entry, whose header has the name of the file and the offset of its own event only:
+`Messages.positions`, which stands before the entries it speaks of, has begin and n of each. So the bytes of a batch,
+or of a part of a range, can be decoded far from the server::
+
+    ba 06 <length> (<begin> <n>)…                    positions: two varints an entry
+    12 <length> Entry                                as many
+
+Without positions `_pos` is null. The file of `_pos` is the number at the end of its name, which is its order.
+
+Memory is written here without the GIL and handed to pyarrow as it is. pyarrow (`sluice[arrow]`) is needed only to
+decode. How each column type arrives stands in docs/arrow-types.md.
+"""
+
+import re
+import threading
+from datetime import datetime, timedelta
+from functools import lru_cache
+from importlib import import_module
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport INT32_MAX, INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcmp, memcpy, memset
+from cython.operator cimport dereference
+from libcpp.unordered_map cimport unordered_map
+
+from sluice.protocol.wire cimport WireField, get_field, get_varint
+
+from sluice.protocol.errors import BadParameterError, DecodeError, SchemaMismatchError
+from sluice.protocol.rows import decode_changes
+from sluice.protocol.types import Kind, SqlType, kind_of, labels_of
+
+
+cdef extern from *:
+    """
+    #include <charconv>
+
+    typedef __int128 sluice_int128;
+
+    template <class T> static inline bool parse_number(const char *p, const char *end, T *out) {
+        auto result = std::from_chars(p, end, *out);
+        return result.ec == std::errc() && result.ptr == end;
+    }
+    """
+    ctypedef long long int128 "sluice_int128"
+    bint parse_float "parse_number<float>"(const char *p, const char *end, float *out) noexcept nogil
+    bint parse_double "parse_number<double>"(const char *p, const char *end, double *out) noexcept nogil
+
+
+cdef enum:
+    # Tags, field << 3 | wire type
+    MESSAGES = 2 << 3 | 2                          # Messages
+    POSITIONS = 103 << 3 | 2
+
+    HEADER = 1 << 3 | 2                            # Entry
+    ENTRY_TYPE = 2 << 3
+    STORE_VALUE = 3 << 3 | 2
+
+    LOGFILE_NAME = 2 << 3 | 2                      # Header
+    EXECUTE_TIME = 6 << 3
+    SCHEMA_NAME = 8 << 3 | 2
+    TABLE_NAME = 9 << 3 | 2
+    EVENT_TYPE = 11 << 3
+    HEADER_PROPS = 12 << 3 | 2
+
+    ROW_DATAS = 12 << 3 | 2                        # RowChange
+
+    BEFORE_COLUMNS = 1 << 3 | 2                    # RowData
+    AFTER_COLUMNS = 2 << 3 | 2
+
+    INDEX = 1 << 3                                 # Column
+    SQL_TYPE = 2 << 3
+    NAME = 3 << 3 | 2
+    IS_KEY = 4 << 3
+    UPDATED = 5 << 3
+    IS_NULL = 6 << 3
+    VALUE = 8 << 3 | 2
+    MYSQL_TYPE = 10 << 3 | 2
+
+    KEY = 1 << 3 | 2                               # Pair
+    PAIR_VALUE = 2 << 3 | 2
+
+    ROWDATA = 2                                    # EntryType
+
+    INSERT = 1                                     # EventType
+    UPDATE = 2
+    DELETE = 3
+
+    WAYS = 3                                       # forms of a column that are kept: value, wider integer, NULL
+    PLACES_MAX = 4096                              # columns of a table
+
+    SLOT = 900                                     # seconds within which no zone changes its offset
+
+
+cdef enum Way:
+    """How the text of a value is read; numbers of types.Kind."""
+    TEXT = 0
+    INTEGER = 1
+    DECIMAL = 2
+    FLOAT = 3
+    DATE = 4
+    DATETIME = 5
+    TIME = 6
+    BYTES = 7
+    JSON = 8
+    ENUM = 9
+    SET = 10
+
+
+cdef enum Output:
+    """What is written."""
+    INT8
+    INT16
+    INT32
+    INT64
+    FLOAT32
+    FLOAT64
+    DECIMAL128
+    DATE32
+    MICROSECONDS                                   # of the day, without zone or UTC: told apart by INSTANT
+    INSTANT
+    DURATION
+    BINARY
+    STRING
+    LIST                                           # of strings
+    MAP                                            # its names and texts are the two columns behind it
+
+cdef size_t *WIDTHS = [1, 2, 4, 8, 4, 8, 16, 4, 8, 8, 8, 4, 4, 4, 4]       # of a value, or of its offset
+
+# The columns of a batch by their place in Decoder.columns
+cdef enum:
+    FILE
+    BEGIN
+    N
+    ROW
+    GTID
+    TS
+    OP
+    FIRST                                          # of the table's own, in a TableDecoder
+    SCHEMA = FIRST
+    TABLE
+    BEFORE
+    AFTER = BEFORE + 3
+    ENVELOPE = AFTER + 3
+
+cdef const char **OPERATIONS = [b"", b"INSERT", b"UPDATE", b"DELETE"]
+
+# Reasons why a value cannot be written; functions without the GIL return one, or NULL.
+cdef const char *NO_MEMORY = b"out of memory"
+cdef const char *TOO_LARGE = b"more than 2 GiB in one column: decode less at once"
+cdef const char *NO_INTEGER = b"an integer is expected"
+cdef const char *OUT_OF_RANGE = b"the number does not fit the type of the column"
+cdef const char *NO_DECIMAL = b"a decimal number is expected"
+cdef const char *NO_FLOAT = b"a floating-point number is expected"
+cdef const char *NO_DATE = b"YYYY-MM-DD is expected"
+cdef const char *NO_DATETIME = b"YYYY-MM-DD HH:MM:SS is expected"
+cdef const char *NO_TIME = b"[-]HH:MM:SS is expected"
+cdef const char *INVALID_DATE = b"not a date of the calendar"
+cdef const char *NO_BYTES = b"a byte string must be characters up to U+00FF"
+cdef const char *NO_LABEL = b"no label has that number"
+cdef const char *PARTIAL_JSON = b"only the difference of a JSON value was sent (binlog_row_value_options)"
+
+
+cdef struct Span:
+    const uint8_t *data
+    size_t size
+
+
+cdef struct Bytes:
+    uint8_t *data
+    size_t size
+    size_t capacity
+
+
+cdef struct Column:
+    int output
+    int precision
+    int scale
+    int64_t length
+    int64_t nulls
+    Bytes valid                                    # bitmap
+    Bytes values                                   # or offsets, of text, of items, or of the columns of a map
+    Bytes text
+    Bytes items                                    # of a LIST: offsets of its strings
+
+
+cdef struct Form:
+    # A column's bytes up to `updated` and `value`, and what they say. Its memory holds the prefix, then the labels.
+    uint8_t *memory
+    size_t prefix_size
+    int target                                     # column of the batch, -1 for none
+    int way
+    bint is_null
+    bint is_key
+    Span *labels
+    size_t label_count
+
+
+cdef struct Entry:
+    Span schema
+    Span table
+    Span gtid
+    Span body
+    int64_t execute_time
+    int event_type
+    bint has_position
+    int64_t file
+    int64_t begin
+    int64_t n
+    int32_t row
+
+
+cdef inline Span span_of(WireField *field) noexcept nogil:
+    cdef Span span
+    span.data = field.data
+    span.size = field.size
+    return span
+
+
+cdef inline Span span_at(const char *text, size_t size) noexcept nogil:
+    cdef Span span
+    span.data = <const uint8_t *>text
+    span.size = size
+    return span
+
+
+cdef inline bint is_same(Span one, Span other) noexcept nogil:
+    return one.size == other.size and memcmp(one.data, other.data, one.size) == 0
+
+
+cdef str decode_text(Span span):
+    try:
+        return (<const char *>span.data)[:span.size].decode() if span.size else ""
+    except UnicodeDecodeError as error:
+        raise DecodeError(f"not an entry: a string is not UTF-8: {error}") from None
+
+
+cdef const uint8_t *field_at(const uint8_t *p, const uint8_t *end, WireField *field) except NULL nogil:
+    p = get_field(p, end, field)
+    if p == NULL:
+        with gil:
+            raise DecodeError("not an entry: a field does not fit into its message")
+    return p
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+cdef inline const char *reserve(Bytes *out, size_t n) noexcept nogil:
+    cdef size_t capacity
+    cdef uint8_t *data
+    if out.capacity - out.size >= n:
+        return NULL
+    capacity = max(out.capacity * 2, out.size + n, <size_t>64)
+    data = <uint8_t *>realloc(out.data, capacity)
+    if data == NULL:
+        return NO_MEMORY
+    out.data = data
+    out.capacity = capacity
+    return NULL
+
+
+cdef inline const char *put(Bytes *out, const void *data, size_t size) noexcept nogil:
+    if reserve(out, size) != NULL:
+        return NO_MEMORY
+    memcpy(out.data + out.size, data, size)
+    out.size += size
+    return NULL
+
+
+cdef inline const char *put_offset(Bytes *out, size_t offset) noexcept nogil:
+    cdef int32_t number = <int32_t>offset
+    if offset > INT32_MAX:
+        return TOO_LARGE
+    return put(out, &number, 4)
+
+
+cdef inline const char *mark(Column *out, bint is_valid) noexcept nogil:
+    """Ends a value."""
+    if out.length & 7 == 0:
+        if reserve(&out.valid, 1) != NULL:
+            return NO_MEMORY
+        out.valid.data[out.valid.size] = 0
+        out.valid.size += 1
+    out.valid.data[out.length >> 3] |= <uint8_t>(is_valid << (out.length & 7))
+    out.nulls += not is_valid
+    out.length += 1
+    return NULL
+
+
+cdef inline const char *put_fixed(Column *out, const void *value) noexcept nogil:
+    cdef const char *reason = put(&out.values, value, WIDTHS[out.output])
+    return mark(out, True) if reason == NULL else reason
+
+
+cdef inline const char *put_int64(Column *out, int64_t value) noexcept nogil:
+    return put_fixed(out, &value)
+
+
+cdef inline const char *end_text(Column *out) noexcept nogil:
+    cdef const char *reason = put_offset(&out.values, out.text.size)
+    return mark(out, True) if reason == NULL else reason
+
+
+cdef inline const char *put_text(Column *out, Span text) noexcept nogil:
+    cdef const char *reason = put(&out.text, text.data, text.size) if text.size else NULL
+    return end_text(out) if reason == NULL else reason
+
+
+cdef const char *put_null(Column *out) noexcept nogil:
+    cdef uint64_t *zeros = [0, 0]
+    cdef const char *reason
+    if out.output == BINARY or out.output == STRING:
+        reason = put_offset(&out.values, out.text.size)
+    elif out.output == LIST:
+        reason = put_offset(&out.values, out.items.size // 4 - 1)
+    else:
+        reason = put(&out.values, zeros, WIDTHS[out.output])
+    return mark(out, False) if reason == NULL else reason
+
+
+# --- values: each function writes one, or says why not ---------------------------------------------------------------
+
+cdef const char *read_integer(Span text, int64_t *value) noexcept nogil:
+    cdef const uint8_t *p = text.data
+    cdef const uint8_t *end = p + text.size
+    cdef bint negative = text.size > 1 and p[0] == 45
+    cdef uint64_t number = 0
+    p += negative
+    if not 1 <= end - p <= 19:
+        return NO_INTEGER if p == end else OUT_OF_RANGE
+    while p < end:
+        if not 48 <= p[0] <= 57:
+            return NO_INTEGER
+        number = number * 10 + (p[0] - 48)
+        p += 1
+    if number > <uint64_t>INT64_MAX + negative:
+        return OUT_OF_RANGE
+    value[0] = <int64_t>(0 - number) if negative else <int64_t>number
+    return NULL
+
+
+cdef const char *put_integer(Column *out, Span text) noexcept nogil:
+    cdef int64_t value
+    cdef int8_t tiny
+    cdef int16_t small
+    cdef int32_t medium
+    cdef const char *reason = read_integer(text, &value)
+    if reason != NULL:
+        return reason
+    if out.output == INT64:
+        return put_fixed(out, &value)
+    if out.output == INT32:
+        medium = <int32_t>value
+        return put_fixed(out, &medium) if medium == value else OUT_OF_RANGE
+    if out.output == INT16:
+        small = <int16_t>value
+        return put_fixed(out, &small) if small == value else OUT_OF_RANGE
+    tiny = <int8_t>value
+    return put_fixed(out, &tiny) if tiny == value else OUT_OF_RANGE
+
+
+cdef const char *put_decimal128(Column *out, Span text) noexcept nogil:
+    cdef const uint8_t *p = text.data
+    cdef const uint8_t *end = p + text.size
+    cdef bint negative = text.size > 0 and p[0] == 45
+    cdef bint is_fraction = False
+    cdef int missing = out.scale                   # digits of the fraction that are still to come
+    cdef int digits = 0
+    cdef int significant = 0
+    cdef int128 number = 0
+    p += negative
+    while p < end:
+        if p[0] == 46 and not is_fraction:
+            is_fraction = True
+        elif not 48 <= p[0] <= 57:
+            return NO_DECIMAL
+        else:
+            digits += 1
+            if is_fraction and missing == 0:
+                if p[0] != 48:
+                    return OUT_OF_RANGE
+            else:
+                missing -= is_fraction
+                significant += significant > 0 or p[0] != 48
+                if significant > out.precision:
+                    return OUT_OF_RANGE
+                number = number * 10 + (p[0] - 48)
+        p += 1
+    if digits == 0:
+        return NO_DECIMAL
+    while missing > 0:
+        significant += significant > 0
+        if significant > out.precision:
+            return OUT_OF_RANGE
+        number = number * 10
+        missing -= 1
+    if negative:
+        number = -number
+    return put_fixed(out, &number)
+
+
+cdef const char *put_float(Column *out, Span text) noexcept nogil:
+    cdef const char *p = <const char *>text.data
+    cdef float single
+    cdef double number
+    if out.output == FLOAT32:
+        return put_fixed(out, &single) if parse_float(p, p + text.size, &single) else NO_FLOAT
+    return put_fixed(out, &number) if parse_double(p, p + text.size, &number) else NO_FLOAT
+
+
+cdef int number_at(const uint8_t *p, int digits) noexcept nogil:
+    """The number, or -1."""
+    cdef int number = 0
+    cdef int i
+    for i in range(digits):
+        if not 48 <= p[i] <= 57:
+            return -1
+        number = number * 10 + (p[i] - 48)
+    return number
+
+
+cdef int micros_at(const uint8_t *p, size_t size) noexcept nogil:
+    """The fraction of a second, with its point; 0 for no text at all; or -1."""
+    cdef int micros
+    cdef size_t _i
+    if size == 0:
+        return 0
+    if not 2 <= size <= 7 or p[0] != 46:
+        return -1
+    micros = number_at(p + 1, <int>size - 1)
+    if micros > 0:
+        for _i in range(7 - size):
+            micros *= 10
+    return micros
+
+
+cdef inline bint is_leap(int year) noexcept nogil:
+    return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+
+
+cdef int *LENGTHS = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]
+cdef int *DAYS_BEFORE = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334]
+
+
+cdef const char *read_date(const uint8_t *p, int32_t *days) noexcept nogil:
+    """Days since 1970 of YYYY-MM-DD, in the calendar of today for all times, as MySQL, Python and Arrow have it."""
+    cdef int year = number_at(p, 4)
+    cdef int month = number_at(p + 5, 2)
+    cdef int day = number_at(p + 8, 2)
+    cdef int before = year - 1
+    if year < 0 or month < 0 or day < 0 or p[4] != 45 or p[7] != 45:
+        return NO_DATE
+    if year == 0 or not 1 <= month <= 12 or day == 0:
+        return INVALID_DATE
+    if day > LENGTHS[month - 1] + (month == 2 and is_leap(year)):
+        return INVALID_DATE
+    days[0] = (
+        before * 365 + before // 4 - before // 100 + before // 400 - 719162
+        + DAYS_BEFORE[month - 1] + (month > 2 and is_leap(year)) + day - 1
+    )
+    return NULL
+
+
+cdef const char *put_date(Column *out, Span text) noexcept nogil:
+    cdef int32_t days = 0
+    cdef const char *reason = read_date(text.data, &days) if text.size == 10 else NO_DATE
+    return put_fixed(out, &days) if reason == NULL else reason
+
+
+cdef const char *read_datetime(Span text, int64_t *seconds, int *micros) noexcept nogil:
+    """Seconds since 1970, as if the time were in UTC, and the fraction."""
+    cdef const uint8_t *p = text.data
+    cdef int32_t days = 0
+    cdef int hour
+    cdef int minute
+    cdef int second
+    cdef const char *reason
+    if text.size < 19 or p[10] != 32 or p[13] != 58 or p[16] != 58:
+        return NO_DATETIME
+    hour = number_at(p + 11, 2)
+    minute = number_at(p + 14, 2)
+    second = number_at(p + 17, 2)
+    micros[0] = micros_at(p + 19, text.size - 19)
+    reason = read_date(p, &days)
+    if not 0 <= hour < 24 or not 0 <= minute < 60 or not 0 <= second < 60 or micros[0] < 0 or reason == NO_DATE:
+        return NO_DATETIME
+    seconds[0] = days * <int64_t>86400 + hour * 3600 + minute * 60 + second
+    return reason
+
+
+cdef const char *put_time(Column *out, Span text) noexcept nogil:
+    cdef const uint8_t *p = text.data
+    cdef size_t size = text.size
+    cdef bint negative = size > 0 and p[0] == 45
+    cdef size_t digits
+    cdef int hours
+    cdef int minutes
+    cdef int seconds
+    cdef int micros
+    cdef int64_t value
+    p += negative
+    size -= negative
+    digits = 3 if size > 3 and p[3] == 58 else 2
+    if size < digits + 6 or p[digits] != 58 or p[digits + 3] != 58:
+        return NO_TIME
+    hours = number_at(p, <int>digits)
+    minutes = number_at(p + digits + 1, 2)
+    seconds = number_at(p + digits + 4, 2)
+    micros = micros_at(p + digits + 6, size - digits - 6)
+    if hours < 0 or not 0 <= minutes < 60 or not 0 <= seconds < 60 or micros < 0:
+        return NO_TIME
+    value = (hours * 3600 + minutes * 60 + seconds) * <int64_t>1_000_000 + micros
+    return put_int64(out, -value if negative else value)
+
+
+cdef const char *put_bytes(Column *out, Span text) noexcept nogil:
+    """Every byte stands as the character of its number, so in UTF-8 as one or two bytes."""
+    cdef const uint8_t *p = text.data
+    cdef const uint8_t *end = p + text.size
+    cdef uint8_t *o
+    if reserve(&out.text, text.size) != NULL:
+        return NO_MEMORY
+    o = out.text.data + out.text.size
+    while p < end:
+        if p[0] < 0x80:
+            o[0] = p[0]
+            p += 1
+        elif p[0] & 0xFE == 0xC2 and p + 1 < end and p[1] & 0xC0 == 0x80:
+            o[0] = <uint8_t>(p[0] << 6 | p[1] & 0x3F)
+            p += 2
+        else:
+            return NO_BYTES
+        o += 1
+    out.text.size = o - out.text.data
+    return end_text(out)
+
+
+cdef const char *put_json(Column *out, Span text) noexcept nogil:
+    if text.size == 0:                             # a JSON column of no bytes, which MySQL reads as null
+        text = span_at(b"null", 4)
+    if text.data[0] == 74:                         # J: no JSON text begins so
+        return PARTIAL_JSON
+    return put_text(out, text)
+
+
+cdef const char *put_label(Column *out, Span text, const Form *form) noexcept nogil:
+    cdef int64_t number = 0
+    cdef const char *reason = read_integer(text, &number)
+    if reason != NULL:
+        return reason
+    if not 0 <= number <= <int64_t>form.label_count:
+        return NO_LABEL
+    return put_text(out, form.labels[number - 1]) if number else end_text(out)
+
+
+cdef const char *put_labels(Column *out, Span text, const Form *form) noexcept nogil:
+    cdef uint64_t mask = 0
+    cdef size_t i
+    cdef Span label
+    cdef const char *reason
+    if not 1 <= text.size <= 20:
+        return NO_INTEGER
+    for i in range(text.size):
+        if not 48 <= text.data[i] <= 57:
+            return NO_INTEGER
+        mask = mask * 10 + (text.data[i] - 48)
+    if form.label_count < 64 and mask >> form.label_count:
+        return NO_LABEL
+    for i in range(form.label_count):
+        if not mask >> i & 1:
+            continue
+        label = form.labels[i]
+        reason = put(&out.text, label.data, label.size) if label.size else NULL
+        if reason == NULL:
+            reason = put_offset(&out.items, out.text.size)
+        if reason != NULL:
+            return reason
+    reason = put_offset(&out.values, out.items.size // 4 - 1)
+    return mark(out, True) if reason == NULL else reason
+
+
+# --- types -----------------------------------------------------------------------------------------------------------
+
+_BITS = {
+    "tinyint": 8, "bool": 8, "boolean": 8, "smallint": 16, "mediumint": 24, "int": 32, "integer": 32, "bigint": 64,
+    "year": 12,
+}
+_TYPE = re.compile(r"\s*([A-Za-z0-9_]*)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?")
+
+
+@lru_cache(4096)
+def _read_type(str mysql_type, int sql_type):
+    """How to read a value and what to write: (Kind, Output, precision, scale)."""
+    kind = kind_of(mysql_type, sql_type)
+    word, first, second = _TYPE.match(mysql_type).groups()
+    word = word.lower()
+    if kind == Kind.INTEGER:
+        bits = int(first or 1) if word == "bit" else _BITS.get(word, 64)
+        lower = mysql_type.lower()
+        bits += word == "bit" or "unsigned" in lower or "zerofill" in lower
+        for output, width in ((INT8, 8), (INT16, 16), (INT32, 32), (INT64, 64)):
+            if bits <= width:
+                return kind, output, 0, 0
+        return kind, DECIMAL128, 20, 0
+    if kind == Kind.DECIMAL:
+        precision = int(first or 10)
+        if precision > 38 or word not in ("decimal", "numeric", "dec", "fixed"):
+            return Kind.TEXT, STRING, 0, 0
+        return kind, DECIMAL128, precision, int(second or 0)
+    if kind == Kind.FLOAT:
+        return kind, FLOAT32 if word == "float" or sql_type == SqlType.REAL else FLOAT64, 0, 0
+    if kind == Kind.DATETIME:
+        return kind, INSTANT if word == "timestamp" else MICROSECONDS, 0, 0
+    outputs = {Kind.DATE: DATE32, Kind.TIME: DURATION, Kind.BYTES: BINARY, Kind.SET: LIST}
+    return kind, outputs.get(kind, STRING), 0, 0
+
+
+def _fits(int output, Column_ declared):
+    """Whether values of that kind can be written into a column of the declared one, each as it is."""
+    if output <= INT64:
+        return declared.output <= INT64 or declared.output == DECIMAL128
+    if output == FLOAT32:
+        return declared.output in (FLOAT32, FLOAT64)
+    if output == DECIMAL128:
+        return declared.output == DECIMAL128
+    return output == declared.output
+
+
+@cython.final
+cdef class Column_:
+    """A column of a table, as declared."""
+    cdef str name
+    cdef str mysql_type
+    cdef int output
+    cdef int precision
+    cdef int scale
+
+
+def _pyarrow():
+    try:
+        return import_module("pyarrow")
+    except ImportError as error:
+        raise ImportError(f"Arrow needs pyarrow, which is not here ({error}): pip install 'sluice[arrow]'") from error
+
+
+def _data_type(int output, int precision, int scale):
+    pa = _pyarrow()
+    if output == DECIMAL128:
+        return pa.decimal128(precision, scale)
+    return {
+        INT8: pa.int8(), INT16: pa.int16(), INT32: pa.int32(), INT64: pa.int64(),
+        FLOAT32: pa.float32(), FLOAT64: pa.float64(), DATE32: pa.date32(),
+        MICROSECONDS: pa.timestamp("us"), INSTANT: pa.timestamp("us", tz="UTC"), DURATION: pa.int64(),
+        BINARY: pa.binary(), STRING: pa.string(), LIST: pa.list_(pa.field("element", pa.string())),
+        MAP: pa.map_(pa.string(), pa.string()),
+    }[output]
+
+
+def arrow_type(str mysql_type, int sql_type=SqlType.OTHER):
+    """The Arrow type of a column of that mysqlType; its sqlType helps with types that are not known by name."""
+    _, output, precision, scale = _read_type(mysql_type, sql_type)
+    return _data_type(output, precision, scale)
+
+
+def columns_of(data, str schema, str table):
+    """Name and mysqlType of the columns of a table, in their order, from the first row of each of its entries.
+
+    Empty when none of them is in the data. Raises DecodeError.
+    """
+    columns = {}
+    for change in decode_changes(data):
+        if change.entry_type == "ROWDATA" and change.table == table and change.schema == schema:
+            _add_columns(columns, change.raw)
+    return [column for _, column in sorted(columns.values(), key=lambda it: it[0])]
+
+
+cdef int _add_columns(dict columns, bytes change) except -1:
+    """Of the first row of a RowChange, those that are not known: name -> (index, (name, mysqlType))."""
+    cdef WireField field
+    cdef WireField part
+    cdef Span name
+    cdef Span mysql_type
+    cdef int index
+    cdef const uint8_t *at
+    cdef const uint8_t *p = <const uint8_t *><const char *>change
+    cdef const uint8_t *end = p + len(change)
+    while p < end:
+        p = field_at(p, end, &field)
+        if field.tag != ROW_DATAS:
+            continue
+        p = field.data
+        end = p + field.size
+        while p < end:
+            p = field_at(p, end, &field)
+            if field.tag != BEFORE_COLUMNS and field.tag != AFTER_COLUMNS:
+                continue
+            at = field.data
+            name.size = mysql_type.size = index = 0
+            while at < field.data + field.size:
+                at = field_at(at, field.data + field.size, &part)
+                if part.tag == INDEX:
+                    index = <int32_t>part.value
+                elif part.tag == NAME:
+                    name = span_of(&part)
+                elif part.tag == MYSQL_TYPE:
+                    mysql_type = span_of(&part)
+            text = decode_text(name)
+            if text not in columns:
+                columns[text] = index, (text, decode_text(mysql_type))
+    return 0
+
+
+# --- time zones ------------------------------------------------------------------------------------------------------
+
+_OFFSET = re.compile(r"(?:UTC|GMT|Z)?(?:([+-])(\d{1,2})(?::?(\d{2}))?)?")
+
+
+@cython.final
+cdef class Zone:
+    """The zone that the texts of TIMESTAMP values are in.
+
+    Of an hour that a zone passes through twice the first is taken, as `datetime` does.
+    """
+    cdef bint is_fixed
+    cdef int64_t fixed
+    cdef object zone
+    cdef unordered_map[int64_t, int64_t] offsets   # by local time / SLOT
+
+    def __init__(self, str name):
+        if match := _OFFSET.fullmatch(name):
+            sign, hours, minutes = match.groups()
+            self.is_fixed = True
+            self.fixed = (int(hours or 0) * 3600 + int(minutes or 0) * 60) * (-1 if sign == "-" else 1)
+            if abs(self.fixed) > 18 * 3600 or not name:
+                raise BadParameterError(f"no time zone is so far from UTC: {name!r}", "time_zone")
+            return
+        try:
+            self.zone = ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+            raise BadParameterError(
+                f"{name!r} is no time zone: use an IANA name such as Asia/Shanghai, or +08:00", "time_zone"
+            ) from error
+
+    cdef inline int64_t offset_at(self, int64_t seconds) noexcept nogil:
+        """Seconds to subtract from a local time since 1970 to have it in UTC."""
+        cdef int64_t slot
+        cdef unordered_map[int64_t, int64_t].iterator found
+        if self.is_fixed:
+            return self.fixed
+        slot = (seconds - (seconds % SLOT + SLOT) % SLOT) // SLOT
+        found = self.offsets.find(slot)
+        if found == self.offsets.end():
+            with gil:
+                self.learn(slot)
+            found = self.offsets.find(slot)
+        return dereference(found).second
+
+    cdef int learn(self, int64_t slot) noexcept:
+        self.offsets[slot] = 0
+        moment = datetime(1970, 1, 1) + timedelta(seconds=slot * SLOT)
+        self.offsets[slot] = round(self.zone.utcoffset(moment).total_seconds())
+        return 0
+
+
+# --- memory ----------------------------------------------------------------------------------------------------------
+
+@cython.final
+cdef class Memory:
+    """Owns the bytes of a column for as long as Arrow refers to them."""
+    cdef Bytes bytes
+
+    def __dealloc__(self):
+        free(self.bytes.data)
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.bytes.data, self.bytes.size, 1, flags)
+
+
+cdef Memory take(Bytes *source):
+    """The bytes, which the source has no longer."""
+    cdef Memory memory = Memory.__new__(Memory)
+    cdef uint8_t *data = <uint8_t *>realloc(source.data, max(source.size, <size_t>64))    # gives back what is too much
+    if data == NULL:
+        raise MemoryError
+    memory.bytes = source[0]
+    memory.bytes.data = data
+    memset(source, 0, sizeof(Bytes))
+    return memory
+
+
+# --- decoding --------------------------------------------------------------------------------------------------------
+
+cdef class Decoder:
+    """What both decoders have in common. One call of `decode` at a time; others wait for it."""
+    cdef Column *columns
+    cdef int count
+    cdef int64_t rows                              # that are complete
+    cdef Entry entry
+    cdef bint has_positions
+    cdef const uint8_t *positions
+    cdef const uint8_t *positions_end
+    cdef object lock
+    cdef readonly object schema
+
+    def __cinit__(self, *_args, **_kwargs):
+        self.lock = threading.Lock()
+
+    def __dealloc__(self):
+        cdef int i
+        if self.columns != NULL:
+            for i in range(self.count):
+                self.release(&self.columns[i])
+            free(self.columns)
+
+    cdef void release(self, Column *column) noexcept:
+        free(column.valid.data)
+        free(column.values.data)
+        free(column.text.data)
+        free(column.items.data)
+
+    cdef int make_columns(self, list outputs) except -1:
+        cdef int i
+        self.columns = <Column *>calloc(len(outputs), sizeof(Column))
+        if self.columns == NULL:
+            raise MemoryError
+        self.count = len(outputs)
+        for i in range(self.count):
+            self.columns[i].output, self.columns[i].precision, self.columns[i].scale = outputs[i]
+        return 0
+
+    cdef int reset(self) except -1:
+        """Begin a batch anew."""
+        cdef int i
+        cdef Column *column
+        cdef const char *reason = NULL
+        self.rows = 0
+        self.has_positions = False
+        self.positions = self.positions_end = NULL
+        for i in range(self.count):
+            column = &self.columns[i]
+            column.length = column.nulls = 0
+            column.valid.size = column.values.size = column.text.size = column.items.size = 0
+            if column.output in (STRING, BINARY, LIST, MAP):
+                reason = put_offset(&column.values, 0)
+            if column.output == LIST and reason == NULL:
+                reason = put_offset(&column.items, 0)
+            if reason != NULL:
+                raise MemoryError
+        return 0
+
+    def decode(self, data):
+        """The rows in `data`, in order, as one record batch of this decoder's schema.
+
+        Entries that are no row changes (the ends of transactions, DDL, markers of rows that are missing) are passed
+        over. Raises DecodeError.
+        """
+        cdef Py_buffer view
+        cdef const uint8_t *start
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            with self.lock:
+                self.reset()
+                start = <const uint8_t *>view.buf
+                with nogil:
+                    self.read_messages(start, start + view.len)
+                return self.finish()
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef int fail(self, str name, Span value, const char *reason) except -1:
+        if reason == NO_MEMORY:
+            raise MemoryError
+        schema, table, text = (
+            (<const char *>span.data)[:span.size].decode(errors="replace") if span.size else ""
+            for span in (self.entry.schema, self.entry.table, value)
+        )
+        raise DecodeError(f"{schema}.{table}.{name}: {reason.decode()}: {text[:100]!r}")
+
+    cdef int check(self, const char *reason) except -1 nogil:
+        """Of what has no value of a column to blame."""
+        cdef Span none
+        if reason == NULL:
+            return 0
+        none.size = 0
+        with gil:
+            return self.fail("*", none, reason)
+
+    cdef int read_messages(self, const uint8_t *p, const uint8_t *end) except -1 nogil:
+        cdef WireField field
+        while p < end:
+            p = field_at(p, end, &field)
+            if field.tag == MESSAGES:
+                self.read_entry(field.data, field.data + field.size)
+            elif field.tag == POSITIONS:
+                self.end_positions()
+                self.has_positions = True
+                self.positions = field.data
+                self.positions_end = field.data + field.size
+        return self.end_positions()
+
+    cdef int end_positions(self) except -1 nogil:
+        if self.positions != self.positions_end:
+            with gil:
+                raise DecodeError("not a batch: it has more positions than entries")
+        return 0
+
+    cdef int next_position(self) except -1 nogil:
+        cdef uint64_t begin = 0
+        cdef uint64_t n = 0
+        cdef const uint8_t *p = get_varint(self.positions, self.positions_end, &begin)
+        if p != NULL:
+            p = get_varint(p, self.positions_end, &n)
+        if p == NULL or begin > <uint64_t>INT64_MAX or n > <uint64_t>INT64_MAX:
+            with gil:
+                raise DecodeError("not a batch: the position of an entry is missing")
+        self.positions = p
+        self.entry.begin = <int64_t>begin
+        self.entry.n = <int64_t>n
+        return 0
+
+    cdef int read_entry(self, const uint8_t *p, const uint8_t *end) except -1 nogil:
+        cdef WireField field
+        cdef Span header
+        cdef Span file
+        cdef Span none
+        cdef int entry_type = 0
+        none.data = NULL
+        none.size = 0
+        header = file = none
+        self.entry.schema = self.entry.table = self.entry.gtid = self.entry.body = none
+        self.entry.execute_time = 0
+        self.entry.event_type = 0
+        self.entry.has_position = self.has_positions
+        self.entry.row = 0
+        if self.has_positions:
+            self.next_position()
+        while p < end:
+            p = field_at(p, end, &field)
+            if field.tag == HEADER:
+                header = span_of(&field)
+            elif field.tag == ENTRY_TYPE:
+                entry_type = <int32_t>field.value
+            elif field.tag == STORE_VALUE:
+                self.entry.body = span_of(&field)
+        if entry_type != ROWDATA:
+            return 0
+        p = header.data
+        end = p + header.size
+        while p < end:
+            p = field_at(p, end, &field)
+            if field.tag == LOGFILE_NAME:
+                file = span_of(&field)
+            elif field.tag == EXECUTE_TIME:
+                self.entry.execute_time = <int64_t>field.value
+            elif field.tag == SCHEMA_NAME:
+                self.entry.schema = span_of(&field)
+            elif field.tag == TABLE_NAME:
+                self.entry.table = span_of(&field)
+            elif field.tag == EVENT_TYPE:
+                self.entry.event_type = <int32_t>field.value
+            elif field.tag == HEADER_PROPS:
+                self.read_prop(field.data, field.data + field.size)
+        if not INSERT <= self.entry.event_type <= DELETE or not self.is_wanted():
+            return 0
+        if self.has_positions:
+            self.read_file(file)
+        p = self.entry.body.data
+        end = p + self.entry.body.size
+        while p < end:
+            p = field_at(p, end, &field)
+            if field.tag == ROW_DATAS:
+                self.add_row(field.data, field.data + field.size)
+                self.entry.row += 1
+        return 0
+
+    cdef int read_prop(self, const uint8_t *p, const uint8_t *end) except -1 nogil:
+        cdef WireField field
+        cdef Span key
+        cdef Span value
+        key.size = value.size = 0
+        while p < end:
+            p = field_at(p, end, &field)
+            if field.tag == KEY:
+                key = span_of(&field)
+            elif field.tag == PAIR_VALUE:
+                value = span_of(&field)
+        if is_same(key, span_at(b"curtGtid", 8)):
+            self.entry.gtid = value
+        return 0
+
+    cdef int read_file(self, Span name) except -1 nogil:
+        """The number at the end of a file's name."""
+        cdef size_t digits = 0
+        cdef Span number
+        while digits < name.size and digits < 18 and 48 <= name.data[name.size - 1 - digits] <= 57:
+            digits += 1
+        number.data = name.data + name.size - digits
+        number.size = digits
+        if read_integer(number, &self.entry.file) != NULL:
+            with gil:
+                raise DecodeError("not an entry: the name of its binlog file does not end in a number")
+        return 0
+
+    cdef bint is_wanted(self) noexcept nogil:
+        """Whether the rows of the entry belong into the batch."""
+        return True
+
+    cdef int add_row(self, const uint8_t *p, const uint8_t *end) except -1 nogil:
+        return 0
+
+    cdef int end_row(self, int operation) except -1 nogil:
+        """What every row has, whatever its columns."""
+        cdef Column *columns = self.columns
+        cdef int i
+        if self.entry.has_position:
+            self.check(put_int64(&columns[FILE], self.entry.file))
+            self.check(put_int64(&columns[BEGIN], self.entry.begin))
+            self.check(put_int64(&columns[N], self.entry.n))
+            self.check(put_fixed(&columns[ROW], &self.entry.row))
+        else:
+            for i in range(FILE, ROW + 1):
+                self.check(put_null(&columns[i]))
+        self.check(put_text(&columns[GTID], self.entry.gtid) if self.entry.gtid.size else put_null(&columns[GTID]))
+        self.check(put_int64(&columns[TS], <int64_t>(<uint64_t>self.entry.execute_time * 1000)))
+        self.check(put_text(&columns[OP], span_at(OPERATIONS[operation], 6)))
+        self.rows += 1
+        return 0
+
+    def finish(self):
+        """The batch, of the rows written."""
+        raise NotImplementedError
+
+    cdef list meta_fields(self):
+        pa = _pyarrow()
+        position = pa.struct([("file", pa.int64()), ("begin", pa.int64()), ("n", pa.int64()), ("row", pa.int32())])
+        return [
+            pa.field("_pos", position), pa.field("_gtid", pa.string()), pa.field("_ts", pa.timestamp("us", tz="UTC")),
+            pa.field("_op", pa.string()),
+        ]
+
+    cdef list meta_arrays(self):
+        """The arrays of the fields of `meta_fields`."""
+        cdef int64_t nulls = self.columns[FILE].nulls
+        pa = _pyarrow()
+        children = [self.array(i, "_pos") for i in range(FILE, ROW + 1)]
+        valid = children[0].buffers()[0]
+        position = pa.Array.from_buffers(
+            self.meta_fields()[0].type, self.rows, [valid], null_count=nulls, children=children
+        )
+        return [position, self.array(GTID, "_gtid"), self.array(TS, "_ts"), self.array(OP, "_op")]
+
+    def array(self, int i, str name):
+        """A column as an Arrow array, which takes its memory away."""
+        cdef Column *column = &self.columns[i]
+        cdef int64_t length = column.length
+        pa = _pyarrow()
+        data_type = _data_type(column.output, column.precision, column.scale)
+        valid = pa.py_buffer(take(&column.valid)) if column.nulls else None
+        items = column.items.size // 4 - 1
+        buffers = [valid, pa.py_buffer(take(&column.values))]
+        if column.output in (STRING, BINARY):
+            buffers.append(pa.py_buffer(take(&column.text)))
+        children = None
+        if column.output == LIST:
+            offsets, text = pa.py_buffer(take(&column.items)), pa.py_buffer(take(&column.text))
+            children = [pa.Array.from_buffers(pa.string(), items, [None, offsets, text], null_count=0)]
+        elif column.output == MAP:
+            names, texts = self.array(i + 1, name), self.array(i + 2, name)
+            pair = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string())])
+            children = [pa.Array.from_buffers(pair, len(names), [None], null_count=0, children=[names, texts])]
+        array = pa.Array.from_buffers(data_type, length, buffers, null_count=column.nulls, children=children)
+        if column.output == STRING:
+            try:
+                array.validate(full=True)
+            except pa.ArrowInvalid as error:
+                raise DecodeError(f"not an entry: {name}: a string is not UTF-8: {error}") from None
+        return array
+
+
+@cython.final
+cdef class EnvelopeDecoder(Decoder):
+    """Decodes the rows of all tables, their images as maps of names to Canal's texts; see `schema`."""
+
+    def __init__(self):
+        pa = _pyarrow()
+        string = (STRING, 0, 0)
+        image = [(MAP, 0, 0), string, string]
+        self.make_columns([*META_COLUMNS, string, string, *image, *image])
+        position, gtid, ts, op = self.meta_fields()
+        texts = pa.map_(pa.string(), pa.string())
+        self.schema = pa.schema([
+            position, gtid, ts, pa.field("_schema", pa.string()), pa.field("_table", pa.string()), op,
+            pa.field("before", texts), pa.field("after", texts),
+        ])
+
+    cdef int add_row(self, const uint8_t *p, const uint8_t *end) except -1 nogil:
+        cdef WireField field
+        cdef bint has_before = False
+        cdef bint has_after = False
+        while p < end:
+            p = field_at(p, end, &field)
+            if field.tag == BEFORE_COLUMNS:
+                has_before = True
+                self.add_column(BEFORE, field.data, field.data + field.size)
+            elif field.tag == AFTER_COLUMNS:
+                has_after = True
+                self.add_column(AFTER, field.data, field.data + field.size)
+        self.end_image(BEFORE, has_before)
+        self.end_image(AFTER, has_after)
+        self.check(put_text(&self.columns[SCHEMA], self.entry.schema))
+        self.check(put_text(&self.columns[TABLE], self.entry.table))
+        return self.end_row(self.entry.event_type)
+
+    cdef int add_column(self, int image, const uint8_t *p, const uint8_t *end) except -1 nogil:
+        cdef WireField field
+        cdef Span name
+        cdef Span value
+        cdef bint is_null = False
+        name.size = value.size = 0
+        while p < end:
+            p = field_at(p, end, &field)
+            if field.tag == NAME:
+                name = span_of(&field)
+            elif field.tag == IS_NULL:
+                is_null = field.value != 0
+            elif field.tag == VALUE:
+                value = span_of(&field)
+        self.check(put_text(&self.columns[image + 1], name))
+        self.check(put_null(&self.columns[image + 2]) if is_null else put_text(&self.columns[image + 2], value))
+        return 0
+
+    cdef int end_image(self, int image, bint is_there) except -1 nogil:
+        self.check(put_offset(&self.columns[image].values, self.columns[image + 1].length))
+        return self.check(mark(&self.columns[image], is_there))
+
+    def finish(self):
+        """The batch, of the rows written."""
+        position, gtid, ts, op = self.meta_arrays()
+        arrays = [
+            position, gtid, ts, self.array(SCHEMA, "_schema"), self.array(TABLE, "_table"), op,
+            self.array(BEFORE, "before"), self.array(AFTER, "after"),
+        ]
+        return _pyarrow().RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+META_COLUMNS = [
+    (INT64, 0, 0), (INT64, 0, 0), (INT64, 0, 0), (INT32, 0, 0), (STRING, 0, 0), (INSTANT, 0, 0), (STRING, 0, 0),
+]
+
+
+@cython.final
+cdef class TableDecoder(Decoder):
+    """Decodes the rows of one table, each column in its own type; see `schema`.
+
+    A row is one image: that after the change, of a DELETE the one before.
+    """
+    cdef bytes schema_name
+    cdef bytes table_name
+    cdef Span schema_span
+    cdef Span table_span
+    cdef list declared                             # Column_
+    cdef dict targets                              # name -> place in columns
+    cdef Zone zone
+    cdef bint null_dates
+    cdef bint null_missing
+    cdef bint split_keys
+    cdef Form *forms                               # WAYS for each place in a row
+    cdef size_t form_count
+    cdef Form scratch                              # of a column that no form is kept of
+
+    def __init__(
+        self, str schema, str table, columns, *, str time_zone="UTC", str invalid_dates="null",
+        str missing_columns="error", bint split_keys=True,
+    ):
+        """`columns`: name and mysqlType of each column that is wanted, in the order of the schema.
+
+        Args:
+            schema: name of the database.
+            table: name of the table.
+            columns: of other columns nothing is said; a column whose type in the data is another one is an error.
+            time_zone: the zone that the destination writes TIMESTAMP values in: IANA name or offset.
+            invalid_dates: what a date becomes that does not exist, as `0000-00-00`: "null", or an "error".
+            missing_columns: what a column becomes of which a row has no value, not even in its image before (the
+                source's binlog_row_image is not FULL): "null", or an "error". In a DELETE it is null.
+            split_keys: whether an UPDATE of a primary key becomes a DELETE and an INSERT, both of the same `_pos`.
+
+        Raises:
+            BadParameterError: a column is named twice or as one of `_pos`, `_gtid`, `_ts`, `_op`, or an option is
+                not one of these.
+        """
+        cdef Column_ column
+        pa = _pyarrow()
+        for name, value, values in (
+            ("invalid_dates", invalid_dates, ("null", "error")), ("missing_columns", missing_columns, ("null", "error"))
+        ):
+            if value not in values:
+                raise BadParameterError(f"{name} is 'null' or 'error', not {value!r}", name)
+        fields = self.meta_fields()
+        outputs = list(META_COLUMNS)
+        self.schema_name = schema.encode()
+        self.table_name = table.encode()
+        self.schema_span = span_at(self.schema_name, len(self.schema_name))
+        self.table_span = span_at(self.table_name, len(self.table_name))
+        self.declared = []
+        self.targets = {}
+        names = {field.name for field in fields}
+        for name, mysql_type in columns:
+            if name in names:
+                raise BadParameterError(f"two columns are called {name!r}", "columns")
+            names.add(name)
+            column = Column_.__new__(Column_)
+            column.name = name
+            column.mysql_type = mysql_type
+            _, column.output, column.precision, column.scale = _read_type(mysql_type, SqlType.OTHER)
+            self.targets[name] = len(outputs)
+            self.declared.append(column)
+            outputs.append((column.output, column.precision, column.scale))
+            fields.append(pa.field(name, _data_type(column.output, column.precision, column.scale)))
+        self.make_columns(outputs)
+        self.schema = pa.schema(fields)
+        self.zone = Zone(time_zone)
+        self.null_dates = invalid_dates == "null"
+        self.null_missing = missing_columns == "null"
+        self.split_keys = split_keys
+
+    def __dealloc__(self):
+        cdef size_t i
+        for i in range(self.form_count):
+            free(self.forms[i].memory)
+        free(self.forms)
+        free(self.scratch.memory)
+
+    cdef bint is_wanted(self) noexcept nogil:
+        return is_same(self.entry.table, self.table_span) and is_same(self.entry.schema, self.schema_span)
+
+    cdef int add_row(self, const uint8_t *p, const uint8_t *end) except -1 nogil:
+        if self.entry.event_type == UPDATE:
+            if self.split_keys and self.has_new_key(p, end):
+                self.add_image(p, end, BEFORE_COLUMNS)
+                self.end_image(DELETE)
+                self.add_image(p, end, AFTER_COLUMNS)
+                self.add_image(p, end, BEFORE_COLUMNS)
+                return self.end_image(INSERT)
+            if self.add_image(p, end, AFTER_COLUMNS) < self.count - FIRST:
+                self.add_image(p, end, BEFORE_COLUMNS)     # what a minimal image leaves out is as it was
+        else:
+            self.add_image(p, end, BEFORE_COLUMNS if self.entry.event_type == DELETE else AFTER_COLUMNS)
+        return self.end_image(self.entry.event_type)
+
+    cdef bint has_new_key(self, const uint8_t *p, const uint8_t *end) except -1 nogil:
+        """Whether the image before has a key, and that after another one."""
+        cdef WireField field
+        cdef Form *form
+        cdef Span value
+        cdef bint updated
+        cdef bint has_key = False
+        cdef bint is_new = False
+        cdef size_t before = 0
+        cdef size_t after = 0
+        while p < end and not (has_key and is_new):
+            p = field_at(p, end, &field)
+            if field.tag == BEFORE_COLUMNS:
+                if not has_key:
+                    form = self.read_column(field.data, field.data + field.size, before, &updated, &value)
+                    has_key = form.is_key
+                before += 1
+            elif field.tag == AFTER_COLUMNS:
+                form = self.read_column(field.data, field.data + field.size, after, &updated, &value)
+                is_new = is_new or form.is_key and updated
+                after += 1
+        return has_key and is_new
+
+    cdef int add_image(self, const uint8_t *p, const uint8_t *end, uint64_t image) except -1 nogil:
+        """Writes the columns of an image that the row does not have yet: how many."""
+        cdef WireField field
+        cdef Form *form
+        cdef Span value
+        cdef bint updated
+        cdef size_t place = 0
+        cdef Column *column
+        cdef const char *reason
+        cdef int written = 0
+        while p < end:
+            p = field_at(p, end, &field)
+            if field.tag != image:
+                continue
+            form = self.read_column(field.data, field.data + field.size, place, &updated, &value)
+            place += 1
+            if form.target < 0:
+                continue
+            column = &self.columns[form.target]
+            if column.length > self.rows:
+                continue
+            reason = self.add_value(column, form, value)
+            if reason != NULL:
+                with gil:
+                    self.fail((<Column_>self.declared[form.target - FIRST]).name, value, reason)
+            written += 1
+        return written
+
+    cdef int end_image(self, int operation) except -1 nogil:
+        cdef int i
+        for i in range(FIRST, self.count):
+            if self.columns[i].length == self.rows:
+                if operation != DELETE and not self.null_missing:
+                    with gil:
+                        self.fail_missing(i)
+                self.check(put_null(&self.columns[i]))
+        return self.end_row(operation)
+
+    cdef int fail_missing(self, int i) except -1:
+        raise DecodeError(
+            f"{self.schema_name.decode()}.{self.table_name.decode()}: a row has no value of the column"
+            f" {(<Column_>self.declared[i - FIRST]).name!r}: it was dropped or is filtered out, or the source's"
+            " binlog_row_image is not FULL"
+        )
+
+    cdef const char *add_value(self, Column *column, const Form *form, Span value) noexcept nogil:
+        cdef const char *reason
+        if form.is_null:
+            return put_null(column)
+        if form.way == TEXT:
+            return put_text(column, value)
+        if form.way == INTEGER:
+            return put_decimal128(column, value) if column.output == DECIMAL128 else put_integer(column, value)
+        if form.way == DATETIME or form.way == DATE:
+            if form.way == DATE:
+                reason = put_date(column, value)
+            else:
+                reason = self.put_datetime(column, value)
+            return put_null(column) if reason == INVALID_DATE and self.null_dates else reason
+        if form.way == DECIMAL:
+            return put_decimal128(column, value)
+        if form.way == FLOAT:
+            return put_float(column, value)
+        if form.way == TIME:
+            return put_time(column, value)
+        if form.way == BYTES:
+            return put_bytes(column, value)
+        if form.way == JSON:
+            return put_json(column, value)
+        if form.way == ENUM:
+            return put_label(column, value, form)
+        return put_labels(column, value, form)
+
+    cdef const char *put_datetime(self, Column *column, Span text) noexcept nogil:
+        cdef int64_t seconds = 0
+        cdef int micros = 0
+        cdef const char *reason = read_datetime(text, &seconds, &micros)
+        if reason != NULL:
+            return reason
+        if column.output == INSTANT:
+            seconds -= self.zone.offset_at(seconds)
+        return put_int64(column, seconds * 1_000_000 + micros)
+
+    cdef Form *read_column(
+        self, const uint8_t *p, const uint8_t *end, size_t place, bint *updated, Span *value
+    ) except NULL nogil:
+        """The form of a column, by the bytes it begins with where these are known, and its value."""
+        cdef Form *form
+        cdef size_t i
+        cdef const uint8_t *at
+        cdef uint64_t length
+        place *= WAYS
+        if place < self.form_count:
+            for i in range(place, place + WAYS):
+                form = &self.forms[i]
+                if form.memory == NULL:
+                    break
+                if <size_t>(end - p) < form.prefix_size or memcmp(p, form.memory, form.prefix_size) != 0:
+                    continue
+                at = p + form.prefix_size
+                updated[0] = False
+                value.size = 0
+                if end - at >= 2 and at[0] == UPDATED and at[1] <= 1:
+                    updated[0] = at[1]
+                    at += 2
+                if at < end and at[0] == VALUE:
+                    at = get_varint(at + 1, end, &length)
+                    if at == NULL or length != <uint64_t>(end - at):
+                        break
+                    value.data = at
+                    value.size = length
+                    return form
+                if at == end:
+                    return form
+                break
+        return self.parse_column(p, end, place, updated, value)
+
+    cdef Form *parse_column(
+        self, const uint8_t *p, const uint8_t *end, size_t place, bint *updated, Span *value
+    ) except NULL nogil:
+        """As read_column, field by field."""
+        cdef const uint8_t *start = p
+        cdef const uint8_t *at
+        cdef const uint8_t *varying = NULL         # where the first of `updated` and `value` stands
+        cdef bint is_prefix = True                 # nothing else comes after that
+        cdef WireField field
+        cdef Span name
+        cdef Span mysql_type
+        cdef int sql_type = 0
+        cdef bint is_key = False
+        cdef bint is_null = False
+        cdef Form *form
+        name.size = mysql_type.size = value.size = 0
+        name.data = mysql_type.data = value.data = NULL
+        updated[0] = False
+        while p < end:
+            at = p
+            p = field_at(p, end, &field)
+            if field.tag == UPDATED:
+                updated[0] = field.value != 0
+            elif field.tag == VALUE:
+                value[0] = span_of(&field)
+            else:
+                is_prefix = is_prefix and varying == NULL
+                if field.tag == SQL_TYPE:
+                    sql_type = <int32_t>field.value
+                elif field.tag == NAME:
+                    name = span_of(&field)
+                elif field.tag == IS_KEY:
+                    is_key = field.value != 0
+                elif field.tag == IS_NULL:
+                    is_null = field.value != 0
+                elif field.tag == MYSQL_TYPE:
+                    mysql_type = span_of(&field)
+                continue
+            if varying == NULL:
+                varying = at
+        with gil:
+            form = self.new_form(place, start, varying - start if is_prefix and varying != NULL else 0)
+            self.fill_form(form, name, mysql_type, sql_type)
+        form.is_key = is_key
+        form.is_null = is_null
+        return form
+
+    cdef Form *new_form(self, size_t place, const uint8_t *prefix, size_t size) except NULL:
+        """Room for a form, in the place of the one that was not seen for longest; scratch room without a prefix."""
+        cdef Form *form = &self.scratch
+        cdef Form *forms
+        cdef size_t count
+        if size and place < WAYS * PLACES_MAX:
+            if place >= self.form_count:
+                count = place + WAYS
+                forms = <Form *>realloc(self.forms, count * sizeof(Form))
+                if forms == NULL:
+                    raise MemoryError
+                memset(forms + self.form_count, 0, (count - self.form_count) * sizeof(Form))
+                self.forms = forms
+                self.form_count = count
+            form = &self.forms[place]
+            free(form[WAYS - 1].memory)
+            form[2] = form[1]
+            form[1] = form[0]
+        else:
+            free(form.memory)
+            size = 0
+        memset(form, 0, sizeof(Form))
+        form.memory = <uint8_t *>malloc(size + 1)
+        if form.memory == NULL:
+            raise MemoryError
+        memcpy(form.memory, prefix, size)
+        form.prefix_size = size
+        form.target = -1
+        return form
+
+    cdef int fill_form(self, Form *form, Span name, Span mysql_type, int sql_type) except -1:
+        """What the types of a column say. A form that fails stays without a prefix, so that it is never found."""
+        cdef Column_ declared
+        cdef size_t i
+        cdef size_t size = form.prefix_size
+        cdef size_t labels_at
+        cdef size_t text_at
+        cdef uint8_t *memory
+        cdef bytes label
+        try:
+            column_name = decode_text(name)
+            type_text = decode_text(mysql_type)
+            form.target = self.targets.get(column_name, -1)
+            if form.target < 0:
+                return 0
+            declared = self.declared[form.target - FIRST]
+            if type_text:
+                kind, output, _, _ = _read_type(type_text, sql_type)
+            else:
+                kind, output, _, _ = _read_type(declared.mysql_type, sql_type)
+            if not _fits(output, declared):
+                raise SchemaMismatchError(
+                    f"{self.schema_name.decode()}.{self.table_name.decode()}.{column_name} is {type_text} in the data"
+                    f" and {declared.mysql_type} in the schema"
+                )
+            form.way = kind
+            if kind in (Kind.ENUM, Kind.SET):
+                labels = [text.encode() for text in labels_of(type_text or declared.mysql_type)]
+                labels_at = (size + 7) // 8 * 8
+                text_at = labels_at + len(labels) * sizeof(Span)
+                memory = <uint8_t *>realloc(form.memory, text_at + sum(map(len, labels)) + 1)
+                if memory == NULL:
+                    raise MemoryError
+                form.memory = memory
+                form.labels = <Span *>(memory + labels_at)
+                form.label_count = len(labels)
+                for i, label in enumerate(labels):
+                    form.labels[i].data = memory + text_at
+                    form.labels[i].size = len(label)
+                    memcpy(memory + text_at, <const char *>label, len(label))
+                    text_at += len(label)
+        except BaseException:
+            self.forget(form)
+            raise
+        return 0
+
+    cdef void forget(self, Form *form) noexcept:
+        """Makes a kept form one that is never found again."""
+        cdef int i
+        free(form.memory)
+        if form == &self.scratch:
+            memset(form, 0, sizeof(Form))
+            return
+        for i in range(WAYS - 1):
+            form[i] = form[i + 1]
+        memset(&form[WAYS - 1], 0, sizeof(Form))
+
+    def finish(self):
+        """The batch, of the rows written."""
+        cdef Column_ column
+        arrays = self.meta_arrays()
+        for i, column in enumerate(self.declared, FIRST):
+            arrays.append(self.array(i, column.name))
+        return _pyarrow().RecordBatch.from_arrays(arrays, schema=self.schema)

@@ -1,51 +1,96 @@
 """End to end: a binlog that lies on the source, through dump, decoder, ring and HTTP, to a client on this machine."""
 
 import argparse
+import os
+import re
+import statistics
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
-from bench.binlogs import TABLES, write
+import urllib3
+
+from bench.binlogs import TABLES, write, write_bulk, write_single
 from scripts.serving import serving
 from sluice.client_sdk import Client
 from sluice.protocol.position import Position
 from tests.servers import ALL, Server
 
 DESTINATION = "bench"
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One delivery. CPU seconds are those of the processes."""
+
+    rows: int
+    """Without those that lay in the ring when the clock started, unless all did."""
+    seconds: float
+    bytes: int
+    cpu_source: float
+    cpu_server: float
+    cpu_client: float
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what can be chosen."""
-    parser.add_argument("--source", choices=ALL, default="mysql97")
-    parser.add_argument("--table", choices=TABLES, default="sysbench")
-    parser.add_argument("--rows", type=int, default=400_000, help="row changes (%(default)s)")
-    parser.add_argument("--runs", type=int, default=3, help="passes, of which the best counts (%(default)s)")
+    parser.add_argument("--source", choices=ALL, default="mariadb118")
+    parser.add_argument(
+        "--workload",
+        choices=["bulk", "single", "changes"],
+        default="bulk",
+        help="bulk: the sysbench table, inserts of 1,000 rows; single: the same, one row a transaction;"
+        " changes: inserts, then updates, of --table (%(default)s)",
+    )
+    parser.add_argument("--table", choices=TABLES, default="sysbench", help="of the workload changes (%(default)s)")
+    parser.add_argument("--rows", type=int, default=500_000, help="row changes (%(default)s)")
+    parser.add_argument("--runs", type=int, default=5, help="deliveries; the median counts (%(default)s)")
     parser.add_argument("--typed", action="store_true", help="the client also decodes every row to Python values")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> dict[str, object]:
-    """Write once, deliver to a new server and client in each run."""
-    options = [] if arguments.source in ("mysql56", "mysql57") else ["--binlog-row-metadata=FULL"]
+    """Write once; deliver to a new server process and a new client in each run."""
+    options = ["--innodb-flush-log-at-trx-commit=0", "--sync-binlog=0"]  # how fast it writes is not measured
+    if arguments.source not in ("mysql56", "mysql57"):
+        options.append("--binlog-row-metadata=FULL")
     with Server(arguments.source, options) as server:
-        rows = write(server, arguments.table, arguments.rows)
+        if arguments.workload == "changes":
+            rows = write(server, arguments.table, arguments.rows)
+        else:
+            rows = {"bulk": write_bulk, "single": write_single}[arguments.workload](server, arguments.rows)
         (version,) = server.query("SELECT version()")[0]
         runs = [deliver(server, rows, typed=arguments.typed) for _ in range(arguments.runs)]
-    seconds, size = min(runs)
+
+    def cpu(of: Callable[[Run], float]) -> float:
+        return round(statistics.median(of(one) / rows for one in runs) * 1e6, 3)
+
+    rates = [round(one.rows / one.seconds) for one in runs]
     return {
         "source": {"server": ALL[arguments.source], "version": version},
+        "workload": arguments.workload,
         "table": arguments.table,
         "rows": rows,
         "typed": arguments.typed,
-        "bytes_delivered": size,
-        "rows_per_second": round(rows / seconds),
-        "mb_per_second": round(size / seconds / 1e6),
-        "seconds_of_each_run": [round(one, 3) for one, _ in runs],
+        "bytes_delivered": runs[0].bytes,
+        "rows_per_second": round(statistics.median(rates)),
+        "rows_per_second_of_each_run": rates,
+        "seconds_of_each_run": [round(one.seconds, 3) for one in runs],
+        "cpu_seconds_per_million_rows": {
+            "source": cpu(lambda one: one.cpu_source),
+            "server": cpu(lambda one: one.cpu_server),
+            "client": cpu(lambda one: one.cpu_client),
+        },
     }
 
 
-def deliver(server: Server, rows: int, *, typed: bool) -> tuple[float, int]:
-    """Return the seconds from the subscription to the last row, and the bytes that came.
+def deliver(server: Server, rows: int, *, typed: bool) -> Run:
+    """Take the time from the subscription to the last byte. Every batch is acked; the client keeps all bytes.
 
-    The server has filled its ring before, which is a fraction of the whole. Every batch is acked.
+    Before, the server has filled its ring; what lay in it does not count as delivered in that time. The rows are
+    counted when the clock has stopped, unless they are wanted as values.
     """
     first = server.query("SHOW BINARY LOGS")[0][0]
     last, size = server.query("SHOW BINARY LOGS")[-1][:2]
@@ -56,8 +101,10 @@ def deliver(server: Server, rows: int, *, typed: bool) -> tuple[float, int]:
         serving(DESTINATION, address, server.user, server.password, *place) as url,
         Client(url, DESTINATION) as client,
     ):
+        _wait_until_full(url)
+        cpu_source, cpu_server, cpu_client = _cpu_of(server.pid), _cpu_of_server(url), time.process_time()
         start = time.perf_counter()
-        client.subscribe()
+        ready = int(client.subscribe()["lag"]["rows"])
         for batch in client.stream():
             batches.append(batch)
             if typed:
@@ -66,7 +113,35 @@ def deliver(server: Server, rows: int, *, typed: bool) -> tuple[float, int]:
             if (to.file, to.begin) >= (last, size):
                 break
         seconds = time.perf_counter() - start
+        cpu_client = time.process_time() - cpu_client
+        cpu_server = _cpu_of_server(url) - cpu_server
+        cpu_source = _cpu_of(server.pid) - cpu_source
     counted = counted or sum(len(batch.rows()) for batch in batches)
     if counted != rows:
         raise SystemExit(f"{counted} rows were delivered of the {rows} that were written")
-    return seconds, sum(len(batch.data) for batch in batches)
+    delivered = sum(len(batch.data) for batch in batches)
+    return Run(rows - ready or rows, seconds, delivered, cpu_source, cpu_server, cpu_client)
+
+
+def _wait_until_full(url: str, seconds: float = 5) -> None:
+    """Wait until the ring is full, so that its filling takes no part of the time; a small workload does not fill it."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        status = urllib3.request("GET", f"{url}/v1/destinations/{DESTINATION}").json()
+        if status["full"] or status["parser"]["behind"] == 0:
+            return
+        time.sleep(0.05)
+
+
+def _cpu_of(pid: int) -> float:
+    """Return the CPU seconds of a process: utime and stime, fields 14 and 15 of its stat (proc(5))."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICK
+
+
+def _cpu_of_server(url: str) -> float:
+    text = urllib3.request("GET", f"{url}/metrics").data.decode()
+    found = re.search(r"^process_cpu_seconds_total (\S+)$", text, re.MULTILINE)
+    if found is None:
+        raise SystemExit("the server does not tell its CPU time")
+    return float(found[1])

@@ -4,13 +4,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def measure(*arguments: str) -> dict[str, object]:
+def measure(*arguments: str) -> dict[str, Any]:
     command = [sys.executable, "-W", "error", "-m", "bench", *arguments, "--rows", "4000", "--runs", "1"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     result = json.loads(ran.stdout)
@@ -29,4 +30,10 @@ def test_decoding(source: str, table: str) -> None:
 
 @pytest.mark.parametrize("source", ["mysql97", "mariadb118"])
 def test_delivery(source: str) -> None:
-    measure("deliver", "--source", source, "--typed")
+    measure("deliver", "--source", source, "--workload", "changes", "--typed")
+
+
+@pytest.mark.parametrize("workload", ["bulk", "single"])
+def test_delivery_of_large_and_of_small_transactions(workload: str) -> None:
+    result = measure("deliver", "--workload", workload)
+    assert set(result["cpu_seconds_per_million_rows"]) == {"source", "server", "client"}

@@ -83,6 +83,13 @@ class Server:
         return self.name.startswith("mariadb")
 
     @property
+    def pid(self) -> int:
+        """The process id of the running server."""
+        if self._process is None:
+            raise ServerError(f"{self.name} does not run")
+        return self._process.pid
+
+    @property
     def running(self) -> bool:
         """Whether the process is there."""
         return self._process is not None and self._process.poll() is None

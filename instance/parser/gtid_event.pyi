@@ -1,1 +1,3 @@
-# Used by compiled code only.
+from sluice.protocol.gtid import MysqlSource
+
+def mysql_gtid(body: bytes, *, tagged: bool) -> tuple[MysqlSource, int]: ...

@@ -175,3 +175,19 @@ cdef int read_mariadb_gtid(Gtid *gtid, uint32_t server_id, const uint8_t *body, 
             too_short()
         gtid.thread_id = le32(p)
     return 0
+
+
+def mysql_gtid(const uint8_t[::1] body not None, *, bint tagged):
+    """The source (uuid, tag) and the number of MySQL's GTID event; a checksum may follow the body."""
+    cdef Gtid gtid
+    cdef uint64_t size
+    if body.shape[0] == 0:
+        too_short()
+    cdef const uint8_t *start = &body[0]
+    cdef const uint8_t *end = start + body.shape[0]
+    if tagged:
+        read_varlen(read_varlen(start, end, &size), end, &size)
+        read_tagged_gtid(&gtid, start, min(end, start + size))
+    else:
+        read_gtid(&gtid, start, end)
+    return (gtid.uuid[:UUID_SIZE], gtid.tag[:gtid.tag_size].decode("ascii", "replace")), gtid.number

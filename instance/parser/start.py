@@ -11,6 +11,7 @@ from sluice.instance.parser.connection import Connection
 from sluice.instance.parser.ddl import Query
 from sluice.instance.parser.dump import FIRST_EVENT, MAX_DUMP_OFFSET, Dump, FileStart, GtidStart, Replica
 from sluice.instance.parser.events import EventType
+from sluice.instance.parser.gtid_event import mysql_gtid
 from sluice.protocol.errors import PurgedError, SourceChangedError, SourceError
 from sluice.protocol.gtid import MariadbGtidSet, MysqlGtidSet
 from sluice.protocol.position import Position
@@ -145,20 +146,37 @@ class StartFinder:
             return self._at_boundary(file, offset)
         for found in self._walk(file):
             if found.header.offset == offset:
-                return resume(Position(self._facts.source, file, found.created, found.begin, found.n))
+                position = Position(self._facts.source, file, found.created, found.begin, found.n)
+                return resume(position, self._executed(file, found.begin))
             if found.header.offset > offset:
                 break
         raise SourceError(f"no event starts at the configured position {file}:{offset}")
 
     def _at_boundary(self, file: str, offset: int) -> Start:
-        gtids = None
+        return Start(FileStart(file, offset), gtids=self._executed(file, offset))
+
+    def _executed(self, file: str, offset: int) -> GtidSet | None:
+        """Return what is executed at a place between transactions; None where the source has no GTIDs.
+
+        MySQL does not say: it is what the file begins with, and all GTIDs from there on.
+        """
         if self._facts.mariadb:
-            gtids = self._gtids(self._connection.query("SELECT BINLOG_GTID_POS(%s, %s)", (file, offset))[0][0] or "")
-        elif self._facts.gtid and offset == FIRST_EVENT:
-            rows = self._connection.query("SHOW BINLOG EVENTS IN %s LIMIT 1, 1", (file,))
-            if rows and rows[0][2] == "Previous_gtids":
-                gtids = self._gtids(rows[0][5])
-        return Start(FileStart(file, offset), gtids=gtids)
+            return self._gtids(self._connection.query("SELECT BINLOG_GTID_POS(%s, %s)", (file, offset))[0][0] or "")
+        if not self._facts.gtid:
+            return None
+        rows = self._connection.query("SHOW BINLOG EVENTS IN %s LIMIT 1, 1", (file,))
+        if not rows or rows[0][2] != "Previous_gtids":
+            return None
+        gtids = MysqlGtidSet.parse(rows[0][5].replace("\n", ""))
+        if offset > FIRST_EVENT:
+            with closing(self._walk(file)) as walk:
+                for found in walk:
+                    if found.header.offset >= offset:
+                        break
+                    if found.header.type in _MYSQL_GTIDS:
+                        tagged = found.header.type == EventType.GTID_TAGGED_EVENT
+                        gtids.add(*mysql_gtid(found.header.body, tagged=tagged))
+        return gtids
 
     def _at_time(self, milliseconds: int, files: list[str]) -> Start:
         """Start before the first transaction at or after a time; nothing so late: at the end of the last file.
@@ -217,7 +235,7 @@ def purged(connection: Connection, wanted: str, first: str = "") -> PurgedError:
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """An event's header, and its body where that says how events are grouped."""
+    """An event's header, and its body where that says how events are grouped, or which GTID they have."""
 
     type: int
     timestamp: int
@@ -341,17 +359,11 @@ def _grouped(headers: Iterator[_Header]) -> Iterator[_Found]:
             inside = is_open = False
 
 
-_GTIDS: Final = frozenset(
-    {
-        EventType.GTID_EVENT,
-        EventType.ANONYMOUS_GTID_EVENT,
-        EventType.GTID_TAGGED_EVENT,
-        EventType.MARIADB_GTID_EVENT,
-    }
-)
+_MYSQL_GTIDS: Final = frozenset({EventType.GTID_EVENT, EventType.GTID_TAGGED_EVENT})
+_GTIDS: Final = _MYSQL_GTIDS | {EventType.ANONYMOUS_GTID_EVENT, EventType.MARIADB_GTID_EVENT}
 _VARIABLES: Final = (EventType.INTVAR_EVENT, EventType.RAND_EVENT, EventType.USER_VAR_EVENT)
 _ENDS: Final = frozenset({EventType.XID_EVENT, EventType.XA_PREPARE_EVENT, EventType.TRANSACTION_PAYLOAD_EVENT})
-_GROUPING: Final = frozenset({EventType.QUERY_EVENT, EventType.MARIADB_GTID_EVENT})
+_GROUPING: Final = _MYSQL_GTIDS | {EventType.QUERY_EVENT, EventType.MARIADB_GTID_EVENT}
 _BEGINNINGS: Final = _GTIDS | {EventType.QUERY_EVENT}
 _CURSOR_EVENTS: Final = _BEGINNINGS | _ENDS | {EventType.MARIADB_QUERY_COMPRESSED_EVENT}
 _NOT_IN_FILE: Final = frozenset({EventType.HEARTBEAT_EVENT, EventType.HEARTBEAT_EVENT_V2})

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 import aiohttp
 
 from sluice.client_sdk import calls
-from sluice.client_sdk.batch import Batch, InvalidDates
+from sluice.client_sdk.batch import Batch, InvalidDates, Part, Range
 from sluice.client_sdk.calls import FRAME, POLL, Attempts, Call, Endpoint, Interrupted, Limits, Reply, Start
 from sluice.client_sdk.client import tls_context
 from sluice.protocol.errors import ConnectionLostError, SluiceError, UnknownBatchError
@@ -107,6 +107,30 @@ class AsyncClient:
         if batch:
             await self.ack(batch)
         return batch
+
+    async def position(
+        self,
+        after: str | Position,
+        *,
+        until: str | Position | None = None,
+        timeout: float = 0.0,  # noqa: ASYNC109  the API's parameter
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
+    ) -> Range:
+        """Mark what follows a position, up to a transaction's end or before a DDL; wait ``timeout`` seconds for it.
+
+        Asking again with the same arguments gives the same range, until it is acked by its end. ``until`` is where it
+        ends at the latest.
+        """
+        return await self._perform(calls.position(after, until, timeout, max_rows, max_bytes))
+
+    async def splits(self, from_: str | Position, to: str | Position, n: int) -> list[Part]:
+        """Cut a range into at most ``n`` parts of about equal bytes, one behind the other."""
+        return await self._perform(calls.splits(from_, to, n))
+
+    async def rows(self, from_: str | Position, to: str | Position) -> Batch:
+        """Read what lies between two positions; it may be repeated, and needs no ack."""
+        return await self._perform(calls.rows(from_, to, self._invalid_dates))
 
     async def status(self) -> dict[str, Any]:
         """Cursors, outstanding batches and lag."""

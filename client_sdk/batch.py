@@ -1,9 +1,9 @@
 """A batch of changes."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from sluice.protocol.rows import Change, Row, decode_changes, decode_rows
 
@@ -67,3 +67,51 @@ class Batch:
         from sluice.protocol.packet_pb2 import Messages  # noqa: PLC0415
 
         return [Entry.FromString(entry) for entry in Messages.FromString(self.data).messages]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A range that was marked: read it by `rows`, in parts if it is large, then ack ``to``."""
+
+    batch_id: int
+    """Its mark; -1 when there is nothing to ack."""
+    from_: str
+    to: str
+    """Where it ends: the next one begins there."""
+    entries: int
+    rows: int
+    bytes: int
+    """Of the encoded entries."""
+    partial: bool
+    """It ends inside a transaction: the durable cursor stays before that one."""
+    reached: bool
+    """Nothing wanted lies between its end and the ``until`` of the call; without that, ``latest``."""
+    latest: str
+    """The source's end when the call came; empty when the source did not say."""
+    acked: str
+    """Position up to which everything is acked."""
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> Self:
+        """Make it from the answer of the server."""
+        return cls(
+            answer["batchId"],
+            answer["from"],
+            *(answer[name] for name in ("to", "entries", "rows", "bytes", "partial", "reached", "latest", "acked")),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a range."""
+
+    from_: str
+    to: str
+    entries: int
+    rows: int
+    bytes: int
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> Self:
+        """Make it from the answer of the server."""
+        return cls(*(answer[name] for name in ("from", "to", "entries", "rows", "bytes")))

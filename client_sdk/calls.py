@@ -15,7 +15,7 @@ from ipaddress import ip_address
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
-from sluice.client_sdk.batch import EMPTY, Batch, InvalidDates
+from sluice.client_sdk.batch import EMPTY, Batch, InvalidDates, Part, Range
 from sluice.protocol.errors import (
     BadParameterError,
     BadPositionError,
@@ -33,6 +33,7 @@ PROTOBUF = "application/x-protobuf"
 FRAME = struct.Struct(">I")  # in a stream: the length of the Messages that follows
 HEARTBEAT = 10.0  # seconds after which the server sends an empty batch on an idle stream
 POLL = 1.0  # seconds that `batches` lets the server wait for a change: what closing the iterator may take
+REREAD = 60.0  # seconds that the server may take to come to a range again
 FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0  # seconds between the tries of a call
 
 Start = str | Position | datetime
@@ -183,6 +184,35 @@ def ack(what: Batch | int | str | Position, *, durable: bool) -> Call[None]:
 def is_nothing(what: Batch | int | str | Position) -> bool:
     """Whether there is nothing to ack: an empty batch, or its id."""
     return not what if isinstance(what, Batch) else what == EMPTY
+
+
+def position(
+    after: str | Position, until: str | Position | None, timeout: float, max_rows: int | None, max_bytes: int | None
+) -> Call[Range]:
+    """Mark the range after a position; asking again gives the same range."""
+    query: dict[str, int | str] = {"after": str(after), "timeout": round(timeout * 1000)}
+    if until is not None:
+        query["until"] = str(until)
+    if max_rows is not None:
+        query["maxRows"] = max_rows
+    if max_bytes is not None:
+        query["maxBytes"] = max_bytes
+    return Call("POST", "/position", lambda reply: Range.of(_json(reply)), query, wait=timeout)
+
+
+def splits(from_: str | Position, to: str | Position, n: int) -> Call[list[Part]]:
+    """Cut a range into parts."""
+    query: dict[str, int | str] = {"from": str(from_), "to": str(to), "n": n}
+    return Call("GET", "/splits", lambda reply: [Part.of(it) for it in _json(reply)["splits"]], query, wait=REREAD)
+
+
+def rows(from_: str | Position, to: str | Position, invalid_dates: InvalidDates) -> Call[Batch]:
+    """Read a range."""
+
+    def read(reply: Reply) -> Batch:
+        return Batch(envelope(reply.body)[0], str(from_), str(to), reply.body, invalid_dates)
+
+    return Call("GET", "/rows", read, {"from": str(from_), "to": str(to)}, wait=REREAD)
 
 
 def status() -> Call[dict[str, Any]]:

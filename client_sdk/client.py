@@ -19,7 +19,7 @@ from urllib3.exceptions import (
 )
 
 from sluice.client_sdk import calls
-from sluice.client_sdk.batch import Batch, InvalidDates
+from sluice.client_sdk.batch import Batch, InvalidDates, Part, Range
 from sluice.client_sdk.calls import FRAME, POLL, Attempts, Call, Endpoint, Interrupted, Limits, Reply, Start
 from sluice.protocol.errors import ConnectionLostError, SluiceError, UnknownBatchError
 from sluice.protocol.position import Position
@@ -122,6 +122,30 @@ class Client:
         if batch:
             self.ack(batch)
         return batch
+
+    def position(
+        self,
+        after: str | Position,
+        *,
+        until: str | Position | None = None,
+        timeout: float = 0.0,
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
+    ) -> Range:
+        """Mark what follows a position, up to a transaction's end or before a DDL; wait ``timeout`` seconds for it.
+
+        Asking again with the same arguments gives the same range, until it is acked by its end. ``until`` is where it
+        ends at the latest.
+        """
+        return self._perform(calls.position(after, until, timeout, max_rows, max_bytes))
+
+    def splits(self, from_: str | Position, to: str | Position, n: int) -> list[Part]:
+        """Cut a range into at most ``n`` parts of about equal bytes, one behind the other."""
+        return self._perform(calls.splits(from_, to, n))
+
+    def rows(self, from_: str | Position, to: str | Position) -> Batch:
+        """Read what lies between two positions; it may be repeated, and needs no ack."""
+        return self._perform(calls.rows(from_, to, self._invalid_dates))
 
     def status(self) -> dict[str, Any]:
         """Cursors, outstanding batches and lag."""

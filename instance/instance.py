@@ -31,6 +31,9 @@ class Parser(Protocol):
     def status(self) -> ParserStatus:
         """How far it is."""
 
+    def end(self) -> Position:
+        """Ask the source for its current end; any thread may ask, and may have to wait. Raises SourceError."""
+
     def start(self) -> None:
         """Start the thread."""
 
@@ -161,6 +164,15 @@ class Instance:
         if self.state == "stopped":
             reason = f": {self.error}" if self.error else ""
             raise DestinationStoppedError(f"destination:{self.config.destination} should start first{reason}")
+
+    async def source_end(self) -> Position:
+        """Return the source's current end, or what was read if that is further. Raises SourceError."""
+        if self._parser is None:
+            self.check_running()
+            raise DestinationStoppedError(f"destination:{self.config.destination} is starting")
+        end = await asyncio.to_thread(self._parser.end)
+        read = self.cursors.position_before(self.ring.next)
+        return read if read is not None and read.same_history(end) and read > end else end
 
     def _set_state(self, state: str, error: str) -> None:
         if (state, error) != (self.state, self.error):

@@ -1,20 +1,41 @@
 """Canal's calls - subscribe, get, ack, rollback - on the destinations of this process, without a network."""
 
 import asyncio
+import functools
+import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from sluice.instance.config import BatchMode, InstanceConfig
 from sluice.instance.instance import Instance, ParserFactory
 from sluice.instance.parser.status import ParserStatus
-from sluice.protocol.errors import BadParameterError, UnknownDestinationError
+from sluice.protocol.errors import BadParameterError, BadPositionError, SourceError, UnknownDestinationError
 from sluice.protocol.position import Position
-from sluice.store.cursors import Batch, ClientStatus
+from sluice.store.cursors import Batch, ClientStatus, Part, Range, RangeLimits
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_BATCH_SIZE = 1000
+LONGEST_QUESTION = 5.0
+"""Seconds that the source may take to say its end."""
+LONGEST_REREAD = 30.0
+"""Seconds that a range may wait for the stream to come to it again."""
 EMPTY = Batch(batch_id=-1, slices=[], from_="", to="", entries=0, rows=0, bytes=0, timestamp=0)
 """What a get returns when nothing is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeStatus:
+    """A range, and where the stream is."""
+
+    range: Range
+    latest: str
+    """The source's end when the call came; empty when the source did not say."""
+    acked: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +315,123 @@ class EmbeddedServer:
         instance = self._running(destination)
         instance.cursors.rollback(client_id, batch_id, now=time.time(), session=session)
         instance.wake()
+
+    # --- ranges ------------------------------------------------------------------------------------------------------
+
+    async def position(
+        self,
+        destination: str,
+        client_id: int,
+        *,
+        after: str,
+        until: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  part of the call's meaning
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
+        session: str | None = None,
+    ) -> RangeStatus:
+        """Mark the range that follows a position, to be read by `rows` and acked by its end.
+
+        It ends behind a transaction, or before a DDL, which comes alone; when no transaction ends within the limits, it
+        ends inside of one. The same position and limits give the same range until it is acked.
+
+        Args:
+            destination: name of the destination.
+            client_id: the client.
+            after: where the range begins: what lies before it is processed.
+            until: where it ends at the latest.
+            timeout: seconds to wait for something to read; then the range is empty.
+            max_rows: rows at most, unless the first entry has more.
+            max_bytes: bytes at most, unless the first entry has more.
+            session: token of the session, for clients that have opened one.
+
+        Raises:
+            BadPositionError: a position is none.
+            NotSubscribedError: the client has not subscribed.
+            StaleSessionError: a newer session took over.
+            GoneError: the position lies before what is stored.
+            SourceChangedError: it belongs to another source or history.
+        """
+        instance = self._running(destination)
+        begin = Position.parse(after)
+        limits = RangeLimits(Position.parse(until) if until else None, max_rows or 0, max_bytes or 0)
+        instance.cursors.check(client_id, session)
+        latest = await self._source_end(instance)
+        deadline = time.monotonic() + (timeout or 0)
+        while True:
+            instance.check_running()
+            remaining = deadline - time.monotonic()
+            found = instance.cursors.mark_range(
+                client_id,
+                begin,
+                limits,
+                now=time.time(),
+                final=remaining <= 0,
+                transactions=not instance.config.filter_transaction_entry,
+                session=session,
+            )
+            if found is not None:
+                if not limits.until and latest:
+                    found = replace(found, reached=Position.parse(found.to) >= Position.parse(latest))
+                return RangeStatus(found, latest, instance.cursors.status(client_id).acked)
+            await instance.wait(remaining)
+
+    async def rows(self, destination: str, client_id: int, from_: str, to: str) -> Batch:
+        """Return what lies between two positions, as often as asked; no cursor moves.
+
+        Raises:
+            BadPositionError: a position is none, or the range ends before it begins, or lies beyond the stream's end.
+            NotSubscribedError: the client has not subscribed.
+            GoneError: the range is no longer stored.
+            SourceChangedError: it belongs to another source or history.
+        """
+        instance = self._running(destination)
+        return await self._when_read(
+            instance,
+            to,
+            functools.partial(
+                instance.cursors.read_range,
+                client_id,
+                Position.parse(from_),
+                Position.parse(to),
+                transactions=not instance.config.filter_transaction_entry,
+            ),
+        )
+
+    async def splits(self, destination: str, client_id: int, from_: str, to: str, parts: int) -> list[Part]:
+        """Cut a range into at most so many parts of about equal bytes, one behind the other; raises as `rows`."""
+        instance = self._running(destination)
+        return await self._when_read(
+            instance,
+            to,
+            functools.partial(
+                instance.cursors.split_range,
+                client_id,
+                Position.parse(from_),
+                Position.parse(to),
+                parts,
+                transactions=not instance.config.filter_transaction_entry,
+            ),
+        )
+
+    async def _source_end(self, instance: Instance) -> str:
+        try:
+            async with asyncio.timeout(LONGEST_QUESTION):
+                return str(await instance.source_end())
+        except (SourceError, TimeoutError) as error:
+            logger.warning("the source does not say its end: %s", error)
+            return ""
+
+    async def _when_read(self, instance: Instance, to: str, attempt: Callable[[], T | None]) -> T:
+        """Repeat an attempt until the stream has come to the end of its range, as it will soon after a restart."""
+        deadline = time.monotonic() + LONGEST_REREAD
+        while (result := attempt()) is None:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise BadPositionError(f"the stream has not come to {to} yet")
+            await instance.wait(remaining)
+            instance.check_running()
+        return result
 
     # --- inside ------------------------------------------------------------------------------------------------------
 

@@ -25,9 +25,12 @@ from sluice.protocol.errors import (
 )
 from sluice.protocol.gtid import MariadbGtidSet, MysqlGtidSet
 from sluice.protocol.position import Position
-from sluice.store.ring import Collected, Place, Ring, SlotView
+from sluice.store.ring import Collected, Flag, Place, Ring, SlotView
 
 IDS_PER_EPOCH = 10**9
+
+UNMARKED = 0
+"""Id of a batch that is read by its positions: it is not to be confirmed."""
 
 GtidSet = MysqlGtidSet | MariadbGtidSet
 TableFilter = Callable[[str, str], bool]
@@ -111,6 +114,43 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
+class Range:
+    """A part of the stream that a subscriber was told of, to be read by its positions and confirmed."""
+
+    batch_id: int
+    """Its mark; -1 when there is nothing to confirm."""
+    from_: str
+    to: str
+    entries: int
+    rows: int
+    bytes: int
+    partial: bool
+    """It ends inside a transaction; the durable cursor stays before that one."""
+    reached: bool
+    """It ends where it shall end at the latest, or nothing wanted is left until there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a range: from the place before its first entry up to the next part."""
+
+    from_: str
+    to: str
+    entries: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RangeLimits:
+    """How far a range may go; 0 and None do not limit."""
+
+    until: Position | None = None
+    rows: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Mark:
     """A batch that was given and is not confirmed: the slots [start, stop), the last of them with an entry."""
 
@@ -118,6 +158,9 @@ class Mark:
     start: int
     stop: int
     last: int
+    range: Range | None = None
+    """What it was told by `mark_range`."""
+    limits: RangeLimits = RangeLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +239,8 @@ class _Subscriber:
     boundary: SlotView | None = None
     """The slot before ``durable``, when the cursor has moved since it was stored."""
     delivered: Place | None = None
+    given: bool = True
+    """It is known what it was given; not so after a restart, until it asks for something."""
     moved: float = 0.0
     """When ``ack`` moved last."""
 
@@ -287,6 +332,7 @@ class Cursors:
     def restore(self, client: StoredClient, now: float) -> None:
         """Take over a stored subscription; without a cursor it starts with the stream."""
         subscriber = self._add(client.client_id, client.filter, now)
+        subscriber.given = False
         subscriber.cursor = subscriber.resume = client.cursor
         if client.cursor is None:
             self._attach(subscriber, self.ring.first)
@@ -420,6 +466,8 @@ class Cursors:
     def ack_to(self, client_id: int, position: Position, *, now: float, session: str | None = None) -> None:
         """Confirm everything before a position, and with it all marks that end there or before. May be repeated.
 
+        In a new life of the destination a subscriber may first confirm what it was given in an earlier one.
+
         Raises:
             NotSubscribedError, StaleSessionError, GoneError, SourceChangedError: as `check`.
             BadPositionError: the position lies beyond what the client was given.
@@ -427,14 +475,14 @@ class Cursors:
         self.check(client_id, session)
         subscriber = self._subscriber(client_id)
         subscriber.last_active = now
-        got = self.position_before(subscriber.get) if subscriber.served() else None
-        if got is None or position > got:
+        got = self.position_before(subscriber.get if subscriber.given else self.ring.next)
+        if got is None or position > got or not subscriber.served():
             raise BadPositionError(f"{position} lies beyond what client {client_id} was given: {got}")
         acked = self.position_before(subscriber.ack)
         if acked is not None and position <= acked:
             return
         sequence = self.sequence_of(position)
-        if sequence is None or sequence > subscriber.get:
+        if sequence is None or (sequence > subscriber.get and subscriber.given):
             sequence = subscriber.get
         for mark in list(subscriber.marks.values()):
             if mark.stop > sequence:
@@ -455,12 +503,130 @@ class Cursors:
         """
         subscriber = self._subscriber(client_id, session)
         subscriber.last_active = now
+        subscriber.given = True
         if batch_id is None:
             subscriber.marks.clear()
         else:
             self._oldest(subscriber, batch_id)
             del subscriber.marks[batch_id]
         subscriber.get = subscriber.ack
+
+    # --- ranges ------------------------------------------------------------------------------------------------------
+
+    def mark_range(
+        self,
+        client_id: int,
+        after: Position,
+        limits: RangeLimits,
+        *,
+        now: float,
+        final: bool = False,
+        transactions: bool = True,
+        session: str | None = None,
+    ) -> Range | None:
+        """Mark what follows a position, as far as the limits and what is stored allow; where it ends says `Ring.cut`.
+
+        The same position and limits give the same range until it is confirmed. Other limits make the range anew, and
+        every mark that ends behind the position is forgotten: who asks from there will process it from there. What is
+        confirmed already is given without a mark.
+
+        None when nothing wanted is there yet; with ``final`` an empty range over what was passed.
+
+        Raises:
+            NotSubscribedError, StaleSessionError: as `check`.
+            GoneError: the position lies before what is stored, and more than unwanted entries lie between.
+            SourceChangedError: it belongs to another source or history.
+        """
+        self.check(client_id, session)
+        subscriber = self._subscriber(client_id)
+        subscriber.last_active = now
+        for mark in subscriber.marks.values():
+            if mark.range is not None and mark.range.from_ == str(after) and mark.limits == limits:
+                return mark.range
+        start = self._locate(subscriber, after) if subscriber.served() else None
+        if start is None:
+            return Range(-1, str(after), str(after), 0, 0, 0, partial=False, reached=False) if final else None
+        ring, allowed = self.ring, self._allowed(subscriber)
+        stop = None if limits.until is None else self._locate(subscriber, limits.until)
+        inside = ring.waiting or stop is not None
+        stop = ring.next if stop is None else max(start, stop)
+        if start < subscriber.ack < stop:
+            stop, inside = subscriber.ack, True
+        end, entries = ring.cut(
+            start, stop, max_rows=limits.rows, max_bytes=limits.bytes, inside=inside, allowed=allowed
+        )
+        to = max(after, self._end_of(end - 1))
+        reached = limits.until is not None and to >= limits.until
+        if not entries:
+            if subscriber.ack == start < end and not subscriber.marks:
+                self._acked(subscriber, end, now)
+            if not (final or reached):
+                return None
+            return Range(-1, str(after), str(to), 0, 0, 0, partial=False, reached=reached)
+        collected = ring.read(start, end, transactions=transactions, allowed=allowed)
+        batch_id = -1
+        if start >= subscriber.ack:
+            batch_id = self._next_id
+            self._next_id += 1
+        found = Range(
+            batch_id=batch_id,
+            from_=str(after),
+            to=str(to),
+            entries=collected.entries,
+            rows=collected.rows,
+            bytes=collected.bytes,
+            partial=not ring.slot(end - 1).flags & Flag.BOUNDARY,
+            reached=reached,
+        )
+        if start >= subscriber.ack:
+            subscriber.marks = {mark.batch_id: mark for mark in subscriber.marks.values() if mark.stop <= start}
+            subscriber.marks[batch_id] = Mark(batch_id, start, end, collected.last, found, limits)
+            subscriber.get = end
+            subscriber.given = True
+        return found
+
+    def read_range(self, client_id: int, from_: Position, to: Position, *, transactions: bool = True) -> Batch | None:
+        """Read a range without a mark, for the subscriber's filter; None when the stream has not come to its end.
+
+        Raises:
+            NotSubscribedError: the client has not subscribed.
+            BadPositionError: the range ends before it begins.
+            GoneError: it begins before what is stored, and more than unwanted entries lie between.
+            SourceChangedError: it belongs to another source or history.
+        """
+        subscriber = self._subscriber(client_id)
+        span = self._span(subscriber, from_, to)
+        if span is None:
+            return None
+        collected = self.ring.read(*span, transactions=transactions, allowed=self._allowed(subscriber))
+        return Batch(
+            batch_id=UNMARKED if collected.entries else -1,
+            slices=collected.slices,
+            from_=str(from_),
+            to=str(to),
+            entries=collected.entries,
+            rows=collected.rows,
+            bytes=collected.bytes,
+            timestamp=collected.execute_ms,
+            positions=collected.positions,
+        )
+
+    def split_range(
+        self, client_id: int, from_: Position, to: Position, parts: int, *, transactions: bool = True
+    ) -> list[Part] | None:
+        """Cut a range into at most so many parts of about equal bytes; else as `read_range`."""
+        subscriber = self._subscriber(client_id)
+        span = self._span(subscriber, from_, to)
+        if span is None:
+            return None
+        found = []
+        begin = str(from_)
+        cuts = self.ring.split(*span, parts, transactions=transactions, allowed=self._allowed(subscriber))
+        for end, *sizes in cuts:
+            until = str(to) if end == span[1] else str(self.position(self.ring.place(end)))
+            found.append(Part(begin, until, *sizes))
+            begin = until
+        return found
 
     # --- what is stored, and what is shown ---------------------------------------------------------------------------
 
@@ -567,6 +733,42 @@ class Cursors:
         if sequence is not None:
             self._attach(subscriber, sequence)
 
+    def _end_of(self, sequence: int) -> Position:
+        """Return the place after a slot."""
+        place = self.ring.after(sequence)
+        assert place is not None
+        return self.position(place)
+
+    def _locate(self, subscriber: _Subscriber, position: Position) -> int | None:
+        """Return the first slot at or after a position that a subscriber holds; None when the ring is not there yet.
+
+        A position at or behind the last entry that it was given stays good though the ring, and the subscriber with it,
+        has moved on over what it does not want.
+
+        Raises what `sequence_of` raises.
+        """
+        acked = self.position_before(subscriber.ack) if subscriber.served() else None
+        if acked is not None and position < acked:
+            delivered = self._delivered(subscriber)
+            if delivered is not None and delivered.same_history(position) and position >= delivered:
+                return subscriber.ack
+        return self.sequence_of(position)
+
+    def _span(self, subscriber: _Subscriber, from_: Position, to: Position) -> tuple[int, int] | None:
+        if to < from_:
+            raise BadPositionError(f"the range ends at {to}, before its begin {from_}")
+        stop = self._locate(subscriber, to)
+        if stop is None:
+            return None
+        start = self._locate(subscriber, from_)
+        return None if start is None else (start, max(start, stop))
+
+    def _delivered(self, subscriber: _Subscriber) -> Position | None:
+        """Return the place after the last entry that a subscriber was given and has confirmed."""
+        if subscriber.delivered is not None:
+            return self.position(subscriber.delivered)
+        return subscriber.cursor.delivered if subscriber.cursor is not None else None
+
     def _bounds(self) -> tuple[Position | None, Position | None]:
         """Return the places before and after what is stored."""
         return self.position_before(self.ring.first), self.position_before(self.ring.next)
@@ -588,7 +790,8 @@ class Cursors:
         if subscriber.cursor is None and subscriber.boundary is None and subscriber.served():
             place = self.position_before(subscriber.durable)
             if place is not None:
-                subscriber.cursor = Cursor(place.file, place.begin, 0, 0, str(subscriber.gtids or ""), place)
+                # It was given nothing, so that every place up to here is as good as this one.
+                subscriber.cursor = Cursor(place.file, place.begin, 0, 0, str(subscriber.gtids or ""), place, place)
                 self._changed.add(subscriber.client_id)
 
     def _allowed(self, subscriber: _Subscriber) -> bytearray | None:
@@ -605,6 +808,7 @@ class Cursors:
     def _mark(self, subscriber: _Subscriber, collected: Collected) -> Batch:
         batch_id = self._next_id
         self._next_id += 1
+        subscriber.given = True
         subscriber.marks[batch_id] = Mark(batch_id, collected.start, collected.stop, collected.last)
         return Batch(
             batch_id=batch_id,
@@ -692,9 +896,6 @@ class Cursors:
         slot = subscriber.boundary
         if slot is None:
             return subscriber.cursor
-        delivered = subscriber.cursor.delivered if subscriber.cursor is not None else None
-        if subscriber.delivered is not None:
-            delivered = self.position(subscriber.delivered)
         return Cursor(
             journal=self.ring.files[slot.file][0],
             offset=slot.event_offset,
@@ -702,7 +903,7 @@ class Cursors:
             server_id=slot.server_id,
             gtid=str(subscriber.gtids or ""),
             position=self.position((slot.source, slot.next_file, slot.next_begin, slot.next_n)),
-            delivered=delivered,
+            delivered=self._delivered(subscriber),
         )
 
     def _stored(self, client_id: int) -> StoredClient | None:

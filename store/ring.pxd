@@ -107,6 +107,10 @@ cdef class Ring:
     cdef int enlarge(self) except -1
     cdef int release(self, int64_t stop) except -1
     cdef int check(self, int64_t sequence, int64_t end) except -1
+    cdef int64_t select(
+        self, Collected batch, vector[int64_t] *chosen, int64_t start, int64_t stop, Py_ssize_t max_bytes,
+        bint transactions, bint whole, const unsigned char[::1] allowed,
+    ) except -1
     cdef void choose(self, Collected batch, vector[int64_t] *chosen, int64_t sequence) noexcept
     cdef bytes positions(self, const int64_t *sequences, size_t count)
     cdef list slices(self, const int64_t *sequences, size_t count)

@@ -145,3 +145,26 @@ class Ring:
         ddl_isolation: bool = False,
         allowed: Buffer | None = None,
     ) -> Collected: ...
+    def cut(
+        self,
+        start: int,
+        stop: int,
+        *,
+        max_rows: int = 0,
+        max_bytes: int = 0,
+        inside: bool = False,
+        allowed: Buffer | None = None,
+    ) -> tuple[int, int]: ...
+    def read(
+        self,
+        start: int,
+        stop: int,
+        *,
+        max_bytes: int = 0,
+        transactions: bool = True,
+        whole: bool = True,
+        allowed: Buffer | None = None,
+    ) -> Collected: ...
+    def split(
+        self, start: int, stop: int, parts: int, *, transactions: bool = True, allowed: Buffer | None = None
+    ) -> list[tuple[int, int, int, int]]: ...

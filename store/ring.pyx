@@ -173,6 +173,11 @@ cdef class Collected:
     """
 
 
+cdef inline bint is_wanted(const Slot *slot, const unsigned char[::1] allowed):
+    """Whether there is an entry, and its table is allowed; see `Ring.collect`."""
+    return slot.length != 0 and (allowed is None or slot.table >= allowed.shape[0] or allowed[slot.table])
+
+
 cdef class Ring:
     """The slots of a destination and the memory of their entries, between the oldest needed and the newest put.
 
@@ -452,7 +457,7 @@ cdef class Ring:
             slot = self.at(sequence)
             if slot.flags & BOUNDARY:
                 transactions += slot.gtid_last - slot.gtid_first + 1 if slot.gtid else 1
-            if slot.length and (allowed is None or slot.table >= allowed.shape[0] or allowed[slot.table]):
+            if is_wanted(slot, allowed):
                 entries += 1
                 rows += slot.rows
                 total += slot.length
@@ -486,7 +491,7 @@ cdef class Ring:
         batch.last = -1
         while sequence < self.next:
             slot = self.at(sequence)
-            if slot.length == 0 or (allowed is not None and slot.table < allowed.shape[0] and not allowed[slot.table]):
+            if not is_wanted(slot, allowed):
                 sequence += 1
                 continue
             if allowed is not None and held < 0 and slot.kind == TRANSACTION_BEGIN:
@@ -521,6 +526,147 @@ cdef class Ring:
         batch.slices = self.slices(chosen.data(), chosen.size())
         batch.positions = self.positions(chosen.data(), chosen.size())
         return batch
+
+    def cut(
+        self, int64_t start, int64_t stop, *, int64_t max_rows=0, Py_ssize_t max_bytes=0, bint inside=False,
+        const unsigned char[::1] allowed=None,
+    ):
+        """Where a range from `start` ends, and how many entries it has: (sequence, entries); limits of 0 do not limit.
+
+        A BEGIN or END counts for nothing.
+
+        It ends behind the last transaction that ends before `stop` and within the limits, or before a DDL; a DDL comes
+        alone. When the limits allow no whole transaction, it ends inside of one. When `stop` comes before the first
+        transaction has ended, there is no range, unless `inside` says that it may end at `stop` then.
+        """
+        cdef int64_t sequence, rows = 0, entries = 0
+        cdef int64_t held = -1         # the begin of a transaction of which nothing wanted was seen yet
+        cdef int64_t boundary = start  # the place behind the last whole transaction ...
+        cdef int64_t within = 0        # ... and the entries before it
+        cdef Py_ssize_t size = 0
+        cdef Slot *slot
+        self.check(start, stop)
+        self.check(stop, self.next)
+        for sequence in range(start, stop):
+            slot = self.at(sequence)
+            if is_wanted(slot, allowed):
+                if slot.kind == TRANSACTION_BEGIN:
+                    held = sequence
+                elif slot.kind == TRANSACTION_END:
+                    held = -1
+                elif entries and (
+                    slot.kind == DDL
+                    or max_rows and rows + slot.rows > max_rows
+                    or max_bytes and size + <Py_ssize_t>slot.length > max_bytes
+                ):
+                    if within:
+                        return boundary, within
+                    return (sequence if held < 0 else held), entries
+                else:
+                    held = -1
+                    entries += 1
+                    rows += slot.rows
+                    size += slot.length
+                    if slot.kind == DDL:
+                        return sequence + 1, entries
+            if slot.flags & BOUNDARY:
+                boundary = sequence + 1
+                within = entries
+        if inside:
+            return stop, entries
+        return boundary, within
+
+    def read(
+        self, int64_t start, int64_t stop, *, Py_ssize_t max_bytes=0, bint transactions=True, bint whole=True,
+        const unsigned char[::1] allowed=None,
+    ):
+        """The entries of [start, stop), which are the same whenever and however the stream was read.
+
+        Canal lets an empty transaction, or a filtered BEGIN or END, through now and then, depending on what was read
+        before: here nothing of it comes.
+
+        Args:
+            start, stop: sequences.
+            max_bytes: end before the entry that would make more; the first one comes in any case. 0: no limit.
+            transactions: BEGIN and END are wanted, of transactions that have other entries.
+            whole: the range ends at `stop`; otherwise a BEGIN before `stop` waits for what follows.
+            allowed: as for `collect`.
+        """
+        cdef vector[int64_t] chosen
+        cdef Collected batch = Collected.__new__(Collected)
+        batch.start = start
+        batch.stop = self.select(batch, &chosen, start, stop, max_bytes, transactions, whole, allowed)
+        batch.entries = chosen.size()
+        batch.slices = self.slices(chosen.data(), chosen.size())
+        batch.positions = self.positions(chosen.data(), chosen.size())
+        return batch
+
+    def split(
+        self, int64_t start, int64_t stop, int parts, *, bint transactions=True,
+        const unsigned char[::1] allowed=None,
+    ):
+        """Cuts [start, stop) into at most `parts` of about equal bytes: their ends, each with (entries, rows, bytes).
+
+        `read` gives the same for the whole as for the parts together.
+        """
+        cdef vector[int64_t] chosen
+        cdef Collected batch = Collected.__new__(Collected)
+        cdef list ends = []
+        cdef size_t i
+        cdef int64_t entries = 0, rows = 0, size = 0, before = 0
+        cdef Slot *slot
+        self.select(batch, &chosen, start, stop, 0, transactions, True, allowed)
+        for i in range(chosen.size()):
+            slot = self.at(chosen[i])
+            # Behind a BEGIN is no place to cut: what begins there would not know of it.
+            if (
+                entries and before + size >= batch.bytes * (<int64_t>len(ends) + 1) // parts
+                and self.at(chosen[i - 1]).kind != TRANSACTION_BEGIN
+            ):
+                ends.append((chosen[i], entries, rows, size))
+                before += size
+                entries = rows = size = 0
+            entries += 1
+            rows += slot.rows
+            size += slot.length
+        ends.append((stop, entries, rows, size))
+        return ends
+
+    cdef int64_t select(
+        self, Collected batch, vector[int64_t] *chosen, int64_t start, int64_t stop, Py_ssize_t max_bytes,
+        bint transactions, bint whole, const unsigned char[::1] allowed,
+    ) except -1:
+        """Chooses what `read` gives; the sequence that it came to."""
+        cdef int64_t sequence
+        cdef int64_t held = -1
+        cdef Slot *slot
+        self.check(start, stop)
+        self.check(stop, self.next)
+        batch.last = -1
+        for sequence in range(start, stop):
+            slot = self.at(sequence)
+            if not is_wanted(slot, allowed):
+                continue
+            if slot.kind == TRANSACTION_BEGIN:
+                held = sequence
+                continue
+            if slot.kind == TRANSACTION_END and (held >= 0 or not transactions):
+                held = -1
+                continue
+            if max_bytes and chosen.size() and batch.bytes + <Py_ssize_t>slot.length > max_bytes:
+                batch.complete = True
+                return sequence if held < 0 else held
+            if held >= 0 and transactions:
+                self.choose(batch, chosen, held)
+            held = -1
+            self.choose(batch, chosen, sequence)
+        if held < 0:
+            return stop
+        if not whole:
+            return held
+        if transactions:               # the range ends here, so that what follows would never know
+            self.choose(batch, chosen, held)
+        return stop
 
     cdef void choose(self, Collected batch, vector[int64_t] *chosen, int64_t sequence) noexcept:
         cdef Slot *slot = self.at(sequence)

@@ -193,17 +193,21 @@ class Connection:
 
     def end_of_binlog(self) -> tuple[str, int, str]:
         """Return the binlog's current file, its end, and the executed GTID set there ("" when there is none)."""
-        modern = not self.facts.mariadb and self.facts.version >= (8, 2)
-        rows = self.query("SHOW BINARY LOG STATUS" if modern else "SHOW MASTER STATUS")
-        if not rows:
-            raise SourceError(f"{self.name} writes no binlog (log_bin is off)")
-        file, offset = rows[0][:2]
+        file, offset, *rest = self.binlog_status()
         if self.facts.mariadb:
             # The position of the same instant: @@gtid_binlog_pos may be of a later one.
             gtids = self.query("SELECT BINLOG_GTID_POS(%s, %s)", (file, offset))[0][0] or ""
         else:
-            gtids = rows[0][4].replace("\n", "") if len(rows[0]) > 4 else ""
+            gtids = rest[2].replace("\n", "") if len(rest) > 2 else ""
         return file, offset, gtids
+
+    def binlog_status(self) -> tuple[Any, ...]:
+        """Return the server's row on the state of its binlog: the current file, its end, and more."""
+        modern = not self.facts.mariadb and self.facts.version >= (8, 2)
+        rows = self.query("SHOW BINARY LOG STATUS" if modern else "SHOW MASTER STATUS")
+        if not rows:
+            raise SourceError(f"{self.name} writes no binlog (log_bin is off)")
+        return tuple(rows[0])
 
     def binlog_files(self) -> list[tuple[str, int]]:
         """Return the files that the source still has, oldest first, each with its size."""

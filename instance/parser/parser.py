@@ -100,6 +100,13 @@ class Parser:
         known = max(self._read_until, self._decoder.execute_ms / 1000)
         return max(0.0, time.time() - known) if known else None
 
+    def end(self) -> Position:
+        """Ask the source for its current end, on a connection of its own; any thread may ask. Raises SourceError."""
+        with Connection(self._config) as connection:
+            finder = StartFinder(connection, self._config, lambda: Connection(self._config))
+            files = self._ring.files
+            return finder.end_position([files[number] for number in range(1, len(files) + 1)])
+
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()

@@ -1,7 +1,7 @@
 """Where a destination begins to read: at a saved cursor, else where the configuration says, else at the current end."""
 
 import struct
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
@@ -65,6 +65,16 @@ class StartFinder:
         """Start at the source's current end."""
         file, offset, gtids = self._connection.end_of_binlog()
         return Start(FileStart(file, offset), gtids=self._gtids(gtids) if self._facts.gtid else None)
+
+    def end_position(self, known: Iterable[tuple[str, int]]) -> Position:
+        """Return the source's current end. ``known`` are files with their time of creation; others are looked at."""
+        file, offset = self._connection.binlog_status()[:2]
+        # The newest of that name: RESET MASTER begins with the same names again.
+        created = next((time for name, time in reversed(list(known)) if name == file), None)
+        if created is None:
+            with closing(self._walk(file)) as walk:
+                created = next(walk).created
+        return Position(self._facts.source, file, created, offset, 0)
 
     def check(self, position: Position) -> None:
         """Check that the source still has the place of a position; its `created` is the decoder's to check."""

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
+from sluice.protocol.errors import DestinationStoppedError
 from sluice.server.embedded import EMPTY, EmbeddedServer
 from sluice.server.http.auth import Destination, may_read
 from sluice.server.http.context import Context, Ctx
@@ -18,7 +19,7 @@ from sluice.server.http.formats import (
     negotiate,
 )
 from sluice.server.http.stream import HEARTBEAT, StreamResponse
-from sluice.server.http.views import ClientView, SessionView
+from sluice.server.http.views import ClientView, PartsView, PartView, RangeView, SessionView
 from sluice.server.http.waiting import Listener
 from sluice.store.cursors import Batch
 
@@ -88,6 +89,35 @@ class StreamQuery(Limits):
     """Parameters of a stream."""
 
     window: int = Field(default=4, ge=1, le=1024, description="At most so many un-acked batches.")
+
+
+class PositionQuery(BaseModel):
+    """Parameters of a range to be marked."""
+
+    model_config = ConfigDict(extra="forbid", alias_generator=to_camel)
+
+    after: str = Field(description="Where the range begins: what lies before it is processed.")
+    until: str | None = Field(default=None, description="Where it ends at the latest.")
+    timeout: int = Field(
+        default=0, ge=0, le=LONGEST_WAIT, description="ms to wait for something to read; then the range is empty."
+    )
+    max_rows: int | None = Field(default=None, ge=1, description="At most so many rows; a larger entry comes alone.")
+    max_bytes: int | None = Field(default=None, ge=1, description="At most so many bytes; a larger entry comes alone.")
+
+
+class RangeQuery(BaseModel):
+    """Parameters of a range."""
+
+    model_config = ConfigDict(extra="forbid", alias_generator=to_camel)
+
+    from_: str = Field(alias="from", description="Position of the first entry.")
+    to: str = Field(description="Position after the last entry.")
+
+
+class SplitsQuery(RangeQuery):
+    """Parameters of the parts of a range."""
+
+    n: int = Field(ge=1, le=10_000, description="At most so many parts.")
 
 
 class Start(BaseModel):
@@ -268,6 +298,71 @@ async def rollback(
     batch_id = body.batchId if body else None
     await context.embedded.rollback(destination, client_id, batch_id=batch_id, session=session)
     context.acks.notify((destination, client_id))
+
+
+@router.post("/position", summary="Mark the range after a position")
+async def position(
+    request: Request,
+    context: Ctx,
+    destination: Destination,
+    client_id: ClientId,
+    query: Annotated[PositionQuery, Query()],
+    session: Session = None,
+) -> RangeView:
+    """Mark what follows a position, to be read by `rows`, as often as wanted, and acked by its end.
+
+    The range ends behind a transaction, or before a DDL, which comes alone. When no transaction ends within the limits,
+    it ends inside of one and is `partial`. The same position and limits give the same range until it is acked. Answers
+    as soon as there is something to read, or after `timeout` ms.
+    """
+    async with Listener(request.receive, context.stopping) as listener:
+        found = await listener.wait(
+            context.embedded.position(
+                destination,
+                client_id,
+                after=query.after,
+                until=query.until,
+                timeout=query.timeout / 1000,
+                max_rows=query.max_rows,
+                max_bytes=query.max_bytes,
+                session=session,
+            )
+        )
+    if found is None:  # the client is gone, or the server stops
+        raise DestinationStoppedError("the server stops")
+    return RangeView.of(found)
+
+
+@router.get("/splits", summary="Cut a range into parts")
+async def splits(
+    context: Ctx, destination: Destination, client_id: ClientId, query: Annotated[SplitsQuery, Query()]
+) -> PartsView:
+    """Cut a range into at most `n` parts of about equal bytes, one behind the other, to be read by `rows` each."""
+    parts = await context.embedded.splits(destination, client_id, query.from_, query.to, query.n)
+    return PartsView(splits=[PartView.model_validate(part) for part in parts])
+
+
+@router.get("/rows", summary="Read a range", response_class=Response, responses=_BATCH_RESPONSES)
+async def rows(
+    request: Request,
+    context: Ctx,
+    destination: Destination,
+    client_id: ClientId,
+    query: Annotated[RangeQuery, Query()],
+) -> Response:
+    """Read what lies between two positions, for the client's filter. It may be repeated; no cursor moves.
+
+    Transactions without a wanted change do not come.
+    """
+    form = negotiate(request.headers.get("accept"), SINGLE)
+    async with Listener(request.receive, context.stopping) as listener:
+        batch = await listener.wait(context.embedded.rows(destination, client_id, query.from_, query.to))
+    if batch is None:
+        raise DestinationStoppedError("the server stops")
+    parts = await encode(form, batch, strict=context.config(destination).strict_canal)
+    headers = {"Sluice-Batch-Id": str(batch.batch_id), "Sluice-From": batch.from_, "Sluice-To": batch.to}
+    context.metrics.delivered(destination, batch)
+    return PartsResponse(parts, form, headers)
 
 
 @router.get("", summary="Status of the client")

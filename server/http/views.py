@@ -1,6 +1,7 @@
 """Answers of status calls as JSON in camel case. Batches never pass these models."""
 
 import time
+from dataclasses import asdict
 from datetime import datetime
 from typing import Self
 
@@ -8,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from sluice.server import lag
-from sluice.server.embedded import DestinationStatus
+from sluice.server.embedded import DestinationStatus, RangeStatus
 from sluice.server.http import problems
 from sluice.server.http.auth import Scope
 from sluice.server.lag import Stage
@@ -143,6 +144,42 @@ class QuarantinedView(View):
     server_id: int
     length: int = Field(description="Bytes of the event.")
     error: str = Field(description="Why it could not be decoded.")
+
+
+class RangeView(View):
+    """A range that was marked."""
+
+    batch_id: int = Field(description="Its mark; -1 when there is nothing to ack.")
+    from_: str = Field(validation_alias="from_", serialization_alias="from", description="The position asked for.")
+    to: str = Field(description="Where the range ends; that is the position to ack, and to ask from next.")
+    entries: int
+    rows: int
+    bytes: int = Field(description="Of the encoded entries.")
+    partial: bool = Field(description="It ends inside a transaction: the durable cursor stays before that one.")
+    reached: bool = Field(description="Nothing wanted lies between its end and `until`; without `until`, `latest`.")
+    latest: str = Field(description="The source's end when the call came; empty when the source did not say.")
+    acked: str = Field(description="Position up to which everything is acked.")
+
+    @classmethod
+    def of(cls, status: RangeStatus) -> Self:
+        """Make the view of a range."""
+        return cls.model_validate({**asdict(status.range), "latest": status.latest, "acked": status.acked})
+
+
+class PartView(View):
+    """A part of a range."""
+
+    from_: str = Field(validation_alias="from_", serialization_alias="from")
+    to: str
+    entries: int
+    rows: int
+    bytes: int = Field(description="Of the encoded entries.")
+
+
+class PartsView(View):
+    """The parts of a range, one behind the other."""
+
+    splits: list[PartView]
 
 
 class SessionView(View):

@@ -73,6 +73,9 @@ class Source:
         self.count = (start.position.begin - 4) // 100 if start is not None and start.position is not None else 0
         self.on_begin, self.on_state = on_begin, on_state
 
+    def end(self) -> Position:
+        return Position("101", "bin.000001", 1_700_000_000, 4 + 100 * self.count, 0)
+
     def start(self) -> None:
         self.on_begin(Position("101", "bin.000001", 1_700_000_000, 4 + 100 * self.count, 0), None)
         self.on_state("running", "")
@@ -899,3 +902,41 @@ class TestStop:
                 os.kill(os.getpid(), signal.SIGTERM)
                 async with asyncio.timeout(5):
                     await api.serving
+
+
+async def test_range_in_every_format(tmp_path: Path) -> None:
+    async with running(tmp_path) as api:
+        await api.post("subscribe")
+        api.source.put(3)
+        query = {"after": "101/bin.000001@1700000000:4:0", "timeout": "5000"}
+        marked = (await api.post("position", params=query)).json()
+        assert marked["rows"] == 3
+        between = {"from": marked["from"], "to": marked["to"]}
+        answer = await api.call("GET", f"{CLIENT}/rows", params=between, headers=PROTOBUF)
+        messages = Messages.FromString(answer.body)
+        assert numbers(messages) == [0, 1, 2]
+        assert list(messages.positions) == [4, 0, 104, 0, 204, 0]
+        assert (answer.headers["Sluice-From"], answer.headers["Sluice-To"]) == (marked["from"], marked["to"])
+        body = (await api.call("GET", f"{CLIENT}/rows", params=between)).json()
+        assert [it["data"][0]["id"] for it in body["entries"]] == ["0", "1", "2"]
+        lines = (await api.call("GET", f"{CLIENT}/rows", params=between, headers=NDJSON)).text().splitlines()
+        assert json.loads(lines[-1]) == {"batchId": 0, **between}
+        await api.post("ack", json={"position": marked["to"]}, status=204)
+        assert await api.marks() == []
+
+
+async def test_position_without_changes_answers_after_its_timeout(tmp_path: Path) -> None:
+    async with running(tmp_path) as api:
+        await api.post("subscribe")
+        after = "101/bin.000001@1700000000:4:0"
+        found = (await api.post("position", params={"after": after, "timeout": "50"})).json()
+        assert (found["batchId"], found["from"], found["to"], found["reached"]) == (-1, after, after, True)
+
+
+async def test_range_of_a_stale_session_is_refused(tmp_path: Path) -> None:
+    async with running(tmp_path) as api:
+        await api.post("subscribe")
+        old, _new = [(await api.post("session")).json()["session"] for _ in range(2)]
+        query = {"after": "101/bin.000001@1700000000:4:0"}
+        headers = {"Sluice-Session": old}
+        assert await api.problem("POST", f"{CLIENT}/position", 409, params=query, headers=headers) == "stale-session"

@@ -79,6 +79,9 @@ class Source:
         self._first = 0 if start is None or start.position is None else (start.position.begin - 4) // STEP
         return self
 
+    def end(self) -> Position:
+        return Position.parse(position(self.count))
+
     def start(self) -> None:
         self._stopped.clear()
         self._thread = threading.Thread(target=self._run)
@@ -252,6 +255,38 @@ def test_a_batch_has_rows_positions_and_an_id(client: Any, server: ServerThread)
     client.ack(batch)
     assert batch.acked
     assert client.status()["marks"] == []
+
+
+def test_a_range_is_marked_split_read_and_acked(client: Any, server: ServerThread) -> None:
+    server.source.write(10)
+    whole = client.position(position(0), until=position(10), timeout=5, max_rows=4)
+    while whole.rows < 4:  # the first transactions may have come alone
+        client.rollback()
+        whole = client.position(position(0), until=position(10), timeout=5, max_rows=4)
+    assert (whole.from_, whole.to, whole.partial, whole.reached) == (position(0), position(4), False, False)
+    assert whole.latest == position(10)
+    assert client.position(position(0), until=position(10), max_rows=4) == whole
+    parts = client.splits(whole.from_, whole.to, 2)
+    assert [(part.from_, part.to, part.rows) for part in parts] == [
+        (position(0), position(2), 2),
+        (position(2), position(4), 2),
+    ]
+    assert [numbers(client.rows(part.from_, part.to)) for part in parts] == [[0, 1], [2, 3]]
+    client.ack(whole.to)
+    assert client.status()["acked"] == position(4)
+    rest = client.position(whole.to, until=position(10), timeout=5, max_rows=100)
+    assert (rest.to, rest.rows, rest.reached) == (position(10), 6, True)
+
+
+def test_a_range_is_the_same_after_a_restart_of_the_server(client: Any, server: ServerThread) -> None:
+    server.source.write(5)
+    whole = client.position(position(0), timeout=5, max_rows=1)
+    data = client.rows(whole.from_, whole.to).data
+    server.stop()
+    server.start()
+    assert client.rows(whole.from_, whole.to).data == data
+    client.ack(whole.to)
+    assert client.status()["acked"] == whole.to == position(1)
 
 
 def test_an_empty_batch_is_false_and_needs_no_ack(client: Any) -> None:

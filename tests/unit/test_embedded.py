@@ -53,6 +53,9 @@ class WrittenByTest:
         self.on_begin = on_begin
         self.on_state = on_state
 
+    def end(self) -> Position:
+        return self.stream.end
+
     def start(self) -> None:
         self.on_begin(self.stream.end, MariadbGtidSet())
         self.on_state("running", "")

@@ -1,0 +1,290 @@
+"""Ranges: where they end, that they are the same however often they are asked for, and what the parts of one are."""
+
+from itertools import chain
+
+import pytest
+
+from sluice.protocol.errors import BadPositionError, GoneError
+from sluice.protocol.gtid import MariadbGtidSet
+from sluice.protocol.position import Position
+from sluice.store.cursors import Cursors, Range, RangeLimits, StoredClient
+from sluice.store.ring import Kind, Ring
+from tests.stream import Stream, entries
+
+CLIENT = 1001
+NOW = 0.0
+NO_LIMITS = RangeLimits()
+
+
+class Setup:
+    """A ring, a client that wants every table, and another that wants only ``shop.orders``."""
+
+    def __init__(self, size: int = 64, before: int = 0) -> None:
+        self.ring = Ring(size)
+        self.cursors = Cursors(
+            self.ring, epoch=1, compile_filter=lambda text: lambda schema, table: f"{schema}.{table}" == text
+        )
+        self.stream = Stream(self.ring, events=before)
+        self.cursors.begin(self.stream.end, MariadbGtidSet())
+
+    def put(self, *rows: bytes, table: tuple[str, str] = ("shop", "orders")) -> None:
+        self.stream.transaction(*rows, table=table)
+        self.stream.put()
+        self.cursors.advance(NOW)
+
+    def ddl(self) -> None:
+        self.stream.stage(b"alter", Kind.DDL, ("shop", "orders"), boundary=True)
+        self.stream.put()
+
+    def mark(self, after: int, limits: RangeLimits = NO_LIMITS, *, client: int = CLIENT, final: bool = True) -> Range:
+        found = self.cursors.mark_range(client, self.stream.position(after), limits, now=NOW, final=final)
+        assert found is not None
+        return found
+
+    def read(self, from_: int | str, to: int | str, client: int = CLIENT) -> list[bytes]:
+        batch = self.cursors.read_range(client, self.position(from_), self.position(to))
+        assert batch is not None
+        return entries(batch.slices)
+
+    def position(self, where: int | str) -> Position:
+        return Position.parse(where) if isinstance(where, str) else self.stream.position(where)
+
+    def at(self, events: int) -> str:
+        return str(self.stream.position(events))
+
+
+@pytest.fixture
+def setup() -> Setup:
+    made = Setup()
+    made.cursors.subscribe(CLIENT, now=NOW)
+    return made
+
+
+# --- where a range ends ----------------------------------------------------------------------------------------------
+
+
+def test_range_ends_at_the_last_transaction_that_is_stored(setup: Setup) -> None:
+    setup.put(b"one")
+    setup.put(b"two", b"three")
+    setup.stream.stage(b"begin", Kind.TRANSACTION_BEGIN)
+    setup.stream.stage(b"unfinished", Kind.ROW_DATA, ("shop", "orders"))
+    setup.stream.put()
+    found = setup.mark(0)
+    assert (found.from_, found.to, found.rows, found.partial) == (setup.at(0), setup.at(7), 3, False)
+
+
+def test_range_ends_at_the_last_transaction_within_the_limits(setup: Setup) -> None:
+    setup.put(b"one")
+    setup.put(b"two")
+    setup.put(b"three")
+    assert setup.mark(0, RangeLimits(rows=2)).to == setup.at(6)
+    assert setup.mark(0, RangeLimits(bytes=10)).to == setup.at(6)
+
+
+def test_transaction_beyond_the_limits_is_cut_inside(setup: Setup) -> None:
+    setup.put(b"one", b"two", b"three")
+    found = setup.mark(0, RangeLimits(rows=2))
+    assert (found.to, found.rows, found.partial) == (setup.at(3), 2, True)
+    rest = setup.mark(3, RangeLimits(rows=2))
+    assert (rest.to, rest.rows, rest.partial) == (setup.at(5), 1, False)
+    assert setup.read(0, 3) + setup.read(3, 5) == setup.read(0, 5)
+
+
+def test_one_entry_beyond_the_limits_comes_alone(setup: Setup) -> None:
+    setup.put(b"larger than that")
+    assert setup.mark(0, RangeLimits(bytes=1)).rows == 1
+
+
+def test_unfinished_transaction_is_no_range_while_its_end_may_come(setup: Setup) -> None:
+    setup.stream.stage(b"begin", Kind.TRANSACTION_BEGIN)
+    setup.stream.stage(b"unfinished", Kind.ROW_DATA, ("shop", "orders"))
+    setup.stream.put()
+    assert setup.cursors.mark_range(CLIENT, setup.position(0), NO_LIMITS, now=NOW) is None
+    empty = setup.mark(0)
+    assert (empty.batch_id, empty.to, empty.entries) == (-1, setup.at(0), 0)
+
+
+def test_ddl_ends_the_range_before_it_and_comes_alone(setup: Setup) -> None:
+    setup.put(b"one")
+    setup.ddl()
+    setup.put(b"two")
+    assert setup.mark(0).to == setup.at(3)
+    assert setup.mark(3).to == setup.at(4)
+    assert setup.mark(4).to == setup.at(7)
+
+
+def test_range_ends_at_the_position_that_was_named(setup: Setup) -> None:
+    setup.put(b"one")
+    setup.put(b"two")
+    found = setup.mark(0, RangeLimits(until=setup.stream.position(3)))
+    assert (found.to, found.reached) == (setup.at(3), True)
+
+
+def test_end_is_reached_although_nothing_wanted_lies_before_it() -> None:
+    setup = Setup()
+    setup.cursors.subscribe(CLIENT, filter_text="shop.orders", now=NOW)
+    setup.put(b"other", table=("shop", "other"))
+    limits = RangeLimits(until=setup.stream.end)
+    found = setup.cursors.mark_range(CLIENT, setup.position(0), limits, now=NOW)
+    assert found is not None
+    assert (found.batch_id, found.entries, found.reached, found.to) == (-1, 0, True, setup.at(3))
+
+
+# --- the same again --------------------------------------------------------------------------------------------------
+
+
+def test_same_position_and_limits_give_the_same_range(setup: Setup) -> None:
+    setup.put(b"one")
+    first = setup.mark(0, RangeLimits(rows=10))
+    setup.put(b"two")
+    assert setup.mark(0, RangeLimits(rows=10)) == first
+    assert setup.cursors.status(CLIENT).marks == [first.batch_id]
+
+
+def test_other_limits_make_the_range_anew(setup: Setup) -> None:
+    setup.put(b"one")
+    setup.put(b"two")
+    old = setup.mark(0, RangeLimits(rows=1))
+    new = setup.mark(0, RangeLimits(rows=5))
+    assert (old.to, new.to) == (setup.at(3), setup.at(6))
+    assert setup.cursors.status(CLIENT).marks == [new.batch_id]
+
+
+def test_ranges_are_acked_by_their_ends_or_their_marks(setup: Setup) -> None:
+    setup.put(b"one")
+    first = setup.mark(0)
+    setup.put(b"two")
+    second = setup.mark(3)
+    setup.put(b"three")
+    third = setup.mark(6)
+    assert setup.cursors.status(CLIENT).marks == [first.batch_id, second.batch_id, third.batch_id]
+    setup.cursors.ack_to(CLIENT, Position.parse(second.to), now=NOW)
+    assert setup.cursors.status(CLIENT).marks == [third.batch_id]
+    setup.cursors.ack(CLIENT, third.batch_id, now=NOW)
+    assert setup.cursors.status(CLIENT).acked == setup.at(9)
+
+
+def test_durable_cursor_stays_before_a_transaction_that_was_acked_in_part(setup: Setup) -> None:
+    setup.put(b"one")
+    setup.put(b"two", b"three")
+    found = setup.mark(3, RangeLimits(rows=1))
+    setup.cursors.ack_to(CLIENT, Position.parse(found.to), now=NOW)
+    status = setup.cursors.status(CLIENT)
+    assert (status.acked, status.position) == (setup.at(5), setup.at(3))
+
+
+def test_what_an_earlier_life_gave_can_be_acked_in_the_next() -> None:
+    old = Setup()
+    old.cursors.subscribe(CLIENT, now=NOW)
+    old.put(b"one")
+    given = old.mark(0)
+    stored = old.cursors.take_changes()[CLIENT]
+    assert isinstance(stored, StoredClient)
+
+    new = Setup()
+    new.cursors.restore(stored, NOW)
+    new.put(b"one")
+    new.put(b"two")
+    new.cursors.ack_to(CLIENT, Position.parse(given.to), now=NOW)
+    assert new.cursors.status(CLIENT).acked == given.to
+    new.mark(3)
+    with pytest.raises(BadPositionError):
+        new.cursors.ack_to(CLIENT, new.stream.position(9), now=NOW)
+
+
+def test_range_that_is_acked_is_given_without_a_mark_while_it_is_stored(setup: Setup) -> None:
+    setup.cursors.subscribe(2, now=NOW)
+    setup.put(b"one")
+    setup.put(b"two")
+    setup.cursors.ack_to(CLIENT, Position.parse(setup.mark(0, RangeLimits(rows=1)).to), now=NOW)
+    again = setup.mark(0, RangeLimits(rows=5))
+    assert (again.batch_id, again.to) == (-1, setup.at(3))
+
+
+def test_position_behind_the_last_entry_that_was_given_stays_good_when_the_stream_moves_on() -> None:
+    setup = Setup()
+    setup.cursors.subscribe(CLIENT, filter_text="shop.orders", now=NOW)
+    setup.put(b"one")
+    setup.cursors.ack_to(CLIENT, Position.parse(setup.mark(0).to), now=NOW)
+    setup.put(b"other", table=("shop", "other"))
+    assert setup.ring.first == 6, "nobody needs what is not wanted"
+    setup.put(b"two")
+    found = setup.mark(3)
+    assert (found.from_, found.to, found.rows) == (setup.at(3), setup.at(9), 1)
+    assert setup.read(3, 9) == [b"begin", b"two", b"end"]
+    with pytest.raises(GoneError):
+        setup.mark(0)
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def test_range_can_be_read_again_and_moves_no_cursor(setup: Setup) -> None:
+    setup.put(b"one")
+    setup.put(b"two")
+    for _ in range(2):
+        assert setup.read(3, 6) == [b"begin", b"two", b"end"]
+    status = setup.cursors.status(CLIENT)
+    assert status.acked == status.got == setup.at(0)
+
+
+def test_range_of_nothing_is_empty(setup: Setup) -> None:
+    setup.put(b"one")
+    assert setup.read(3, 3) == []
+
+
+def test_range_beyond_the_stream_is_not_there_yet(setup: Setup) -> None:
+    setup.put(b"one")
+    assert setup.cursors.read_range(CLIENT, setup.position(0), setup.position(6)) is None
+
+
+def test_range_that_ends_before_it_begins_is_refused(setup: Setup) -> None:
+    setup.put(b"one")
+    with pytest.raises(BadPositionError):
+        setup.cursors.read_range(CLIENT, setup.position(3), setup.position(0))
+
+
+def test_transactions_without_a_wanted_entry_do_not_come(setup: Setup) -> None:
+    setup.put()
+    setup.put(b"one")
+    assert setup.read(0, 5) == [b"begin", b"one", b"end"]
+
+
+def test_begins_and_ends_do_not_come_where_they_are_filtered(setup: Setup) -> None:
+    setup.put(b"one")
+    batch = setup.cursors.read_range(CLIENT, setup.position(0), setup.position(3), transactions=False)
+    assert batch is not None
+    assert entries(batch.slices) == [b"one"]
+
+
+# --- parts -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("filter_text", ["", "shop.orders"])
+@pytest.mark.parametrize("parts", [1, 2, 3, 7, 100])
+def test_parts_together_are_the_range(parts: int, filter_text: str) -> None:
+    setup = Setup()
+    setup.cursors.subscribe(CLIENT, filter_text=filter_text, now=NOW)
+    setup.put(b"1", b"2", b"3", b"4")
+    setup.put(b"other", table=("shop", "other"))
+    setup.put(b"5")
+    setup.put(b"6", b"7")
+    end = setup.stream.events
+    cuts = setup.cursors.split_range(CLIENT, setup.position(0), setup.position(end), parts)
+    assert cuts is not None
+    assert len(cuts) <= parts
+    assert [cut.from_ for cut in cuts] == [setup.at(0), *(cut.to for cut in cuts[:-1])]
+    assert cuts[-1].to == setup.at(end)
+    read = [setup.read(cut.from_, cut.to) for cut in cuts]
+    assert list(chain.from_iterable(read)) == setup.read(0, end)
+    assert [len(it) for it in read] == [cut.entries for cut in cuts]
+    assert all(it[-1] != b"begin" for it in read), "no part begins behind a BEGIN that it does not have"
+
+
+def test_parts_have_about_equal_bytes(setup: Setup) -> None:
+    for number in range(12):
+        setup.put(bytes([number]) * 50)
+    cuts = setup.cursors.split_range(CLIENT, setup.position(0), setup.position(36), 4)
+    assert cuts is not None
+    assert len(cuts) == 4
+    assert max(cut.bytes for cut in cuts) <= 1.5 * min(cut.bytes for cut in cuts)

@@ -361,7 +361,7 @@ async def rows(
         raise DestinationStoppedError("the server stops")
     parts = await encode(form, batch, strict=context.config(destination).strict_canal)
     headers = {"Sluice-Batch-Id": str(batch.batch_id), "Sluice-From": batch.from_, "Sluice-To": batch.to}
-    context.metrics.delivered(destination, batch)
+    context.metrics.delivered(destination, client_id, batch)
     return PartsResponse(parts, form, headers)
 
 

@@ -1,6 +1,7 @@
 """What can be configured of one destination. Keys that start with ``canal.`` mean what they mean in Canal."""
 
 import functools
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
@@ -9,7 +10,8 @@ from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 
 from sluice.instance.parser.values import Zone
 from sluice.instance.settings import FolderPath, Settings, setting
-from sluice.protocol.errors import ConfigError
+from sluice.instance.sink.filters import FieldFilter, Patterns
+from sluice.protocol.errors import ConfigError, FilterError
 
 DEFAULT_PORT = 3306
 DESTINATION_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
@@ -98,11 +100,30 @@ def _zone(value: str | None) -> str | None:
     return value
 
 
+def _table_filter(value: str) -> str:
+    return _compiled(Patterns, value)
+
+
+def _field_filter(value: str) -> str:
+    return _compiled(FieldFilter, value)
+
+
+def _compiled(compile_filter: Callable[[str], object], value: str) -> str:
+    """Return the text of a filter as it is, when it is one."""
+    try:
+        compile_filter(value)
+    except FilterError as error:
+        raise ValueError(str(error)) from None
+    return value
+
+
 def _zero_is_none(value: int | None) -> int | None:
     return value or None
 
 
 AddressText = Annotated[Address, BeforeValidator(parse_address)]
+TableFilterText = Annotated[str, AfterValidator(_table_filter)]
+FieldFilterText = Annotated[str, AfterValidator(_field_filter)]
 Above0 = Annotated[int | None, AfterValidator(_zero_is_none)]
 
 
@@ -164,14 +185,14 @@ class InstanceConfig(Settings):
 
     # Filters.
 
-    filter_regex: str = setting("canal.instance.filter.regex", r".*\..*")
+    filter_regex: TableFilterText = setting("canal.instance.filter.regex", r".*\..*")
     """Tables to read: regular expressions, separated by commas, that match the whole of `schema.table`, in any case of
     letters. A backslash is doubled in a properties file."""
-    filter_black_regex: str = setting("canal.instance.filter.black.regex", "")
+    filter_black_regex: TableFilterText = setting("canal.instance.filter.black.regex", "")
     """Tables not to read, although `filter.regex` matches them."""
-    filter_field: str = setting("canal.instance.filter.field", "")
+    filter_field: FieldFilterText = setting("canal.instance.filter.field", "")
     """Columns to deliver, of tables where not all are wanted: `shop.orders:id/total,shop.items:id`."""
-    filter_black_field: str = setting("canal.instance.filter.black.field", "")
+    filter_black_field: FieldFilterText = setting("canal.instance.filter.black.field", "")
     """Columns not to deliver, in the same form."""
     filter_rows: bool = setting("canal.instance.filter.rows", default=False)
     """Drop all changes of rows."""

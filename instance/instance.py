@@ -4,7 +4,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from sluice.instance.config import InstanceConfig
@@ -15,7 +15,7 @@ from sluice.instance.parser.status import ParserStatus
 from sluice.instance.sink.filters import TableFilter
 from sluice.protocol.errors import DestinationStoppedError, SluiceError
 from sluice.protocol.position import Position
-from sluice.store.cursors import Cursor, Cursors, GtidSet, earliest
+from sluice.store.cursors import Cursor, Cursors, GtidSet, StoredClient, earliest
 from sluice.store.ring import Ring
 
 logger = logging.getLogger(__name__)
@@ -97,16 +97,23 @@ class Instance:
         """Load the clients and start the parser; one that cannot start says so in ``state`` and ``error``.
 
         Raises:
-            ConfigError: the stored clients cannot be used.
+            SluiceError: it cannot: what is stored of it, for instance, cannot be used.
         """
         if self.state != "stopped":
             return
         self._set_state("starting", "")
         try:
             epoch, clients = await self._meta.open()
+            self._parser = self._prepare(epoch, clients)
         except SluiceError as error:
+            await self._meta.close()
             self._set_state("stopped", str(error))
             raise
+        self._parser.start()
+        self._flusher = asyncio.create_task(self._flush_each_period(), name=f"flush {self.config.destination}")
+
+    def _prepare(self, epoch: int, clients: Sequence[StoredClient]) -> Parser:
+        """Make ring and cursors anew, and the parser that will fill the ring."""
         self._make_ring(epoch)
         loop = asyncio.get_running_loop()
         now = time.time()
@@ -134,9 +141,7 @@ class Instance:
 
         self.ring.on_put = on_put
         start = earliest([client.cursor for client in clients if client.cursor is not None])
-        self._parser = self._make_parser(self.config, self.ring, start=start, on_begin=on_begin, on_state=on_state)
-        self._parser.start()
-        self._flusher = asyncio.create_task(self._flush_each_period(), name=f"flush {self.config.destination}")
+        return self._make_parser(self.config, self.ring, start=start, on_begin=on_begin, on_state=on_state)
 
     async def stop(self) -> None:
         """Stop the parser, store the cursors, wake everybody who waits."""

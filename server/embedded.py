@@ -84,7 +84,7 @@ class EmbeddedServer:
         """Start a destination with its configuration as it is now; a running one goes on as it is.
 
         Raises:
-            ConfigError: its configuration, or what is stored of it, cannot be used.
+            SluiceError: its configuration, or what is stored of it, cannot be used.
         """
         async with self._locks.setdefault(destination, asyncio.Lock()):
             known = self.instances.get(destination)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 
 from sluice.instance.parser.parser import Parser
-from sluice.protocol.errors import ConfigError
+from sluice.protocol.errors import ConfigError, SluiceError
 from sluice.server.config import Configuration
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.http.serve import serve
@@ -39,12 +39,12 @@ async def run(configuration: Configuration, listening: Callable[[str], None] | N
 
 
 async def _start(embedded: EmbeddedServer, names: list[str]) -> None:
-    """Start the destinations. One whose stored clients cannot be used keeps no other from starting."""
+    """Start the destinations. One that cannot start keeps no other from it."""
     failed = []
     for name in names:
         try:
             await embedded.start(name)
-        except ConfigError as error:
+        except SluiceError as error:
             failed.append(f"{name}: {error}")
             logger.error("%s", error, extra={"destination": name})  # noqa: TRY400  the text says all
     if failed and len(failed) == len(names):

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from sluice.protocol.errors import (
     AckOutOfOrderError,
     BadPositionError,
+    FilterError,
     GoneError,
     NotSubscribedError,
     SluiceError,
@@ -330,14 +331,20 @@ class Cursors:
     # --- subscriptions -----------------------------------------------------------------------------------------------
 
     def restore(self, client: StoredClient, now: float) -> None:
-        """Take over a stored subscription; without a cursor it starts with the stream."""
-        subscriber = self._add(client.client_id, client.filter, now)
-        subscriber.given = False
-        subscriber.cursor = subscriber.resume = client.cursor
-        if client.cursor is None:
-            self._attach(subscriber, self.ring.first)
+        """Take over a stored subscription; without a cursor it starts with the stream.
+
+        One whose filter the destination's no longer has anything for is not served until it subscribes with another.
+        """
+        subscriber = _Subscriber(
+            client.client_id, client.filter, None, now, cursor=client.cursor, given=False, moved=now
+        )
+        self._subscribers[client.client_id] = subscriber
+        try:
+            subscriber.wanted = self._compile(client.filter)
+        except FilterError as error:
+            subscriber.error = error
         else:
-            self._resolve(subscriber)
+            self._go_on(subscriber)
 
     def subscribe(
         self, client_id: int, *, filter_text: str = "", start: str | int | Position = "earliest", now: float
@@ -354,8 +361,11 @@ class Cursors:
         """
         known = self._subscribers.get(client_id)
         if known is not None:
-            wanted = self._compile_filter(filter_text) if filter_text else None
+            wanted = self._compile(filter_text)
             known.filter, known.wanted, known.allowed, known.last_active = filter_text, wanted, None, now
+            if isinstance(known.error, FilterError):
+                known.error = None
+                self._go_on(known)
             self._changed.add(client_id)
             return self.status(client_id)
         sequence = self._start(start, now)
@@ -685,10 +695,20 @@ class Cursors:
         return subscriber
 
     def _add(self, client_id: int, filter_text: str, now: float) -> _Subscriber:
-        wanted = self._compile_filter(filter_text) if filter_text else None
-        subscriber = _Subscriber(client_id, filter_text, wanted, now, moved=now)
+        subscriber = _Subscriber(client_id, filter_text, self._compile(filter_text), now, moved=now)
         self._subscribers[client_id] = subscriber
         return subscriber
+
+    def _compile(self, filter_text: str) -> TableFilter | None:
+        return self._compile_filter(filter_text) if filter_text else None
+
+    def _go_on(self, subscriber: _Subscriber) -> None:
+        """Attach a stored subscriber where it left off, or as soon as the ring has come there."""
+        if subscriber.cursor is None:
+            self._attach(subscriber, self.ring.first)
+        else:
+            subscriber.resume = subscriber.cursor
+            self._resolve(subscriber)
 
     def _start(self, start: str | int | Position, now: float) -> int | None:
         """Where a new client starts; None when the ring has not come so far."""

@@ -7,10 +7,12 @@ whatever the case. Commas inside brackets or behind a backslash do not separate.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from sluice.instance.config import InstanceConfig
 from sluice.protocol.errors import FilterError
+
+if TYPE_CHECKING:
+    from sluice.instance.config import InstanceConfig  # which checks its filters by what is here
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class TableFilter:
         self.exclude = Patterns(exclude)
 
     @classmethod
-    def from_config(cls, config: InstanceConfig) -> Self:
+    def from_config(cls, config: "InstanceConfig") -> Self:
         """Make the filter of a destination."""
         return cls(config.filter_regex, config.filter_black_regex)
 
@@ -93,7 +95,7 @@ class FieldFilter:
         self._drop = _fields(drop)
 
     @classmethod
-    def from_config(cls, config: InstanceConfig) -> Self:
+    def from_config(cls, config: "InstanceConfig") -> Self:
         """Make the field filter of a destination."""
         return cls(config.filter_field, config.filter_black_field)
 

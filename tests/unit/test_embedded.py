@@ -18,6 +18,7 @@ from sluice.protocol.errors import (
     FilterError,
     GoneError,
     NotSubscribedError,
+    SluiceError,
     StaleSessionError,
     UnknownBatchError,
     UnknownDestinationError,
@@ -76,6 +77,7 @@ class Setup:
 
     def __init__(self, folder: Path) -> None:
         self.parser: WrittenByTest
+        self.failure: SluiceError | None = None
         self.config = InstanceConfig(
             destination=NAME,
             master_address=Address("127.0.0.1", 3306),
@@ -91,6 +93,8 @@ class Setup:
         return self.config
 
     def make_parser(self, *arguments: object, **options: object) -> WrittenByTest:
+        if self.failure is not None:
+            raise self.failure
         self.parser = WrittenByTest(*arguments, **options)  # type: ignore[arg-type]
         return self.parser
 
@@ -359,3 +363,30 @@ async def test_destination_with_a_broken_file_does_not_start(tmp_path: Path) -> 
     status = setup.server.destination_status(NAME)
     assert status.state == "stopped"
     assert "meta.dat" in status.error
+
+
+async def test_destination_that_cannot_start_says_so_and_starts_when_it_can(setup: Setup) -> None:
+    await setup.server.stop(NAME)
+    setup.failure = SluiceError("something is wrong")
+    with pytest.raises(SluiceError, match="something is wrong"):
+        await setup.server.start(NAME)
+    status = setup.server.destination_status(NAME)
+    assert (status.state, status.error) == ("stopped", "something is wrong")
+    setup.failure = None
+    await setup.server.start(NAME)
+    await asyncio.sleep(0.01)
+    assert setup.server.destination_status(NAME).state == "running"
+
+
+async def test_client_whose_filter_fits_no_longer_is_gone_until_it_subscribes_with_another(setup: Setup) -> None:
+    await setup.server.subscribe(NAME, CLIENT, filter=r"shop\.orders")
+    await setup.server.stop(NAME)
+    setup.change(filter_regex=r"crm\..*")
+    await setup.server.start(NAME)
+    setup.parser.write(b"one", table=("crm", "people"))
+    status = setup.server.status(NAME, CLIENT)
+    assert (status.state, status.problem) == ("gone", "filter-matches-nothing")
+    with pytest.raises(FilterError, match="matches nothing that"):
+        await setup.server.get_without_ack(NAME, CLIENT)
+    await setup.server.subscribe(NAME, CLIENT, filter=r"crm\..*")
+    assert entries((await setup.server.get_without_ack(NAME, CLIENT)).slices) == [b"begin", b"one", b"end"]

@@ -227,6 +227,20 @@ def test_without_it_rows_that_do_not_fit_are_listed_and_the_stream_goes_on(
     assert any(f"{schema}.u from" in message for message in future)
 
 
+def test_a_ddl_read_late_is_no_alarm_where_there_were_no_rows(
+    server: Server, database: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    schema = database(server)
+    file, offset = end_of_binlog(server)
+    statements = ["CREATE TABLE t (a INT)", "ALTER TABLE t ADD b INT", "INSERT INTO t VALUES (1, 2)"]
+    execute(server, statements, database=schema)
+    with deliver(
+        server, tmp_path, master_journal_name=file, master_position=offset, filter_regex=rf"{schema}\..*"
+    ) as late:
+        assert "INSERT t 1,2" in transcript(late.read())
+    assert not [record for record in caplog.records if f"{schema}.t from" in record.getMessage()]
+
+
 # The texts of DML
 
 

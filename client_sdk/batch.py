@@ -1,13 +1,16 @@
 """A batch of changes."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from sluice.protocol.arrow import EnvelopeDecoder, TableDecoder, columns_of
 from sluice.protocol.rows import Change, Row, decode_changes, decode_rows
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from sluice.protocol.entry_pb2 import Entry
 
 InvalidDates = Literal["text", "null"]
@@ -47,9 +50,55 @@ class Batch:
 
     def rows(self) -> list[Row]:
         """All rows, in order. Markers are logged as warnings: rows are missing where they stand."""
+        self._warn()
+        return decode_rows(self.data, invalid_dates=self.invalid_dates)
+
+    def to_arrow(
+        self,
+        table: str | None = None,
+        columns: Iterable[tuple[str, str]] | None = None,
+        *,
+        time_zone: str = "UTC",
+        invalid_dates: Literal["null", "error"] = "null",
+        missing_columns: Literal["null", "error"] = "error",
+        split_keys: bool = True,
+    ) -> "pa.RecordBatch":
+        """Return all rows as an Arrow record batch; needs pyarrow (``sluice[arrow]``). Markers are logged as by `rows`.
+
+        The names and types of its columns stand in docs/arrow-types.md.
+
+        Args:
+            table: ``schema.table``: the rows of this table, each column in its own type; else those of all tables,
+                their images as maps of names to texts. The other arguments go with a table.
+            columns: name and mysqlType of the columns wanted; those that are found in the batch when not given.
+            time_zone: the zone that the destination writes TIMESTAMP values in (``sluice.instance.timeZone``).
+            invalid_dates: what ``0000-00-00`` and the like become.
+            missing_columns: what a column becomes that a row does not have (binlog_row_image is not FULL).
+            split_keys: whether an UPDATE of a primary key becomes a DELETE and an INSERT.
+
+        Raises:
+            DecodeError: a value does not fit its column's type.
+            SchemaMismatchError: a column has another type than in ``columns``, or changes it within the batch.
+            ImportError: pyarrow is not installed.
+        """
+        self._warn()
+        if table is None:
+            return EnvelopeDecoder().decode(self.data)
+        schema, _, name = table.partition(".")
+        decoder = TableDecoder(
+            schema,
+            name,
+            columns_of(self.data, schema, name) if columns is None else columns,
+            time_zone=time_zone,
+            invalid_dates=invalid_dates,
+            missing_columns=missing_columns,
+            split_keys=split_keys,
+        )
+        return decoder.decode(self.data)
+
+    def _warn(self) -> None:
         for marker in self.markers():
             logger.warning("rows are missing at %s:%d: %s", marker.logfile_name, marker.logfile_offset, marker.sql)
-        return decode_rows(self.data, invalid_dates=self.invalid_dates)
 
     def changes(self) -> list[Change]:
         """All entries, in order: the ends of transactions and DDL too."""

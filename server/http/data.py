@@ -234,7 +234,10 @@ _BATCH_RESPONSES: dict[int | str, dict[str, Any]] = {
         "* `application/json` (default): `batchId`, `from`, `to` and `entries`, Canal's FlatMessages;\n"
         "* `application/x-ndjson`: one FlatMessage a line, then a line with `batchId`, `from`, `to`;\n"
         "* `application/x-protobuf`: Canal's `Messages` (`int64 batchId = 1; repeated bytes messages = 2`), each of the"
-        " messages an `Entry`.\n",
+        " messages an `Entry`;\n"
+        "* `application/vnd.apache.arrow.stream`: an Arrow IPC stream of the rows that changed, with the columns"
+        " `_pos`, `_gtid`, `_ts`, `_schema`, `_table`, `_op`, `before`, `after`; `batchId`, `from` and `to` are"
+        " metadata of its schema.\n",
         "headers": _BATCH_HEADERS,
         "content": {
             Format.JSON: {"example": _BATCH | {"entries": [_FLAT]}},
@@ -243,6 +246,7 @@ _BATCH_RESPONSES: dict[int | str, dict[str, Any]] = {
                 "example": '{"id": 3000000007, …}\n{"batchId": 3000000007, …}\n',
             },
             Format.PROTOBUF: {"schema": _BINARY},
+            Format.ARROW: {"schema": _BINARY},
         },
     }
 }

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
+import pyarrow as pa
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -92,6 +93,7 @@ class Source:
             entry = Entry(entryType=EntryType.ROWDATA)
             entry.header.schemaName, entry.header.tableName = "shop", "goods"
             entry.header.eventType = EventType.INSERT
+            entry.header.logfileName = "bin.000001"
             change = RowChange(eventType=EventType.INSERT)
             change.rowDatas.add().afterColumns.add(index=0, sqlType=4, name="id", value=str(self.count), updated=True)
             change.sql = "." * size
@@ -323,6 +325,21 @@ class TestFormats:
         *changes, batch = map(json.loads, (response.text()).splitlines())
         assert [change["data"] for change in changes] == [[{"id": "0"}], [{"id": "1"}]]
         assert str(batch["batchId"]) == response.headers["Sluice-Batch-Id"]
+
+    async def test_arrow_is_a_stream_of_rows_that_says_which_batch_it_is(self, api: Api) -> None:
+        api.source.put(2)
+        response = await api.post("getWithoutAck", headers={"Accept": "application/vnd.apache.arrow.stream"})
+        rows = pa.ipc.open_stream(response.body).read_all()
+        assert response.content_type == "application/vnd.apache.arrow.stream"
+        assert rows.column("after").to_pylist() == [[("id", "0")], [("id", "1")]]
+        assert [it["begin"] for it in rows.column("_pos").to_pylist()] == [4, 104]
+        assert rows.schema.metadata[b"batchId"].decode() == response.headers["Sluice-Batch-Id"]
+        assert rows.schema.metadata[b"to"].decode() == response.headers["Sluice-To"]
+
+    async def test_an_empty_batch_is_arrow_too(self, api: Api) -> None:
+        response = await api.post("getWithoutAck", headers={"Accept": "application/vnd.apache.arrow.stream"})
+        rows = pa.ipc.open_stream(response.body).read_all()
+        assert (rows.num_rows, rows.schema.metadata[b"batchId"]) == (0, b"-1")
 
     async def test_what_the_server_cannot_write_is_not_acceptable_and_takes_no_batch(self, api: Api) -> None:
         api.source.put()

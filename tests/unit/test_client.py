@@ -12,6 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
+import pyarrow as pa
 import pytest
 
 from sluice.client_sdk import AsyncClient, Batch, Client
@@ -42,7 +43,7 @@ def entry(number: int) -> bytes:
     change = RowChange(eventType=INSERT)
     column = Column(name="id", mysqlType="int", sqlType=4, value=str(number), updated=True, isKey=True)
     change.rowDatas.add().afterColumns.append(column)
-    header = Header(schemaName="shop", tableName="goods", eventType=INSERT)
+    header = Header(logfileName="bin.000001", schemaName="shop", tableName="goods", eventType=INSERT)
     return Entry(header=header, entryType=ROWDATA, storeValue=change.SerializeToString()).SerializeToString()
 
 
@@ -289,10 +290,23 @@ def test_a_range_is_the_same_after_a_restart_of_the_server(client: Any, server: 
     assert client.status()["acked"] == whole.to == position(1)
 
 
+def test_a_batch_becomes_an_arrow_record_batch(client: Any, server: ServerThread) -> None:
+    server.source.write(2)
+    batch = next(client.batches(limits=Limits(max_entries=2)))
+    rows = batch.to_arrow("shop.goods").to_pylist()
+    assert [(row["_op"], row["id"]) for row in rows] == [("INSERT", number) for number in range(len(rows))]
+    begin = int(batch.from_.split(":")[-2])
+    assert rows[0]["_pos"] == {"file": 1, "begin": begin, "n": 0, "row": 0}
+    assert [row["after"] for row in batch.to_arrow().to_pylist()] == [[("id", str(row["id"]))] for row in rows]
+    assert batch.to_arrow("shop.goods", [("id", "bigint unsigned")]).schema.field("id").type == pa.decimal128(20)
+    assert batch.to_arrow("shop.other").num_rows == 0
+
+
 def test_an_empty_batch_is_false_and_needs_no_ack(client: Any) -> None:
     batch = client.get_without_ack()
     assert not batch
     assert batch.rows() == []
+    assert batch.to_arrow().num_rows == 0
     client.ack(batch)
     client.ack(batch.batch_id)
 

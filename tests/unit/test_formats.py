@@ -8,12 +8,13 @@ from sluice.protocol.entry_pb2 import Entry
 from sluice.protocol.errors import NotAcceptableError
 from sluice.protocol.packet_pb2 import Messages
 from sluice.server.embedded import EMPTY
+from sluice.server.http import formats
 from sluice.server.http.formats import Format, framed_protobuf, negotiate, protobuf
 from sluice.store.cursors import Batch
 from sluice.store.ring import Kind, Ring, Staging
 from sluice.store.segment import SegmentWriter
 
-ALL = (Format.JSON, Format.NDJSON, Format.PROTOBUF)
+ALL = (Format.JSON, Format.NDJSON, Format.PROTOBUF, Format.ARROW)
 
 
 class TestNegotiation:
@@ -25,6 +26,7 @@ class TestNegotiation:
         ("accept", "expected"),
         [
             ("application/x-protobuf", Format.PROTOBUF),
+            ("application/vnd.apache.arrow.stream", Format.ARROW),
             ("application/protobuf", Format.PROTOBUF),
             ("application/x-ndjson", Format.NDJSON),
             ("Application/JSON; charset=utf-8", Format.JSON),
@@ -40,6 +42,14 @@ class TestNegotiation:
     def test_what_is_not_offered_is_refused(self, accept: str) -> None:
         with pytest.raises(NotAcceptableError, match="application/json"):
             negotiate(accept, (Format.JSON,))
+
+    def test_arrow_is_refused_with_the_reason_where_pyarrow_is_not_installed(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(formats, "HAS_ARROW", False)
+        with pytest.raises(NotAcceptableError, match="lacks pyarrow"):
+            negotiate("application/vnd.apache.arrow.stream", ALL)
+        assert negotiate("application/vnd.apache.arrow.stream, */*;q=0.1", ALL) is Format.JSON
 
 
 def batch(batch_id: int, count: int, *, segment_size: int = 32768) -> Batch:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 from collections.abc import Callable
 
@@ -26,6 +27,13 @@ async def run(configuration: Configuration, listening: Callable[[str], None] | N
     if not names and not configuration.server.auto_scan:
         raise ConfigError(f"{configuration.main_file}: canal.destinations is empty, so there is nothing to serve")
     await asyncio.to_thread(configuration.check)
+
+    def ready(url: str) -> None:
+        gc.collect()
+        gc.freeze()  # what is loaded by now stays: looking through it was a sixth of a busy server's time
+        if listening is not None:
+            listening(url)
+
     embedded = EmbeddedServer(configuration.instance, Parser)
     scanner = Scanner(configuration, embedded)
     scanner.remember()
@@ -35,7 +43,7 @@ async def run(configuration: Configuration, listening: Callable[[str], None] | N
         if configuration.server.auto_scan:
             scanning = asyncio.create_task(scanner.run(), name="scan")
             stack.callback(scanning.cancel)
-        await serve(embedded, configuration.server, listening)
+        await serve(embedded, configuration.server, ready)
 
 
 async def _start(embedded: EmbeddedServer, names: list[str]) -> None:

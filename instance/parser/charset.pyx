@@ -1,11 +1,11 @@
 """Character sets of MySQL and MariaDB: the bytes of a text to UTF-8."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
-from sluice.instance.parser.utf8 cimport put_utf8, utf8_sequence, utf8_size
+from sluice.instance.parser.utf8 cimport put_utf8, skip_ascii, utf8_sequence, utf8_size
 from sluice.instance.parser.values cimport Field, Value, fail, reserve
 
 from sluice.protocol.errors import DecodeError
@@ -26,19 +26,6 @@ cdef struct Pairs:         # a character set of several bytes; the first 128 byt
     uint16_t[256] single   # code points of characters of one byte, 0 for none
     uint16_t[65536] pairs  # ... of two bytes
     uint16_t[65536] triples  # ... of the two bytes that follow 0x8F
-
-
-cdef inline const uint8_t *skip_ascii(const uint8_t *p, const uint8_t *end) noexcept nogil:
-    """The first byte that is not ASCII, or the end."""
-    cdef uint64_t eight
-    while end - p >= 8:
-        memcpy(&eight, p, 8)
-        if eight & <uint64_t>0x8080808080808080:
-            break
-        p += 8
-    while p < end and p[0] < 0x80:
-        p += 1
-    return p
 
 
 cdef bint is_utf8(const uint8_t *p, const uint8_t *end) noexcept nogil:

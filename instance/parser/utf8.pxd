@@ -1,7 +1,20 @@
 """Text from the wire, made valid UTF-8: one bad byte would make a whole protobuf message unreadable."""
 
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memcpy
+
+
+cdef inline const uint8_t *skip_ascii(const uint8_t *p, const uint8_t *end) noexcept nogil:
+    """The first byte that is not ASCII, or the end."""
+    cdef uint64_t eight
+    while end - p >= 8:
+        memcpy(&eight, p, 8)
+        if eight & <uint64_t>0x8080808080808080:
+            break
+        p += 8
+    while p < end and p[0] < 0x80:
+        p += 1
+    return p
 
 
 cdef inline int utf8_sequence(const uint8_t *p, const uint8_t *end, bint *valid) noexcept nogil:
@@ -45,7 +58,13 @@ cdef inline size_t utf8_size(const uint8_t *data, size_t size) noexcept nogil:
     cdef size_t result = 0
     cdef bint valid
     cdef int length
+    cdef const uint8_t *ascii_end
     while p < end:
+        ascii_end = skip_ascii(p, end)
+        result += ascii_end - p
+        p = ascii_end
+        if p == end:
+            break
         length = utf8_sequence(p, end, &valid)
         result += length if valid else 3
         p += length
@@ -58,7 +77,14 @@ cdef inline uint8_t *put_utf8(uint8_t *to, const uint8_t *data, size_t size) noe
     cdef const uint8_t *end = data + size
     cdef bint valid
     cdef int length
+    cdef const uint8_t *ascii_end
     while p < end:
+        ascii_end = skip_ascii(p, end)
+        if ascii_end != p:
+            memcpy(to, p, ascii_end - p)
+            to += ascii_end - p
+            p = ascii_end
+            continue
         length = utf8_sequence(p, end, &valid)
         if valid:
             memcpy(to, p, length)

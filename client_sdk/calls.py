@@ -308,6 +308,9 @@ class Endpoint:
 
     def read(self, call: Call[T], reply: Reply) -> T:
         """Return the result; raises Interrupted when the call may be tried again, else the error of the server."""
+        if reply.status != HTTPStatus.NO_CONTENT and not reply.headers.keys() & {"content-length", "transfer-encoding"}:
+            # http.client takes a connection that ends within the headers for their end.
+            raise Interrupted(ConnectionLostError("the connection broke within the answer"), may_be_done=True)
         if reply.status >= 300:
             error = error_of(reply)
             if reply.status in (HTTPStatus.BAD_GATEWAY, HTTPStatus.GATEWAY_TIMEOUT):
@@ -318,9 +321,6 @@ class Endpoint:
                 if isinstance(error, kind):
                     raise meaning(str(error)) from error
             raise error
-        if reply.status == HTTPStatus.OK and not reply.headers.keys() & {"content-length", "transfer-encoding"}:
-            # http.client takes a connection that ends within the headers for their end.
-            raise Interrupted(ConnectionLostError("the connection broke within the answer"), may_be_done=True)
         result = call.read(reply)
         if call.rolls_back:
             self.generation += 1

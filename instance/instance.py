@@ -13,7 +13,7 @@ from sluice.instance.meta.file import FileMetaStore
 from sluice.instance.meta.memory import MemoryMetaStore
 from sluice.instance.parser.status import ParserStatus
 from sluice.instance.sink.filters import TableFilter
-from sluice.protocol.errors import DestinationStoppedError, SluiceError
+from sluice.protocol.errors import DestinationStoppedError, NotStoredError, SluiceError
 from sluice.protocol.position import Position
 from sluice.store.cursors import Cursor, Cursors, GtidSet, StoredClient, earliest
 from sluice.store.ring import Ring
@@ -212,7 +212,7 @@ class Instance:
     async def flush(self) -> None:
         """Return when every change until now is durable. Calls that come together share one write.
 
-        Raises what `MetaStore.write` raises; the changes are then kept for the next attempt.
+        Raises NotStoredError when they cannot be stored now, and FencedError; they are then kept for the next attempt.
         """
         # A caller that goes away must not tear a write that others wait for.
         await asyncio.shield(asyncio.ensure_future(self._flush()))
@@ -224,6 +224,9 @@ class Instance:
             changes = self.cursors.take_changes()
             try:
                 await self._meta.write(changes, self.cursors.epoch)
+            except OSError as error:
+                self.cursors.give_back(set(changes))
+                raise NotStoredError(f"cursors cannot be stored: {error}") from error
             except BaseException:
                 self.cursors.give_back(set(changes))
                 raise
@@ -235,9 +238,9 @@ class Instance:
             self.cursors.advance(time.time())
             try:
                 await self.flush()
-            except (OSError, SluiceError) as error:
+            except SluiceError as error:
                 failed = True
-                self._set_state(self.state, f"cursors cannot be stored: {error}")
+                self._set_state(self.state, str(error))
             else:
                 if failed:
                     failed = False

@@ -103,6 +103,12 @@ class FencedError(SluiceError):
     type = "fenced"
 
 
+class NotStoredError(SluiceError):
+    """A cursor could not be made durable yet. The ack counts, and is stored as soon as that is possible."""
+
+    type = "not-stored"
+
+
 class BadParameterError(SluiceError, ValueError):
     """A parameter of a call has a value that cannot be used; ``parameter`` is its name, where there is one."""
 

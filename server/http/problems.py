@@ -73,6 +73,11 @@ KINDS: Mapping[type[errors.SluiceError], Kind] = {
     errors.SourceError: Kind(503, "Source not usable", "Mend the source as the detail says; the server tries again."),
     errors.DecodeError: Kind(500, "Undecodable", "Report it with the file and offset; the destination can skip it."),
     errors.ConfigError: Kind(500, "Bad configuration", "Correct the configuration, then start the destination."),
+    errors.NotStoredError: Kind(
+        507,
+        "Not stored",
+        "The ack counts but would not survive the server: make room for the cursors; the server tries again.",
+    ),
     errors.FencedError: Kind(421, "Not the active server", "Ask the server that has taken the destination over."),
 }
 

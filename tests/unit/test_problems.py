@@ -27,6 +27,7 @@ STATUSES = {
     "undecodable": 500,
     "bad-configuration": 500,
     "fenced": 421,
+    "not-stored": 507,
     "bad-parameter": 422,
     "not-acceptable": 406,
     "unauthorized": 401,

@@ -1,0 +1,31 @@
+"""Fixtures of the promises: a server process, and sources that a test may kill."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.harness import Sluice
+from tests.servers import Server
+
+
+@pytest.fixture
+def sluice(tmp_path: Path) -> Iterator[Sluice]:
+    """A server with nothing configured, not started; it is gone after the test."""
+    made = Sluice(tmp_path)
+    yield made
+    made.__exit__()
+
+
+@pytest.fixture(params=["mariadb118", "mysql97"])
+def source(request: pytest.FixtureRequest) -> Server:
+    """MariaDB 11.8 and MySQL 9.7 in turn."""
+    found: Server = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture(scope="module", params=["mariadb118", "mysql97"])
+def doomed(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A server of the module's own, for what other tests must not feel."""
+    with Server(request.param) as server:
+        yield server

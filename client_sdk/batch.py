@@ -18,7 +18,7 @@ InvalidDates = Literal["text", "null"]
 
 logger = logging.getLogger(__name__)
 
-_MARKER = "sluice."  # how the property of a header begins that makes the entry a marker
+_MARKERS = ("sluice.quarantine", "sluice.gap")  # the properties of a header that make the entry a marker
 
 EMPTY = -1  # the id of a batch without entries
 
@@ -106,9 +106,9 @@ class Batch:
 
     def markers(self) -> list[Change]:
         """Return what stands in the place of rows that could not be decoded, or of a gap; ``sql`` says why."""
-        if _MARKER.encode() not in self.data:
+        if not any(key.encode() in self.data for key in _MARKERS):
             return []
-        return [it for it in self.changes() if any(key.startswith(_MARKER) for key in it.header_props)]
+        return [it for it in self.changes() if not it.header_props.keys().isdisjoint(_MARKERS)]
 
     def entries(self) -> "list[Entry]":
         """Return all entries as Canal's protobuf objects."""

@@ -56,6 +56,8 @@ class Control:
         }
         self.dml_statements = 0
         """Changes that were logged as statements and so were not delivered as rows."""
+        self._doubtful: dict[tuple[str, str], tuple[int, int]] = {}
+        """Tables whose plans flag their rows, and where (file number, offset) the doubt ends."""
         self.pending_gap = ""
         """What was left out before the change that comes next, "" for nothing."""
 
@@ -76,6 +78,16 @@ class Control:
             self._decoder.skip_event()
         else:
             answer(event)
+
+    def settle(self) -> None:
+        """Let rows pass unflagged again where the stream has come to the place at which their schema was asked for."""
+        at = self._decoder.position
+        if not self._doubtful or at is None or at.n:  # within a transaction its table maps count
+            return
+        here = at.file_number, at.begin
+        for table in [table for table, end in self._doubtful.items() if end <= here]:
+            del self._doubtful[table]
+            self._decoder.forget_plans(*table)
 
     # --- tables
 
@@ -116,7 +128,11 @@ class Control:
     def _plan_with(
         self, known: TableSchema, event: Event, table_map: TableMap, number: int, options: PlanOptions
     ) -> TablePlan:
-        flags = Flag.FUTURE_SCHEMA if known.is_younger(event.timestamp) else 0
+        flags = 0
+        if known.is_younger(event.timestamp, event.position):
+            flags = Flag.FUTURE_SCHEMA
+            if known.seen is not None:
+                self._doubtful[table_map.schema, table_map.table] = known.seen
         return TablePlan(table_map, known.columns, number, options, flags)
 
     def _undecodable(self, event: Event, error: DecodeError) -> None:

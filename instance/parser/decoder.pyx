@@ -721,7 +721,8 @@ cdef class Decoder:
             self.skipping = False
         if self.skipping and name == self.skip_file and created != self.skip_created:
             raise SourceChangedError(
-                f"the source's {name} was created at {created}, the one of the position at {self.skip_created}"
+                f"the source's {name} was created at {created}, the one of the position at {self.skip_created}:"
+                " it was reset, restored, or is another server"
             )
         self.file_name, self.next_file_name = name, None
         self.created = created

@@ -256,6 +256,7 @@ class Parser:
             if status is Status.STOPPED or self._stopping.is_set():
                 return
             if status is Status.NEED_DATA:
+                self._control.settle()
                 with decoder.receive_space() as space:
                     size = self._receive(dump, space)
                 if not size:

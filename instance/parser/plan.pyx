@@ -30,6 +30,7 @@ from sluice.instance.parser.json cimport json_differences, json_document
 from sluice.instance.parser.littleendian cimport le16, le24, le32
 from sluice.instance.parser.values cimport Field, Value
 from sluice.protocol.wire cimport LENGTH_MAX, put_varint, varint_size
+from sluice.store.ring cimport Flag
 from sluice.store.segment cimport SegmentPool, SegmentWriter
 
 from sluice.instance.parser.table_map import Type
@@ -49,6 +50,11 @@ cdef enum:
 
     SCRATCH = 256                      # more than any text of a bounded size needs
     MAX_PRECISION = 65
+
+SCHEMA_PROP = "sluice.schema"
+"""Key of Header.props: what is to be said of the names and types of the columns."""
+FUTURE = "from-the-future"
+"""They were asked for after a later DDL, so that they may not be those of the rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +114,9 @@ cdef class TablePlan:
         self.slot_flags = slot_flags
         self.error = error
         self.header_names = text_field(8, self.schema) + text_field(9, self.table)
+        if slot_flags & Flag.FUTURE_SCHEMA and not options.strict_canal:
+            pair = text_field(1, SCHEMA_PROP) + text_field(2, FUTURE)
+            self.header_names += varint(12 << 3 | 2) + varint(len(pair)) + pair
         self.owned = []
         self.names = [column.name for column in columns]
         self.row_width = 1

@@ -31,9 +31,17 @@ class TableSchema:
     first_use: Position | None = field(default=None, compare=False)
     """Where the first rows stand that were read with it; None: none were."""
 
-    def is_younger(self, timestamp: int) -> bool:
-        """Whether the table was altered after the Unix time `timestamp`, so that rows of then may not fit."""
-        return self.altered is not None and self.altered > timestamp
+    def is_younger(self, timestamp: int, at: Position | None) -> bool:
+        """Whether the table may have been altered after the Unix time `timestamp`, so that rows of then may not fit.
+
+        Rows behind the place where the source was asked fit: a DDL in between is met before them. Among those before
+        it the second of the DDL itself is in doubt.
+        """
+        if self.altered is None or (
+            at is not None and self.seen is not None and self.seen <= (at.file_number, at.begin)
+        ):
+            return False
+        return self.altered >= timestamp
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +162,7 @@ class Schemas:
             self._tables[key] = known
             known.columns += _hidden_columns(table_map, known.columns)
         known.first_use = known.first_use or at
-        if known.is_younger(timestamp):
+        if known.is_younger(timestamp, at):
             logger.warning(
                 "schema-from-the-future: the rows of %s.%s at %s are older than its last DDL;"
                 " set binlog_row_metadata=FULL on the source to rule this out",

@@ -9,7 +9,7 @@ RUN := .venv/bin/python
 PACKAGES := protocol store instance server client_sdk
 SOURCES := setup.py pyproject.toml $(shell find $(PACKAGES) -name '*.pyx' -o -name '*.pxd')
 
-.PHONY: setup build demo test test-all lint bench docs lock clean
+.PHONY: setup build demo test test-all soak lint bench docs lock clean
 
 setup: .venv/.ready
 
@@ -22,7 +22,10 @@ test: build
 	$(RUN) -m pytest $(ARGS)
 
 test-all: build
-	$(RUN) -m pytest -m "" $(ARGS)
+	$(RUN) -m pytest -m "not soak" $(ARGS)
+
+soak: build
+	$(RUN) -m pytest -m soak $(ARGS)
 
 lint: build
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" scripts/lint.sh

@@ -8,12 +8,13 @@ from tests.conftest import Database
 from tests.faults.harness import Consumer, Load, Sluice, consuming, eventually
 from tests.servers import Server
 
-LIVES = 4
+SOAK = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
 
+@pytest.mark.parametrize("lives", [pytest.param(3, id="short"), pytest.param(200, id="soak", marks=SOAK)])
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_nothing_is_lost_and_only_what_is_not_durable_is_repeated(
-    sluice: Sluice, source: Server, database: Database, end: str
+    sluice: Sluice, source: Server, database: Database, end: str, lives: int
 ) -> None:
     schema = database(source)
     sluice.add("shop", source, canal__instance__filter__regex=rf"{schema}\\..*")
@@ -23,7 +24,7 @@ def test_nothing_is_lost_and_only_what_is_not_durable_is_repeated(
         sluice.wait_running()
         consumers = [Consumer(sluice.client(1001 + n), way) for n, way in enumerate(("stream", "batches", "durable"))]
         with load, consuming(*consumers):
-            for _ in range(LIVES):
+            for _ in range(lives):
                 goal = load.committed + chance.randrange(20, 150)
                 read = [len(consumer.seen) for consumer in consumers]
                 eventually(lambda: load.committed > goal)  # noqa: B023

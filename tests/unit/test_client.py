@@ -549,11 +549,12 @@ def test_a_token_goes_where_nobody_else_reads_it(url: str) -> None:
     Client(url, token="t").close()
 
 
-def test_an_answer_that_breaks_off_within_its_headers_is_no_answer() -> None:
+@pytest.mark.parametrize("status", [200, 409, 503])
+def test_an_answer_that_breaks_off_within_its_headers_is_no_answer(status: int) -> None:
     endpoint = Endpoint("http://localhost", "example", 1001, None, insecure=False)
     call = sdk_calls.get_without_ack(0, Limits(), "text")
     with pytest.raises(Interrupted) as caught:
-        endpoint.read(call, Reply(200, {"con": ""}, b""))
+        endpoint.read(call, Reply(status, {"con": ""}, b""))
     assert caught.value.may_be_done
 
 

@@ -228,9 +228,8 @@ class Writer(threading.Thread):
     def run(self) -> None:
         try:
             self._run()
-        except BaseException as error:  # the test that joins raises it
+        except Exception as error:  # noqa: BLE001  the test raises it
             self.failure = error
-            raise
 
     def _run(self) -> None:
         n = 0
@@ -440,9 +439,8 @@ class Consumer(threading.Thread):
         try:
             with self.client:
                 getattr(self, f"_by_{self.way}")()
-        except BaseException as error:
+        except Exception as error:  # noqa: BLE001  the test raises it
             self.failure = error
-            raise
 
     def finish(self) -> list[Seen]:
         """Wait for the end and return everything once, in the order in which it came first."""

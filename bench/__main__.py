@@ -5,10 +5,10 @@ import json
 import sys
 from pathlib import Path
 
-from bench import decode, deliver
+from bench import arrow, decode, deliver
 from bench.environment import environment
 
-STAGES = {"decode": decode, "deliver": deliver}
+STAGES = {"decode": decode, "arrow": arrow, "deliver": deliver}
 
 
 def main() -> None:

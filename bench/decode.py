@@ -2,6 +2,7 @@
 
 import argparse
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from bench.binlogs import TABLES, Binlog, binlog
@@ -11,7 +12,7 @@ from sluice.instance.parser.events import Event, EventType
 from sluice.instance.parser.file_packets import file_packets
 from sluice.instance.parser.plan import TablePlan
 from sluice.instance.parser.table_map import TableMap
-from sluice.store.ring import Ring
+from sluice.store.ring import Collected, Ring
 from tests.servers import ALL
 
 
@@ -57,8 +58,8 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
     }
 
 
-def decode(data: bytes, log: Binlog, *, mariadb: bool) -> Run:
-    """Feed packets as a socket would, put what is staged, and free it at once."""
+def decode(data: bytes, log: Binlog, *, mariadb: bool, keep: Callable[[Collected], None] | None = None) -> Run:
+    """Feed packets as a socket would, put what is staged, and free it at once; `keep` sees it before."""
     config = InstanceConfig(destination="bench", master_address=Address("localhost"), db_username="bench")
     ring = Ring()
     decoder = Decoder(ring, config)
@@ -73,6 +74,8 @@ def decode(data: bytes, log: Binlog, *, mariadb: bool) -> Run:
             result.rows += taken.rows
             result.entries += taken.entries
             result.bytes += taken.bytes
+            if keep is not None:
+                keep(taken)
             del taken
             ring.free_to(ring.next)
         if status == Status.NEED_DATA:

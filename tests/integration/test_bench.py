@@ -28,6 +28,11 @@ def test_decoding(source: str, table: str) -> None:
     measure("decode", "--source", source, "--table", table)
 
 
+@pytest.mark.parametrize("form", ["typed", "envelope"])
+def test_decoding_to_arrow(form: str) -> None:
+    assert measure("arrow", "--source", "mariadb118", "--table", "mixed", "--as", form)["as"] == form
+
+
 @pytest.mark.parametrize("source", ["mysql97", "mariadb118"])
 def test_delivery(source: str) -> None:
     measure("deliver", "--source", source, "--workload", "changes", "--typed")

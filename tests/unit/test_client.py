@@ -273,6 +273,8 @@ def test_a_range_is_marked_split_read_and_acked(client: Any, server: ServerThrea
         (position(2), position(4), 2),
     ]
     assert [numbers(client.rows(part.from_, part.to)) for part in parts] == [[0, 1], [2, 3]]
+    stands = client.rows(parts[1].from_, parts[1].to).to_arrow().column("_pos").to_pylist()
+    assert stands[0] == {"file": 1, "begin": int(parts[1].from_.split(":")[-2]), "n": 0, "row": 0}
     client.ack(whole.to)
     assert client.status()["acked"] == position(4)
     rest = client.position(whole.to, until=position(10), timeout=5, max_rows=100)

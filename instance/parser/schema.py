@@ -164,7 +164,7 @@ class Schemas:
         known.first_use = known.first_use or at
         if known.is_younger(timestamp, at):
             logger.warning(
-                "schema-from-the-future: the rows of %s.%s at %s are older than its last DDL;"
+                "schema-from-the-future: the rows of %s.%s at %s may be older than its last DDL;"
                 " set binlog_row_metadata=FULL on the source to rule this out",
                 table_map.schema,
                 table_map.table,

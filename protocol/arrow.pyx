@@ -240,6 +240,10 @@ cdef str decode_text(Span span):
         raise DecodeError(f"not an entry: a string is not UTF-8: {error}") from None
 
 
+cdef str excerpt(Span span):
+    return (<const char *>span.data)[:min(span.size, <size_t>300)].decode(errors="replace") if span.size else ""
+
+
 cdef const uint8_t *field_at(const uint8_t *p, const uint8_t *end, WireField *field) except NULL nogil:
     p = get_field(p, end, field)
     if p == NULL:
@@ -875,11 +879,9 @@ cdef class Decoder:
     cdef int fail(self, str name, Span value, const char *reason) except -1:
         if reason == NO_MEMORY:
             raise MemoryError
-        schema, table, text = (
-            (<const char *>span.data)[:span.size].decode(errors="replace") if span.size else ""
-            for span in (self.entry.schema, self.entry.table, value)
+        raise DecodeError(
+            f"{excerpt(self.entry.schema)}.{excerpt(self.entry.table)}.{name}: {reason.decode()}: {excerpt(value)!r}"
         )
-        raise DecodeError(f"{schema}.{table}.{name}: {reason.decode()}: {text[:100]!r}")
 
     cdef int check(self, const char *reason) except -1 nogil:
         """Of what has no value of a column to blame."""

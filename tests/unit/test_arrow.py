@@ -310,6 +310,15 @@ def test_an_error_names_the_column_and_the_value_and_leaves_the_decoder_usable()
     assert decoder.decode(insert("int", "2", "3")).column("c").to_pylist() == [2, 3]
 
 
+def test_an_error_shows_the_value_only_and_not_all_of_a_long_one() -> None:
+    with pytest.raises(DecodeError) as caught:
+        decode(insert("int", "12x", "7"), "int")
+    assert str(caught.value) == "shop.goods.c: an integer is expected: '12x'"
+    with pytest.raises(DecodeError) as caught:
+        decode(insert("double", "x" * 100_000), "double")
+    assert len(str(caught.value)) < 400
+
+
 def test_a_date_that_does_not_exist_is_an_error_on_request() -> None:
     with pytest.raises(DecodeError, match="not a date of the calendar"):
         decode(insert("date", "2021-02-31"), "date", invalid_dates="error")

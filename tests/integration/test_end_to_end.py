@@ -1,0 +1,153 @@
+"""From a real source to a consumer, the server a process between them, while whatever can break does."""
+
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pymysql
+import pytest
+
+from sluice.client_sdk import Batch, Client
+from sluice.client_sdk.calls import Limits
+from sluice.protocol.errors import UnknownBatchError
+from tests.conftest import Database
+from tests.proxy import Proxy
+from tests.servers import Server
+from tests.servers.server import free_port
+
+ROWS = 2000
+SMALL = Limits(max_entries=50)
+
+
+class Serving:
+    """`sluice serve` on the one destination `example`; it keeps its port and its data when it is started again."""
+
+    def __init__(self, folder: Path, source: Server, port: int, schema: str) -> None:
+        self.port = free_port()
+        self._conf = folder / "conf"
+        (self._conf / "example").mkdir(parents=True)
+        (self._conf / "canal.properties").write_text(
+            f"canal.destinations = example\ncanal.file.data.dir = ../data\ncanal.file.flush.period = 50\n"
+            f"sluice.http.port = {self.port}\n"
+        )
+        (self._conf / "example/instance.properties").write_text(
+            f"canal.instance.master.address = 127.0.0.1:{port}\n"
+            f"canal.instance.dbUsername = {source.user}\ncanal.instance.dbPassword = {source.password}\n"
+            f"canal.instance.filter.regex = {schema}\\\\..*\n"
+        )
+        self._log = folder / "log"
+        self.start()
+
+    def start(self) -> None:
+        """Start the process; the client waits until it answers."""
+        with self._log.open("ab") as log:
+            command = [sys.executable, "-m", "sluice.server.cli", "serve", "--conf", str(self._conf)]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+
+    def restart(self) -> None:
+        """Stop in good order, and start again."""
+        self.process.terminate()
+        assert self.process.wait(10) == 0, self._log.read_text()
+        self.start()
+
+    def crash(self) -> None:
+        """kill -9, and start again."""
+        self.process.kill()
+        self.process.wait()
+        self.start()
+
+
+def write(source: Server, table: str) -> None:
+    """Write ROWS rows with ascending ids, in transactions of some sizes; wait while the source is away."""
+    chance = random.Random(7)
+    written = 0
+    while written < ROWS:
+        try:
+            with source.connect() as connection, connection.cursor() as cursor:
+                cursor.execute(f"SELECT COALESCE(MAX(id), 0) FROM {table}")
+                ((written,),) = cursor.fetchall()
+                while written < ROWS:
+                    ids = range(written + 1, min(written + chance.choice([1, 2, 30]), ROWS) + 1)
+                    cursor.executemany(f"INSERT INTO {table} VALUES (%s, %s)", [(it, "x" * 90) for it in ids])
+                    written = ids[-1]
+                    time.sleep(0.005)
+        except pymysql.MySQLError:
+            time.sleep(0.05)
+
+
+def with_rollbacks(client: Client) -> Iterator[Batch]:
+    """Take and ack batch by batch, and every now and then give back what was taken."""
+    chance = random.Random(11)
+    while True:
+        batches = [client.get_without_ack(1, SMALL) for _ in range(chance.choice([1, 2, 4]))]
+        if chance.random() < 0.3:
+            client.rollback()
+            continue
+        for batch in filter(None, batches):
+            yield batch
+            try:
+                client.ack(batch)
+            except UnknownBatchError:  # it was taken back when a reply was lost, or the server was started again
+                client.rollback()
+                break
+
+
+WAYS: dict[str, Callable[[Client], Any]] = {
+    "batches": lambda client: client.batches(limits=SMALL),
+    "stream": lambda client: client.stream(limits=SMALL),
+    "rollbacks": with_rollbacks,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "way"), [("mariadb118", "batches"), ("mysql97", "stream"), ("mariadb118", "rollbacks")]
+)
+def test_all_changes_arrive_in_order_whatever_breaks(
+    request: pytest.FixtureRequest, database: Database, tmp_path: Path, name: str, way: str
+) -> None:
+    source: Server = request.getfixturevalue(name)
+    schema = database(source)
+    source.query(f"CREATE TABLE {schema}.numbers (id INT PRIMARY KEY, filler VARCHAR(100))")
+    received: list[int] = []
+    with Proxy((source.host, source.port), seed=1) as behind:
+        serving = Serving(tmp_path, source, behind.port, schema)
+        try:
+            with Proxy(("127.0.0.1", serving.port), seed=2) as before:
+                client = Client(f"http://127.0.0.1:{before.port}", "example", 1001)
+                client.subscribe()
+                accidents = iter(
+                    [
+                        (ROWS // 4, serving.crash),
+                        (ROWS // 2, source.restart),
+                        (ROWS * 3 // 4, serving.restart),
+                    ]
+                )
+                writer = threading.Thread(target=write, args=(source, f"{schema}.numbers"))
+                writer.start()
+                behind.cut_randomly(60_000)
+                before.cut_randomly(100_000)
+                with client, closing(WAYS[way](client)) as batches:
+                    due, accident = next(accidents)
+                    for batch in batches:
+                        received += [row.after["id"] for row in batch if row.after]
+                        if received and received[-1] >= due:
+                            accident()
+                            due, accident = next(accidents, (ROWS + 1, accident))
+                        if received and received[-1] == ROWS:
+                            before.heal()
+                            break
+                writer.join()
+                assert behind.cuts > 0
+                assert before.cuts > 0
+        finally:
+            serving.process.kill()
+            serving.process.wait()
+    assert list(dict.fromkeys(received)) == list(range(1, ROWS + 1)), (
+        "nothing is missing; what was not confirmed is repeated"
+    )

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +21,9 @@ from sluice.protocol.arrow import EnvelopeDecoder, TableDecoder, arrow_type, col
 from sluice.protocol.entry_pb2 import DELETE, INSERT, ROWDATA, UPDATE, Column, Entry, EventType, Header, RowChange
 from sluice.protocol.errors import BadParameterError, DecodeError, SchemaMismatchError
 from sluice.protocol.packet_pb2 import Messages
+from sluice.protocol.rows import decode_rows
+from tests.decoding import binlogs, dump
+from tests.decoding import decode as decode_binlog
 from tests.unit.entries import encode_change, entries, frame, length_delimited, plain_value, varint
 
 Columns = list[tuple[str, str]]
@@ -180,6 +184,28 @@ def test_the_columns_of_a_table_are_found_in_its_rows(batch: list[Entry]) -> Non
         expected = {it.index: (it.name, it.mysqlType) for it in (*first.beforeColumns, *first.afterColumns)}
         found = columns_of(frame(batch), entry.header.schemaName, entry.header.tableName)
         assert found == [expected[index] for index in sorted(expected)]
+
+
+@pytest.mark.parametrize("server", ["mysql-5.6", "mysql-9.7", "mariadb-11.8"])
+def test_captured_binlogs_have_the_rows_that_the_reader_of_rows_finds(server: str, tmp_path: Path) -> None:
+    data = decode_binlog(dump(binlogs(server, tmp_path))).data
+    rows = decode_rows(data)
+    envelope = EnvelopeDecoder().decode(data).to_pylist()
+    assert [(it["_op"], it["_schema"], it["_table"]) for it in envelope] == [
+        (it.type, it.schema, it.table) for it in rows
+    ]
+    for name in ("before", "after"):
+        images = [getattr(row, name) for row in rows]
+        assert [it[name] and [key for key, _ in it[name]] for it in envelope] == [it and list(it) for it in images]
+    tables = {(row.schema, row.table) for row in rows}
+    assert tables
+    for schema, table in tables:
+        columns = [it for it in columns_of(data, schema, table) if not it[1].startswith("json")]
+        decoder = TableDecoder(schema, table, columns, split_keys=False, missing_columns="null")
+        found = decoder.decode(data).select([name for name, _ in columns]).to_pylist()
+        mine = [row for row in rows if (row.schema, row.table) == (schema, table)]
+        expected = [(row.before or {}) | (row.after or {}) for row in mine]
+        assert found == [{name: image.get(name) for name, _ in columns} for image in expected]
 
 
 # Types

@@ -97,3 +97,4 @@ class TestProtobuf:
             (8, "here", "there"),
         ]
         assert all(len(it.messages) == 3 for it in found)
+        assert all(list(it.positions) == [4, 0, 304, 1, 604, 2] for it in found)

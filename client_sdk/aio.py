@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -142,7 +142,7 @@ class AsyncClient:
         prefetch: int = 2,
         auto_ack: bool = True,
         limits: Limits = Limits(),  # noqa: B008  immutable
-    ) -> AsyncIterator[Batch]:
+    ) -> AsyncGenerator[Batch, None]:
         """Batch after batch, for ever; up to ``prefetch`` of them are fetched ahead by tasks."""
         await self.open_session()
         await self.rollback()
@@ -173,7 +173,7 @@ class AsyncClient:
         window: int = 4,
         auto_ack: bool = True,
         limits: Limits = Limits(),  # noqa: B008  immutable
-    ) -> AsyncIterator[Batch]:
+    ) -> AsyncGenerator[Batch, None]:
         """As `batches`, over one long response: the server sends on its own while at most ``window`` are not acked."""
         await self.open_session()
         call = calls.stream(window, limits)

@@ -3,7 +3,7 @@
 import ssl
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -157,7 +157,7 @@ class Client:
         prefetch: int = 2,
         auto_ack: bool = True,
         limits: Limits = Limits(),  # noqa: B008  immutable
-    ) -> Iterator[Batch]:
+    ) -> Generator[Batch, None, None]:
         """Batch after batch, for ever; up to ``prefetch`` of them are fetched ahead by a thread.
 
         Opens a session and begins after the last ack. A batch is acked when the next one is asked for, that is when the
@@ -193,7 +193,7 @@ class Client:
         window: int = 4,
         auto_ack: bool = True,
         limits: Limits = Limits(),  # noqa: B008  immutable
-    ) -> Iterator[Batch]:
+    ) -> Generator[Batch, None, None]:
         """As `batches`, over one long response: the server sends on its own while at most ``window`` are not acked."""
         self.open_session()
         call = calls.stream(window, limits)

@@ -5,10 +5,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pymysql
 import pytest
@@ -81,7 +80,7 @@ def write(source: Server, table: str) -> None:
             time.sleep(0.05)
 
 
-def with_rollbacks(client: Client) -> Iterator[Batch]:
+def with_rollbacks(client: Client) -> Generator[Batch, None, None]:
     """Take and ack batch by batch, and every now and then give back what was taken."""
     chance = random.Random(11)
     while True:
@@ -98,7 +97,7 @@ def with_rollbacks(client: Client) -> Iterator[Batch]:
                 break
 
 
-WAYS: dict[str, Callable[[Client], Any]] = {
+WAYS: dict[str, Callable[[Client], Generator[Batch, None, None]]] = {
     "batches": lambda client: client.batches(limits=SMALL),
     "stream": lambda client: client.stream(limits=SMALL),
     "rollbacks": with_rollbacks,

@@ -83,6 +83,19 @@ def test_excluded_tables_do_not_arrive(mysql97: Server, database: Database, tmp_
         assert not [line for line in reading.lines() if "tmp_t" in line]
 
 
+def test_columns_that_are_not_wanted_do_not_arrive(server: Server, database: Database, tmp_path: Path) -> None:
+    name = database(server)
+    options = config(server, tmp_path, filter_field=f"{name}.t:id/A", filter_black_field=f"{name}.u:b")
+    with Reading(options) as reading:
+        reading.wait(lambda: reading.running)
+        for table in "tu":
+            server.query(f"CREATE TABLE {table} (id INT PRIMARY KEY, a INT, b INT, c INT)", database=name)
+            server.query(f"INSERT INTO {table} VALUES (1, 2, 3, 4)", database=name)
+        server.query("UPDATE t SET a = 5, b = 6", database=name)
+        reading.wait_for(f"UPDATE {name}.t")
+        assert reading.rows() == [f"INSERT {name}.t 1,2", f"INSERT {name}.u 1,2,4", f"UPDATE {name}.t 1,5"]
+
+
 def test_a_change_logged_as_a_statement_is_counted_and_delivered_as_text(
     mariadb118: Server, database: Database, tmp_path: Path
 ) -> None:
@@ -266,6 +279,23 @@ def test_a_source_that_cannot_be_reached_is_an_error_state_and_tried_again(mysql
     with Reading(config(mysql97, tmp_path, master_address=f"127.0.0.1:{port}")) as reading:
         reading.wait(lambda: "cannot log in" in reading.error)
         assert mysql97.password not in reading.error.replace(mysql97.user, "")
+
+
+def test_a_source_that_falls_silent_is_given_up_and_connected_to_anew(
+    mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    name = database(mariadb118)
+    mariadb118.query("CREATE TABLE t (id INT)", database=name)
+    with Proxy((mariadb118.host, mariadb118.port)) as proxy:
+        options = config(mariadb118, tmp_path, master_address=f"127.0.0.1:{proxy.port}", so_timeout=2)
+        with Reading(options) as reading:
+            reading.wait(lambda: reading.running)
+            proxy.stall()
+            reading.wait(lambda: "sent nothing, not even a heartbeat, for 2 s" in reading.error)
+            proxy.resume()
+            mariadb118.query("INSERT INTO t VALUES (1)", database=name)
+            reading.wait_for(f"INSERT {name}.t 1")
+            assert reading.running
 
 
 def test_in_gtid_mode_headers_carry_the_executed_set(mysql97: Server, database: Database, tmp_path: Path) -> None:

@@ -240,8 +240,11 @@ class InstanceConfig(Settings):
     # Subscriptions and cursors.
 
     detach_after: int = setting("sluice.instance.detachAfter", 300, ge=0, unit="s")
-    """How long one of several clients may hold a full ring back from the others, before it has to leave it (state
-    `gone`); its cursor is kept. 0 lets it hold them back for ever."""
+    """How long one of several clients may hold a full ring back from the others, before it has to leave it and read
+    by a catch-up reader. 0 lets it hold them back for ever."""
+    catch_up_readers: int = setting("sluice.instance.catchUp.readers", 2, ge=0, le=64)
+    """How many parsers may at most read the source again for what is no longer in the ring, each with a server id and a
+    ring of its own. 0 forbids it: a client that is behind the ring is `gone`."""
     meta: Annotated[Literal["file", "memory"], BeforeValidator(_lower)] = setting("sluice.instance.meta", "file")
     """Where subscriptions and cursors are kept: `file` survives a restart, `memory` does not. When not given, Canal's
     `canal.instance.global.spring.xml` says it: `file-instance.xml` or `memory-instance.xml`."""

@@ -5,62 +5,24 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
+from sluice.instance.catchup import CatchUp
 from sluice.instance.config import InstanceConfig
 from sluice.instance.meta.base import MetaStore
 from sluice.instance.meta.file import FileMetaStore
 from sluice.instance.meta.memory import MemoryMetaStore
 from sluice.instance.parser.status import ParserStatus
 from sluice.instance.sink.filters import TableFilter
-from sluice.protocol.errors import DestinationStoppedError, NotStoredError, SluiceError
+from sluice.instance.source import Parser, ParserFactory
+from sluice.protocol.errors import DestinationStoppedError, NotStoredError, PurgedError, SluiceError, SourceError
 from sluice.protocol.position import Position
-from sluice.store.cursors import Cursor, Cursors, GtidSet, StoredClient, earliest
+from sluice.store.cursors import Cursors, GtidSet, StoredClient, earliest
 from sluice.store.ring import Ring
 
 logger = logging.getLogger(__name__)
 
 CLOSING = 3.0
 """Seconds that the parser has to end when the destination stops."""
-
-
-class Parser(Protocol):
-    """What fills the ring, in a thread of its own."""
-
-    @property
-    def status(self) -> ParserStatus:
-        """How far it is."""
-
-    def end(self) -> Position:
-        """Ask the source for its current end; any thread may ask, and may have to wait. Raises SourceError."""
-
-    def start(self) -> None:
-        """Start the thread."""
-
-    def stop(self) -> None:
-        """Tell the thread to end; return at once."""
-
-    def join(self, timeout: float | None = None) -> None:
-        """Wait until it has ended."""
-
-
-class ParserFactory(Protocol):
-    """Makes the parser of a destination."""
-
-    def __call__(
-        self,
-        config: InstanceConfig,
-        ring: Ring,
-        *,
-        start: Cursor | None,
-        on_begin: Callable[[Position | None, GtidSet | None], None],
-        on_state: Callable[[str, str], None],
-    ) -> Parser:
-        """Make a parser that begins at ``start``, or where the configuration says if that is None.
-
-        It calls, in its own thread, ``on_begin`` with the place where the stream begins and the GTIDs executed there
-        (None for what is not known) before its first put, and ``on_state`` with ``running`` or ``error`` and a text.
-        """
 
 
 class Instance:
@@ -89,7 +51,9 @@ class Instance:
             epoch=epoch,
             compile_filter=lambda text: self._filter.narrow(text).accepts,
             detach_after=config.detach_after,
+            catches_up=config.catch_up_readers > 0,
         )
+        self.catch_up = CatchUp(config, self._make_parser, self._tend)
 
     # --- life cycle --------------------------------------------------------------------------------------------------
 
@@ -153,6 +117,7 @@ class Instance:
         flusher.cancel()
         parser.stop()
         self.ring.close()
+        await self.catch_up.close()
         await asyncio.to_thread(parser.join, CLOSING)
         try:
             await self.flush()
@@ -190,8 +155,28 @@ class Instance:
 
     def _advance(self) -> None:
         self._notified.clear()
+        self._tend()
+
+    def _tend(self) -> None:
         self.cursors.advance(time.time())
+        self._tend_readers()
         self.wake()
+
+    def _tend_readers(self) -> None:
+        """Give the clients that are behind the ring readers of their own, and take them from those that have joined."""
+        cursors, catch_up = self.cursors, self.catch_up
+        for client_id, reader in list(catch_up.clients.items()):
+            if client_id not in cursors.catching_up:
+                catch_up.close_client(client_id)
+            elif reader.error is not None and (
+                isinstance(reader.error, PurgedError) or not isinstance(reader.error, SourceError)
+            ):
+                cursors.fall_out(client_id, reader.error)
+                catch_up.close_client(client_id)
+        for client_id, cursor in cursors.behind.items():
+            made = catch_up.for_client(client_id, cursor)
+            if made is not None:
+                cursors.catch_up(client_id, made.track)
 
     def wake(self) -> None:
         """Let everybody who waits look again."""
@@ -235,7 +220,8 @@ class Instance:
         failed = False
         while True:
             await asyncio.sleep(self.config.file_flush_period / 1000)
-            self.cursors.advance(time.time())
+            self.catch_up.close_idle()
+            self._tend()
             try:
                 await self.flush()
             except SluiceError as error:

@@ -4,16 +4,18 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from sluice.instance.catchup import mask_of
 from sluice.instance.config import BatchMode, InstanceConfig
-from sluice.instance.instance import Instance, ParserFactory
+from sluice.instance.instance import Instance
 from sluice.instance.parser.status import ParserStatus
-from sluice.protocol.errors import BadParameterError, BadPositionError, SourceError, UnknownDestinationError
+from sluice.instance.source import ParserFactory
+from sluice.protocol.errors import BadParameterError, BadPositionError, GoneError, SourceError, UnknownDestinationError
 from sluice.protocol.position import Position
-from sluice.store.cursors import Batch, ClientStatus, Part, Range, RangeLimits
+from sluice.store.cursors import UNMARKED, Batch, ClientStatus, Part, Range, RangeLimits, join_parts
 
 T = TypeVar("T")
 
@@ -361,58 +363,93 @@ class EmbeddedServer:
         while True:
             instance.check_running()
             remaining = deadline - time.monotonic()
-            found = instance.cursors.mark_range(
-                client_id,
-                begin,
-                limits,
-                now=time.time(),
-                final=remaining <= 0,
-                transactions=not instance.config.filter_transaction_entry,
-                session=session,
-            )
+            try:
+                found = instance.cursors.mark_range(
+                    client_id,
+                    begin,
+                    limits,
+                    now=time.time(),
+                    final=remaining <= 0,
+                    transactions=not instance.config.filter_transaction_entry,
+                    session=session,
+                )
+            except GoneError as error:
+                found = await self._old_range(instance, client_id, begin, limits, error)
             if found is not None:
                 if not limits.until and latest:
                     found = replace(found, reached=Position.parse(found.to) >= Position.parse(latest))
                 return RangeStatus(found, latest, instance.cursors.status(client_id).acked)
             await instance.wait(remaining)
 
-    async def rows(self, destination: str, client_id: int, from_: str, to: str) -> Batch:
-        """Return what lies between two positions, as often as asked; no cursor moves.
+    async def rows(self, destination: str, client_id: int, from_: str, to: str) -> AsyncGenerator[Batch]:
+        """Yield what lies between two positions, as often as asked; no cursor moves.
+
+        What the ring has comes as one batch. The rest is read from the source again, by a catch-up reader, and comes in
+        pieces, as does what the ring has only in part.
 
         Raises:
             BadPositionError: a position is none, or the range ends before it begins, or lies beyond the stream's end.
             NotSubscribedError: the client has not subscribed.
-            GoneError: the range is no longer stored.
+            PurgedError: the source no longer has the range.
             SourceChangedError: it belongs to another source or history.
+            SourceError: the source cannot be read, or too many read it already.
         """
         instance = self._running(destination)
-        return await self._when_read(
-            instance,
-            to,
-            functools.partial(
-                instance.cursors.read_range,
-                client_id,
-                Position.parse(from_),
-                Position.parse(to),
-                transactions=not instance.config.filter_transaction_entry,
-            ),
-        )
+        begin, end = Position.parse(from_), Position.parse(to)
+        transactions = not instance.config.filter_transaction_entry
+        read = functools.partial(instance.cursors.read_range, client_id, begin, end, transactions=transactions)
+        batch = await self._when_read(instance, end, read)
+        if batch is not None:
+            yield batch
+            return
+        with instance.catch_up.window(begin, end) as window:
+            mask = mask_of(window.track, instance.cursors.wanted(client_id))
+            async for chunk in window.chunks(end, mask, transactions=transactions):
+                place = window.track.position_before(chunk.stop)
+                piece_end = to if place is None or place >= end else str(place)
+                yield Batch(
+                    batch_id=UNMARKED,
+                    slices=chunk.slices,
+                    from_=from_,
+                    to=piece_end,
+                    entries=chunk.entries,
+                    rows=chunk.rows,
+                    bytes=chunk.bytes,
+                    timestamp=chunk.execute_ms,
+                    positions=chunk.positions,
+                )
+                from_ = piece_end
 
     async def splits(self, destination: str, client_id: int, from_: str, to: str, parts: int) -> list[Part]:
         """Cut a range into at most so many parts of about equal bytes, one behind the other; raises as `rows`."""
         instance = self._running(destination)
-        return await self._when_read(
-            instance,
-            to,
-            functools.partial(
-                instance.cursors.split_range,
-                client_id,
-                Position.parse(from_),
-                Position.parse(to),
-                parts,
-                transactions=not instance.config.filter_transaction_entry,
-            ),
-        )
+        begin, end = Position.parse(from_), Position.parse(to)
+        transactions = not instance.config.filter_transaction_entry
+        split = functools.partial(instance.cursors.split_range, client_id, begin, end, parts, transactions=transactions)
+        found = await self._when_read(instance, end, split)
+        if found is not None:
+            return found
+        pieces = []
+        with instance.catch_up.window(begin, end) as window:
+            mask = mask_of(window.track, instance.cursors.wanted(client_id))
+            async for chunk in window.chunks(end, mask, transactions=transactions):
+                place = str(window.track.position_before(chunk.stop))
+                pieces.append(Part("", place, chunk.entries, chunk.rows, chunk.bytes))
+        return join_parts(pieces, from_, to, parts)
+
+    async def _old_range(
+        self, instance: Instance, client_id: int, after: Position, limits: RangeLimits, error: GoneError
+    ) -> Range:
+        """Return what follows a position that is no longer in the ring, without a mark; `error` says that it is not."""
+        status = instance.cursors.status(client_id)
+        if not status.acked:
+            raise error
+        end = Position.parse(status.acked)
+        if limits.until is not None:
+            end = min(end, limits.until)
+        with instance.catch_up.window(after, end) as window:
+            mask = mask_of(window.track, instance.cursors.wanted(client_id))
+            return await window.range(after, end, limits, mask)
 
     async def _source_end(self, instance: Instance) -> str:
         try:
@@ -422,16 +459,28 @@ class EmbeddedServer:
             logger.warning("the source does not say its end: %s", error)
             return ""
 
-    async def _when_read(self, instance: Instance, to: str, attempt: Callable[[], T | None]) -> T:
-        """Repeat an attempt until the stream has come to the end of its range, as it will soon after a restart."""
+    async def _when_read(self, instance: Instance, end: Position, attempt: Callable[[], T | None]) -> T | None:
+        """Make an attempt when the stream has come to the end of a range; None when it has left the range behind.
+
+        A range that a destination gave in an earlier life may lie ahead of it: soon it comes there again.
+        """
         deadline = time.monotonic() + LONGEST_REREAD
-        while (result := attempt()) is None:
+        while True:
+            try:
+                result = attempt()
+            except GoneError:
+                if not instance.catch_up.limit:
+                    raise
+                return None
+            if result is not None:
+                return result
             remaining = deadline - time.monotonic()
-            if remaining <= 0:
-                raise BadPositionError(f"the stream has not come to {to} yet")
-            await instance.wait(remaining)
+            if instance.ring.waiting or remaining <= 0:
+                if end > await instance.source_end():
+                    raise BadPositionError(f"{end} lies beyond the end of the source's binlog")
+                return None
+            await instance.wait(min(remaining, 1.0))
             instance.check_running()
-        return result
 
     # --- inside ------------------------------------------------------------------------------------------------------
 

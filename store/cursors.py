@@ -9,9 +9,8 @@ Every method is called from one thread. What has to be stored is fetched by `Cur
 
 import builtins
 import secrets
-from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sluice.protocol.errors import (
     AckOutOfOrderError,
@@ -27,6 +26,7 @@ from sluice.protocol.errors import (
 from sluice.protocol.gtid import MariadbGtidSet, MysqlGtidSet
 from sluice.protocol.position import Position
 from sluice.store.ring import Collected, Flag, Place, Ring, SlotView
+from sluice.store.track import TableFilter, TableMask, Track
 
 IDS_PER_EPOCH = 10**9
 
@@ -34,8 +34,6 @@ UNMARKED = 0
 """Id of a batch that is read by its positions: it is not to be confirmed."""
 
 GtidSet = MysqlGtidSet | MariadbGtidSet
-TableFilter = Callable[[str, str], bool]
-"""Whether a subscriber wants a table, by its schema and name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +70,11 @@ def earliest(cursors: list[Cursor]) -> Cursor | None:
         return None
     oldest = min(cursors, key=lambda cursor: cursor.timestamp)
     return min((cursor for cursor in cursors if _same_history(cursor, oldest)), key=lambda cursor: cursor.order)
+
+
+def _add_runs(ring: Ring, gtids: GtidSet, start: int, stop: int) -> None:
+    for source, first, last in ring.gtid_runs(start, stop):
+        gtids.add(ring.gtid_sources[source], first, last)
 
 
 def _same_history(one: Cursor, other: Cursor) -> bool:
@@ -142,6 +145,26 @@ class Part:
     bytes: int
 
 
+def join_parts(pieces: list[Part], from_: str, to: str, parts: int) -> list[Part]:
+    """Join pieces of a range, one behind the other, to at most so many parts of about equal bytes."""
+    total = sum(piece.bytes for piece in pieces)
+    joined: list[Part] = []
+    begin = from_
+    entries = rows = size = before = 0
+    for piece in pieces:
+        entries, rows, size = entries + piece.entries, rows + piece.rows, size + piece.bytes
+        if before + size >= total * (len(joined) + 1) // parts and len(joined) + 1 < parts:
+            joined.append(Part(begin, piece.to, entries, rows, size))
+            begin = piece.to
+            before += size
+            entries = rows = size = 0
+    if entries or not joined:
+        joined.append(Part(begin, to, entries, rows, size))
+    else:
+        joined[-1] = replace(joined[-1], to=to)
+    return joined
+
+
 @dataclass(frozen=True, slots=True)
 class RangeLimits:
     """How far a range may go; 0 and None do not limit."""
@@ -195,7 +218,7 @@ class ClientStatus:
     client_id: int
     filter: str
     state: str
-    """``attached``; ``ahead`` of what is stored; or ``gone``, with the reason in ``error``."""
+    """``attached``; ``ahead`` of what is stored; ``catching-up``; or ``gone``, with the reason in ``error``."""
     error: str
     problem: str
     """Type of the error (`SluiceError.type`), empty without one."""
@@ -222,11 +245,13 @@ class _Subscriber:
     filter: str
     wanted: TableFilter | None
     last_active: float
+    track: Track
+    """What it reads: the ring, or that of its catch-up reader."""
     get: int = 0
     ack: int = 0
     marks: dict[int, Mark] = field(default_factory=dict)
     session: str | None = None
-    allowed: bytearray | None = None
+    mask: TableMask | None = None
     cursor: Cursor | None = None
     """As last stored, or as loaded."""
     resume: Cursor | None = None
@@ -245,6 +270,17 @@ class _Subscriber:
     moved: float = 0.0
     """When ``ack`` moved last."""
 
+    behind: bool = False
+    """Its cursor lies before the ring: it waits for a catch-up reader."""
+    limit: int | None = None
+    """Where the catch-up reader has met the ring: the slot behind, in the reader's ring ..."""
+    meet: int = 0
+    """... and in the ring, which holds that slot for it."""
+
+    def end(self) -> int:
+        """Return the slot behind the last that it may read as yet."""
+        return self.track.ring.next if self.limit is None else self.limit
+
     def served(self) -> bool:
         return self.error is None and self.resume is None
 
@@ -257,6 +293,7 @@ class Cursors:
         epoch: greater than in every earlier life of the destination; it makes marks unique for ever.
         compile_filter: makes the test of tables from a subscriber's filter; raises `FilterError`.
         detach_after: seconds after which one of several subscribers stops holding a full ring back; 0 for never.
+        catches_up: who is behind the ring gets a reader of its own (`behind`, `catch_up`); else it is gone.
     """
 
     def __init__(
@@ -266,11 +303,14 @@ class Cursors:
         epoch: int,
         compile_filter: Callable[[str], TableFilter],
         detach_after: float = 0.0,
+        catches_up: bool = False,
     ) -> None:
         self.ring = ring
+        self.track = Track(ring)
         self.gtids: GtidSet | None = None
         self._compile_filter = compile_filter
         self._detach_after = detach_after
+        self._catches_up = catches_up
         self._subscribers: dict[int, _Subscriber] = {}
         self._next_id = epoch * IDS_PER_EPOCH + 1
         self._changed: set[int] = set()
@@ -284,49 +324,53 @@ class Cursors:
             return
         self._begun = position is not None
         if position is not None:
-            self.ring.begin_at(
-                self.ring.sources.intern(position.source),
-                self.ring.files.intern((position.file, position.created)),
-                position.begin,
-                position.n,
-            )
+            self.track.begin(position)
         self.gtids = gtids.copy() if gtids is not None else None
 
-    def position(self, place: Place) -> Position:
-        """Return the position that a place of the ring stands for."""
-        source, file, begin, n = place
-        name, created = self.ring.files[file]
-        return Position(self.ring.sources[source] or "", name, created, begin, n)
-
     def position_before(self, sequence: int) -> Position | None:
-        """Return the position before a slot; None before the stream has begun."""
-        place = self.ring.after(sequence - 1)
-        return None if place is None else self.position(place)
-
-    def sequence_of(self, position: Position) -> int | None:
-        """Return the first slot at or after a position; None when the ring has not come so far.
-
-        Raises:
-            GoneError: the position lies before what the ring holds.
-            SourceChangedError: it belongs to another source or history.
-        """
-        floor, end = self._bounds()
-        if floor is None or end is None or position > end:
-            return None
-        if position < floor:
-            raise GoneError(f"{position} is no longer stored; the oldest position that is: {floor}")
-        slots = range(self.ring.first, self.ring.next)
-        return self.ring.first + bisect_left(slots, position, key=lambda slot: self.position(self.ring.place(slot)))
+        """Return the position before a slot of the ring; None before the stream has begun."""
+        return self.track.position_before(sequence)
 
     def advance(self, now: float) -> None:
         """Look at what was put: attach who waited for it, let idle subscribers follow the stream, free what can be."""
         for subscriber in self._subscribers.values():
             self._resolve(subscriber)
             self._give_cursor(subscriber)
+            if subscriber.served() and subscriber.track is not self.track:
+                self._meet(subscriber)
             if subscriber.served() and not subscriber.marks and subscriber.get == subscriber.ack:
                 self._follow(subscriber, now)
         self._detach_slow(now)
         self._free()
+
+    # --- catching up -------------------------------------------------------------------------------------------------
+
+    @property
+    def behind(self) -> dict[int, Cursor]:
+        """The clients whose cursors lie before the ring and that wait for a reader from there."""
+        return {
+            client_id: subscriber.resume
+            for client_id, subscriber in self._subscribers.items()
+            if subscriber.behind and subscriber.resume is not None
+        }
+
+    @property
+    def catching_up(self) -> set[int]:
+        """The clients that are served from readers of their own."""
+        return {client_id for client_id, it in self._subscribers.items() if it.track is not self.track}
+
+    def catch_up(self, client_id: int, track: Track) -> None:
+        """Serve a client from the ring of a reader, which fills it from the client's cursor on, until it joins."""
+        subscriber = self._subscriber(client_id)
+        subscriber.track, subscriber.mask, subscriber.behind = track, None, False
+
+    def fall_out(self, client_id: int, error: SluiceError) -> None:
+        """Serve a client no more, because its reader has failed; its cursor stays."""
+        subscriber = self._subscriber(client_id)
+        subscriber.cursor = subscriber.resume = self._cursor(subscriber)
+        subscriber.marks.clear()
+        subscriber.boundary = subscriber.delivered = subscriber.limit = subscriber.mask = None
+        subscriber.track, subscriber.behind, subscriber.error = self.track, False, error
 
     # --- subscriptions -----------------------------------------------------------------------------------------------
 
@@ -336,7 +380,7 @@ class Cursors:
         One whose filter the destination's no longer has anything for is not served until it subscribes with another.
         """
         subscriber = _Subscriber(
-            client.client_id, client.filter, None, now, cursor=client.cursor, given=False, moved=now
+            client.client_id, client.filter, None, now, self.track, cursor=client.cursor, given=False, moved=now
         )
         self._subscribers[client.client_id] = subscriber
         try:
@@ -362,7 +406,7 @@ class Cursors:
         known = self._subscribers.get(client_id)
         if known is not None:
             wanted = self._compile(filter_text)
-            known.filter, known.wanted, known.allowed, known.last_active = filter_text, wanted, None, now
+            known.filter, known.wanted, known.mask, known.last_active = filter_text, wanted, None, now
             if isinstance(known.error, FilterError):
                 known.error = None
                 self._go_on(known)
@@ -372,7 +416,10 @@ class Cursors:
         subscriber = self._add(client_id, filter_text, now)
         if sequence is None:
             place = start if isinstance(start, Position) else Position.parse(str(start))
-            subscriber.cursor = subscriber.resume = Cursor(place.file, place.begin, 0, 0, position=place)
+            subscriber.cursor = subscriber.resume = Cursor(
+                place.file, place.begin, 0, 0, position=place, delivered=place
+            )
+            self._resolve(subscriber)
         else:
             self._attach(subscriber, sequence)
             self._give_cursor(subscriber)
@@ -401,6 +448,10 @@ class Cursors:
 
     # --- get, ack, rollback ------------------------------------------------------------------------------------------
 
+    def wanted(self, client_id: int) -> TableFilter | None:
+        """Return the filter of a client; None when it wants everything."""
+        return self._subscriber(client_id).wanted
+
     def check(self, client_id: int, session: str | None = None) -> None:
         """Raise what `get` would raise.
 
@@ -420,7 +471,8 @@ class Cursors:
         subscriber = self._subscriber(client_id)
         if not subscriber.served():
             return 0, 0
-        _, entries, _, size = self.ring.measure(subscriber.get, self.ring.next, self._allowed(subscriber))
+        ring = subscriber.track.ring
+        _, entries, _, size = ring.measure(subscriber.get, subscriber.end(), self._allowed(subscriber))
         return entries, size
 
     def get(
@@ -443,8 +495,9 @@ class Cursors:
         subscriber.last_active = now
         if not subscriber.served():
             return None
-        collected = self.ring.collect(
+        collected = subscriber.track.ring.collect(
             subscriber.get,
+            stop=subscriber.end(),
             max_entries=max_entries,
             max_bytes=max_bytes,
             memory_limit=memory_limit,
@@ -470,7 +523,8 @@ class Cursors:
         subscriber.last_active = now
         mark = self._oldest(subscriber, batch_id)
         del subscriber.marks[batch_id]
-        subscriber.delivered = self.ring.after(mark.last) if mark.last >= self.ring.first else subscriber.delivered
+        ring = subscriber.track.ring
+        subscriber.delivered = ring.after(mark.last) if mark.last >= ring.first else subscriber.delivered
         self._acked(subscriber, mark.stop, now)
 
     def ack_to(self, client_id: int, position: Position, *, now: float, session: str | None = None) -> None:
@@ -485,22 +539,23 @@ class Cursors:
         self.check(client_id, session)
         subscriber = self._subscriber(client_id)
         subscriber.last_active = now
-        got = self.position_before(subscriber.get if subscriber.given else self.ring.next)
+        track = subscriber.track
+        got = track.position_before(subscriber.get if subscriber.given else track.ring.next)
         if got is None or position > got or not subscriber.served():
             raise BadPositionError(f"{position} lies beyond what client {client_id} was given: {got}")
-        acked = self.position_before(subscriber.ack)
+        acked = track.position_before(subscriber.ack)
         if acked is not None and position <= acked:
             return
-        sequence = self.sequence_of(position)
+        sequence = track.sequence_of(position)
         if sequence is None or (sequence > subscriber.get and subscriber.given):
             sequence = subscriber.get
         for mark in list(subscriber.marks.values()):
             if mark.stop > sequence:
                 break
             del subscriber.marks[mark.batch_id]
-        last = self.ring.last_data(subscriber.ack, sequence)
+        last = track.ring.last_data(subscriber.ack, sequence)
         if last >= 0:
-            subscriber.delivered = self.ring.after(last)
+            subscriber.delivered = track.ring.after(last)
         self._acked(subscriber, sequence, now)
 
     def rollback(self, client_id: int, batch_id: int | None = None, *, now: float, session: str | None = None) -> None:
@@ -556,16 +611,16 @@ class Cursors:
         start = self._locate(subscriber, after) if subscriber.served() else None
         if start is None:
             return Range(-1, str(after), str(after), 0, 0, 0, partial=False, reached=False) if final else None
-        ring, allowed = self.ring, self._allowed(subscriber)
+        ring, allowed = subscriber.track.ring, self._allowed(subscriber)
         stop = None if limits.until is None else self._locate(subscriber, limits.until)
         inside = ring.waiting or stop is not None
-        stop = ring.next if stop is None else max(start, stop)
+        stop = max(start, subscriber.end() if stop is None else min(stop, subscriber.end()))
         if start < subscriber.ack < stop:
             stop, inside = subscriber.ack, True
         end, entries = ring.cut(
             start, stop, max_rows=limits.rows, max_bytes=limits.bytes, inside=inside, allowed=allowed
         )
-        to = max(after, self._end_of(end - 1))
+        to = max(after, subscriber.track.position_before(end) or after)
         reached = limits.until is not None and to >= limits.until
         if not entries:
             if subscriber.ack == start < end and not subscriber.marks:
@@ -608,7 +663,7 @@ class Cursors:
         span = self._span(subscriber, from_, to)
         if span is None:
             return None
-        collected = self.ring.read(*span, transactions=transactions, allowed=self._allowed(subscriber))
+        collected = subscriber.track.ring.read(*span, transactions=transactions, allowed=self._allowed(subscriber))
         return Batch(
             batch_id=UNMARKED if collected.entries else -1,
             slices=collected.slices,
@@ -631,9 +686,9 @@ class Cursors:
             return None
         found = []
         begin = str(from_)
-        cuts = self.ring.split(*span, parts, transactions=transactions, allowed=self._allowed(subscriber))
+        cuts = subscriber.track.ring.split(*span, parts, transactions=transactions, allowed=self._allowed(subscriber))
         for end, *sizes in cuts:
-            until = str(to) if end == span[1] else str(self.position(self.ring.place(end)))
+            until = str(to) if end == span[1] else str(subscriber.track.position_of(end))
             found.append(Part(begin, until, *sizes))
             begin = until
         return found
@@ -662,7 +717,13 @@ class Cursors:
     def status(self, client_id: int) -> ClientStatus:
         """Return where a client stands; `NotSubscribedError` when it is none."""
         subscriber = self._subscriber(client_id)
-        state = "gone" if subscriber.error else "ahead" if subscriber.resume else "attached"
+        state = "attached"
+        if subscriber.error:
+            state = "gone"
+        elif subscriber.behind or subscriber.track is not self.track:
+            state = "catching-up"
+        elif subscriber.resume:
+            state = "ahead"
         stored = self._stored(client_id)
         cursor = stored.cursor if stored is not None else None
         served = subscriber.served()
@@ -673,11 +734,11 @@ class Cursors:
             error=str(subscriber.error or ""),
             problem=subscriber.error.type if subscriber.error is not None else "",
             position=str(cursor.position or f"{cursor.journal}:{cursor.offset}") if cursor is not None else "",
-            acked=str(self.position_before(subscriber.ack) or "") if served else "",
-            got=str(self.position_before(subscriber.get) or "") if served else "",
+            acked=str(subscriber.track.position_before(subscriber.ack) or "") if served else "",
+            got=str(subscriber.track.position_before(subscriber.get) or "") if served else "",
             marks=list(subscriber.marks),
             given=self._lag(subscriber, subscriber.ack, subscriber.get) if served else NO_LAG,
-            waiting=self._lag(subscriber, subscriber.get, self.ring.next) if served else NO_LAG,
+            waiting=self._lag(subscriber, subscriber.get, subscriber.end()) if served else NO_LAG,
             last_active=subscriber.last_active,
         )
 
@@ -695,7 +756,7 @@ class Cursors:
         return subscriber
 
     def _add(self, client_id: int, filter_text: str, now: float) -> _Subscriber:
-        subscriber = _Subscriber(client_id, filter_text, self._compile(filter_text), now, moved=now)
+        subscriber = _Subscriber(client_id, filter_text, self._compile(filter_text), now, self.track, moved=now)
         self._subscribers[client_id] = subscriber
         return subscriber
 
@@ -721,27 +782,40 @@ class Cursors:
             if sequence == self.ring.first and self.ring.next > 0 and start < now * 1000:
                 raise GoneError("changes of that time may be older than what is stored")
             return sequence
-        return self.sequence_of(start if isinstance(start, Position) else Position.parse(start))
+        try:
+            return self.track.sequence_of(start if isinstance(start, Position) else Position.parse(start))
+        except GoneError:
+            if not self._catches_up:
+                raise
+            return None
 
     def _attach(self, subscriber: _Subscriber, sequence: int) -> None:
         subscriber.get = subscriber.ack = subscriber.durable = sequence
         subscriber.resume = None
         if subscriber.cursor is not None and subscriber.cursor.gtid:
             subscriber.gtids = parse_gtids(subscriber.cursor.gtid)
-        elif self.gtids is not None:
+        elif self.gtids is not None and subscriber.track is self.track:
             subscriber.gtids = self.gtids.copy()
-            self._add_runs(subscriber.gtids, self.ring.first, sequence)
+            _add_runs(self.ring, subscriber.gtids, self.ring.first, sequence)
 
     def _resolve(self, subscriber: _Subscriber) -> None:
         """Attach a subscriber as soon as the ring has come to its cursor."""
-        if subscriber.resume is None or subscriber.error is not None:
+        if subscriber.resume is None or subscriber.error is not None or subscriber.behind:
+            return
+        if subscriber.track is not self.track:
+            self._resolve_reader(subscriber, subscriber.resume)
             return
         cursor = subscriber.resume
         try:
-            sequence = self._sequence_of_event(cursor) if cursor.position is None else self.sequence_of(cursor.position)
+            sequence = (
+                self._sequence_of_event(cursor) if cursor.position is None else self.track.sequence_of(cursor.position)
+            )
         except GoneError as error:
             if self._begun or self.ring.first > 0:
-                subscriber.error = error
+                if self._catches_up:
+                    subscriber.behind = True
+                else:
+                    subscriber.error = error
                 return
             sequence = 0  # the stream was begun for the earliest cursor, at a place that only its first slot has named
         except SourceChangedError as error:
@@ -753,26 +827,20 @@ class Cursors:
         if sequence is not None:
             self._attach(subscriber, sequence)
 
-    def _end_of(self, sequence: int) -> Position:
-        """Return the place after a slot."""
-        place = self.ring.after(sequence)
-        assert place is not None
-        return self.position(place)
-
     def _locate(self, subscriber: _Subscriber, position: Position) -> int | None:
         """Return the first slot at or after a position that a subscriber holds; None when the ring is not there yet.
 
         A position at or behind the last entry that it was given stays good though the ring, and the subscriber with it,
         has moved on over what it does not want.
 
-        Raises what `sequence_of` raises.
+        Raises what `Track.sequence_of` raises.
         """
-        acked = self.position_before(subscriber.ack) if subscriber.served() else None
+        acked = subscriber.track.position_before(subscriber.ack) if subscriber.served() else None
         if acked is not None and position < acked:
             delivered = self._delivered(subscriber)
             if delivered is not None and delivered.same_history(position) and position >= delivered:
                 return subscriber.ack
-        return self.sequence_of(position)
+        return subscriber.track.sequence_of(position)
 
     def _span(self, subscriber: _Subscriber, from_: Position, to: Position) -> tuple[int, int] | None:
         if to < from_:
@@ -786,16 +854,45 @@ class Cursors:
     def _delivered(self, subscriber: _Subscriber) -> Position | None:
         """Return the place after the last entry that a subscriber was given and has confirmed."""
         if subscriber.delivered is not None:
-            return self.position(subscriber.delivered)
+            return subscriber.track.position(subscriber.delivered)
         return subscriber.cursor.delivered if subscriber.cursor is not None else None
 
-    def _bounds(self) -> tuple[Position | None, Position | None]:
-        """Return the places before and after what is stored."""
-        return self.position_before(self.ring.first), self.position_before(self.ring.next)
+    def _resolve_reader(self, subscriber: _Subscriber, cursor: Cursor) -> None:
+        """Attach a subscriber to its catch-up reader, which began at the cursor's transaction or event."""
+        track = subscriber.track
+        sequence = None
+        if cursor.position is not None:
+            sequence = track.sequence_of(cursor.position)
+        elif track.ring.next > track.ring.first:
+            sequence = track.ring.first
+        if sequence is not None:
+            self._attach(subscriber, sequence)
+            track.ring.free_to(sequence)
+
+    def _meet(self, subscriber: _Subscriber) -> None:
+        """See whether a catch-up reader has come to what the ring holds; join the ring when all before is confirmed."""
+        ring = subscriber.track.ring
+        if subscriber.limit is None:
+            limit = ring.last_boundary(subscriber.get, ring.next) + 1
+            if not limit and subscriber.get == subscriber.durable:  # it has all, and stands between two transactions
+                limit = subscriber.get
+            end = subscriber.track.position_before(limit) if limit or subscriber.get == subscriber.durable else None
+            try:
+                meet = None if end is None else self.track.sequence_of(end)
+            except (GoneError, SourceChangedError):
+                return
+            if meet is None:
+                return
+            subscriber.limit, subscriber.meet = limit, meet
+        if subscriber.ack == subscriber.limit and not subscriber.marks:
+            subscriber.cursor = self._cursor(subscriber)
+            subscriber.boundary = subscriber.delivered = subscriber.limit = subscriber.mask = None
+            subscriber.track = self.track
+            subscriber.get = subscriber.ack = subscriber.durable = subscriber.meet
 
     def _sequence_of_event(self, cursor: Cursor) -> int | None:
         """Return the first slot at or after the event of a cursor that Canal wrote: that event is given again."""
-        floor, end = self._bounds()
+        floor, end = self.track.floor, self.track.end
         if floor is None or end is None or cursor.order > (end.file_number, end.begin, end.n):
             return None
         if cursor.order < (floor.file_number, floor.begin, 0):
@@ -808,7 +905,7 @@ class Cursors:
     def _give_cursor(self, subscriber: _Subscriber) -> None:
         """Give a new subscriber a cursor as soon as its place has a name: after a restart it goes on from there."""
         if subscriber.cursor is None and subscriber.boundary is None and subscriber.served():
-            place = self.position_before(subscriber.durable)
+            place = subscriber.track.position_before(subscriber.durable)
             if place is not None:
                 # It was given nothing, so that every place up to here is as good as this one.
                 subscriber.cursor = Cursor(place.file, place.begin, 0, 0, str(subscriber.gtids or ""), place, place)
@@ -818,12 +915,9 @@ class Cursors:
         """Return the subscriber's filter by table number, brought up to date with the tables seen."""
         if subscriber.wanted is None:
             return None
-        if subscriber.allowed is None:
-            subscriber.allowed = bytearray([1])  # 0 is no table: transaction ends, statements
-        for number in range(len(subscriber.allowed), len(self.ring.tables) + 1):
-            schema, table = self.ring.tables[number]
-            subscriber.allowed.append(subscriber.wanted(schema, table))
-        return subscriber.allowed
+        if subscriber.mask is None:
+            subscriber.mask = TableMask(subscriber.track.ring, subscriber.wanted)
+        return subscriber.mask.current()
 
     def _mark(self, subscriber: _Subscriber, collected: Collected) -> Batch:
         batch_id = self._next_id
@@ -833,8 +927,8 @@ class Cursors:
         return Batch(
             batch_id=batch_id,
             slices=collected.slices,
-            from_=str(self.position_before(collected.start)),
-            to=str(self.position_before(collected.stop)),
+            from_=str(subscriber.track.position_before(collected.start)),
+            to=str(subscriber.track.position_before(collected.stop)),
             entries=collected.entries,
             rows=collected.rows,
             bytes=collected.bytes,
@@ -861,20 +955,24 @@ class Cursors:
         subscriber.ack = sequence
         subscriber.get = max(subscriber.get, sequence)
         subscriber.moved = now
-        start = max(subscriber.durable, self.ring.first)
-        boundary = self.ring.last_boundary(start, sequence)
+        ring = subscriber.track.ring
+        start = max(subscriber.durable, ring.first)
+        boundary = ring.last_boundary(start, sequence)
         if boundary >= 0:
             if subscriber.gtids is not None:
-                self._add_runs(subscriber.gtids, start, boundary + 1)
+                _add_runs(ring, subscriber.gtids, start, boundary + 1)
             subscriber.durable = boundary + 1
-            subscriber.boundary = self.ring.slot(boundary)
+            subscriber.boundary = ring.slot(boundary)
             self._changed.add(subscriber.client_id)
         self._free()
 
     def _follow(self, subscriber: _Subscriber, now: float) -> None:
         """Let a subscriber that has confirmed everything pass over what it is not given."""
-        if subscriber.ack < self.ring.next:
-            collected = self.ring.collect(subscriber.ack, max_entries=1, allowed=self._allowed(subscriber))
+        stop = subscriber.end()
+        if subscriber.ack < stop:
+            collected = subscriber.track.ring.collect(
+                subscriber.ack, stop=stop, max_entries=1, allowed=self._allowed(subscriber)
+            )
             if not collected.entries:
                 self._acked(subscriber, collected.stop, now)
 
@@ -882,34 +980,52 @@ class Cursors:
         """Free what nobody needs; with no subscriber everything is kept for the first."""
         for subscriber in self._subscribers.values():
             self._resolve(subscriber)
-        needs = [
-            self.ring.next if subscriber.resume is not None else subscriber.ack
-            for subscriber in self._subscribers.values()
-            if subscriber.error is None
-        ]
+        needs = [need for subscriber in self._subscribers.values() if (need := self._need(subscriber)) is not None]
         if needs and min(needs) > self.ring.first:
             if self.gtids is not None:
-                self._add_runs(self.gtids, self.ring.first, min(needs))
+                _add_runs(self.ring, self.gtids, self.ring.first, min(needs))
             self.ring.free_to(min(needs))
+
+    def _need(self, subscriber: _Subscriber) -> int | None:
+        """Return the first slot of the ring that a subscriber needs; None when it holds nothing back."""
+        if subscriber.error is not None or subscriber.behind:
+            return None
+        if subscriber.track is not self.track:
+            if subscriber.resume is None and subscriber.ack > subscriber.track.ring.first:
+                subscriber.track.ring.free_to(subscriber.ack)
+            return None if subscriber.limit is None else subscriber.meet
+        return self.ring.next if subscriber.resume is not None else subscriber.ack
 
     def _detach_slow(self, now: float) -> None:
         """Let go of a subscriber that holds a full ring back from the others for too long; its cursor stays."""
-        served = [subscriber for subscriber in self._subscribers.values() if subscriber.served()]
-        if not (self._detach_after and self.ring.waiting and served):
+        needs = {
+            client_id: need
+            for client_id, subscriber in self._subscribers.items()
+            if subscriber.served() and (need := self._need(subscriber)) is not None
+        }
+        if not (self._detach_after and self.ring.waiting and needs):
             return
-        foremost = max(subscriber.ack for subscriber in served)
-        for subscriber in served:
-            slow = subscriber.ack == self.ring.first and subscriber.ack < foremost
-            if slow and now - subscriber.moved > self._detach_after:
-                subscriber.marks.clear()
-                subscriber.error = GoneError(
-                    f"client {subscriber.client_id} held the others back for more than {self._detach_after:g} s "
-                    "and left the buffer; its cursor is kept"
-                )
+        foremost = max(needs.values())
+        for client_id, need in needs.items():
+            subscriber = self._subscribers[client_id]
+            if need == self.ring.first and need < foremost and now - subscriber.moved > self._detach_after:
+                self._detach(subscriber, now)
 
-    def _add_runs(self, gtids: GtidSet, start: int, stop: int) -> None:
-        for source, first, last in self.ring.gtid_runs(start, stop):
-            gtids.add(self.ring.gtid_sources[source], first, last)
+    def _detach(self, subscriber: _Subscriber, now: float) -> None:
+        subscriber.moved = now
+        if subscriber.limit is not None:  # it goes on with its catch-up reader
+            subscriber.limit = None
+            return
+        subscriber.marks.clear()
+        if not self._catches_up:
+            subscriber.error = GoneError(
+                f"client {subscriber.client_id} held the others back for more than {self._detach_after:g} s "
+                "and left the buffer; its cursor is kept"
+            )
+            return
+        subscriber.cursor = subscriber.resume = self._cursor(subscriber)
+        subscriber.boundary = subscriber.delivered = None
+        subscriber.behind = True
 
     def _cursor(self, subscriber: _Subscriber) -> Cursor | None:
         """Return the durable cursor as it is now."""
@@ -917,12 +1033,12 @@ class Cursors:
         if slot is None:
             return subscriber.cursor
         return Cursor(
-            journal=self.ring.files[slot.file][0],
+            journal=subscriber.track.ring.files[slot.file][0],
             offset=slot.event_offset,
             timestamp=slot.execute_ms,
             server_id=slot.server_id,
             gtid=str(subscriber.gtids or ""),
-            position=self.position((slot.source, slot.next_file, slot.next_begin, slot.next_n)),
+            position=subscriber.track.position((slot.source, slot.next_file, slot.next_begin, slot.next_n)),
             delivered=self._delivered(subscriber),
         )
 
@@ -933,6 +1049,7 @@ class Cursors:
         return StoredClient(client_id, subscriber.filter, self._cursor(subscriber))
 
     def _lag(self, subscriber: _Subscriber, start: int, stop: int) -> Lag:
-        transactions, entries, rows, size = self.ring.measure(start, stop, self._allowed(subscriber))
-        oldest = self.ring.slot(start).execute_ms if entries else 0
+        ring = subscriber.track.ring
+        transactions, entries, rows, size = ring.measure(start, stop, self._allowed(subscriber))
+        oldest = ring.slot(start).execute_ms if entries else 0
         return Lag(transactions, entries, rows, size, oldest)

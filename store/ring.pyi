@@ -139,6 +139,7 @@ class Ring:
         self,
         start: int,
         *,
+        stop: int = -1,
         max_entries: int = 0,
         max_bytes: int = 0,
         memory_limit: int = 0,

@@ -4,6 +4,7 @@ import threading
 from collections import namedtuple
 from time import monotonic
 
+cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
@@ -178,6 +179,9 @@ cdef inline bint is_wanted(const Slot *slot, const unsigned char[::1] allowed):
     return slot.length != 0 and (allowed is None or slot.table >= allowed.shape[0] or allowed[slot.table])
 
 
+# The collector must not take a ring, its pool or its segments apart that are part of a cycle (by `on_put`): views that it
+# finds later still release their segments. The cycle is broken elsewhere.
+@cython.no_gc_clear
 cdef class Ring:
     """The slots of a destination and the memory of their entries, between the oldest needed and the newest put.
 
@@ -466,13 +470,14 @@ cdef class Ring:
     # --- reading -----------------------------------------------------------------------------------------------------
 
     def collect(
-        self, int64_t start, *, Py_ssize_t max_entries=0, Py_ssize_t max_bytes=0, Py_ssize_t memory_limit=0,
-        bint ddl_isolation=False, const unsigned char[::1] allowed=None,
+        self, int64_t start, *, int64_t stop=-1, Py_ssize_t max_entries=0, Py_ssize_t max_bytes=0,
+        Py_ssize_t memory_limit=0, bint ddl_isolation=False, const unsigned char[::1] allowed=None,
     ):
         """The next batch from `start` on; limits of 0 do not limit. It has at least one entry if any is there.
 
         Args:
             start: the sequence to begin with.
+            stop: the sequence to end before; -1 for the end of what is stored.
             max_entries: entries at most.
             max_bytes: bytes of framed entries at most, unless the first entry alone is larger.
             memory_limit: Canal's MEMSIZE rule: entries are taken while those taken make at most that many bytes.
@@ -486,10 +491,13 @@ cdef class Ring:
         cdef int64_t sequence = start
         cdef int64_t held = -1         # the begin of a transaction of which nothing wanted was seen yet
         cdef Slot *slot
-        self.check(start, self.next)
+        if stop < 0:
+            stop = self.next
+        self.check(start, stop)
+        self.check(stop, self.next)
         batch.start = start
         batch.last = -1
-        while sequence < self.next:
+        while sequence < stop:
             slot = self.at(sequence)
             if not is_wanted(slot, allowed):
                 sequence += 1

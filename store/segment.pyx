@@ -9,6 +9,7 @@ of an oversized segment is paid for, and an oversized segment goes back to the s
 Threads: `slots` is counted atomically, because the decoder counts without the GIL; all else happens under the GIL.
 """
 
+cimport cython
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.exc cimport PyErr_Fetch, PyErr_Restore
 from cpython.object cimport PyObject
@@ -44,6 +45,7 @@ cdef inline size_t pages(size_t size) noexcept nogil:
     return (size + PAGE - 1) & ~<size_t>(PAGE - 1)
 
 
+@cython.no_gc_clear                     # buffers of segments are released whenever their holders go: see Ring
 cdef class SegmentPool:
     """The segments of one ring, and the account of their memory."""
 
@@ -96,6 +98,7 @@ cdef class SegmentPool:
             segment.resize(0)
 
 
+@cython.no_gc_clear
 cdef class Segment:
     """A piece of memory. It supports the buffer protocol, read-only; an exported buffer keeps it from being reused."""
 

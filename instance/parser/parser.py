@@ -70,6 +70,7 @@ class Parser:
         self._start: Start | None = None
         self._is_exact = True  # the GTID set of the start is that of its place
         self._purged = ""  # the text of the error, when the last attempt found its place purged
+        self._failure: SluiceError | None = None
         self._begun = False
         self._connections = 0
         self._quiet_since = 0.0  # monotonic time since which the thread waits for the source, 0 while it does not
@@ -78,6 +79,11 @@ class Parser:
         self._lock = threading.Lock()
         self._open: Connection | Dump | None = None  # what stop() has to interrupt
         self._thread = threading.Thread(target=self._run, name=f"parser {config.destination}", daemon=True)
+
+    @property
+    def failure(self) -> SluiceError | None:
+        """Why the last attempt to read failed; None while the source is read."""
+        return self._failure
 
     @property
     def status(self) -> ParserStatus:
@@ -149,6 +155,7 @@ class Parser:
             self._decoder.close()
 
     def _failed(self, error: Exception) -> None:
+        self._failure = error if isinstance(error, SluiceError) else SluiceError(f"{type(error).__name__}: {error}")
         self._purged = str(error) if isinstance(error, PurgedError) else ""
         if isinstance(error, SluiceError):
             self._set_state("error", str(error))
@@ -280,6 +287,7 @@ class Parser:
 
     def _begin(self, start: Start) -> None:
         """The source sends: its FORMAT_DESCRIPTION event completes what is known of the place."""
+        self._failure = None
         self._set_state("running", "")
         if self._begun or self._on_begin is None:
             return

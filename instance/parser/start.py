@@ -59,6 +59,8 @@ class StartFinder:
         if saved.position.source != self._facts.source:
             return self._by_gtid(saved.position, gtids)
         self.check(saved.position)
+        if gtids is None and self._config.gtid_on:  # the headers shall have it
+            gtids = self._executed(saved.position.file, saved.position.begin)
         return resume(saved.position, gtids)
 
     def end(self) -> Start:

@@ -1,5 +1,6 @@
 """The calls of a consumer: subscribe, get, ack, roll back, stream."""
 
+from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
@@ -18,7 +19,7 @@ from sluice.server.http.formats import (
     encode,
     negotiate,
 )
-from sluice.server.http.stream import HEARTBEAT, StreamResponse
+from sluice.server.http.stream import HEARTBEAT, RangeResponse, StreamResponse, join_pieces
 from sluice.server.http.views import ClientView, PartsView, PartView, RangeView, SessionView
 from sluice.server.http.waiting import Listener
 from sluice.store.cursors import Batch
@@ -359,12 +360,20 @@ async def rows(
     Transactions without a wanted change do not come.
     """
     form = negotiate(request.headers.get("accept"), SINGLE)
+    batches = context.embedded.rows(destination, client_id, query.from_, query.to)
+    nothing = replace(EMPTY, from_=query.from_, to=query.to)
     async with Listener(request.receive, context.stopping) as listener:
-        batch = await listener.wait(context.embedded.rows(destination, client_id, query.from_, query.to))
-    if batch is None:
+        batch = await listener.wait(anext(batches, nothing))
+    if batch is None:  # the client is gone, or the server stops
         raise DestinationStoppedError("the server stops")
-    parts = await encode(form, batch, strict=context.config(destination).strict_canal)
-    headers = {"Sluice-Batch-Id": str(batch.batch_id), "Sluice-From": batch.from_, "Sluice-To": batch.to}
+    strict = context.config(destination).strict_canal
+    headers = {"Sluice-Batch-Id": str(batch.batch_id), "Sluice-From": query.from_, "Sluice-To": query.to}
+    if batch.to != query.to and form is Format.ARROW:
+        batch = await join_pieces(batch, batches, query.to)
+    if batch.to != query.to:
+        return RangeResponse(context, (destination, client_id), batch, batches, query.to, form, headers)
+    await batches.aclose()
+    parts = await encode(form, batch, strict=strict)
     context.metrics.delivered(destination, client_id, batch)
     return PartsResponse(parts, form, headers)
 

@@ -152,6 +152,26 @@ async def encode(form: Format, batch: Batch, *, stream: bool = False, strict: bo
     return write()
 
 
+def frame(form: Format, whole: Batch) -> tuple[bytes, bytes, bytes]:
+    """Return what stands before, between and behind the pieces of a range that is written piece by piece."""
+    if form is Format.PROTOBUF:  # joined Messages are one
+        return b"", b"", b""
+    text = json.dumps(summary(whole), ensure_ascii=False).encode()
+    if form is Format.NDJSON:
+        return b"", b"", text + b"\n"
+    return text.removesuffix(b"}") + b', "entries": [', b",", b"]}"
+
+
+async def encode_piece(form: Format, piece: Batch, *, strict: bool) -> list[Part]:
+    """Write a piece of a range."""
+    if form is Format.PROTOBUF:
+        return protobuf(piece)
+    if form is Format.NDJSON:
+        return [await asyncio.to_thread(flat_ndjson, piece.slices, piece.batch_id, strict=strict)]
+    array = await asyncio.to_thread(flat_json, piece.slices, piece.batch_id, strict=strict)
+    return [array.strip()[1:-1]]
+
+
 class PartsResponse(Response):
     """A body of known length, sent part by part without a copy; a slice of the ring is let go as soon as it is sent.
 

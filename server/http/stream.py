@@ -1,7 +1,9 @@
-"""The one long response of ``GET …/stream``."""
+"""The responses whose length is not known before: that of ``GET …/stream``, and of a range that is read again."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from fastapi import Response
 from starlette.types import Receive, Scope, Send
@@ -10,9 +12,12 @@ from sluice.protocol.errors import SluiceError
 from sluice.server.embedded import EMPTY
 from sluice.server.http import problems
 from sluice.server.http.context import Context
-from sluice.server.http.formats import Format, Part, encode
+from sluice.server.http.formats import Format, Part, encode, encode_piece, frame, send_or_cut
 from sluice.server.http.waiting import Listener
 from sluice.store.cursors import Batch
+
+if TYPE_CHECKING:
+    import asyncio
 
 HEARTBEAT = (
     10.0  # seconds after which an idle stream carries an empty batch, so that both ends notice a dead connection
@@ -75,3 +80,72 @@ class StreamResponse(Response):
             self._outstanding += 1
         self._context.metrics.delivered(*self._client, batch)
         return await encode(self._form, batch, stream=True, strict=self._context.config(self._client[0]).strict_canal)
+
+
+class RangeResponse(Response):
+    """A range, piece by piece as it is read from the source; when that fails, the connection is cut."""
+
+    def __init__(
+        self,
+        context: Context,
+        client: tuple[str, int],
+        first: Batch,
+        rest: AsyncGenerator[Batch],
+        to: str,
+        form: Format,
+        headers: Mapping[str, str],
+    ) -> None:
+        super().__init__(None, 200, dict(headers), form)
+        del self.headers["content-length"]
+        self._context = context
+        self._client = client
+        self._whole = replace(first, to=to, slices=[], positions=b"")
+        self._first: Batch | None = first
+        self._rest = rest
+        self._form = form
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+        """Send the range (ASGI)."""
+        transport: asyncio.WriteTransport = scope["state"]["transport"]
+        strict = self._context.config(self._client[0]).strict_canal
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            head, between, tail = frame(self._form, self._whole)
+            piece, self._first = self._first, None
+            while piece is not None:
+                self._context.metrics.delivered(*self._client, piece)
+                parts = [head, *await encode_piece(self._form, piece, strict=strict)]
+                piece = await anext(self._rest, None)
+                head = between
+                body = b"".join(parts) + (tail if piece is None else b"")
+                await send_or_cut(send, {"type": "http.response.body", "body": body, "more_body": True}, transport)
+        except SluiceError as error:
+            log.warning("the range for %s/%d breaks off: %s", *self._client, error)
+            transport.abort()
+        else:
+            await send({"type": "http.response.body"})
+        finally:
+            await self._rest.aclose()
+
+
+async def join_pieces(first: Batch, rest: AsyncGenerator[Batch], to: str) -> Batch:
+    """Return a range as one batch, for a format that is not written piece by piece."""
+    data, positions = bytearray(), bytearray()
+    entries = rows = 0
+    last: Batch | None = first
+    while last is not None:
+        for part in last.slices:
+            data += part
+        positions += last.positions
+        entries, rows, timestamp = entries + last.entries, rows + last.rows, last.timestamp
+        last = await anext(rest, None)
+    return replace(
+        first,
+        to=to,
+        slices=[memoryview(data)],
+        positions=bytes(positions),
+        entries=entries,
+        rows=rows,
+        bytes=len(data),
+        timestamp=timestamp,
+    )

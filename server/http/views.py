@@ -54,7 +54,10 @@ class ClientView(View):
 
     client_id: int
     filter: str
-    state: str = Field(description="`attached`; `ahead` of what is stored; `gone`, for the reason in `error`.")
+    state: str = Field(
+        description="`attached`; `ahead` of what is stored; `catching-up` from the source;"
+        " `gone`, for the reason in `error`."
+    )
     error: str
     problem: str = Field(description="Type of the error, as a call would be answered; empty without one.")
     advice: str = Field(description="What to do about it.")

@@ -55,6 +55,7 @@ MEGABYTE = 1 << 20
 class Source:
     """Fills the ring with transactions of one entry, numbered from 0: a parser that needs no database."""
 
+    failure = None
     status = ParserStatus(behind=0.0)
 
     def __init__(

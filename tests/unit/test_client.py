@@ -55,6 +55,7 @@ def position(number: int) -> str:
 class Source:
     """A binlog of numbered transactions, and the parser that reads it into the ring."""
 
+    failure = None
     status = ParserStatus(behind=0.0)
 
     def __init__(self) -> None:

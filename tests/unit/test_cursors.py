@@ -15,8 +15,9 @@ from sluice.protocol.errors import (
 )
 from sluice.protocol.gtid import MariadbGtidSet
 from sluice.protocol.position import Position
-from sluice.store.cursors import Batch, Cursor, Cursors, StoredClient, TableFilter, earliest
+from sluice.store.cursors import Batch, Cursor, Cursors, StoredClient, earliest
 from sluice.store.ring import Ring
+from sluice.store.track import TableFilter
 from tests.stream import CREATED, FILE, SERVER_ID, SOURCE, Stream, entries
 
 CLIENT = 1001

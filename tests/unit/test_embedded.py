@@ -37,6 +37,7 @@ CLIENT = 1001
 class WrittenByTest:
     """A parser whose changes come from the test, which writes in the same thread."""
 
+    failure = None
     status = ParserStatus(behind=0.0)
 
     def __init__(
@@ -84,6 +85,7 @@ class Setup:
             db_username="cdc",
             file_data_dir=folder,
             file_flush_period=3_600_000,
+            catch_up_readers=0,
         )
         self.server = EmbeddedServer(self.load, self.make_parser)
 

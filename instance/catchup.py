@@ -1,0 +1,307 @@
+"""Catching up: parsers of their own on the source, for what is no longer in the ring.
+
+A reader has a ring of its own. One that serves ranges is shared: ranges that overlap or follow each other, such as the
+parts of one, are read from the source once. A subscriber that is behind the ring has a reader for itself.
+"""
+
+import asyncio
+import functools
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from sluice.instance.config import InstanceConfig
+from sluice.instance.source import Parser, ParserFactory
+from sluice.protocol.errors import DestinationStoppedError, SluiceError, SourceError
+from sluice.protocol.position import Position
+from sluice.store.cursors import Cursor, GtidSet, Range, RangeLimits
+from sluice.store.ring import Collected, Flag, Ring
+from sluice.store.track import TableFilter, TableMask, Track
+
+logger = logging.getLogger(__name__)
+
+IDLE = 30.0
+"""Seconds that a reader that nobody uses is kept: the next part of a range may be asked for."""
+CLOSING = 3.0
+"""Seconds that the parser of a reader has to end."""
+CHUNK = 256 * 1024
+"""Bytes of entries that are handed on at a time."""
+
+
+class Reader:
+    """A parser of its own, from a place on, into a ring of its own. All methods belong to the event loop."""
+
+    def __init__(
+        self, config: InstanceConfig, make_parser: ParserFactory, start: Cursor, on_change: Callable[[], None]
+    ) -> None:
+        """Start to read; ``on_change`` is called when there is more to read, or the reader has failed."""
+        config = config.model_copy(update={"slave_id": 0, "auto_reset_latest_pos_mode": False})
+        self.ring = Ring(config.memory_buffer_size, config.memory_buffer_size * config.memory_buffer_memunit)
+        self.track = Track(self.ring)
+        self.error: SluiceError | None = None
+        self._on_change = on_change
+        self._loop = asyncio.get_running_loop()
+        self._notified = threading.Event()
+        self.ring.on_put = self._notify
+        if start.position is not None:  # from the begin of its transaction, so that this has its BEGIN
+            start = replace(start, position=replace(start.position, n=0))
+        self._parser: Parser = make_parser(
+            config, self.ring, start=start, on_begin=self._begin, on_state=lambda _state, _text: self._notify()
+        )
+        self._parser.start()
+
+    def close(self) -> None:
+        """Stop the parser. What was read stays valid for those who hold it."""
+        self._parser.stop()
+        self.ring.close()
+        self.ring.on_put = None
+        if self.error is None:
+            self.error = DestinationStoppedError("the catch-up reader was closed")
+        self._on_change()
+
+    def join(self, timeout: float) -> None:
+        """Wait until the parser has ended."""
+        self._parser.join(timeout)
+
+    def _begin(self, position: Position | None, gtids: GtidSet | None) -> None:
+        del gtids
+        if position is not None:
+            self.track.begin(position)
+
+    def _notify(self) -> None:
+        if not self._notified.is_set():
+            self._notified.set()
+            self._loop.call_soon_threadsafe(self._changed)
+
+    def _changed(self) -> None:
+        self._notified.clear()
+        if not self.ring.closed:
+            self.error = self._parser.failure
+            self._on_change()
+
+
+class Window:
+    """A part of a shared reader's ring that somebody reads through."""
+
+    def __init__(self, shared: "SharedReader", from_: Position) -> None:
+        """``from_`` is where it begins; the reader keeps what follows until `advance`."""
+        self._shared = shared
+        self._from = from_
+        self.ring = shared.reader.ring
+        self.track = shared.reader.track
+        self.sequence: int | None = None
+        self.hungry = False
+        self.locate()
+
+    def locate(self) -> int | None:
+        """Return the next slot to read; None while the reader has not come to it."""
+        if self.sequence is None:
+            self.sequence = self.track.sequence_of(self._from)
+        return self.sequence
+
+    def advance(self, sequence: int) -> None:
+        """Say that what lies before a slot was read."""
+        self.sequence = sequence
+
+    async def more(self) -> None:
+        """Wait until the reader has read more."""
+        if self._shared.reader.error is not None:
+            raise self._shared.reader.error
+        self.hungry = True
+        changed = self._shared.changed
+        self._shared.make_room()
+        try:
+            await changed.wait()
+        finally:
+            self.hungry = False
+
+    async def chunks(self, to: Position, mask: TableMask | None, *, transactions: bool) -> AsyncIterator[Collected]:
+        """Read up to a position, piece by piece: what `Ring.read` gives for the whole."""
+        while True:
+            sequence = self.locate()
+            stop = None if sequence is None else self.track.sequence_of(to)
+            if sequence is not None:
+                end = self.ring.next if stop is None else max(stop, sequence)
+                found = self._read(sequence, end, mask, transactions=transactions, whole=stop is not None)
+                if found.stop == sequence < end and self.ring.waiting:  # a BEGIN, and no room for what follows
+                    found = self._read(sequence, sequence + 1, mask, transactions=transactions, whole=True)
+                if found.entries:
+                    yield found
+                self.advance(found.stop)
+                if found.stop > sequence:
+                    continue
+                if found.stop == stop:
+                    return
+            await self.more()
+
+    async def range(self, after: Position, end: Position, limits: RangeLimits, mask: TableMask | None) -> Range:
+        """Return the range that follows a position, up to ``end`` or as far as the limits allow (see `Ring.cut`)."""
+        while True:
+            sequence = self.locate()
+            stop = None if sequence is None else self.track.sequence_of(end)
+            if sequence is not None:
+                allowed = None if mask is None else mask.current()
+                until = self.ring.next if stop is None else max(stop, sequence)
+                inside = stop is not None or self.ring.waiting
+                found, entries = self.ring.cut(
+                    sequence, until, max_rows=limits.rows, max_bytes=limits.bytes, inside=inside, allowed=allowed
+                )
+                to = self.track.position_before(found) or after
+                if entries:
+                    read = self.ring.read(sequence, found, allowed=allowed)
+                    partial = not self.ring.slot(found - 1).flags & Flag.BOUNDARY
+                    reached = limits.until is not None and to >= limits.until
+                    return Range(-1, str(after), str(to), read.entries, read.rows, read.bytes, partial, reached)
+                if stop is not None:
+                    return Range(-1, str(after), str(end), 0, 0, 0, partial=False, reached=end == limits.until)
+                self.advance(found)
+            await self.more()
+
+    def _read(self, start: int, stop: int, mask: TableMask | None, *, transactions: bool, whole: bool) -> Collected:
+        allowed = None if mask is None else mask.current()
+        return self.ring.read(start, stop, max_bytes=CHUNK, transactions=transactions, whole=whole, allowed=allowed)
+
+
+class SharedReader:
+    """A reader for ranges, and the windows on it."""
+
+    def __init__(self, make: Callable[[Cursor, Callable[[], None]], Reader], start: Position) -> None:
+        """``make`` makes the reader, which begins at ``start``."""
+        self.changed = asyncio.Event()
+        self.windows: list[Window] = []
+        self.idle_since = time.monotonic()
+        self._start = start
+        self._reach = start
+        self.reader = make(Cursor(start.file, start.begin, 0, 0, position=start), self._on_change)
+
+    def covers(self, from_: Position) -> bool:
+        """Whether a range from there on is or will be read anyway."""
+        if self.reader.error is not None:
+            return False
+        floor = self.reader.track.floor if self.reader.ring.first > 0 else self._start
+        if floor is None or not floor.same_history(from_) or from_ < floor:
+            return False
+        end = self.reader.track.end
+        return from_ <= self._reach or (end is not None and end.same_history(from_) and from_ <= end)
+
+    @contextmanager
+    def window(self, from_: Position, to: Position) -> Iterator[Window]:
+        """Open a window on a range."""
+        self._reach = max(self._reach, to)
+        window = Window(self, from_)
+        self.windows.append(window)
+        try:
+            yield window
+        finally:
+            self.windows.remove(window)
+            self.idle_since = time.monotonic()
+            self.make_room()
+
+    def make_room(self) -> None:
+        """Drop what every window has passed, when the ring is full and somebody needs what comes next.
+
+        Until then everything is kept: parts of a range are asked for one after the other, and some again.
+        """
+        ring = self.reader.ring
+        if ring.waiting and any(window.hungry for window in self.windows):
+            for window in self.windows:  # the reader may just have come to it
+                window.locate()
+            least = min((it.sequence for it in self.windows if it.sequence is not None), default=ring.next)
+            if least > ring.first:
+                ring.free_to(least)
+
+    def _on_change(self) -> None:
+        changed, self.changed = self.changed, asyncio.Event()
+        changed.set()
+        self.make_room()
+
+
+class CatchUp:
+    """The readers of a destination, in all at most ``limit``."""
+
+    def __init__(self, config: InstanceConfig, make_parser: ParserFactory, on_change: Callable[[], None]) -> None:
+        """``on_change`` is called when the reader of a subscriber has something new."""
+        self.limit = config.catch_up_readers
+        self.clients: dict[int, Reader] = {}
+        self._shared: list[SharedReader] = []
+        self._config = config
+        self._make_parser = make_parser
+        self._on_change = on_change
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def count(self) -> int:
+        """How many readers there are."""
+        return len(self.clients) + len(self._shared)
+
+    def for_client(self, client_id: int, cursor: Cursor) -> Reader | None:
+        """Make the reader of a subscriber; None while there are too many."""
+        if not self._has_room():
+            return None
+        logger.info("client %d catches up from %s", client_id, cursor.position or f"{cursor.journal}:{cursor.offset}")
+        reader = self.clients[client_id] = Reader(self._config, self._make_parser, cursor, self._on_change)
+        return reader
+
+    def close_client(self, client_id: int) -> None:
+        """Close the reader of a subscriber."""
+        self._close(self.clients.pop(client_id))
+
+    @contextmanager
+    def window(self, from_: Position, to: Position) -> Iterator[Window]:
+        """Open a window on a range, on a reader that has it or a new one.
+
+        Raises:
+            SourceError: there are too many readers at work.
+        """
+        for shared in [it for it in self._shared if it.reader.error is not None and not it.windows]:
+            self._drop(shared)
+        for shared in self._shared:
+            if shared.covers(from_):
+                break
+        else:
+            if not self._has_room():
+                raise SourceError(f"all {self.limit} catch-up readers (sluice.instance.catchUp.readers) are at work")
+            logger.info("reading again from %s", from_)
+            shared = SharedReader(functools.partial(Reader, self._config, self._make_parser), from_)
+            self._shared.append(shared)
+        with shared.window(from_, to) as window:
+            yield window
+
+    def close_idle(self, older: float = IDLE) -> None:
+        """Close the shared readers that nobody has used for so many seconds."""
+        now = time.monotonic()
+        for shared in list(self._shared):
+            if not shared.windows and (now - shared.idle_since >= older or shared.reader.error is not None):
+                self._drop(shared)
+
+    async def close(self) -> None:
+        """Close all readers, and wait for their ends."""
+        for client_id in list(self.clients):
+            self.close_client(client_id)
+        for shared in list(self._shared):
+            self._drop(shared)
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    def _has_room(self) -> bool:
+        if self.count >= self.limit:
+            self.close_idle(0.0)
+        return self.count < self.limit
+
+    def _drop(self, shared: SharedReader) -> None:
+        self._shared.remove(shared)
+        self._close(shared.reader)
+
+    def _close(self, reader: Reader) -> None:
+        reader.close()
+        closing = asyncio.create_task(asyncio.to_thread(reader.join, CLOSING))
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+
+
+def mask_of(track: Track, wanted: TableFilter | None) -> TableMask | None:
+    """Return a filter as the ring of a track wants it; None for no filter."""
+    return None if wanted is None else TableMask(track.ring, wanted)

@@ -1,0 +1,218 @@
+"""What has left the ring is read from the source again: ranges, old starts, and subscribers that fell behind."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from sluice.instance.config import Address, InstanceConfig
+from sluice.instance.parser.parser import Parser
+from sluice.protocol.errors import PurgedError, SourceChangedError
+from sluice.protocol.position import Position
+from sluice.protocol.rows import decode_rows
+from sluice.server.embedded import EmbeddedServer
+from tests.conftest import Database
+from tests.servers import Server
+
+NAME = "example"
+CLIENT = 1001
+
+
+@asynccontextmanager
+async def serving(source: Server, schema: str, folder: Path, **settings: Any) -> AsyncIterator[EmbeddedServer]:
+    config = InstanceConfig(
+        destination=NAME,
+        master_address=Address(source.host, source.port),
+        db_username=source.user,
+        db_password=SecretStr(source.password),
+        filter_regex=rf"{schema}\..*",
+        file_data_dir=folder,
+        file_flush_period=20,
+        memory_buffer_size=1024,
+        **settings,
+    )
+    server = EmbeddedServer(lambda _: config, Parser)
+    await server.start(NAME)
+    try:
+        yield server
+    finally:
+        await server.close()
+
+
+async def eventually(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+
+async def mark(server: EmbeddedServer, after: str, client: int = CLIENT, **options: Any) -> Any:
+    found = await server.position(NAME, client, after=after, timeout=10, **options)
+    assert found.range.entries
+    return found.range
+
+
+async def read(server: EmbeddedServer, from_: str, to: str, client: int = CLIENT) -> bytes:
+    return b"".join([bytes(part) async for batch in server.rows(NAME, client, from_, to) for part in batch.slices])
+
+
+def ids(data: bytes) -> list[int]:
+    return [row.after["id"] for row in decode_rows(data) if row.after]
+
+
+async def subscribed(server: EmbeddedServer, client: int = CLIENT, **options: Any) -> str:
+    await server.subscribe(NAME, client, **options)
+    await eventually(lambda: server.status(NAME, client).position)
+    return server.status(NAME, client).position
+
+
+def fill(source: Server, schema: str, first: int, last: int, size: int = 100) -> None:
+    with source.connect(autocommit=True) as connection, connection.cursor() as cursor:
+        for number in range(first, last + 1):
+            cursor.execute(f"INSERT INTO {schema}.numbers VALUES (%s, %s)", (number, "x" * size))
+
+
+@pytest.fixture(params=["mariadb118", "mysql97"])
+def source(request: pytest.FixtureRequest) -> Iterator[Server]:
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, Server)
+    before = found.query("SELECT @@global.binlog_row_metadata")[0][0]
+    found.query("SET GLOBAL binlog_row_metadata = FULL")  # else rows that are read late are marked as in doubt
+    yield found
+    found.query(f"SET GLOBAL binlog_row_metadata = {before}")
+
+
+@pytest.fixture
+def schema(source: Server, database: Database) -> str:
+    name = database(source)
+    source.query(f"CREATE TABLE {name}.numbers (id INT PRIMARY KEY, filler VARCHAR(5000))")
+    return name
+
+
+@pytest.mark.parametrize("options", [{}, {"gtid_on": True}, {"filter_transaction_entry": True}])
+async def test_range_that_left_the_ring_is_the_same(
+    source: Server, schema: str, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    async with serving(source, schema, tmp_path, **options) as server:
+        start = await subscribed(server)
+        fill(source, schema, 1, 30)
+        end = await mark(server, start)
+        while len(ids(await read(server, start, end.to))) < 30:
+            end = await mark(server, start, max_rows=30)
+        before = await read(server, start, end.to)
+        parts = await server.splits(NAME, CLIENT, start, end.to, 4)
+        pieces = [await read(server, part.from_, part.to) for part in parts]
+        assert len(parts) == 4
+        assert b"".join(pieces) == before
+        await server.ack(NAME, CLIENT, position=end.to)
+        await eventually(lambda: server.destination_status(NAME).entries == 0)
+        assert await read(server, start, end.to) == before
+        assert [await read(server, part.from_, part.to) for part in reversed(parts)] == pieces[::-1]
+        assert server.instances[NAME].catch_up.count == 1, "one reader feeds them all"
+        again = await server.splits(NAME, CLIENT, start, end.to, 4)
+        assert b"".join([await read(server, part.from_, part.to) for part in again]) == before
+        assert (await mark(server, start)).to == end.to
+
+
+async def test_range_larger_than_the_ring(source: Server, schema: str, tmp_path: Path) -> None:
+    async with serving(source, schema, tmp_path) as server:
+        start = await subscribed(server)
+        after = start
+        data: list[bytes] = []
+        for first in range(1, 1501, 150):
+            fill(source, schema, first, first + 149, size=2000)
+            while not data or ids(data[-1])[-1] < first + 149:
+                found = await mark(server, after)
+                data.append(await read(server, after, found.to))
+                after = found.to
+                await server.ack(NAME, CLIENT, position=after)
+        whole = b"".join(data)
+        assert ids(whole) == list(range(1, 1501))
+        assert len(whole) > 2 * server.instances[NAME].ring.memory
+        assert await read(server, start, after) == whole
+        parts = await server.splits(NAME, CLIENT, start, after, 3)
+        assert len(parts) == 3
+        assert max(part.bytes for part in parts) < 1.5 * min(part.bytes for part in parts)
+        # The tasks of a job: all at once.
+        pieces = await asyncio.gather(*(read(server, part.from_, part.to) for part in parts))
+        assert b"".join(pieces) == whole
+
+
+async def test_new_client_may_start_before_the_ring(source: Server, schema: str, tmp_path: Path) -> None:
+    async with serving(source, schema, tmp_path) as server:
+        start = await subscribed(server)
+        fill(source, schema, 1, 20)
+        seen: list[int] = []
+        while len(seen) < 20:
+            batch = await server.get_without_ack(NAME, CLIENT, timeout=10)
+            seen += ids(b"".join(batch.slices))
+            await server.ack(NAME, CLIENT, batch_id=batch.batch_id)
+        await server.subscribe(NAME, 2, start=start)
+        late: list[int] = []
+        while len(late) < 20:
+            batch = await server.get_without_ack(NAME, 2, timeout=10)
+            assert batch.entries, server.status(NAME, 2)
+            late += ids(b"".join(batch.slices))
+            await server.ack(NAME, 2, batch_id=batch.batch_id)
+        assert late == seen
+        await eventually(lambda: server.status(NAME, 2).state == "attached")
+        assert server.instances[NAME].catch_up.count == 0
+        fill(source, schema, 21, 21)
+        batch = await server.get_without_ack(NAME, 2, timeout=10)
+        assert ids(b"".join(batch.slices)) == [21]
+
+
+async def test_slow_client_leaves_the_ring_and_joins_it_again_under_load(
+    source: Server, schema: str, tmp_path: Path
+) -> None:
+    async with serving(source, schema, tmp_path, detach_after=1) as server:
+        await subscribed(server)
+        await subscribed(server, 2)
+        writing = asyncio.create_task(asyncio.to_thread(fill, source, schema, 1, 1500, 2000))
+
+        async def consume(client: int, pause: float) -> list[int]:
+            seen: list[int] = []
+            await asyncio.sleep(pause)
+            while not seen or seen[-1] < 1500:
+                batch = await server.get_without_ack(NAME, client, timeout=10, batch_size=64)
+                if batch.entries:
+                    seen += ids(b"".join(batch.slices))
+                    await server.ack(NAME, client, batch_id=batch.batch_id)
+            return seen
+
+        async with asyncio.timeout(60):
+            fast, slow = await asyncio.gather(consume(CLIENT, 0.0), consume(2, 5.0))
+            await writing
+        assert fast == slow == list(range(1, 1501))
+        await eventually(lambda: server.status(NAME, 2).state == "attached")
+
+
+async def test_purged_range_says_what_is_lost(source: Server, schema: str, tmp_path: Path) -> None:
+    async with serving(source, schema, tmp_path) as server:
+        start = await subscribed(server)
+        fill(source, schema, 1, 3)
+        end = await mark(server, start, max_rows=1)
+        await server.ack(NAME, CLIENT, position=end.to)
+        source.query("FLUSH BINARY LOGS")
+        fill(source, schema, 4, 4)
+        file = source.query("SHOW BINARY LOGS")[-1][0]
+        while True:
+            found = await mark(server, end.to)
+            await server.ack(NAME, CLIENT, position=found.to)
+            end = found
+            if ids(await read(server, found.from_, found.to))[-1:] == [4]:
+                break
+        async with asyncio.timeout(20):
+            while source.query("SHOW BINARY LOGS")[0][0] != file:
+                source.query(f"PURGE BINARY LOGS TO '{file}'")
+                await asyncio.sleep(0.1)
+        with pytest.raises(PurgedError, match=file):
+            await read(server, start, end.to)
+        place = Position.parse(end.to)
+        elsewhere = str(replace(place, created=place.created - 1))
+        with pytest.raises(SourceChangedError):
+            await read(server, elsewhere, elsewhere)

@@ -12,6 +12,7 @@ from sluice.protocol.gtid import MariadbGtidSet
 from sluice.protocol.position import Position
 from sluice.store.cursors import Batch, Cursors, StoredClient, earliest
 from sluice.store.ring import Flag, Kind, Ring, Staging
+from sluice.store.track import TableFilter
 from sluice.store.segment import SegmentWriter
 
 SIZE = 32

@@ -29,6 +29,32 @@ from libc.string cimport memcmp, memcpy, memset
 from cython.operator cimport dereference
 from libcpp.unordered_map cimport unordered_map
 
+from sluice.protocol.tags cimport (
+    AFTER_COLUMNS,
+    BEFORE_COLUMNS,
+    ENTRY_TYPE,
+    EVENT_TYPE,
+    EXECUTE_TIME,
+    HEADER,
+    HEADER_PROPS,
+    INDEX,
+    IS_KEY,
+    IS_NULL,
+    KEY,
+    LOGFILE_NAME,
+    MESSAGES,
+    MYSQL_TYPE,
+    NAME,
+    PAIR_VALUE,
+    POSITIONS,
+    ROW_DATAS,
+    SCHEMA_NAME,
+    SQL_TYPE,
+    STORE_VALUE,
+    TABLE_NAME,
+    UPDATED,
+    VALUE,
+)
 from sluice.protocol.wire cimport WireField, get_field, get_varint
 
 from sluice.protocol.errors import BadParameterError, DecodeError, SchemaMismatchError
@@ -53,38 +79,6 @@ cdef extern from *:
 
 
 cdef enum:
-    # Tags, field << 3 | wire type
-    MESSAGES = 2 << 3 | 2                          # Messages
-    POSITIONS = 103 << 3 | 2
-
-    HEADER = 1 << 3 | 2                            # Entry
-    ENTRY_TYPE = 2 << 3
-    STORE_VALUE = 3 << 3 | 2
-
-    LOGFILE_NAME = 2 << 3 | 2                      # Header
-    EXECUTE_TIME = 6 << 3
-    SCHEMA_NAME = 8 << 3 | 2
-    TABLE_NAME = 9 << 3 | 2
-    EVENT_TYPE = 11 << 3
-    HEADER_PROPS = 12 << 3 | 2
-
-    ROW_DATAS = 12 << 3 | 2                        # RowChange
-
-    BEFORE_COLUMNS = 1 << 3 | 2                    # RowData
-    AFTER_COLUMNS = 2 << 3 | 2
-
-    INDEX = 1 << 3                                 # Column
-    SQL_TYPE = 2 << 3
-    NAME = 3 << 3 | 2
-    IS_KEY = 4 << 3
-    UPDATED = 5 << 3
-    IS_NULL = 6 << 3
-    VALUE = 8 << 3 | 2
-    MYSQL_TYPE = 10 << 3 | 2
-
-    KEY = 1 << 3 | 2                               # Pair
-    PAIR_VALUE = 2 << 3 | 2
-
     ROWDATA = 2                                    # EntryType
 
     INSERT = 1                                     # EventType

@@ -21,41 +21,36 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
+from sluice.protocol.tags cimport (
+    AFTER_COLUMNS,
+    BEFORE_COLUMNS,
+    CHANGE_EVENT_TYPE,
+    ENTRY_TYPE,
+    EVENT_TYPE,
+    EXECUTE_TIME,
+    GTID,
+    HEADER,
+    INDEX,
+    IS_DDL,
+    IS_KEY,
+    IS_NULL,
+    MESSAGES,
+    MYSQL_TYPE,
+    NAME,
+    ROW_DATAS,
+    SCHEMA_NAME,
+    SQL,
+    SQL_TYPE,
+    STORE_VALUE,
+    TABLE_NAME,
+    UPDATED,
+    VALUE,
+)
 from sluice.protocol.wire cimport WireField, get_field, put_signed_decimal
 
 from sluice.protocol.errors import DecodeError
 
 cdef enum:
-    # Tags, field << 3 | wire type
-    MESSAGES = 2 << 3 | 2                          # Messages
-
-    HEADER = 1 << 3 | 2                            # Entry
-    ENTRY_TYPE = 2 << 3
-    STORE_VALUE = 3 << 3 | 2
-
-    EXECUTE_TIME = 6 << 3                          # Header
-    SCHEMA_NAME = 8 << 3 | 2
-    TABLE_NAME = 9 << 3 | 2
-    HEADER_EVENT_TYPE = 11 << 3
-    GTID = 13 << 3 | 2
-
-    EVENT_TYPE = 2 << 3                            # RowChange
-    IS_DDL = 10 << 3
-    SQL = 11 << 3 | 2
-    ROW_DATAS = 12 << 3 | 2
-
-    BEFORE_COLUMNS = 1 << 3 | 2                    # RowData
-    AFTER_COLUMNS = 2 << 3 | 2
-
-    INDEX = 1 << 3                                 # Column
-    SQL_TYPE = 2 << 3
-    NAME = 3 << 3 | 2
-    IS_KEY = 4 << 3
-    UPDATED = 5 << 3
-    IS_NULL = 6 << 3
-    VALUE = 8 << 3 | 2
-    MYSQL_TYPE = 10 << 3 | 2
-
     ROWDATA = 2                                    # EntryType
 
     INSERT = 1                                     # EventType
@@ -438,7 +433,7 @@ cdef int put_entry(Writer *out, const uint8_t *p, const uint8_t *end) noexcept n
             schema = span_of(&field)
         elif field.tag == TABLE_NAME:
             table = span_of(&field)
-        elif field.tag == HEADER_EVENT_TYPE:
+        elif field.tag == EVENT_TYPE:
             event_type = field.value
         elif field.tag == GTID:
             gtid = span_of(&field)
@@ -448,7 +443,7 @@ cdef int put_entry(Writer *out, const uint8_t *p, const uint8_t *end) noexcept n
         p = get_field(p, end, &field)
         if p == NULL:
             return MALFORMED
-        if field.tag == EVENT_TYPE:
+        if field.tag == CHANGE_EVENT_TYPE:
             event_type = field.value
         elif field.tag == IS_DDL:
             is_ddl = field.value != 0

@@ -29,6 +29,45 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
+from sluice.protocol.tags cimport (
+    AFTER_COLUMNS,
+    BATCH_ID,
+    BEFORE_COLUMNS,
+    DDL_SCHEMA_NAME,
+    ENTRY_TYPE,
+    EVENT_LENGTH,
+    EVENT_TYPE,
+    EXECUTE_TIME,
+    FROM_POSITION,
+    GTID,
+    HEADER,
+    HEADER_PROPS,
+    INDEX,
+    IS_DDL,
+    IS_KEY,
+    IS_NULL,
+    KEY,
+    LOGFILE_NAME,
+    LOGFILE_OFFSET,
+    MESSAGES,
+    MYSQL_TYPE,
+    NAME,
+    PAIR_VALUE,
+    ROW_CHANGE_PROPS,
+    ROW_DATAS,
+    SCHEMA_NAME,
+    SERVER_ID,
+    SQL,
+    SQL_TYPE,
+    STORE_VALUE,
+    TABLE_NAME,
+    THREAD_ID,
+    TO_POSITION,
+    TRANSACTION_ID,
+    TRANSACTION_PROPS,
+    UPDATED,
+    VALUE,
+)
 from sluice.protocol.wire cimport WireField, get_field, get_varint
 
 from sluice.protocol.errors import DecodeError
@@ -37,52 +76,6 @@ from sluice.protocol.types import JsonExpression, kind_of, labels_of
 import_datetime()
 
 cdef enum:
-    # Tags, field << 3 | wire type
-    BATCH_ID = 1 << 3                              # Messages
-    MESSAGES = 2 << 3 | 2
-    FROM_POSITION = 101 << 3 | 2
-    TO_POSITION = 102 << 3 | 2
-
-    HEADER = 1 << 3 | 2                            # Entry
-    ENTRY_TYPE = 2 << 3
-    STORE_VALUE = 3 << 3 | 2
-
-    LOGFILE_NAME = 2 << 3 | 2                      # Header
-    LOGFILE_OFFSET = 3 << 3
-    SERVER_ID = 4 << 3
-    EXECUTE_TIME = 6 << 3
-    SCHEMA_NAME = 8 << 3 | 2
-    TABLE_NAME = 9 << 3 | 2
-    EVENT_LENGTH = 10 << 3
-    EVENT_TYPE = 11 << 3
-    HEADER_PROPS = 12 << 3 | 2
-    GTID = 13 << 3 | 2
-
-    IS_DDL = 10 << 3                               # RowChange
-    SQL = 11 << 3 | 2
-    ROW_DATAS = 12 << 3 | 2
-    ROW_CHANGE_PROPS = 13 << 3 | 2
-    DDL_SCHEMA_NAME = 14 << 3 | 2
-
-    TRANSACTION_ID = 2 << 3 | 2                    # TransactionBegin, TransactionEnd
-    TRANSACTION_PROPS = 3 << 3 | 2
-    THREAD_ID = 4 << 3                             # TransactionBegin
-
-    BEFORE_COLUMNS = 1 << 3 | 2                    # RowData
-    AFTER_COLUMNS = 2 << 3 | 2
-
-    INDEX = 1 << 3                                 # Column
-    SQL_TYPE = 2 << 3
-    NAME = 3 << 3 | 2
-    IS_KEY = 4 << 3
-    UPDATED = 5 << 3
-    IS_NULL = 6 << 3
-    VALUE = 8 << 3 | 2
-    MYSQL_TYPE = 10 << 3 | 2
-
-    KEY = 1 << 3 | 2                               # Pair
-    PAIR_VALUE = 2 << 3 | 2
-
     ROWDATA = 2                                    # EntryType
 
     TEXT = 0                                       # types.Kind

@@ -179,8 +179,8 @@ cdef inline bint is_wanted(const Slot *slot, const unsigned char[::1] allowed):
     return slot.length != 0 and (allowed is None or slot.table >= allowed.shape[0] or allowed[slot.table])
 
 
-# The collector must not take a ring, its pool or its segments apart that are part of a cycle (by `on_put`): views that it
-# finds later still release their segments. The cycle is broken elsewhere.
+# The collector must not take a ring, its pool or its segments apart that are part of a cycle (by `on_put`): views that
+# it finds later still release their segments. The cycle is broken elsewhere.
 @cython.no_gc_clear
 cdef class Ring:
     """The slots of a destination and the memory of their entries, between the oldest needed and the newest put.

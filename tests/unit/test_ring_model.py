@@ -12,8 +12,8 @@ from sluice.protocol.gtid import MariadbGtidSet
 from sluice.protocol.position import Position
 from sluice.store.cursors import Batch, Cursors, StoredClient, earliest
 from sluice.store.ring import Flag, Kind, Ring, Staging
-from sluice.store.track import TableFilter
 from sluice.store.segment import SegmentWriter
+from sluice.store.track import TableFilter
 
 SIZE = 32
 MEMORY = 3000

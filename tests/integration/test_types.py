@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from sluice.protocol.entry_pb2 import EventType
+from sluice.server.verify import verify
 from tests.conftest import Database
-from tests.delivery import deliver, rows_of, values
+from tests.delivery import config_for, deliver, end_of_binlog, rows_of, values
 from tests.integration.samples import SAMPLES, Sample
 from tests.servers import ALL, CI, Server
 
@@ -55,6 +57,25 @@ def test_every_type_arrives_as_select_shows_it(
         if found != right
     ]
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.filterwarnings("ignore:'(db|passwd)' is deprecated:DeprecationWarning")  # of the other decoder's driver
+@pytest.mark.parametrize("name", [n if n in CI else pytest.param(n, marks=pytest.mark.extended) for n in ALL])
+def test_another_decoder_reads_the_same_binlog_alike(
+    name: str, request: pytest.FixtureRequest, database: Database, tmp_path: Path
+) -> None:
+    server: Server = request.getfixturevalue(name)
+    schema = database(server)
+    start = end_of_binlog(server)
+    for number, sample in enumerate(SAMPLES):
+        # It gives up on table maps with VECTOR columns, and on MariaDB's compressed columns.
+        if sample.runs_on(name) and not sample.type.startswith("vector") and not sample.type.endswith(" compressed"):
+            _write(server, schema, f"t{number}", sample)
+    stop = end_of_binlog(server)
+    report = verify(config_for(server, tmp_path), "{}:{}".format(*start), "{}:{}".format(*stop), Console(quiet=True))
+    assert not report.differences
+    assert report.values > 1000
+    assert sum(report.unread.values()) < 100
 
 
 def _write(server: Server, schema: str, table: str, sample: Sample) -> list[str | None]:

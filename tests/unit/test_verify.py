@@ -3,6 +3,7 @@
 import io
 from collections import Counter
 from datetime import date, datetime, timedelta
+from datetime import time as clock
 from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +20,12 @@ NEW_YEAR = datetime(2026, 1, 1)  # noqa: DTZ001  as the server wrote it
 
 
 def verdict(kind: str, ours: Any, theirs: Any, none_source: str = "", **column: Any) -> bool | str:
-    described = {"type": getattr(FIELD_TYPE, kind), "set_values": ["a", "b"], "enum_values": ["", "a"]} | column
+    described = {
+        "type": getattr(FIELD_TYPE, kind),
+        "set_values": ["a", "b"],
+        "enum_values": ["", "a"],
+        "character_set_name": "utf8mb4",
+    } | column
     return compare(SimpleNamespace(**described), ours, theirs, none_source)
 
 
@@ -32,6 +38,7 @@ def verdict(kind: str, ours: Any, theirs: Any, none_source: str = "", **column: 
         ("DOUBLE", 0.1, 0.1),
         ("VARCHAR", "a", "a"),
         ("BLOB", b"a", b"a"),
+        ("BLOB", b"", ""),
         ("YEAR", 0, 1900),
         ("YEAR", 2026, 2026),
         ("BIT", 5, "0000000101"),
@@ -65,6 +72,7 @@ def test_equal_values_are_equal(kind: str, ours: Any, theirs: Any) -> None:
         ("JSON", {"a": 1}, {b"a": 2}),
         ("JSON", {"a": 1}, {b"a": True}),
         ("VARCHAR", "a", "b"),
+        ("VARCHAR", "a", ""),
     ],
 )
 def test_unequal_values_differ(kind: str, ours: Any, theirs: Any) -> None:
@@ -87,12 +95,20 @@ def test_null_differs_from_every_value() -> None:
         ("ENUM", "a", None, "", "ENUMs without labels"),
         ("JSON", JsonExpression("JSON_REMOVE(a, '$.b')"), None, "", "partial JSON updates"),
         ("VARCHAR", "a", b"a", "", "texts and addresses in a form that it leaves as bytes"),
+        ("JSON", ["-01:00:00.000000"], [clock(1)], "", "negative TIMEs inside JSON"),
+        ("JSON", "base64:type15:Yf8=", "a", "", "binary values inside JSON"),
     ],
 )
 def test_what_the_other_decoder_cannot_read_has_a_reason(
     kind: str, ours: Any, theirs: Any, none_source: str, reason: str
 ) -> None:
     assert verdict(kind, ours, theirs, none_source) == reason
+
+
+def test_what_lies_in_the_charset_of_a_column_may_have_a_reason() -> None:
+    verdict_of_zero = verdict("STRING", "::", "", character_set_name="binary")
+    assert verdict_of_zero == "texts and addresses in a form that it leaves as bytes"
+    assert "UTF-16" in str(verdict("VARCHAR", "a", "愀", character_set_name="utf16"))
 
 
 def test_a_date_that_only_the_other_decoder_calls_invalid_differs() -> None:

@@ -297,11 +297,32 @@ class EmbeddedServer:
         if batch_id is not None and position is None:
             instance.cursors.ack(client_id, batch_id, now=time.time(), session=session)
         elif position is not None and batch_id is None:
-            instance.cursors.ack_to(client_id, Position.parse(position), now=time.time(), session=session)
+            await self._ack_to(instance, client_id, Position.parse(position), session)
         else:
             raise BadParameterError("an ack names either a batch or a position")
         if durable:
             await instance.flush()
+
+    async def _ack_to(self, instance: Instance, client_id: int, position: Position, session: str | None) -> None:
+        """Confirm up to a position; after a restart wait until the stream has come to it again."""
+        cursors = instance.cursors
+        deadline = time.monotonic() + LONGEST_REREAD
+        while True:
+            try:
+                cursors.ack_to(client_id, position, now=time.time(), session=session)
+            except BadPositionError:
+                remaining = deadline - time.monotonic()
+                if not cursors.is_fresh(client_id) or remaining <= 0:
+                    raise
+                if position > await instance.source_end():
+                    raise
+                end = cursors.position_before(instance.ring.next)
+                if instance.ring.waiting and end is not None and end < position:  # what is stored is confirmed with it
+                    cursors.ack_to(client_id, end, now=time.time(), session=session)
+                await instance.wait(min(remaining, 1.0))
+                instance.check_running()
+            else:
+                return
 
     async def rollback(
         self, destination: str, client_id: int, *, batch_id: int | None = None, session: str | None = None

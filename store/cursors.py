@@ -448,6 +448,10 @@ class Cursors:
 
     # --- get, ack, rollback ------------------------------------------------------------------------------------------
 
+    def is_fresh(self, client_id: int) -> bool:
+        """Whether a client was stored and has not asked for anything since: it may confirm what it was given before."""
+        return not self._subscriber(client_id).given
+
     def wanted(self, client_id: int) -> TableFilter | None:
         """Return the filter of a client; None when it wants everything."""
         return self._subscriber(client_id).wanted

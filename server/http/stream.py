@@ -104,7 +104,7 @@ class RangeResponse(Response):
         self._rest = rest
         self._form = form
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the range (ASGI)."""
         transport: asyncio.WriteTransport = scope["state"]["transport"]
         strict = self._context.config(self._client[0]).strict_canal
@@ -112,13 +112,17 @@ class RangeResponse(Response):
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             head, between, tail = frame(self._form, self._whole)
             piece, self._first = self._first, None
-            while piece is not None:
-                self._context.metrics.delivered(*self._client, piece)
-                parts = [head, *await encode_piece(self._form, piece, strict=strict)]
-                piece = await anext(self._rest, None)
-                head = between
-                body = b"".join(parts) + (tail if piece is None else b"")
-                await send_or_cut(send, {"type": "http.response.body", "body": body, "more_body": True}, transport)
+            async with Listener(receive, self._context.stopping) as listener:
+                while piece is not None and piece is not EMPTY:
+                    self._context.metrics.delivered(*self._client, piece)
+                    parts = [head, *await encode_piece(self._form, piece, strict=strict)]
+                    head = between
+                    piece = await listener.wait(anext(self._rest, EMPTY))
+                    body = b"".join(parts) + (tail if piece is EMPTY else b"")
+                    await send_or_cut(send, {"type": "http.response.body", "body": body, "more_body": True}, transport)
+            if piece is None:  # the client is gone, or the server stops
+                transport.abort()
+                return
         except SluiceError as error:
             log.warning("the range for %s/%d breaks off: %s", *self._client, error)
             transport.abort()

@@ -1,9 +1,9 @@
 """The contract of positions: a consumer that calls as Spark does sees every change once, whoever is killed when.
 
 Its order (Spark's micro-batch execution): initialOffset; latestOffset(start), which acks `start`; offsets/N is written;
-commit(end of N - 1), which may be skipped; for the first batch initialOffset again; partitions(start, end); the partitions
-are read, perhaps twice; the sink commits; commits/N is written. A restart repeats a batch that has offsets/N and no
-commits/N: it begins with partitions and does not ask for the position.
+commit(end of N - 1), which may be skipped; for the first batch initialOffset again; partitions(start, end); the
+partitions are read, perhaps twice; the sink commits; commits/N is written. A restart repeats a batch that has offsets/N
+and no commits/N: it begins with partitions and does not ask for the position.
 """
 
 import hashlib
@@ -17,7 +17,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+import urllib3
 
 from sluice.client_sdk import Batch, Client
 from sluice.protocol.packet_pb2 import Messages
@@ -166,6 +168,7 @@ def test_every_range_is_the_same_for_ever_though_both_sides_are_killed(
         assert [row.after["id"] for row in whole if row.after] == list(range(1, written + 1))
         for output in outputs[:3]:
             assert digest([client.rows(output["from"], output["to"])]) == output["digest"]
+        assert ids_in_other_formats(serving, whole) == [list(range(1, written + 1))] * 3
     finally:
         writing.clear()
         if driver is not None:
@@ -175,6 +178,28 @@ def test_every_range_is_the_same_for_ever_though_both_sides_are_killed(
         serving.process.wait()
         client.close()
         source.query(f"SET GLOBAL binlog_row_metadata = {before}")
+
+
+def ids_in_other_formats(serving: Serving, whole: Batch) -> list[list[int]]:
+    """The ids of a range as JSON, as NDJSON and as Arrow."""
+
+    def get(accept: str) -> bytes:
+        url = f"{client_url(serving)}/v1/destinations/example/clients/{CLIENT}/rows"
+        query = {"from": whole.from_, "to": whole.to}
+        answer = urllib3.request("GET", url, fields=query, headers={"Accept": accept})
+        assert answer.status == 200, answer.data
+        return answer.data
+
+    body = json.loads(get("application/json"))
+    assert (body["from"], body["to"]) == (whole.from_, whole.to)
+    *lines, last = map(json.loads, get("application/x-ndjson").splitlines())
+    assert (last["from"], last["to"]) == (whole.from_, whole.to)
+    table = pa.ipc.open_stream(get("application/vnd.apache.arrow.stream")).read_all()
+    found = [
+        [int(row["id"]) for message in messages for row in message["data"] or ()]
+        for messages in (body["entries"], lines)
+    ]
+    return [*found, [int(dict(row)["id"]) for row in table["after"].to_pylist() if row]]
 
 
 def client_url(serving: Serving) -> str:

@@ -19,10 +19,13 @@ NO_LIMITS = RangeLimits()
 class Setup:
     """A ring, a client that wants every table, and another that wants only ``shop.orders``."""
 
-    def __init__(self, size: int = 64, before: int = 0) -> None:
+    def __init__(self, size: int = 64, before: int = 0, *, catches_up: bool = False) -> None:
         self.ring = Ring(size)
         self.cursors = Cursors(
-            self.ring, epoch=1, compile_filter=lambda text: lambda schema, table: f"{schema}.{table}" == text
+            self.ring,
+            epoch=1,
+            compile_filter=lambda text: lambda schema, table: f"{schema}.{table}" == text,
+            catches_up=catches_up,
         )
         self.stream = Stream(self.ring, events=before)
         self.cursors.begin(self.stream.end, MariadbGtidSet())
@@ -288,3 +291,83 @@ def test_parts_have_about_equal_bytes(setup: Setup) -> None:
     assert cuts is not None
     assert len(cuts) == 4
     assert max(cut.bytes for cut in cuts) <= 1.5 * min(cut.bytes for cut in cuts)
+
+
+# --- catching up -----------------------------------------------------------------------------------------------------
+
+
+class Behind:
+    """A client whose cursor lies before the ring, and the ring of its reader."""
+
+    def __init__(self) -> None:
+        self.main = Setup(before=6, catches_up=True)
+        self.main.put(b"three")
+        self.reader = Setup()
+        self.cursors = self.main.cursors
+        self.cursors.subscribe(2, now=NOW)
+        self.cursors.subscribe(CLIENT, start=str(self.main.stream.position(0)), now=NOW)
+
+    def read(self, row: bytes) -> None:
+        """Let the reader read a transaction."""
+        self.reader.stream.transaction(row)
+        self.reader.stream.put()
+        self.cursors.advance(NOW)
+
+    def get(self) -> tuple[int, list[bytes]]:
+        batch = self.cursors.get(CLIENT, now=NOW, max_entries=3)
+        return (batch.batch_id, entries(batch.slices)) if batch is not None else (-1, [])
+
+    @property
+    def state(self) -> str:
+        return self.cursors.status(CLIENT).state
+
+
+def test_client_before_the_ring_waits_for_a_reader() -> None:
+    behind = Behind()
+    assert [(client, str(cursor.position)) for client, cursor in behind.cursors.behind.items()] == [
+        (CLIENT, behind.main.at(0))
+    ]
+    assert behind.state == "catching-up"
+    assert behind.get() == (-1, [])
+
+
+def test_client_reads_from_its_reader_and_joins_the_ring_when_all_before_is_acked() -> None:
+    behind = Behind()
+    behind.cursors.catch_up(CLIENT, behind.reader.cursors.track)
+    behind.read(b"one")
+    behind.read(b"two")
+    first, given = behind.get()
+    assert given == [b"begin", b"one", b"end"]
+    second, given = behind.get()
+    assert given == [b"begin", b"two", b"end"]
+    assert behind.get() == (-1, []), "what follows comes from the ring, once the marks are acked"
+    behind.cursors.ack(CLIENT, first, now=NOW)
+    assert behind.cursors.status(CLIENT).acked == behind.main.at(3)
+    behind.cursors.ack(CLIENT, second, now=NOW)
+    behind.cursors.advance(NOW)
+    assert behind.state == "attached"
+    assert behind.cursors.catching_up == set()
+    assert behind.get()[1] == [b"begin", b"three", b"end"]
+    assert behind.cursors.status(CLIENT).position == behind.main.at(6)
+
+
+@pytest.mark.parametrize(("rows", "first"), [([b"one"], 3), ([b"one", b"two"], 0)], ids=["before", "met"])
+def test_ring_holds_the_place_for_a_client_whose_reader_has_come_there(rows: list[bytes], first: int) -> None:
+    behind = Behind()
+    behind.cursors.catch_up(CLIENT, behind.reader.cursors.track)
+    for row in rows:
+        behind.read(row)
+    other = behind.cursors.get(2, now=NOW)
+    assert other is not None
+    behind.cursors.ack(2, other.batch_id, now=NOW)
+    assert behind.main.ring.first == first
+
+
+def test_client_whose_reader_failed_is_gone_with_its_cursor_kept() -> None:
+    behind = Behind()
+    behind.cursors.catch_up(CLIENT, behind.reader.cursors.track)
+    behind.read(b"one")
+    behind.cursors.ack(CLIENT, behind.get()[0], now=NOW)
+    behind.cursors.fall_out(CLIENT, GoneError("purged"))
+    status = behind.cursors.status(CLIENT)
+    assert (status.state, status.position) == ("gone", behind.main.at(3))

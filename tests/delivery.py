@@ -156,3 +156,8 @@ def without_place(entry: Message) -> Message:
     for name in ("logfileName", "logfileOffset", "executeTime"):
         copy.header.ClearField(name)  # type: ignore[attr-defined]
     return copy
+
+
+def props(entry: Entry) -> dict[str, str]:
+    """The properties of an entry's header, without the doubt that rows of the second of their table's DDL are in."""
+    return {pair.key: pair.value for pair in entry.header.props if pair.key != "sluice.schema"}

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from sluice.protocol.entry_pb2 import Entry, EntryType
+from sluice.protocol.entry_pb2 import EntryType
 from tests.conftest import Database
-from tests.delivery import deliver, delivered, end_of_binlog, execute, transcript
+from tests.delivery import deliver, delivered, end_of_binlog, execute, props, transcript
 from tests.servers import Server
 
 GTID_OPTIONS = ["--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--log-slave-updates=ON"]
@@ -48,10 +48,6 @@ def executed(server: Server) -> str:
     variable = "gtid_binlog_pos" if server.mariadb else "gtid_executed"
     ((text,),) = server.query(f"SELECT @@global.{variable}")
     return str(text).replace("\n", "")
-
-
-def props(entry: Entry) -> dict[str, str]:
-    return {pair.key: pair.value for pair in entry.header.props}
 
 
 def by_gtid(server: Server, **settings: Any) -> dict[str, Any]:

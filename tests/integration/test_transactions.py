@@ -8,7 +8,7 @@ import pytest
 
 from sluice.protocol.entry_pb2 import Entry, EntryType, RowChange, TransactionBegin, TransactionEnd
 from tests.conftest import Database
-from tests.delivery import deliver, execute, transcript
+from tests.delivery import deliver, execute, props, transcript
 from tests.servers import Server
 
 Run = Callable[..., list[Entry]]
@@ -43,7 +43,7 @@ def test_a_statement_of_its_own_is_a_transaction(run: Run) -> None:
     begin, insert, end = run(["INSERT INTO t VALUES (1), (2)"])
     assert (begin.entryType, end.entryType) == (EntryType.TRANSACTIONBEGIN, EntryType.TRANSACTIONEND)
     assert transcript([insert]) == ["INSERT t 1", "INSERT t 2"]
-    assert {pair.key: pair.value for pair in insert.header.props} == {"rowsCount": "2"}
+    assert props(insert) == {"rowsCount": "2"}
 
 
 def test_a_begin_has_the_thread_and_an_end_the_xid(run: Run, server: Server) -> None:

@@ -60,7 +60,6 @@ class Reader:
         self.ring.on_put = None
         if self.error is None:
             self.error = DestinationStoppedError("the catch-up reader was closed")
-        self._on_change()
 
     def join(self, timeout: float) -> None:
         """Wait until the parser has ended."""
@@ -213,9 +212,13 @@ class SharedReader:
             if least > ring.first:
                 ring.free_to(least)
 
-    def _on_change(self) -> None:
+    def wake(self) -> None:
+        """Let the windows look again."""
         changed, self.changed = self.changed, asyncio.Event()
         changed.set()
+
+    def _on_change(self) -> None:
+        self.wake()
         self.make_room()
 
 
@@ -294,6 +297,7 @@ class CatchUp:
     def _drop(self, shared: SharedReader) -> None:
         self._shared.remove(shared)
         self._close(shared.reader)
+        shared.wake()
 
     def _close(self, reader: Reader) -> None:
         reader.close()

@@ -117,6 +117,8 @@ class Instance:
         flusher.cancel()
         parser.stop()
         self.ring.close()
+        for client_id in self.cursors.catching_up:
+            self.cursors.fall_out(client_id, DestinationStoppedError("the destination was stopped"))
         await self.catch_up.close()
         await asyncio.to_thread(parser.join, CLOSING)
         try:

@@ -45,6 +45,8 @@ def explain(destination: DestinationStatus, client: ClientStatus, now: float | N
         return Explanation(
             Stage.SOURCE, f"the source is not read, the destination is in state {destination.state}{reason}"
         )
+    if client.state == "catching-up" and not client.given.entries:
+        return Explanation(Stage.PARSER, "the client was behind the ring: the source is read again for it")
     if client.state == "ahead":
         return Explanation(Stage.PARSER, "the parser has not come to the client's cursor yet")
     if destination.full and not client.given.entries and not client.waiting.entries:

@@ -93,4 +93,5 @@ def test_changes_that_nobody_asks_for_are_the_clients() -> None:
 
 def test_a_client_that_left_the_ring_and_one_that_waits_for_the_stream_say_so() -> None:
     assert explain(destination(), client(state="gone", error="it left"), NOW).text == "it left"
+    assert "read again" in explain(destination(), client(state="catching-up"), NOW).text
     assert explain(destination(), client(state="ahead"), NOW).stage == Stage.PARSER

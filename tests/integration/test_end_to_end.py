@@ -117,7 +117,7 @@ def test_all_changes_arrive_in_order_whatever_breaks(
     with Proxy((source.host, source.port), seed=1) as behind:
         serving = Serving(tmp_path, source, behind.port, schema)
         try:
-            with Proxy(("127.0.0.1", serving.port), seed=2) as before:
+            with Proxy(("127.0.0.1", serving.port), seed=3) as before:
                 client = Client(f"http://127.0.0.1:{before.port}", "example", 1001)
                 client.subscribe()
                 accidents = iter(

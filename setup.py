@@ -12,8 +12,9 @@ FOLDERS = ("protocol", "store", "instance", "server", "client_sdk")
 # The folders stand at the top level but are imported as sluice.<folder>: links give Cython and mypy that view.
 LINKS = ROOT / "build" / "links"
 (LINKS / "sluice").mkdir(parents=True, exist_ok=True)
-for folder in FOLDERS:
-    link = LINKS / "sluice" / folder
+places = {folder: f"sluice/{folder}" for folder in FOLDERS} | {"pyspark_sluice": "pyspark_sluice"}
+for folder, place in places.items():
+    link = LINKS / place
     if not link.is_symlink():
         link.symlink_to(ROOT / folder, target_is_directory=True)
 

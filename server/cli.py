@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pydantic import SecretStr
@@ -18,17 +17,25 @@ from rich.text import Text
 
 from sluice.instance.config import InstanceConfig, parse_address
 from sluice.instance.sink.filters import TableFilter
-from sluice.protocol.errors import ConfigError, SluiceError, SourceChangedError, SourceError
+from sluice.protocol.errors import ConfigError, ConnectionLostError, SluiceError, SourceChangedError, SourceError
+from sluice.server.arguments import (
+    INTERRUPTED,
+    NO,
+    UNREACHABLE,
+    USAGE,
+    add_client,
+    add_command,
+    add_conf,
+    add_group,
+    add_server,
+    positive,
+)
 from sluice.server.config import Configuration
-from sluice.server.remote import DEFAULT_URL, Remote
+from sluice.server.remote import Remote
+from sluice.server.spark_commands import add_spark_commands
 
 if TYPE_CHECKING:
     from sluice.server.http.auth import Credentials, Grant
-
-NO = 1  # the answer is no: a check failed, a comparison found differences
-USAGE = 2  # arguments or configuration are wrong
-UNREACHABLE = 3  # source or server cannot be used
-INTERRUPTED = 130  # as shells say of Ctrl-C
 
 EXIT_CODES = """exit status:
   0  all is well
@@ -46,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         status = options.run(options)
-    except SourceError as error:
+    except (SourceError, ConnectionLostError) as error:
         status = _complain(error, UNREACHABLE)
     except SluiceError as error:
         status = _complain(error, USAGE)
@@ -81,14 +88,15 @@ def parser() -> argparse.ArgumentParser:
         "  sluice check --conf conf                 is everything right here and on the source?\n"
         "  sluice serve --conf conf                 run the server\n"
         "  sluice tail example                      watch changes as they come\n"
-        "  sluice status                            where do clients stand?\n\n"
+        "  sluice status                            where do clients stand?\n"
+        "  sluice spark changelog example 2001 ...  keep every change as Parquet\n\n"
         "sluice COMMAND --help explains a command, with examples.\n\n" + EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"sluice {version('sluice')}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    serve = _command(
+    serve = add_command(
         commands,
         "serve",
         serve_command,
@@ -98,12 +106,12 @@ def parser() -> argparse.ArgumentParser:
         "SLUICE_INSTANCE_DB_PASSWORD=... sluice serve --conf conf",
         "SLUICE_HTTP_HOST=0.0.0.0 sluice serve --insecure    # where everybody may read everything",
     )
-    _conf(serve)
+    add_conf(serve)
     serve.add_argument(
         "--insecure", action="store_true", help="listen beyond this host without certificate or credentials"
     )
 
-    check = _command(
+    check = add_command(
         commands,
         "check",
         check_command,
@@ -114,9 +122,9 @@ def parser() -> argparse.ArgumentParser:
         "sluice check example other",
     )
     check.add_argument("destinations", nargs="*", metavar="DESTINATION", help="check these; all when none is named")
-    _conf(check)
+    add_conf(check)
 
-    tail = _command(
+    tail = add_command(
         commands,
         "tail",
         tail_command,
@@ -136,12 +144,12 @@ def parser() -> argparse.ArgumentParser:
         metavar="START",
         help="latest (default), earliest (the oldest change still held), or a position",
     )
-    tail.add_argument("--limit", type=_number, metavar="N", help="stop after N entries")
+    tail.add_argument("--limit", type=positive, metavar="N", help="stop after N entries")
     tail.add_argument("--json", action="store_true", help="one JSON object (Canal's FlatMessage) an entry")
     tail.add_argument("--transactions", action="store_true", help="also show where transactions begin and end")
-    _server(tail)
+    add_server(tail)
 
-    status = _command(
+    status = add_command(
         commands,
         "status",
         status_command,
@@ -152,9 +160,9 @@ def parser() -> argparse.ArgumentParser:
     )
     status.add_argument("destination", nargs="?", metavar="DESTINATION", help="only this one")
     status.add_argument("--json", action="store_true", help="as the API says it")
-    _server(status)
+    add_server(status)
 
-    ack = _command(
+    ack = add_command(
         commands,
         "ack",
         ack_command,
@@ -164,13 +172,13 @@ def parser() -> argparse.ArgumentParser:
         "sluice ack example 1001 --batch 3000000007",
         "sluice ack example 1001 --position 1/mysql-bin.000003@1767225600:4096:0",
     )
-    _client(ack)
+    add_client(ack)
     what = ack.add_mutually_exclusive_group(required=True)
     what.add_argument("--batch", type=int, metavar="ID", help="the oldest outstanding batch, as sluice status shows it")
     what.add_argument("--position", metavar="POSITION", help="everything before this position")
-    _server(ack)
+    add_server(ack)
 
-    rollback = _command(
+    rollback = add_command(
         commands,
         "rollback",
         rollback_command,
@@ -178,12 +186,12 @@ def parser() -> argparse.ArgumentParser:
         "Forget the outstanding batches of a client: what is in them is delivered again, in the same order.",
         "sluice rollback example 1001",
     )
-    _client(rollback)
+    add_client(rollback)
     rollback.add_argument("--batch", type=int, metavar="ID", help="only this batch, the oldest outstanding one")
-    _server(rollback)
+    add_server(rollback)
 
-    filters = _group(commands, "filter", "try filters")
-    attempt = _command(
+    filters = add_group(commands, "filter", "try filters")
+    attempt = add_command(
         filters,
         "try",
         filter_command,
@@ -196,7 +204,7 @@ def parser() -> argparse.ArgumentParser:
     attempt.add_argument("regex", metavar="REGEX")
     attempt.add_argument("--all", action="store_true", help="show the tables that do not match, too")
     source = attempt.add_mutually_exclusive_group()
-    _conf(source)
+    add_conf(source)
     source.add_argument(
         "--mysql",
         metavar="USER[:PASSWORD]@HOST[:PORT]",
@@ -204,7 +212,7 @@ def parser() -> argparse.ArgumentParser:
     )
     attempt.add_argument("--destination", metavar="NAME", help="the destination of --conf, when it has several")
 
-    verify = _command(
+    verify = add_command(
         commands,
         "verify",
         verify_command,
@@ -219,10 +227,10 @@ def parser() -> argparse.ArgumentParser:
         "--from", dest="start", metavar="FILE[:OFFSET]", help="begin of the range; the last binlog file when not given"
     )
     verify.add_argument("--to", dest="stop", metavar="FILE[:OFFSET]", help="its end; the current end when not given")
-    _conf(verify)
+    add_conf(verify)
 
-    quarantine = _group(commands, "quarantine", "list row events that could not be decoded, and read them again")
-    held = _command(
+    quarantine = add_group(commands, "quarantine", "list row events that could not be decoded, and read them again")
+    held = add_command(
         quarantine,
         "list",
         quarantine_list_command,
@@ -231,8 +239,8 @@ def parser() -> argparse.ArgumentParser:
         "sluice quarantine list example",
     )
     held.add_argument("destination", metavar="DESTINATION")
-    _conf(held)
-    retry = _command(
+    add_conf(held)
+    retry = add_command(
         quarantine,
         "retry",
         quarantine_retry_command,
@@ -245,10 +253,10 @@ def parser() -> argparse.ArgumentParser:
     retry.add_argument("destination", metavar="DESTINATION")
     retry.add_argument("--position", metavar="POSITION", help="only this one, as sluice quarantine list shows it")
     retry.add_argument("--json", action="store_true", help="one JSON object (Canal's FlatMessage) an entry")
-    _conf(retry)
+    add_conf(retry)
 
-    tokens = _group(commands, "token", "make, list and revoke tokens of the HTTP API")
-    create = _command(
+    tokens = add_group(commands, "token", "make, list and revoke tokens of the HTTP API")
+    create = add_command(
         tokens,
         "create",
         token_create_command,
@@ -259,9 +267,9 @@ def parser() -> argparse.ArgumentParser:
     )
     create.add_argument("--name", required=True, help="whose token it is, for the list")
     _granting(create)
-    create.add_argument("--days", type=_number, metavar="N", help="it expires after N days (default: never)")
-    _conf(create)
-    listing = _command(
+    create.add_argument("--days", type=positive, metavar="N", help="it expires after N days (default: never)")
+    add_conf(create)
+    listing = add_command(
         tokens,
         "list",
         token_list_command,
@@ -269,8 +277,8 @@ def parser() -> argparse.ArgumentParser:
         "List the tokens, without their secrets.",
         "sluice token list",
     )
-    _conf(listing)
-    revoke = _command(
+    add_conf(listing)
+    revoke = add_command(
         tokens,
         "revoke",
         token_revoke_command,
@@ -279,10 +287,10 @@ def parser() -> argparse.ArgumentParser:
         "sluice token revoke 0123456789ab",
     )
     revoke.add_argument("id", metavar="ID", help="as sluice token list shows it")
-    _conf(revoke)
+    add_conf(revoke)
 
-    users = _group(commands, "user", "keep the users who get tokens for a password")
-    put = _command(
+    users = add_group(commands, "user", "keep the users who get tokens for a password")
+    put = add_command(
         users,
         "set",
         user_set_command,
@@ -294,8 +302,8 @@ def parser() -> argparse.ArgumentParser:
     )
     put.add_argument("name", metavar="NAME")
     _granting(put)
-    _conf(put)
-    remove = _command(
+    add_conf(put)
+    remove = add_command(
         users,
         "remove",
         user_remove_command,
@@ -304,39 +312,12 @@ def parser() -> argparse.ArgumentParser:
         "sluice user remove ops",
     )
     remove.add_argument("name", metavar="NAME")
-    _conf(remove)
-    registered = _command(users, "list", user_list_command, "list the users", "List the users.", "sluice user list")
-    _conf(registered)
+    add_conf(remove)
+    registered = add_command(users, "list", user_list_command, "list the users", "List the users.", "sluice user list")
+    add_conf(registered)
+
+    add_spark_commands(add_group(commands, "spark", "write changes elsewhere with Spark"))
     return top
-
-
-def _group(commands: Any, name: str, summary: str) -> Any:
-    group = commands.add_parser(name, help=summary, description=f"{summary.capitalize()}.")
-    return group.add_subparsers(title="commands", metavar="COMMAND", required=True)
-
-
-def _command(
-    commands: Any, name: str, run: Callable[[Any], int], summary: str, description: str, *examples: str
-) -> argparse.ArgumentParser:
-    command: argparse.ArgumentParser = commands.add_parser(
-        name,
-        help=summary,
-        description=description,
-        epilog="examples:\n" + "".join(f"  {example}\n" for example in examples),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    command.set_defaults(run=run)
-    return command
-
-
-def _conf(command: Any) -> None:
-    command.add_argument(
-        "--conf",
-        type=Path,
-        default=Path(os.environ.get("SLUICE_CONF", "conf")),
-        metavar="FOLDER",
-        help="folder of canal.properties (default: $SLUICE_CONF, else conf)",
-    )
 
 
 def _granting(command: argparse.ArgumentParser) -> None:
@@ -344,26 +325,6 @@ def _granting(command: argparse.ArgumentParser) -> None:
         "--destination", action="append", metavar="NAME", help="reaches this one (may be repeated; default: all)"
     )
     command.add_argument("--admin", action="store_true", help="may also start and stop destinations")
-
-
-def _server(command: argparse.ArgumentParser) -> None:
-    command.add_argument(
-        "--url",
-        default=os.environ.get("SLUICE_URL", DEFAULT_URL),
-        help=f"the server (default: $SLUICE_URL, else {DEFAULT_URL}); its token is taken from $SLUICE_TOKEN",
-    )
-    command.add_argument("--ca", type=Path, metavar="FILE", help="authority that signed its certificate (PEM)")
-
-
-def _client(command: argparse.ArgumentParser) -> None:
-    command.add_argument("destination", metavar="DESTINATION")
-    command.add_argument("client", type=int, metavar="CLIENT", help="client id")
-
-
-def _number(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 up")
-    return int(text)
 
 
 def _remote(options: Any) -> Remote:

@@ -63,7 +63,11 @@ def test_everything_but_the_registration_lies_under_one_name(wheel: Path) -> Non
 
 def test_no_file_of_the_packages_is_missing(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    wanted = [f"{package}/*.{suffix}" for package in PACKAGES for suffix in ("py", "pyi", "pxd", "proto", "typed")]
+    wanted = [
+        f"{package}/*.{suffix}"
+        for package in PACKAGES
+        for suffix in ("py", "pyi", "pxd", "proto", "typed", "properties")
+    ]
     assert [file for file in tracked(*wanted) if f"sluice/{file}" not in names] == []
     assert [file for file in tracked(REGISTRATION) if file not in names] == []
 

@@ -6,6 +6,8 @@ import json
 import re
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -137,6 +139,62 @@ def test_a_source_that_does_not_answer_is_a_line_and_status_3(sluice: Sluice, co
 def test_the_password_of_a_command_line_never_shows(sluice: Sluice) -> None:
     _, text, error = sluice("filter", "try", r"a\..*", "--mysql", "cdc:hunter2@127.0.0.1:1")
     assert "hunter2" not in text + error
+
+
+SPARK = ("spark", "changelog", "example", "2001", "--to", "changes", "--checkpoint", "at")
+
+
+def test_the_help_of_a_command_needs_no_spark() -> None:
+    code = "import sys; from sluice.server.cli import parser; parser(); print('pyspark' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
+
+
+def test_without_pyspark_the_next_step_is_said(sluice: Sluice, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("pyspark", "pyarrow"):
+        monkeypatch.setitem(sys.modules, name, None)
+    status, _, error = sluice(*SPARK)
+    assert status == 2
+    assert error == "sluice: pyspark and pyarrow not found: pip install 'sluice[spark]'\n"
+
+
+@pytest.mark.parametrize(
+    ("java", "complaint"),
+    [
+        ("", "no java in $PATH."),
+        ("""echo 'openjdk version "11.0.2" 2019-01-15' >&2""", """java is openjdk version "11.0.2" 2019-01-15."""),
+        ("""echo 'java version "1.8.0_391"' >&2""", """java is java version "1.8.0_391"."""),
+        ("exit 1", "java is no java."),
+    ],
+)
+def test_without_a_java_that_spark_runs_on_the_next_step_is_said(
+    sluice: Sluice, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, java: str, complaint: str
+) -> None:
+    if java:
+        (tmp_path / "java").write_text(f"#!/bin/sh\n{java}\n")
+        (tmp_path / "java").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    status, _, error = sluice(*SPARK)
+    assert status == 2
+    assert complaint in error
+    assert "Spark needs Java 17 or newer: install it (" in error
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    assert "no java in /nowhere/bin, where JAVA_HOME points. Spark needs" in sluice(*SPARK)[2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--interval", "soon"), "'soon' is no number of seconds"),
+        (("--interval", "-1"), "'-1' is no number of seconds"),
+        (("--option", "partitions"), "'partitions' has to be NAME=VALUE"),
+        (("--max-rows", "0"), "'0' is no number from 1 up"),
+    ],
+)
+def test_wrong_arguments_of_spark_are_status_2(sluice: Sluice, arguments: tuple[str, ...], complaint: str) -> None:
+    status, _, error = sluice(*SPARK, *arguments)
+    assert status == 2
+    assert complaint in error
 
 
 def test_serve_refuses_wrong_files_before_it_starts_anything(sluice: Sluice, conf: Path) -> None:

@@ -1,0 +1,69 @@
+"""What the arguments of all commands have in common, and the exit statuses."""
+
+import argparse
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sluice.server.remote import DEFAULT_URL
+
+NO = 1  # the answer is no: a check failed, a comparison found differences
+USAGE = 2  # arguments or configuration are wrong
+UNREACHABLE = 3  # source or server cannot be used
+INTERRUPTED = 130  # as shells say of Ctrl-C
+
+
+def add_group(commands: Any, name: str, summary: str) -> Any:
+    """Add a command that has commands; return where they are added."""
+    group = commands.add_parser(name, help=summary, description=f"{summary.capitalize()}.")
+    return group.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+
+def add_command(
+    commands: Any, name: str, run: Callable[[Any], int], summary: str, description: str, *examples: str
+) -> argparse.ArgumentParser:
+    """Add a command; ``run`` gets its options and returns the exit status."""
+    command: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=description,
+        epilog="examples:\n" + "".join(f"  {example}\n" for example in examples),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.set_defaults(run=run)
+    return command
+
+
+def add_conf(command: Any) -> None:
+    """Add the folder of the configuration: ``conf``."""
+    command.add_argument(
+        "--conf",
+        type=Path,
+        default=Path(os.environ.get("SLUICE_CONF", "conf")),
+        metavar="FOLDER",
+        help="folder of canal.properties (default: $SLUICE_CONF, else conf)",
+    )
+
+
+def add_server(command: argparse.ArgumentParser) -> None:
+    """Add how a running server is reached: ``url`` and ``ca``."""
+    command.add_argument(
+        "--url",
+        default=os.environ.get("SLUICE_URL", DEFAULT_URL),
+        help=f"the server (default: $SLUICE_URL, else {DEFAULT_URL}); its token is taken from $SLUICE_TOKEN",
+    )
+    command.add_argument("--ca", type=Path, metavar="FILE", help="authority that signed its certificate (PEM)")
+
+
+def add_client(command: argparse.ArgumentParser) -> None:
+    """Add whose batches are meant: ``destination`` and ``client``."""
+    command.add_argument("destination", metavar="DESTINATION")
+    command.add_argument("client", type=int, metavar="CLIENT", help="client id")
+
+
+def positive(text: str) -> int:
+    """Read a number from 1 up."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 up")
+    return int(text)

@@ -1,0 +1,291 @@
+"""The commands ``sluice spark …``: a Spark in this process reads changes from a server and writes them elsewhere."""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.text import Text
+
+from sluice.protocol import errors
+from sluice.protocol.errors import ConfigError, ConnectionLostError, SluiceError, SourceError
+from sluice.server.arguments import add_client, add_command, add_server, positive
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from sluice.client_sdk import Client
+
+JAVA = 17  # the oldest that Spark runs on
+LOOK = 0.5  # seconds between two looks at a query
+QUIET = 60.0  # seconds between two lines about progress where no terminal is
+STACK = re.compile(r"\n\tat .*", re.DOTALL)  # what Java adds
+CAUSE = re.compile(r"^(?:\w+: )?sluice\.protocol\.errors\.(\w+): (.+)$", re.MULTILINE)
+
+log = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def add_spark_commands(commands: Any) -> None:
+    """Describe the commands and their arguments."""
+    changelog = add_command(
+        commands,
+        "changelog",
+        changelog_command,
+        "write all changes to Parquet files",
+        "Write every change of a destination to Parquet files, exactly once: kill it, and start it with the same\n"
+        "arguments, and it goes on where it was. Files lie in date=…/schema=…/table=… (the date is UTC's); read them\n"
+        "with spark.read.parquet(FOLDER), which sees finished micro-batches only. Ctrl-C and SIGTERM end it in order.",
+        "sluice spark changelog example 2001 --to /data/changes --checkpoint /data/changes-checkpoint",
+        r"sluice spark changelog example 2001 --to changes --checkpoint changes-at --filter 'shop\..*' --once",
+        "sluice spark changelog example 2001 --to s3a://lake/changes --checkpoint s3a://lake/at --master yarn",
+    )
+    changelog.add_argument("--to", required=True, metavar="FOLDER", help="of the files; nothing else may lie in it")
+    add_stream(changelog, interval=10)
+
+
+def changelog_command(options: Any) -> int:
+    """Write all changes to Parquet files."""
+    require_spark()
+    from sluice.client_sdk.spark.changelog import start_changelog
+
+    def start(spark: "SparkSession") -> "StreamingQuery":
+        return start_changelog(
+            spark, options.to, options.checkpoint, source_options(options), once=options.once, interval=options.interval
+        )
+
+    return run_stream(options, start)
+
+
+# --- what all streams have in common ---------------------------------------------------------------------------------
+
+
+def add_stream(command: argparse.ArgumentParser, *, interval: float) -> None:
+    """Add what is read, when, and by which Spark; `source_options` and `run_stream` take what is given."""
+    add_client(command)
+    add_server(command)
+    command.add_argument("--token-file", type=Path, metavar="FILE", help="holds the token, instead of $SLUICE_TOKEN")
+    command.add_argument("--filter", metavar="REGEX", help=r"tables to read, such as 'shop\..*' (default: all)")
+    command.add_argument(
+        "--from",
+        dest="start",
+        metavar="START",
+        help="where a new client starts: earliest (default: the oldest change still held), latest, or a position",
+    )
+    command.add_argument(
+        "--checkpoint", required=True, metavar="FOLDER", help="where Spark remembers how far it came; one for each --to"
+    )
+    command.add_argument("--once", action="store_true", help="stop when everything is done that the source has now")
+    command.add_argument(
+        "--interval",
+        type=seconds,
+        default=interval,
+        metavar="SECONDS",
+        help="from the begin of a micro-batch to that of the next (default: %(default)g)",
+    )
+    command.add_argument("--max-rows", type=positive, metavar="N", help="rows of a micro-batch at most")
+    command.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        type=setting,
+        metavar="NAME=VALUE",
+        help="another option of the source, as the Spark guide lists them (may be repeated)",
+    )
+    command.add_argument(
+        "--master", default="local[*]", metavar="URL", help="the Spark to run on (default: this machine, all cores)"
+    )
+    command.add_argument(
+        "--spark-conf",
+        action="append",
+        default=[],
+        type=setting,
+        metavar="KEY=VALUE",
+        help="a setting of Spark, such as spark.driver.memory=4g (may be repeated)",
+    )
+
+
+def seconds(text: str) -> float:
+    """Read a number of seconds, 0 or more."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+    return number
+
+
+def setting(text: str) -> tuple[str, str]:
+    """Read a name and its value."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} has to be NAME=VALUE")
+    return name, value
+
+
+def source_options(options: Any) -> dict[str, str]:
+    """Return the options of the source that the arguments ask for."""
+    given = {
+        "url": options.url,
+        "destination": options.destination,
+        "clientId": options.client,
+        "ca": options.ca and options.ca.absolute(),
+        "tokenFile": options.token_file and options.token_file.absolute(),
+        "token": None if options.token_file else os.environ.get("SLUICE_TOKEN") or None,
+        "filter": options.filter,
+        "startingPosition": options.start,
+        "maxRowsPerTrigger": options.max_rows,
+    }
+    return {name: str(value) for name, value in given.items() if value is not None} | dict(options.option)
+
+
+def require_spark() -> None:
+    """Raise ConfigError, with what to do, unless PySpark and a Java that it runs on are there."""
+    missing = [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"{' and '.join(missing)} not found: pip install 'sluice[spark]'")
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{home}/bin" if home else None)
+    advice = f"Spark needs Java {JAVA} or newer: install it (Debian: apt install default-jre-headless) or set JAVA_HOME"
+    if java is None:
+        raise ConfigError(f"no java in {home + '/bin, where JAVA_HOME points' if home else '$PATH'}. {advice}")
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603  found in $PATH
+    version = re.search(r'version "(?:1\.)?(\d+)', said)
+    if version is None or int(version[1]) < JAVA:
+        raise ConfigError(f"{java} is {said.partition(chr(10))[0] or 'no java'}. {advice}")
+
+
+def run_stream(options: Any, start: "Callable[[SparkSession], StreamingQuery]") -> int:
+    """Run a query to its end, or until Ctrl-C or SIGTERM, and return the exit status; raises SluiceError.
+
+    Call `require_spark` before.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    from sluice.client_sdk.spark.options import Options
+
+    client = Options.parse(source_options(options)).client()
+    spark = _start_spark(options)
+    try:
+        with _asked_to_stop() as stop:
+            query = start(spark)
+            progress = Progress(query, client)
+            while query.isActive and not stop.wait(LOOK):
+                progress.show()
+            if stop.is_set():
+                query.stop()
+            else:
+                query.awaitTermination()
+            progress.finish()
+    except (PySparkException, Py4JError) as error:
+        raise _cause(error) from None
+    finally:
+        spark.stop()
+        client.close()
+    return 0
+
+
+def _start_spark(options: Any) -> "SparkSession":
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else the executors take the first python3 of $PATH
+    settings = {
+        "spark.app.name": f"sluice {options.destination} {options.client}",
+        "spark.master": options.master,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if options.master.startswith("local"):  # then nobody else needs to reach the driver
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    builder = SparkSession.builder
+    for key, value in (settings | dict(options.spark_conf)).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+@contextmanager
+def _asked_to_stop() -> Iterator[threading.Event]:
+    """Have Ctrl-C and SIGTERM set an event: an exception within a call of Spark would break its connection."""
+    stop = threading.Event()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, lambda *_: stop.set())
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _cause(error: Exception) -> SluiceError:
+    """Find our own error in one of Spark, which wraps it in tracebacks of two languages."""
+    found = CAUSE.findall(str(error))
+    if not found:
+        return SourceError(STACK.sub("", str(error)))
+    name, text = found[-1]
+    kind = getattr(errors, name, SluiceError)
+    return SourceError(text) if issubclass(kind, SourceError | ConnectionLostError) else ConfigError(text)
+
+
+class Progress:
+    """What a query has done: a line that changes on a terminal, else one a minute."""
+
+    def __init__(self, query: "StreamingQuery", client: "Client") -> None:
+        self._query = query
+        self._client = client
+        self._seen = -1
+        self._rows = 0
+        self._committed: str | None = None
+        self._said = time.monotonic()
+        self._status = log.status("starting") if log.is_terminal else None
+        if self._status:
+            self._status.start()
+
+    def show(self) -> None:
+        """Look at the query, and say what is new."""
+        if not self._look():
+            return
+        if self._status:
+            self._status.update(Text(self._line()))
+        elif time.monotonic() - self._said > QUIET:
+            self._said = time.monotonic()
+            log.print(Text(self._line()))
+
+    def finish(self) -> None:
+        """Acknowledge what is committed, which Spark leaves to the next micro-batch, and say what was done."""
+        self._look()
+        if self._status:
+            self._status.stop()
+        if self._committed:
+            self._client.ack(self._committed, durable=True)
+        log.print(Text(self._line()))
+
+    def _look(self) -> bool:
+        news = [it for it in self._query.recentProgress if it.batchId > self._seen and it.numInputRows]
+        for it in news:
+            self._seen = it.batchId
+            self._rows += it.numInputRows
+            self._committed = json.loads(it.sources[0].endOffset)["position"]
+        return bool(news)
+
+    def _line(self) -> str:
+        try:
+            lag = self._client.status()["lag"]
+        except SluiceError as error:  # the source asks for longer
+            return f"{self._rows} rows written; {error}"
+        return f"{self._rows} rows written, {lag['rows']} rows and {lag['seconds']:.1f} s behind"

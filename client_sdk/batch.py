@@ -69,7 +69,7 @@ class Batch:
 
         Args:
             table: ``schema.table``: the rows of this table, each column in its own type; else those of all tables,
-                their images as maps of names to texts. The other arguments go with a table.
+                their images as maps of names to texts. The other arguments but ``split_keys`` go with a table.
             columns: name and mysqlType of the columns wanted; those that are found in the batch when not given.
             time_zone: the zone that the destination writes TIMESTAMP values in (``sluice.instance.timeZone``).
             invalid_dates: what ``0000-00-00`` and the like become.
@@ -83,7 +83,7 @@ class Batch:
         """
         self._warn()
         if table is None:
-            return EnvelopeDecoder().decode(self.data)
+            return EnvelopeDecoder(split_keys=split_keys).decode(self.data)
         schema, _, name = table.partition(".")
         decoder = TableDecoder(
             schema,

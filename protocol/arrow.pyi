@@ -13,7 +13,7 @@ class Decoder:
 
 @final
 class EnvelopeDecoder(Decoder):
-    def __init__(self) -> None: ...
+    def __init__(self, *, split_keys: bool = True) -> None: ...
 
 @final
 class TableDecoder(Decoder):

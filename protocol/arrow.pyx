@@ -28,6 +28,7 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 from cython.operator cimport dereference
 from libcpp.unordered_map cimport unordered_map
+from libcpp.vector cimport vector
 
 from sluice.protocol.tags cimport (
     AFTER_COLUMNS,
@@ -122,9 +123,10 @@ cdef enum Output:
     BINARY
     STRING
     LIST                                           # of strings
+    TEXTS                                          # list; its strings, of which some may be null, are the column behind
     MAP                                            # its names and texts are the two columns behind it
 
-cdef size_t *WIDTHS = [1, 2, 4, 8, 4, 8, 16, 4, 8, 8, 8, 4, 4, 4, 4]       # of a value, or of its offset
+cdef size_t *WIDTHS = [1, 2, 4, 8, 4, 8, 16, 4, 8, 8, 8, 4, 4, 4, 4, 4]       # of a value, or of its offset
 
 # The columns of a batch by their place in Decoder.columns
 cdef enum:
@@ -138,9 +140,9 @@ cdef enum:
     FIRST                                          # of the table's own, in a TableDecoder
     SCHEMA = FIRST
     TABLE
-    BEFORE
+    ROW_KEY
+    BEFORE = ROW_KEY + 2
     AFTER = BEFORE + 3
-    ENVELOPE = AFTER + 3
 
 cdef const char **OPERATIONS = [b"", b"INSERT", b"UPDATE", b"DELETE"]
 
@@ -193,6 +195,16 @@ cdef struct Form:
     bint is_key
     Span *labels
     size_t label_count
+
+
+cdef struct Cell:
+    # A column of an image
+    Span name
+    Span value
+    int32_t index
+    bint is_key
+    bint is_null
+    bint updated
 
 
 cdef struct Entry:
@@ -655,7 +667,7 @@ def _data_type(int output, int precision, int scale):
         FLOAT32: pa.float32(), FLOAT64: pa.float64(), DATE32: pa.date32(),
         MICROSECONDS: pa.timestamp("us"), INSTANT: pa.timestamp("us", tz="UTC"), DURATION: pa.int64(),
         BINARY: pa.binary(), STRING: pa.string(), LIST: pa.list_(pa.field("element", pa.string())),
-        MAP: pa.map_(pa.string(), pa.string()),
+        TEXTS: pa.list_(pa.field("element", pa.string())), MAP: pa.map_(pa.string(), pa.string()),
     }[output]
 
 
@@ -843,7 +855,7 @@ cdef class Decoder:
             column = &self.columns[i]
             column.length = column.nulls = 0
             column.valid.size = column.values.size = column.text.size = column.items.size = 0
-            if column.output in (STRING, BINARY, LIST, MAP):
+            if column.output in (STRING, BINARY, LIST, TEXTS, MAP):
                 reason = put_offset(&column.values, 0)
             if column.output == LIST and reason == NULL:
                 reason = put_offset(&column.items, 0)
@@ -1065,6 +1077,8 @@ cdef class Decoder:
         if column.output == LIST:
             offsets, text = pa.py_buffer(take(&column.items)), pa.py_buffer(take(&column.text))
             children = [pa.Array.from_buffers(pa.string(), items, [None, offsets, text], null_count=0)]
+        elif column.output == TEXTS:
+            children = [self.array(i + 1, name)]
         elif column.output == MAP:
             names, texts = self.array(i + 1, name), self.array(i + 2, name)
             pair = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.string())])
@@ -1078,68 +1092,137 @@ cdef class Decoder:
         return array
 
 
+cdef int read_cell(vector[Cell] *image, const uint8_t *p, const uint8_t *end) except -1 nogil:
+    """Adds a column to an image."""
+    cdef WireField field
+    cdef Cell *cell
+    image.resize(image.size() + 1)
+    cell = &image.back()
+    while p < end:
+        p = field_at(p, end, &field)
+        if field.tag == NAME:
+            cell.name = span_of(&field)
+        elif field.tag == VALUE:
+            cell.value = span_of(&field)
+        elif field.tag == INDEX:
+            cell.index = <int32_t>field.value
+        elif field.tag == IS_KEY:
+            cell.is_key = field.value != 0
+        elif field.tag == IS_NULL:
+            cell.is_null = field.value != 0
+        elif field.tag == UPDATED:
+            cell.updated = field.value != 0
+    return 0
+
+
 @cython.final
 cdef class EnvelopeDecoder(Decoder):
     """Decodes the rows of all tables, their images as maps of names to Canal's texts; see `schema`."""
+    cdef bint split_keys
+    cdef vector[Cell] before
+    cdef vector[Cell] after
+    cdef vector[Cell] merged
+    cdef int before_keys                           # columns of the key in the image before
+    cdef int after_keys
 
-    def __init__(self):
+    def __init__(self, *, bint split_keys=True):
+        """`split_keys`: whether an UPDATE of a primary key becomes a DELETE and an INSERT, both of the same `_pos`."""
         pa = _pyarrow()
         string = (STRING, 0, 0)
         image = [(MAP, 0, 0), string, string]
-        self.make_columns([*META_COLUMNS, string, string, *image, *image])
+        self.make_columns([*META_COLUMNS, string, string, (TEXTS, 0, 0), string, *image, *image])
         position, gtid, ts, op = self.meta_fields()
-        texts = pa.map_(pa.string(), pa.string())
+        texts = _data_type(MAP, 0, 0)
         self.schema = pa.schema([
             position, gtid, ts, pa.field("_schema", pa.string()), pa.field("_table", pa.string()), op,
-            pa.field("before", texts), pa.field("after", texts),
+            pa.field("_key", _data_type(TEXTS, 0, 0)), pa.field("before", texts), pa.field("after", texts),
         ])
+        self.split_keys = split_keys
 
     cdef int add_row(self, const uint8_t *p, const uint8_t *end) except -1 nogil:
         cdef WireField field
-        cdef bint has_before = False
-        cdef bint has_after = False
+        cdef vector[Cell] none
+        cdef bint is_new = False                   # the key
+        self.before.clear()
+        self.after.clear()
+        self.before_keys = self.after_keys = 0
         while p < end:
             p = field_at(p, end, &field)
             if field.tag == BEFORE_COLUMNS:
-                has_before = True
-                self.add_column(BEFORE, field.data, field.data + field.size)
+                read_cell(&self.before, field.data, field.data + field.size)
+                self.before_keys += self.before.back().is_key
             elif field.tag == AFTER_COLUMNS:
-                has_after = True
-                self.add_column(AFTER, field.data, field.data + field.size)
-        self.end_image(BEFORE, has_before)
-        self.end_image(AFTER, has_after)
-        self.check(put_text(&self.columns[SCHEMA], self.entry.schema))
-        self.check(put_text(&self.columns[TABLE], self.entry.table))
-        return self.end_row(self.entry.event_type)
+                read_cell(&self.after, field.data, field.data + field.size)
+                self.after_keys += self.after.back().is_key
+                is_new = is_new or self.after.back().is_key and self.after.back().updated
+        if self.entry.event_type == DELETE:
+            return self.put_row(DELETE, &self.before, &self.before, &self.after)
+        if self.entry.event_type == UPDATE:
+            if self.split_keys and is_new and self.before_keys > 0:
+                self.merge()
+                self.put_row(DELETE, &self.before, &self.before, &none)
+                return self.put_row(INSERT, &self.merged, &none, &self.merged)
+            if self.after_keys < self.before_keys:
+                self.merge()
+                return self.put_row(UPDATE, &self.merged, &self.before, &self.after)
+        return self.put_row(self.entry.event_type, &self.after, &self.before, &self.after)
 
-    cdef int add_column(self, int image, const uint8_t *p, const uint8_t *end) except -1 nogil:
-        cdef WireField field
-        cdef Span name
-        cdef Span value
-        cdef bint is_null = False
-        name.size = value.size = 0
-        while p < end:
-            p = field_at(p, end, &field)
-            if field.tag == NAME:
-                name = span_of(&field)
-            elif field.tag == IS_NULL:
-                is_null = field.value != 0
-            elif field.tag == VALUE:
-                value = span_of(&field)
-        self.check(put_text(&self.columns[image + 1], name))
-        self.check(put_null(&self.columns[image + 2]) if is_null else put_text(&self.columns[image + 2], value))
+    cdef int merge(self) except -1 nogil:
+        """The whole row after the change: what a minimal image leaves out is as it was."""
+        cdef size_t i = 0
+        cdef size_t j = 0
+        self.merged.clear()
+        while i < self.before.size() or j < self.after.size():
+            if j == self.after.size() or i < self.before.size() and self.before[i].index < self.after[j].index:
+                self.merged.push_back(self.before[i])
+                i += 1
+                continue
+            i += i < self.before.size() and self.before[i].index == self.after[j].index
+            self.merged.push_back(self.after[j])
+            j += 1
         return 0
 
-    cdef int end_image(self, int image, bint is_there) except -1 nogil:
-        self.check(put_offset(&self.columns[image].values, self.columns[image + 1].length))
-        return self.check(mark(&self.columns[image], is_there))
+    cdef int put_row(
+        self, int operation, vector[Cell] *key, vector[Cell] *before, vector[Cell] *after
+    ) except -1 nogil:
+        """Writes a row; its key is that of the image `key`."""
+        self.put_key(key)
+        self.put_image(BEFORE, before)
+        self.put_image(AFTER, after)
+        self.check(put_text(&self.columns[SCHEMA], self.entry.schema))
+        self.check(put_text(&self.columns[TABLE], self.entry.table))
+        return self.end_row(operation)
+
+    cdef int put_key(self, vector[Cell] *image) except -1 nogil:
+        cdef Column *texts = &self.columns[ROW_KEY + 1]
+        cdef int64_t start = texts.length
+        cdef size_t i
+        cdef Cell *cell
+        for i in range(image.size()):
+            cell = image.data() + i
+            if cell.is_key:
+                self.check(put_null(texts) if cell.is_null else put_text(texts, cell.value))
+        self.check(put_offset(&self.columns[ROW_KEY].values, texts.length))
+        return self.check(mark(&self.columns[ROW_KEY], texts.length > start))
+
+    cdef int put_image(self, int place, vector[Cell] *image) except -1 nogil:
+        cdef Column *names = &self.columns[place + 1]
+        cdef Column *texts = &self.columns[place + 2]
+        cdef size_t i
+        cdef Cell *cell
+        for i in range(image.size()):
+            cell = image.data() + i
+            self.check(put_text(names, cell.name))
+            self.check(put_null(texts) if cell.is_null else put_text(texts, cell.value))
+        self.check(put_offset(&self.columns[place].values, names.length))
+        return self.check(mark(&self.columns[place], image.size() > 0))
 
     def finish(self):
         """The batch, of the rows written."""
         position, gtid, ts, op = self.meta_arrays()
         arrays = [
             position, gtid, ts, self.array(SCHEMA, "_schema"), self.array(TABLE, "_table"), op,
-            self.array(BEFORE, "before"), self.array(AFTER, "after"),
+            self.array(ROW_KEY, "_key"), self.array(BEFORE, "before"), self.array(AFTER, "after"),
         ]
         return _pyarrow().RecordBatch.from_arrays(arrays, schema=self.schema)
 

@@ -4,7 +4,7 @@ import json
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
@@ -69,8 +69,39 @@ def changes_in(batch: list[Entry]) -> Iterator[tuple[Entry, RowChange]]:
             yield entry, RowChange.FromString(entry.storeValue)
 
 
-def plain_texts(image: Any) -> list[tuple[str, str | None]] | None:
-    return [(it.name, None if it.isNull else it.value) for it in image] or None
+def plain_text(it: Column) -> str | None:
+    return None if it.isNull else it.value
+
+
+def plain_texts(image: Iterable[Column]) -> list[tuple[str, str | None]] | None:
+    return [(it.name, plain_text(it)) for it in image] or None
+
+
+def plain_key(image: Iterable[Column]) -> list[str | None]:
+    return [plain_text(it) for it in image if it.isKey]
+
+
+def plain_envelopes(change: RowChange, *, split: bool) -> Iterator[dict[str, Any]]:
+    """Operation, key and images of each row."""
+    operation = EventType.Name(change.eventType)
+    for number, row in enumerate(change.rowDatas):
+        before, after = list(row.beforeColumns), list(row.afterColumns)
+        columns = {it.index: it for it in before} | {it.index: it for it in after}
+        merged = [it for _, it in sorted(columns.items())]
+        is_new = any(it.isKey for it in before) and any(it.isKey and it.updated for it in after)
+        rows = [(operation, before if operation == "DELETE" else after, before, after)]
+        if operation == "UPDATE" and split and is_new:
+            rows = [("DELETE", before, before, []), ("INSERT", merged, [], merged)]
+        elif operation == "UPDATE" and len(plain_key(after)) < len(plain_key(before)):
+            rows = [("UPDATE", merged, before, after)]
+        for op, image, old, new in rows:
+            yield {
+                "_op": op,
+                "_key": plain_key(image) or None,
+                "before": plain_texts(old),
+                "after": plain_texts(new),
+                "row": number,
+            }
 
 
 def plain_arrow(it: Column) -> Any:
@@ -114,9 +145,11 @@ def plain_rows(change: RowChange, names: list[str], *, split: bool) -> Iterator[
         yield operation, [image.get(name) for name in names]
 
 
-@given(st.lists(entries(), max_size=5), st.booleans(), st.integers(1, 5))
-@settings(max_examples=150)
-def test_an_envelope_has_the_texts_of_all_tables(batch: list[Entry], has_positions: bool, width: int) -> None:
+@given(st.lists(entries(), max_size=5), st.booleans(), st.integers(1, 5), st.booleans())
+@settings(max_examples=200)
+def test_an_envelope_has_the_texts_of_all_tables(
+    batch: list[Entry], has_positions: bool, width: int, split: bool
+) -> None:
     for number, entry in enumerate(batch):
         entry.header.executeTime = number * 1001
         entry.header.logfileName = f"mysql-bin.{number * 999_999:06d}"
@@ -127,24 +160,24 @@ def test_an_envelope_has_the_texts_of_all_tables(batch: list[Entry], has_positio
         data = length_delimited(103, positions) + data
     expected = [
         {
-            "_pos": {"file": number * 999_999, "begin": 1 << 33 | number, "n": number, "row": row_number}
+            "_pos": {"file": number * 999_999, "begin": 1 << 33 | number, "n": number, "row": row.pop("row")}
             if has_positions
             else None,
             "_gtid": f"0-1-{number}",
             "_ts": datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=number * 1001),
             "_schema": entry.header.schemaName,
             "_table": entry.header.tableName,
-            "_op": EventType.Name(entry.header.eventType),
-            "before": plain_texts(row.beforeColumns),
-            "after": plain_texts(row.afterColumns),
+            **{name: row[name] for name in ("_op", "_key", "before", "after")},
         }
         for number, entry in enumerate(batch)
         for _, change in changes_in([entry])
-        for row_number, row in enumerate(change.rowDatas)
+        for row in plain_envelopes(change, split=split)
     ]
-    decoded = EnvelopeDecoder().decode(data)
+    decoder = EnvelopeDecoder(split_keys=split)
+    decoded = decoder.decode(data)
     decoded.validate(full=True)
     assert decoded.to_pylist() == expected
+    assert decoded.schema.equals(decoder.schema, check_metadata=True)
 
 
 @given(st.lists(entries(), max_size=4), st.integers(1, 5), st.booleans())
@@ -190,7 +223,7 @@ def test_the_columns_of_a_table_are_found_in_its_rows(batch: list[Entry]) -> Non
 def test_captured_binlogs_have_the_rows_that_the_reader_of_rows_finds(server: str, tmp_path: Path) -> None:
     data = decode_binlog(dump(binlogs(server, tmp_path))).data
     rows = decode_rows(data)
-    envelope = EnvelopeDecoder().decode(data).to_pylist()
+    envelope = EnvelopeDecoder(split_keys=False).decode(data).to_pylist()
     assert [(it["_op"], it["_schema"], it["_table"]) for it in envelope] == [
         (it.type, it.schema, it.table) for it in rows
     ]
@@ -470,6 +503,50 @@ def test_an_update_of_a_key_is_a_delete_and_an_insert_of_one_position() -> None:
     )
     assert operations(entry) == [("UPDATE", 0, 1, "b"), ("DELETE", 1, 2, "c"), ("INSERT", 1, 3, "c")]
     assert operations(entry, split_keys=False) == [("UPDATE", 0, 1, "b"), ("UPDATE", 1, 3, "c")]
+
+
+def envelopes(entry: Entry, **options: Any) -> list[tuple[Any, ...]]:
+    batch = EnvelopeDecoder(**options).decode(length_delimited(103, b"\x04\x02") + frame([entry]))
+    return [(it["_op"], it["_pos"]["row"], it["_key"], it["before"], it["after"]) for it in batch.to_pylist()]
+
+
+def test_an_envelope_of_an_update_of_a_key_is_two_rows_of_one_image_each() -> None:
+    def image(key_: Column, text: str) -> list[Column]:
+        return [key_, column("v", "text", text)]
+
+    entry = change_of(
+        UPDATE,
+        (image(key("1"), "a"), image(key("1"), "b")),
+        (image(key("2"), "c"), image(key("3", updated=True), "d")),
+    )
+    same = ("UPDATE", 0, ["1"], [("id", "1"), ("v", "a")], [("id", "1"), ("v", "b")])
+    old, new = [("id", "2"), ("v", "c")], [("id", "3"), ("v", "d")]
+    assert envelopes(entry) == [same, ("DELETE", 1, ["2"], old, None), ("INSERT", 1, ["3"], None, new)]
+    assert envelopes(entry, split_keys=False) == [same, ("UPDATE", 1, ["3"], old, new)]
+
+
+def test_a_key_of_several_columns_is_whole_though_an_image_leaves_some_out() -> None:
+    def part(index: int, value: str, *, updated: bool = False) -> Column:
+        it = column(f"k{index}", "int", value, key=True, updated=updated)
+        it.index = index
+        return it
+
+    other = Column(name="v", index=1, value="x")
+    before, after = [part(0, "1"), part(2, "2")], [other, part(2, "3", updated=True)]
+    assert envelopes(change_of(UPDATE, (before, after)), split_keys=False)[0][2] == ["1", "3"]
+    assert envelopes(change_of(UPDATE, (before, [other])))[0][2] == ["1", "2"]
+    assert envelopes(change_of(UPDATE, (before, after)))[1][2:] == (
+        ["1", "3"],
+        None,
+        [("k0", "1"), ("v", "x"), ("k2", "3")],
+    )
+
+
+def test_a_table_without_a_key_has_none_in_its_envelopes() -> None:
+    cells = [column("v", "text", "a")]
+    for entry in (change_of(INSERT, ([], cells)), change_of(UPDATE, (cells, cells)), change_of(DELETE, (cells, []))):
+        ((_, _, key_, _, _),) = envelopes(entry)
+        assert key_ is None
 
 
 def test_what_an_image_after_leaves_out_is_as_before() -> None:

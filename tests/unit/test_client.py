@@ -300,6 +300,7 @@ def test_a_batch_becomes_an_arrow_record_batch(client: Any, server: ServerThread
     assert [(row["_op"], row["id"]) for row in rows] == [("INSERT", number) for number in range(len(rows))]
     begin = int(batch.from_.split(":")[-2])
     assert rows[0]["_pos"] == {"file": 1, "begin": begin, "n": 0, "row": 0}
+    assert [row["_key"] for row in batch.to_arrow().to_pylist()] == [[str(row["id"])] for row in rows]
     assert [row["after"] for row in batch.to_arrow().to_pylist()] == [[("id", str(row["id"]))] for row in rows]
     assert batch.to_arrow("shop.goods", [("id", "bigint unsigned")]).schema.field("id").type == pa.decimal128(20)
     assert batch.to_arrow("shop.other").num_rows == 0

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar
 import aiohttp
 
 from sluice.client_sdk import calls
-from sluice.client_sdk.batch import Batch, InvalidDates, Part, Range
+from sluice.client_sdk.batch import Batch, Column, InvalidDates, Part, Range
 from sluice.client_sdk.calls import FRAME, POLL, Attempts, Call, Endpoint, Interrupted, Limits, Reply, Start
 from sluice.client_sdk.client import tls_context
 from sluice.protocol.errors import ConnectionLostError, SluiceError, UnknownBatchError
@@ -135,6 +135,14 @@ class AsyncClient:
     async def status(self) -> dict[str, Any]:
         """Cursors, outstanding batches and lag."""
         return await self._perform(calls.status())
+
+    async def destination(self) -> dict[str, Any]:
+        """State, ring, clients and lag of the destination."""
+        return await self._perform(calls.destination())
+
+    async def columns(self, table: str) -> list[Column]:
+        """Return the columns of ``schema.table`` as the source has them now; `UnknownTableError` if it has none."""
+        return await self._perform(calls.columns(table))
 
     async def batches(
         self,

@@ -164,3 +164,19 @@ class Part:
     def of(cls, answer: Mapping[str, Any]) -> Self:
         """Make it from the answer of the server."""
         return cls(*(answer[name] for name in ("from", "to", "entries", "rows", "bytes")))
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table."""
+
+    name: str
+    mysql_type: str
+    """As ``information_schema`` writes it: ``bigint(20) unsigned``."""
+    is_key: bool
+    """It is part of the primary key."""
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> Self:
+        """Make it from the answer of the server."""
+        return cls(answer["name"], answer["mysqlType"], answer["isKey"])

@@ -15,7 +15,7 @@ from ipaddress import ip_address
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
-from sluice.client_sdk.batch import EMPTY, Batch, InvalidDates, Part, Range
+from sluice.client_sdk.batch import EMPTY, Batch, Column, InvalidDates, Part, Range
 from sluice.protocol.errors import (
     BadParameterError,
     BadPositionError,
@@ -76,10 +76,12 @@ class Call(Generic[T]):
 
     method: str
     path: str
-    """After the client's own URL."""
+    """After the client's own URL ..."""
     read: Callable[[Reply], T]
     query: Mapping[str, int | str] = field(default_factory=dict)
     body: Mapping[str, Any] | None = None
+    of_destination: bool = False
+    """... or after that of its destination."""
     wait: float = 0.0
     """Seconds that the server may take because it was told to wait."""
     rolls_back: bool = False
@@ -220,6 +222,17 @@ def status() -> Call[dict[str, Any]]:
     return Call("GET", "", _json)
 
 
+def destination() -> Call[dict[str, Any]]:
+    """State, ring, clients and lag of the destination."""
+    return Call("GET", "", _json, of_destination=True)
+
+
+def columns(table: str) -> Call[list[Column]]:
+    """Ask for the columns of a table."""
+    path = f"/tables/{quote(table, safe='')}"
+    return Call("GET", path, lambda reply: [Column.of(it) for it in _json(reply)["columns"]], of_destination=True)
+
+
 class Interrupted(Exception):  # noqa: N818  it is for `Attempts`, no user meets it
     """A call got no answer, or one that says "try again". ``reason`` is the error when it is given up."""
 
@@ -285,11 +298,13 @@ class Endpoint:
         self.generation = 0
         """Counts the rollbacks: a batch of an earlier generation comes again."""
         self._token = token
-        self._base = f"{url.rstrip('/')}/v1/destinations/{quote(destination, safe='')}/clients/{client_id}"
+        self._destination = f"{url.rstrip('/')}/v1/destinations/{quote(destination, safe='')}"
+        self._client = f"{self._destination}/clients/{client_id}"
 
     def url(self, call: Call[Any]) -> str:
         """Where to send the call."""
-        return self._base + call.path + ("?" + urlencode(call.query) if call.query else "")
+        base = self._destination if call.of_destination else self._client
+        return base + call.path + ("?" + urlencode(call.query) if call.query else "")
 
     def headers(self, call: Call[Any]) -> dict[str, str]:
         """Headers of the request."""

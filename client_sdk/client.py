@@ -19,7 +19,7 @@ from urllib3.exceptions import (
 )
 
 from sluice.client_sdk import calls
-from sluice.client_sdk.batch import Batch, InvalidDates, Part, Range
+from sluice.client_sdk.batch import Batch, Column, InvalidDates, Part, Range
 from sluice.client_sdk.calls import FRAME, POLL, Attempts, Call, Endpoint, Interrupted, Limits, Reply, Start
 from sluice.protocol.errors import ConnectionLostError, SluiceError, UnknownBatchError
 from sluice.protocol.position import Position
@@ -150,6 +150,14 @@ class Client:
     def status(self) -> dict[str, Any]:
         """Cursors, outstanding batches and lag."""
         return self._perform(calls.status())
+
+    def destination(self) -> dict[str, Any]:
+        """State, ring, clients and lag of the destination."""
+        return self._perform(calls.destination())
+
+    def columns(self, table: str) -> list[Column]:
+        """Return the columns of ``schema.table`` as the source has them now; `UnknownTableError` if it has none."""
+        return self._perform(calls.columns(table))
 
     def batches(
         self,

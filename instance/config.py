@@ -1,10 +1,14 @@
 """What can be configured of one destination. Keys that start with ``canal.`` mean what they mean in Canal."""
 
+import contextlib
 import functools
+import os
 from collections.abc import Callable
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 
@@ -89,6 +93,21 @@ def _charset(value: str) -> str:
 def has_daylight_saving(time_zone: str | None) -> bool:
     """Whether an hour a year has two meanings in ``time_zone``; None is the zone of the process. Raises ConfigError."""
     return Zone(time_zone).has_daylight_saving
+
+
+@functools.cache
+def local_time_zone() -> str:
+    """Return the name of the zone of the process; empty when nothing names it."""
+    name = os.environ.get("TZ", "").removeprefix(":")
+    if not name and not (name := Path("/etc/localtime").resolve().as_posix().partition("/zoneinfo/")[2]):
+        with contextlib.suppress(OSError):
+            name = Path("/etc/timezone").read_text().strip()
+    now = datetime.now(UTC)
+    try:
+        is_that = now.astimezone(ZoneInfo(name)).utcoffset() == now.astimezone().utcoffset()
+    except (ZoneInfoNotFoundError, ValueError, OSError):  # a zone that TZ describes instead of naming it
+        return ""
+    return name if is_that else ""
 
 
 def _zone(value: str | None) -> str | None:

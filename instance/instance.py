@@ -11,10 +11,18 @@ from sluice.instance.config import InstanceConfig
 from sluice.instance.meta.base import MetaStore
 from sluice.instance.meta.file import FileMetaStore
 from sluice.instance.meta.memory import MemoryMetaStore
+from sluice.instance.parser.columns import Column
 from sluice.instance.parser.status import ParserStatus
 from sluice.instance.sink.filters import TableFilter
 from sluice.instance.source import Parser, ParserFactory
-from sluice.protocol.errors import DestinationStoppedError, NotStoredError, PurgedError, SluiceError, SourceError
+from sluice.protocol.errors import (
+    DestinationStoppedError,
+    FilterError,
+    NotStoredError,
+    PurgedError,
+    SluiceError,
+    SourceError,
+)
 from sluice.protocol.position import Position
 from sluice.store.cursors import Cursors, GtidSet, StoredClient, earliest
 from sluice.store.ring import Ring
@@ -139,12 +147,31 @@ class Instance:
 
     async def source_end(self) -> Position:
         """Return the source's current end, or what was read if that is further. Raises SourceError."""
+        end = await asyncio.to_thread(self._running_parser().end)
+        read = self.cursors.position_before(self.ring.next)
+        return read if read is not None and read.same_history(end) and read > end else end
+
+    async def columns(self, schema: str, table: str) -> list[Column]:
+        """Return the columns of a table as the source has them now, without those that are filtered out.
+
+        Raises:
+            FilterError: the table is filtered out.
+            UnknownTableError: the source has no such table.
+            SourceError: it cannot be asked.
+        """
+        parser = self._running_parser()
+        verdict = self._filter.explain(schema, table)
+        if not verdict.accepted:
+            raise FilterError(
+                f"destination {self.config.destination} does not deliver {schema}.{table}: {verdict.reason}"
+            )
+        return await asyncio.to_thread(parser.columns, schema, table)
+
+    def _running_parser(self) -> Parser:
         if self._parser is None:
             self.check_running()
             raise DestinationStoppedError(f"destination:{self.config.destination} is starting")
-        end = await asyncio.to_thread(self._parser.end)
-        read = self.cursors.position_before(self.ring.next)
-        return read if read is not None and read.same_history(end) and read > end else end
+        return self._parser
 
     def _set_state(self, state: str, error: str) -> None:
         if (state, error) != (self.state, self.error):

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from sluice.instance.config import InstanceConfig
+from sluice.instance.parser.columns import Column
 from sluice.instance.parser.status import ParserStatus
 from sluice.protocol.errors import SluiceError
 from sluice.protocol.position import Position
@@ -24,6 +25,12 @@ class Parser(Protocol):
 
     def end(self) -> Position:
         """Ask the source for its current end; any thread may ask, and may have to wait. Raises SourceError."""
+
+    def columns(self, schema: str, table: str) -> list[Column]:
+        """Ask the source for the columns of a table as they are now, without those that are filtered out.
+
+        Any thread may ask, and may have to wait. Raises UnknownTableError and SourceError.
+        """
 
     def start(self) -> None:
         """Start the thread."""

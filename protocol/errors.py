@@ -91,6 +91,12 @@ class SchemaMismatchError(DecodeError):
     """A column in the data has another type than the schema it is decoded with."""
 
 
+class UnknownTableError(DecodeError):
+    """The source has no such table, or the account may not see it."""
+
+    type = "unknown-table"
+
+
 class ConfigError(SluiceError):
     """A configuration file or value is wrong."""
 

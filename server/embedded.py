@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from sluice.instance.catchup import mask_of
-from sluice.instance.config import BatchMode, InstanceConfig
+from sluice.instance.config import BatchMode, InstanceConfig, local_time_zone
 from sluice.instance.instance import Instance
+from sluice.instance.parser.columns import Column
 from sluice.instance.parser.status import ParserStatus
 from sluice.instance.source import ParserFactory
 from sluice.protocol.errors import BadParameterError, BadPositionError, GoneError, SourceError, UnknownDestinationError
@@ -59,11 +60,15 @@ class DestinationStatus:
     """The parser waits for room."""
     fill: float
     """The part of the ring that is in use, of its entries or its bytes, whichever is more; pinned bytes count."""
+    capacity: int
+    """Bytes that the ring holds at most."""
     pinned: int
     """Bytes that only slow readers still hold."""
     blocked: float
     """Seconds for which the parser has waited for room since the start."""
     parser: ParserStatus
+    time_zone: str
+    """The zone that TIMESTAMP values are written in; empty where that of the process has no name."""
 
 
 class EmbeddedServer:
@@ -123,10 +128,22 @@ class EmbeddedServer:
             bytes=ring.bytes,
             full=ring.waiting,
             fill=max(len(ring) / ring.size, (ring.bytes + ring.pool.pinned) / ring.memory),
+            capacity=ring.memory,
             pinned=ring.pool.pinned,
             blocked=ring.blocked_seconds,
             parser=instance.parser_status,
+            time_zone=instance.config.time_zone or local_time_zone(),
         )
+
+    async def columns(self, destination: str, schema: str, table: str) -> list[Column]:
+        """Return the columns of a table as the source has them now, without those that are filtered out.
+
+        Raises:
+            FilterError: the destination does not deliver the table.
+            UnknownTableError: the source has no such table.
+            SourceError: it cannot be asked.
+        """
+        return await self._running(destination).columns(schema, table)
 
     # --- subscriptions -----------------------------------------------------------------------------------------------
 

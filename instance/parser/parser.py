@@ -10,6 +10,7 @@ from typing import Final
 
 from sluice.instance.config import InstanceConfig
 from sluice.instance.context import current_destination
+from sluice.instance.parser.columns import Column
 from sluice.instance.parser.connection import Connection, ServerFacts
 from sluice.instance.parser.control import Control
 from sluice.instance.parser.decoder import Decoder, Status
@@ -19,6 +20,7 @@ from sluice.instance.parser.quarantine import Quarantine, path_of
 from sluice.instance.parser.schema import InformationSchema, Schemas, charsets
 from sluice.instance.parser.start import Start, StartFinder, parse_gtids, resume
 from sluice.instance.parser.status import ParserStatus
+from sluice.instance.sink.filters import FieldFilter
 from sluice.protocol.errors import PurgedError, SluiceError, SourceError
 from sluice.protocol.position import Position
 from sluice.store.cursors import Cursor, GtidSet
@@ -112,6 +114,19 @@ class Parser:
             finder = StartFinder(connection, self._config, lambda: Connection(self._config))
             files = self._ring.files
             return finder.end_position([files[number] for number in range(1, len(files) + 1)])
+
+    def columns(self, schema: str, table: str) -> list[Column]:
+        """Ask the source for the columns of a table as they are now; those that are filtered out are left out.
+
+        Any thread may ask. Raises UnknownTableError and SourceError.
+        """
+        source = InformationSchema(lambda: Connection(self._config))
+        try:
+            columns = source.fetch(schema, table).columns
+        finally:
+            source.close()
+        fields = FieldFilter.from_config(self._config)
+        return [column for column in columns if fields.keeps(schema, table, column.name)]
 
     def start(self) -> None:
         """Start the thread."""

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from sluice.instance.parser.columns import Column
 from sluice.instance.parser.connection import Connection
 from sluice.instance.parser.table_map import TableMap, Type
-from sluice.protocol.errors import DecodeError, SourceError
+from sluice.protocol.errors import DecodeError, SourceError, UnknownTableError
 from sluice.protocol.position import Position
 
 logger = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class InformationSchema:
         self._connection: Connection | None = None
 
     def fetch(self, schema: str, table: str, timestamp: int = 0) -> TableSchema:
-        """Return the columns of now."""
+        """Return the columns of now. Raises UnknownTableError and SourceError."""
         del timestamp
         if self._connection is not None:
             try:
@@ -106,7 +106,7 @@ class InformationSchema:
         key = connection.query(_PRIMARY_KEY, (schema, table))
         rows = connection.query(_COLUMNS, (schema, table))
         if not rows or not times:
-            raise DecodeError(
+            raise UnknownTableError(
                 f"{schema}.{table} is unknown to {connection.name}: it was dropped or renamed since,"
                 f" or the account may not see it (GRANT SELECT ON `{schema}`.* TO it)"
             )

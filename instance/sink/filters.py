@@ -103,6 +103,11 @@ class FieldFilter:
         """Return the columns to keep, in upper case; None for all."""
         return self._keep.get(f"{schema}.{table}".upper())
 
+    def keeps(self, schema: str, table: str, column: str) -> bool:
+        """Whether the values of a column are delivered."""
+        kept = self.kept(schema, table)
+        return column.upper() in kept if kept is not None else column.upper() not in self.dropped(schema, table)
+
     def dropped(self, schema: str, table: str) -> frozenset[str]:
         """Return the columns to drop, in upper case."""
         return self._drop.get(f"{schema}.{table}".upper(), frozenset())

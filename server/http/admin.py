@@ -3,15 +3,23 @@
 import asyncio
 from collections import Counter
 from datetime import timedelta
+from typing import Annotated
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Path, Request, Response
 from prometheus_client.exposition import choose_encoder
 from pydantic import BaseModel, ConfigDict, Field
 
 from sluice.instance.parser.quarantine import path_of, read
 from sluice.server.http.auth import LOGIN_LIFETIME, Destination, Granted, may_administer, may_read
 from sluice.server.http.context import Ctx
-from sluice.server.http.views import DestinationView, HealthView, QuarantinedView, TokenView
+from sluice.server.http.views import (
+    ColumnView,
+    DestinationView,
+    HealthView,
+    QuarantinedView,
+    TableView,
+    TokenView,
+)
 
 destinations = APIRouter(prefix="/v1/destinations", tags=["destinations"])
 process = APIRouter(tags=["process"])
@@ -49,6 +57,18 @@ async def quarantine(context: Ctx, destination: Destination) -> list[Quarantined
     """List the row events that could not be decoded: where each stands in the binlog, of which table, and why."""
     path = path_of(context.config(destination).file_data_dir, destination)
     return [QuarantinedView.model_validate(item) for item in await asyncio.to_thread(read, path)]
+
+
+@destinations.get("/{destination}/tables/{table:path}", summary="Columns of a table", dependencies=[may_read])
+async def table(
+    context: Ctx,
+    destination: Destination,
+    table: Annotated[str, Path(description="`schema.table`", pattern=r".+\..+", examples=["shop.orders"])],
+) -> TableView:
+    """Ask the source for the columns of a table as they are now."""
+    schema, _, name = table.partition(".")
+    columns = await context.embedded.columns(destination, schema, name)
+    return TableView(schema_name=schema, table=name, columns=[ColumnView.model_validate(it) for it in columns])
 
 
 class Login(BaseModel):

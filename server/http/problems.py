@@ -71,6 +71,7 @@ KINDS: Mapping[type[errors.SluiceError], Kind] = {
         410, "Purged from the source", "The source's binlog starts later: take a new snapshot, then subscribe anew."
     ),
     errors.SourceError: Kind(503, "Source not usable", "Mend the source as the detail says; the server tries again."),
+    errors.UnknownTableError: Kind(404, "Unknown table", "Correct the name, or let the source's account see it."),
     errors.DecodeError: Kind(500, "Undecodable", "Report it with the file and offset; the destination can skip it."),
     errors.ConfigError: Kind(500, "Bad configuration", "Correct the configuration, then start the destination."),
     errors.NotStoredError: Kind(

@@ -125,15 +125,35 @@ class DestinationView(View):
     bytes: int = Field(description="Bytes of them.")
     full: bool = Field(description="Whether the parser waits for room.")
     fill: float = Field(description="Part of the ring in use, of its entries or its bytes, whichever is more.")
+    capacity: int = Field(description="Bytes that the ring holds at most.")
     pinned: int = Field(description="Bytes that only slow readers still hold.")
     blocked: float = Field(description="Seconds for which the parser has waited for room since the start.")
     parser: ParserView
+    time_zone: str = Field(
+        description="The zone that TIMESTAMP values are written in; empty where that of the process has no name."
+    )
 
     @classmethod
     def of(cls, status: DestinationStatus) -> Self:
         """Make the view of a status, as of now."""
         clients = [ClientView.of(status, client) for client in status.clients]
         return cls.model_validate({**{name: getattr(status, name) for name in cls.model_fields}, "clients": clients})
+
+
+class ColumnView(View):
+    """A column of a table."""
+
+    name: str
+    mysql_type: str = Field(description="As `information_schema` writes it.", examples=["bigint(20) unsigned"])
+    is_key: bool = Field(description="Whether it is part of the primary key.")
+
+
+class TableView(View):
+    """A table as the source has it now."""
+
+    schema_name: str = Field(serialization_alias="schema")
+    table: str
+    columns: list[ColumnView] = Field(description="In their order; without those that are filtered out.")
 
 
 class QuarantinedView(View):

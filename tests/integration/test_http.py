@@ -30,11 +30,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from sluice.instance.config import Address, InstanceConfig
+from sluice.instance.config import Address, InstanceConfig, local_time_zone
+from sluice.instance.parser.columns import Column
 from sluice.instance.parser.quarantine import Item, Quarantine, path_of
 from sluice.instance.parser.status import ParserStatus
 from sluice.protocol.entry_pb2 import Entry, EntryType, EventType, RowChange
-from sluice.protocol.errors import ConfigError, UnknownDestinationError
+from sluice.protocol.errors import ConfigError, UnknownDestinationError, UnknownTableError
 from sluice.protocol.packet_pb2 import Messages
 from sluice.protocol.position import Position
 from sluice.server.config import ServerConfig
@@ -74,6 +75,11 @@ class Source:
         self.table = ring.tables.intern(("shop", "goods"))
         self.count = (start.position.begin - 4) // 100 if start is not None and start.position is not None else 0
         self.on_begin, self.on_state = on_begin, on_state
+
+    def columns(self, schema: str, table: str) -> list[Column]:
+        if (schema, table) != ("shop", "goods"):
+            raise UnknownTableError(f"{schema}.{table} is unknown")
+        return [Column("id", "bigint(20) unsigned", is_key=True), Column("name", "varchar(20)", "utf8mb4")]
 
     def end(self) -> Position:
         return Position("101", "bin.000001", 1_700_000_000, 4 + 100 * self.count, 0)
@@ -553,6 +559,9 @@ class TestProblems:
             ("POST", "nowhere/clients/1/subscribe", {}, 404, "unknown-destination"),
             ("GET", "nowhere", {}, 404, "unknown-destination"),
             ("GET", "nowhere/quarantine", {}, 404, "unknown-destination"),
+            ("GET", "nowhere/tables/shop.goods", {}, 404, "unknown-destination"),
+            ("GET", "example/tables/shop.a%2Fb", {}, 404, "unknown-table"),
+            ("GET", "example/tables/goods", {}, 422, "bad-parameter"),
             ("POST", "example/clients/7/getWithoutAck", {}, 409, "not-subscribed"),
             ("GET", "example/clients/7", {}, 409, "not-subscribed"),
             ("GET", "example/clients/7/stream", {}, 409, "not-subscribed"),
@@ -667,6 +676,21 @@ class TestDestinations:
         assert await api.problem("POST", "/v1/destinations/other/clients/1/subscribe", 503) == "destination-stopped"
         started = (await api.call("POST", "/v1/destinations/other/start")).json()
         assert started["state"] in {"starting", "running"}
+
+    async def test_the_ring_and_the_time_zone_of_values_are_told(self, api: Api) -> None:
+        found = (await api.call("GET", "/v1/destinations/example")).json()
+        assert found["capacity"] == 16384 * 1024
+        assert found["timeZone"] == local_time_zone()
+
+    async def test_the_columns_of_a_table_are_told(self, api: Api) -> None:
+        assert (await api.call("GET", "/v1/destinations/example/tables/shop.goods")).json() == {
+            "schema": "shop",
+            "table": "goods",
+            "columns": [
+                {"name": "id", "mysqlType": "bigint(20) unsigned", "isKey": True},
+                {"name": "name", "mysqlType": "varchar(20)", "isKey": False},
+            ],
+        }
 
     async def test_row_events_in_quarantine_are_listed(self, api: Api, tmp_path: Path) -> None:
         assert (await api.call("GET", "/v1/destinations/example/quarantine")).json() == []

@@ -17,8 +17,10 @@ import pytest
 
 from sluice.client_sdk import AsyncClient, Batch, Client
 from sluice.client_sdk import calls as sdk_calls
+from sluice.client_sdk.batch import Column as TableColumn
 from sluice.client_sdk.calls import Attempts, Endpoint, Interrupted, Limits, Reply, error_of
 from sluice.instance.config import Address, InstanceConfig
+from sluice.instance.parser import columns
 from sluice.instance.parser.status import ParserStatus
 from sluice.protocol import errors
 from sluice.protocol.entry_pb2 import INSERT, QUERY, ROWDATA, Column, Entry, Header, RowChange
@@ -80,6 +82,9 @@ class Source:
         self._ring, self._on_begin, self._on_state = ring, on_begin, on_state
         self._first = 0 if start is None or start.position is None else (start.position.begin - 4) // STEP
         return self
+
+    def columns(self, schema: str, table: str) -> list[columns.Column]:
+        return [columns.Column("id", f"int of {schema}.{table}", is_key=True)]
 
     def end(self) -> Position:
         return Position.parse(position(self.count))
@@ -391,6 +396,11 @@ def test_a_newer_session_fences_the_older(make_client: MakeClient, client: Any, 
     with pytest.raises(errors.StaleSessionError):
         client.get()
     other.get()
+
+
+def test_the_destination_and_the_columns_of_a_table_are_told(client: Any) -> None:
+    assert client.destination()["capacity"] > 0
+    assert client.columns("shop.ö/d") == [TableColumn("id", "int of shop.ö/d", is_key=True)]
 
 
 @pytest.mark.parametrize("method", ["batches", "stream"])

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sluice.instance.config import Address, BatchMode, InstanceConfig
+from sluice.instance.parser.columns import Column
 from sluice.instance.parser.status import ParserStatus
 from sluice.protocol.errors import (
     BadParameterError,
@@ -54,6 +55,9 @@ class WrittenByTest:
         self.stream = Stream(ring, events=(begin - 4) // STEP)
         self.on_begin = on_begin
         self.on_state = on_state
+
+    def columns(self, schema: str, table: str) -> list[Column]:
+        return [Column("id", f"int of {schema}.{table}", is_key=True)]
 
     def end(self) -> Position:
         return self.stream.end
@@ -378,6 +382,15 @@ async def test_destination_that_cannot_start_says_so_and_starts_when_it_can(setu
     await setup.server.start(NAME)
     await asyncio.sleep(0.01)
     assert setup.server.destination_status(NAME).state == "running"
+
+
+async def test_columns_are_told_of_tables_that_are_delivered_only(setup: Setup) -> None:
+    assert (await setup.server.columns(NAME, "shop", "orders"))[0].mysql_type == "int of shop.orders"
+    setup.change(filter_regex=r"crm\..*")
+    await setup.server.stop(NAME)
+    await setup.server.start(NAME)
+    with pytest.raises(FilterError, match=r"does not deliver shop\.orders: no item of the filter matches"):
+        await setup.server.columns(NAME, "shop", "orders")
 
 
 async def test_client_whose_filter_fits_no_longer_is_gone_until_it_subscribes_with_another(setup: Setup) -> None:

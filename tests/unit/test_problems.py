@@ -13,6 +13,7 @@ from sluice.server.http import problems
 STATUSES = {
     "internal": 500,
     "unknown-destination": 404,
+    "unknown-table": 404,
     "destination-stopped": 503,
     "not-subscribed": 409,
     "unknown-batch": 409,

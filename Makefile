@@ -18,19 +18,19 @@ build: build/.ready
 demo: build
 	@$(RUN) -m scripts.demo
 
-test: build
+test: build .venv/.spark
 	$(RUN) -m pytest $(ARGS)
 
-test-all: build
+test-all: build .venv/.spark
 	$(RUN) -m pytest -m "not soak" $(ARGS)
 
-soak: build
+soak: build .venv/.spark
 	$(RUN) -m pytest -m soak $(ARGS)
 
-lint: build
+lint: build .venv/.spark
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" scripts/lint.sh
 
-bench: build
+bench: build .venv/.spark
 	@$(RUN) -m bench $(or $(ARGS),decode)
 
 docs: build
@@ -45,6 +45,10 @@ clean:
 
 .venv/.ready: requirements.lock scripts/setup.sh
 	@PYTHON=$(PYTHON) scripts/setup.sh
+	@touch $@
+
+.venv/.spark: .venv/.ready requirements-spark.lock
+	@PYTHON=$(PYTHON) scripts/setup.sh spark
 	@touch $@
 
 build/.ready: .venv/.ready $(SOURCES)

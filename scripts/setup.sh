@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # Set-up of a development environment in .venv: Debian's packages where something is missing, then the locked Python
 # packages, checked by their hashes. They are kept in the cache, so that the next set-up needs no network.
+#
+#   setup.sh          what the server, the client and the demo need
+#   setup.sh spark    PySpark and Java, behind that
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -8,6 +11,47 @@ cache=${SLUICE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sluice}
 
 say() { echo "set-up: $*"; }
 includes() { echo "#include <$1>" | g++ -E -x c++ - "${@:2}" >/dev/null 2>&1; }
+pip() { .venv/bin/python -m pip -q --disable-pip-version-check "$@"; }
+
+# install PACKAGE...: Debian's packages.
+install() {
+  say "installing $*"
+  apt-get -qq update
+  DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends "$@" >/dev/null
+}
+
+# collect LOCK PIP-COMMAND...: have pip put the wheels of a lock into a folder of the cache, named after the lock and
+# the interpreter, unless it is there; $wheels is the folder.
+collect() {
+  local lock=$1
+  wheels=$cache/wheels/$(cat "$lock" <("$python" -VV) | sha256sum | cut -c -16)
+  [ ! -d "$wheels" ] || return 0
+  say "downloading the packages of $lock"
+  mkdir -p "$cache/wheels"
+  partial=$(mktemp -d "$wheels.XXXXXX")
+  trap 'rm -rf "$partial"' EXIT
+  TMPDIR=$partial pip "${@:2}" "$partial" --require-hashes -r "$lock" # Spark takes 2.3 GB meanwhile: much for a /tmp
+  mv -T "$partial" "$wheels" 2>/dev/null || true # another set-up was faster
+}
+
+# The main version of the Java that PySpark would start; 0 when there is none.
+java_version() {
+  local java=${JAVA_HOME:+$JAVA_HOME/bin/}java
+  { "$java" -version 2>&1 || echo 'version "0"'; } | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1
+}
+
+if [ "${1-}" = spark ]; then
+  if [ "$(java_version)" -lt 17 ]; then
+    mkdir -p /usr/share/man/man1 # Java's packages write there, and small images of Debian leave it out
+    install default-jre-headless
+  fi
+  [ "$(java_version)" -ge 17 ] || { say "Spark needs Java 17 or later: let JAVA_HOME or PATH name it"; exit 1; }
+  # PySpark is published as a source only. Its wheel is built here, once, and therefore has no hash in the lock.
+  collect requirements-spark.lock wheel --no-cache-dir --no-deps --no-build-isolation --use-pep517 -w
+  say "installing PySpark"
+  pip install --no-index --no-deps "$wheels"/*.whl
+  exit
+fi
 
 packages=()
 command -v "$python" >/dev/null || packages+=(python3)
@@ -20,24 +64,12 @@ command -v curl >/dev/null || packages+=(curl)
 includes Python.h "-I$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))' 2>/dev/null)" || packages+=(python3-dev)
 includes zlib.h || packages+=(zlib1g-dev)
 includes zstd.h || packages+=(libzstd-dev)
-if [ ${#packages[@]} -gt 0 ]; then
-  say "installing ${packages[*]}"
-  apt-get -qq update
-  DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends "${packages[@]}" >/dev/null
-fi
+[ ${#packages[@]} -eq 0 ] || install "${packages[@]}"
 
 "$python" -c 'import sys; sys.exit("Python 3.11 or later is needed, not " + sys.version if sys.version_info < (3, 11) else 0)'
 [ -x .venv/bin/python ] || "$python" -m venv .venv
 
-pip() { .venv/bin/python -m pip -q --disable-pip-version-check "$@"; }
-wheels=$cache/wheels/$(cat requirements.lock <("$python" -VV) | sha256sum | cut -c -16)
-if [ ! -d "$wheels" ]; then
-  say "downloading Python packages"
-  mkdir -p "$cache/wheels"
-  partial=$(mktemp -d "$wheels.XXXXXX")
-  pip download --only-binary :all: --require-hashes -r requirements.lock -d "$partial"
-  mv -T "$partial" "$wheels" 2>/dev/null || rm -rf "$partial" # another set-up was faster
-fi
+collect requirements.lock download --only-binary :all: -d
 say "installing Python packages"
 pip install --no-index --find-links "$wheels" --require-hashes -r requirements.lock
 

@@ -45,14 +45,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-@pytest.fixture(scope="module")
-def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def install(wheel: Path, place: Path, extra: str = "") -> Path:
     """The folder of programs of a fresh environment with the wheel and what it says it needs, and nothing else."""
-    place = tmp_path_factory.mktemp("environment")
     subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
     cache = os.environ.get("SLUICE_CACHE") or f"{os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'}/sluice"
     links = [option for folder in Path(cache, "wheels").iterdir() for option in ("--find-links", str(folder))]
-    subprocess.run([str(place / "bin/pip"), "-q", "install", "--no-index", *links, str(wheel)], check=True)
+    subprocess.run([str(place / "bin/pip"), "-q", "install", "--no-index", *links, f"{wheel}{extra}"], check=True)
     return place / "bin"
 
 
@@ -80,7 +78,8 @@ def test_every_compiled_module_is_there_with_its_types(wheel: Path) -> None:
         assert f"{module}.pyi" in names, f"{module} has no types"
 
 
-def test_it_runs_without_the_tree(environment: Path, tmp_path: Path) -> None:
+def test_it_runs_without_the_tree(wheel: Path, tmp_path: Path) -> None:
+    environment = install(wheel, tmp_path / "environment")
     code = """
 import importlib, pkgutil, sluice
 for module in pkgutil.walk_packages(sluice.__path__, "sluice."):
@@ -92,3 +91,28 @@ for module in pkgutil.walk_packages(sluice.__path__, "sluice."):
         [str(environment / "sluice"), "--help"], cwd=tmp_path, check=True, capture_output=True, text=True
     )
     assert "serve" in shown.stdout
+
+
+def test_spark_finds_the_source_by_its_name(wheel: Path, tmp_path: Path) -> None:
+    environment = install(wheel, tmp_path / "environment", "[spark]")
+    code = """
+import importlib, pkgutil
+import sluice.client_sdk.spark
+for module in pkgutil.walk_packages(sluice.client_sdk.spark.__path__, "sluice.client_sdk.spark."):
+    importlib.import_module(module.name)
+from pyspark.sql import SparkSession
+settings = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+spark = SparkSession.builder.master("local[1]").config(map=settings).getOrCreate()
+print(spark.readStream.format("sluice").load().schema.fieldNames())
+spark.stop()
+"""
+    settings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    shown = subprocess.run(
+        [str(environment / "python"), "-c", code],
+        cwd=tmp_path,
+        env={**settings, "PYSPARK_PYTHON": str(environment / "python")},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert "'_pos', '_gtid', '_ts'" in shown.stdout

@@ -2,18 +2,21 @@
 
 import difflib
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
+from sluice.client_sdk.calls import Start
 from sluice.client_sdk.client import Client
 from sluice.protocol.errors import BadParameterError
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the options say; each has the option's name in snake case."""
+    """What the options say; each attribute has the name of its option, in snake case."""
 
     url: str = "http://127.0.0.1:11180"
     """Of the server; several of an HA group, comma separated."""
@@ -28,11 +31,23 @@ class Options:
     verify: bool = True
     insecure: bool = False
     """Send the token over plain http to another machine."""
+    filter: str | None = None
+    """The tables wanted: Canal's regular expressions; None: the ``table``, or as the client is subscribed."""
+    table: tuple[str, str] | None = None
+    """Schema and name: only the rows of this table, each column in its own type."""
+    columns: tuple[tuple[str, str], ...] | None = None
+    """Name and mysqlType of the columns of the table; None: those that the source has when the query is loaded."""
+    time_zone: str | None = None
+    """The zone that the destination writes TIMESTAMP values in; None: ask it."""
+    invalid_dates: Literal["null", "error"] = "null"
+    missing_columns: Literal["null", "error"] = "error"
+    on_schema_change: Literal["fail", "continue"] = "fail"
+    on_marker: Literal["fail", "skip"] = "fail"
     max_rows_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
-    """Of the encoded entries; half the server's ring at most, and if not given."""
-    starting_position: str = "earliest"
-    """Where a client that does not exist yet begins: ``earliest``, ``latest``, or a position."""
+    """Of the encoded entries; at most half of what the server's ring holds, and that if not given."""
+    starting_position: Start | None = None
+    """Where a client that does not exist yet begins; None: the earliest change held."""
     partitions: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
     """At most so many parts of a micro-batch; the number of the driver's cores if not given."""
     from_: str | None = None
@@ -42,27 +57,37 @@ class Options:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:
-        """Read the options that Spark has, whose names it does not tell apart by case.
+        """Read the options as Spark has them: texts, whose names it does not tell apart by case.
 
         Raises:
             BadParameterError: an option is unknown, or its value cannot be used.
         """
         values: dict[str, Any] = {}
-        for name, text in options.items():
-            option = _OPTIONS.get(name.lower())
-            if option is None:
-                raise BadParameterError(f"unknown option {name!r}{_similar(name)}", name)
-            attribute, read = option
+        for given, text in options.items():
+            name = _NAMES.get(given.lower())
+            if name is None:
+                raise BadParameterError(f"unknown option {given!r}{_similar(given)}", given)
+            attribute, read = _OPTIONS[name]
             try:
                 values[attribute] = read(text)
             except ValueError as error:
-                raise BadParameterError(f"option {_NAMES[name.lower()]}: {error}", name) from None
-        if values.get("token") is not None and values.get("token_file") is not None:
+                raise BadParameterError(f"option {name}: {error}", name) from None
+        made = cls(**values)
+        if made.token is not None and made.token_file is not None:
             raise BadParameterError("give either token or tokenFile", "token")
-        return cls(**values)
+        if made.columns is not None and made.table is None:
+            raise BadParameterError("option columns goes with table", "columns")
+        return made
+
+    @property
+    def tables(self) -> str | None:
+        """The filter to subscribe with; None: that of the client stays."""
+        if self.filter is None and self.table is not None:
+            return re.escape(".".join(self.table)).replace(",", r"\,")
+        return self.filter
 
     def client(self) -> Client:
-        """Make a client of the server; nothing is sent yet."""
+        """Make a client of the server; nothing is sent yet. Raises BadParameterError."""
         token = self.token
         if self.token_file is not None:
             try:
@@ -86,13 +111,6 @@ def _boolean(text: str) -> bool:
     return text.lower() == "true"
 
 
-def _count(text: str) -> int:
-    number = _integer(text)
-    if number < 1:
-        raise ValueError(f"{number} is less than 1")
-    return number
-
-
 def _integer(text: str) -> int:
     try:
         return int(text)
@@ -100,7 +118,76 @@ def _integer(text: str) -> int:
         raise ValueError(f"a number is expected, not {text!r}") from None
 
 
-_READ: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
+def _count(text: str) -> int:
+    number = _integer(text)
+    if number < 1:
+        raise ValueError(f"{number} is less than 1")
+    return number
+
+
+def _one_of(*values: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text.lower() not in values:
+            raise ValueError(f"{' or '.join(values)} is expected, not {text!r}")
+        return text.lower()
+
+    return read
+
+
+def _start(text: str) -> Start:
+    """Read ``earliest``, ``latest``, a position, ms since 1970, or an ISO 8601 time with its zone."""
+    if text.lower() in ("earliest", "latest"):
+        return text.lower()
+    if text.isdecimal():
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=int(text))
+    if "/" in text:
+        return text
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None:
+        raise ValueError(
+            "earliest, latest, a position, or a time is expected, as 2026-01-31T12:00:00Z or in ms since 1970,"
+            f" not {text!r}"
+        )
+    return time
+
+
+def _table(text: str) -> tuple[str, str]:
+    schema, _, name = text.partition(".")
+    if not schema or not name:
+        raise ValueError(f"schema.table is expected, not {text!r}")
+    return schema, name
+
+
+_QUOTED: Final = r"'(?:[^'\\]|\\.|'')*+'"
+_COLUMN: Final = re.compile(
+    rf"""\s*+
+    (?: `(?P<quoted> (?:[^`]|``)++ )` | (?P<name> [^\s,`]++ ) )
+    \s++ (?P<type> (?: {_QUOTED} | \((?: {_QUOTED} | [^()'] )*+\) | [^,'()] )++ )
+    (?: , | \Z )""",
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def _columns(text: str) -> tuple[tuple[str, str], ...]:
+    """Read names and types as CREATE TABLE has them, comma separated."""
+    columns = []
+    end = 0
+    while end < len(text):
+        match = _COLUMN.match(text, end)
+        if match is None:
+            raise ValueError(f"a name and a type are expected, as in `id bigint, name varchar(20)`: {text[end:]!r}")
+        name = match["name"] or match["quoted"].replace("``", "`")
+        columns.append((name, match["type"].strip()))
+        end = match.end()
+    if not columns:
+        raise ValueError("at least one column is expected")
+    return tuple(columns)
+
+
+_OPTIONS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "url": ("url", str),
     "destination": ("destination", str),
     "clientId": ("client_id", _integer),
@@ -109,15 +196,22 @@ _READ: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "ca": ("ca", Path),
     "verify": ("verify", _boolean),
     "insecure": ("insecure", _boolean),
+    "filter": ("filter", str),
+    "table": ("table", _table),
+    "columns": ("columns", _columns),
+    "timeZone": ("time_zone", str),
+    "invalidDates": ("invalid_dates", _one_of("null", "error")),
+    "missingColumns": ("missing_columns", _one_of("error", "null")),
+    "onSchemaChange": ("on_schema_change", _one_of("fail", "continue")),
+    "onMarker": ("on_marker", _one_of("fail", "skip")),
     "maxRowsPerTrigger": ("max_rows_per_trigger", _count),
     "maxBytesPerTrigger": ("max_bytes_per_trigger", _count),
-    "startingPosition": ("starting_position", str),
+    "startingPosition": ("starting_position", _start),
     "partitions": ("partitions", _count),
     "from": ("from_", str),
     "to": ("to", str),
 }
-_NAMES: Final = {name.lower(): name for name in _READ}
-_OPTIONS: Final = {name.lower(): option for name, option in _READ.items()}
+_NAMES: Final = {name.lower(): name for name in _OPTIONS}
 
 
 def _similar(name: str) -> str:

@@ -1,22 +1,111 @@
-"""Reading a range of the stream in Spark's executors, as Arrow record batches."""
+"""Reading ranges of the stream as Arrow record batches: in a form, cut for tasks, in pieces that fit memory."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final, Literal, Self
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from sluice.client_sdk.batch import Part
+from sluice.client_sdk.batch import Batch, Part
 from sluice.client_sdk.client import Client
 from sluice.client_sdk.spark.options import Options
-from sluice.protocol.arrow import EnvelopeDecoder
+from sluice.protocol.arrow import Decoder, EnvelopeDecoder, TableDecoder, arrow_type
+from sluice.protocol.errors import DecodeError, SchemaMismatchError
 
-PIECE = 16 << 20
+logger = logging.getLogger(__name__)
+
+PIECE: Final = 16 << 20
 """Bytes of entries that are fetched and decoded at once: more than 10,000 rows, unless they are large."""
-TASK = 1 << 20
+TASK: Final = 4 << 20
 """Bytes of entries that are worth a task of their own."""
-PARTS = 10_000
-"""The most parts that a range can be cut into by the server."""
+PARTS: Final = 10_000
+"""The most parts that the server cuts a range into."""
+
+_NOT_IN_ALL_ROWS: Final = (
+    "rows of before a change of the table may have other columns than it has now: read on with missingColumns=null, or"
+    " name the columns in the option columns with types that hold all values"
+)
+
+
+# --- the form of rows ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """The rows of all tables, their images as maps of texts."""
+
+    @property
+    def table(self) -> None:
+        """No table in particular."""
+        return
+
+    def decoder(self) -> Decoder:
+        """Make a decoder into this form."""
+        return EnvelopeDecoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """The rows of one table, each column in its own type."""
+
+    table: tuple[str, str]
+    columns: tuple[tuple[str, str], ...]
+    """Name and mysqlType."""
+    time_zone: str
+    invalid_dates: Literal["null", "error"]
+    missing_columns: Literal["null", "error"]
+
+    @classmethod
+    def ask(cls, options: Options, table: tuple[str, str]) -> Self:
+        """Make the form for a table; what the options leave open is asked of the server."""
+        columns, time_zone = options.columns, options.time_zone
+        with options.client() as client:
+            if columns is None:
+                columns = current_columns(client, table)
+            if time_zone is None:
+                time_zone = client.destination()["timeZone"] or "UTC"
+        return cls(table, columns, time_zone, options.invalid_dates, options.missing_columns)
+
+    def decoder(self) -> Decoder:
+        """Make a decoder into this form. Raises BadParameterError."""
+        return TableDecoder(
+            *self.table,
+            self.columns,
+            time_zone=self.time_zone,
+            invalid_dates=self.invalid_dates,
+            missing_columns=self.missing_columns,
+        )
+
+
+Form = Envelope | Typed
+
+
+def form_of(options: Options) -> Form:
+    """Return the form that the options ask for; the server may be asked for the columns of the table."""
+    return Envelope() if options.table is None else Typed.ask(options, options.table)
+
+
+def current_columns(client: Client, table: tuple[str, str]) -> tuple[tuple[str, str], ...]:
+    """Ask for the columns that a table has now, names and mysqlTypes; raises UnknownTableError."""
+    return tuple((column.name, column.mysql_type) for column in client.columns(".".join(table)))
+
+
+def difference(ours: Sequence[tuple[str, str]], theirs: Sequence[tuple[str, str]], *, added: bool) -> str:
+    """Say what columns are other ones in ``theirs``, as far as it shows in Arrow; ``added``: new ones count as well."""
+    old, new = dict(ours), dict(theirs)
+    found = [f"{name} is gone" for name in old if name not in new]
+    found += [
+        f"{name} is {new[name]} instead of {old[name]}"
+        for name in old
+        if name in new and arrow_type(new[name]) != arrow_type(old[name])
+    ]
+    found += [f"{name} is new" for name in new if added and name not in old]
+    return ", ".join(found)
+
+
+# --- cutting and reading ---------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -26,15 +115,24 @@ class RangePartition(InputPartition):
     pieces: list[tuple[str, str]]
 
 
-def plan(client: Client, from_: str, to: str, tasks: int) -> list[RangePartition]:
-    """Cut a range for at most so many tasks: contiguous parts of about equal bytes, each in pieces that fit memory."""
-    parts = client.splits(from_, to, PARTS)
-    total = sum(part.bytes for part in parts)
+def plan(client: Client, from_: str, to: str, tasks: int, size: int | None = None) -> list[RangePartition]:
+    """Cut a range for at most so many tasks: contiguous parts of about equal bytes, each in pieces that fit memory.
+
+    ``size``: bytes of the range, at least about, where they are known.
+    """
+    parts = PARTS
+    if size is not None:
+        tasks = max(1, min(tasks, size // TASK))
+        parts = min(PARTS, tasks * -(-size // (tasks * PIECE)))
+        if parts == 1:
+            return [RangePartition([(from_, to)])]
+    cut = client.splits(from_, to, parts)
+    total = sum(part.bytes for part in cut)
     tasks = max(1, min(tasks, total // TASK))
     planned: list[list[Part]] = [[]]
     done = 0
-    for part in parts:
-        if done >= total * len(planned) / tasks and len(planned) < tasks:
+    for part in cut:
+        if done >= total * len(planned) // tasks and len(planned) < tasks:
             planned.append([])
         planned[-1].append(part)
         done += part.bytes
@@ -54,10 +152,38 @@ def _pieces(parts: Sequence[Part]) -> list[tuple[str, str]]:
     return pieces
 
 
-def read(options: Options, partition: RangePartition) -> Iterator[pa.RecordBatch]:
-    """Fetch and decode the pieces one by one."""
-    decoder = EnvelopeDecoder()
+def read(options: Options, form: Form, partition: RangePartition) -> Iterator[pa.RecordBatch]:
+    """Fetch and decode a partition, piece by piece; memory holds one at a time.
+
+    Raises:
+        DecodeError: rows are missing in it, unless ``onMarker`` is ``skip``, or a value does not fit its column.
+        SluiceError: what `Client.rows` raises.
+    """
+    decoder = form.decoder()
     with options.client() as client:
         for from_, to in partition.pieces:
             batch = client.rows(from_, to)
-            yield decoder.decode(batch.data)
+            check_markers(batch, form, options.on_marker)
+            try:
+                decoded = decoder.decode(batch.data)
+            except DecodeError as error:
+                if isinstance(form, Typed) and (isinstance(error, SchemaMismatchError) or "has no value" in str(error)):
+                    raise type(error)(f"{error}; {_NOT_IN_ALL_ROWS}") from error
+                raise
+            if decoded.num_rows:
+                yield decoded
+
+
+def check_markers(batch: Batch, form: Form, on_marker: Literal["fail", "skip"]) -> None:
+    """Raise DecodeError for rows that are missing in a batch, or log them as a warning when they shall be skipped."""
+    for marker in batch.markers():
+        if form.table is not None and marker.table and (marker.schema, marker.table) != form.table:
+            continue
+        table = f" of {marker.schema}.{marker.table}" if marker.table else ""
+        what = f"rows{table} are missing at {marker.logfile_name}:{marker.logfile_offset} ({marker.sql})"
+        if on_marker == "fail":
+            raise DecodeError(
+                f"{what}: mend the cause, take these rows from the table or from `sluice quarantine retry`, and go on"
+                " with the option onMarker=skip"
+            )
+        logger.warning("%s, skipped as onMarker says", what)

@@ -7,8 +7,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from sluice.client_sdk.spark.options import Options
+from sluice.client_sdk.spark.ranges import Form, form_of
 from sluice.client_sdk.spark.reader import BatchReader, StreamReader
-from sluice.protocol.arrow import EnvelopeDecoder
 from sluice.protocol.errors import BadParameterError
 
 
@@ -18,6 +18,7 @@ class SluiceDataSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         """Read the options; nothing is sent yet."""
         self._options = Options.parse(options)
+        self._form: Form | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -25,18 +26,22 @@ class SluiceDataSource(DataSource):
         return "sluice"
 
     def schema(self) -> StructType:
-        """Return the columns: docs/arrow-types.md says what is in them."""
-        return from_arrow_schema(EnvelopeDecoder().schema)
+        """Return the columns, which docs/arrow-types.md describes; Spark asks once, when a stream is loaded."""
+        self._form = form_of(self._options)
+        return from_arrow_schema(self._form.decoder().schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Make the reader of a stream."""
-        del schema
-        return StreamReader(self._options)
+        return StreamReader(self._options, self._checked_form(schema))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Make the reader of a range."""
-        del schema
         from_, to = self._options.from_, self._options.to
         if from_ is None or to is None:
             raise BadParameterError("a batch needs the options from and to", "from" if from_ is None else "to")
-        return BatchReader(self._options, from_, to)
+        return BatchReader(self._options, self._checked_form(schema), from_, to)
+
+    def _checked_form(self, schema: StructType) -> Form:
+        if self._form is None or from_arrow_schema(self._form.decoder().schema) != schema:
+            raise BadParameterError("the source has a schema of its own: leave out .schema(), or use option columns")
+        return self._form

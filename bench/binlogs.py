@@ -78,36 +78,6 @@ def write(server: Server, table: str, rows: int) -> int:
     return rows
 
 
-def write_bulk(server: Server, rows: int) -> int:
-    """Insert so many rows, rounded down, into the sysbench table, `CHUNK` a statement. Returns the number."""
-    rows -= rows % CHUNK
-    chance = random.Random(1)
-    columns, placeholders = TABLES["sysbench"]
-    server.query("CREATE DATABASE bench")
-    with server.connect(database="bench") as connection, connection.cursor() as cursor:
-        cursor.execute(f"CREATE TABLE t ({columns})")
-        for start in range(0, rows, CHUNK):
-            many = [_row("sysbench", number, chance) for number in range(start, start + CHUNK)]
-            cursor.executemany(f"INSERT INTO t VALUES {placeholders}", many)
-    return rows
-
-
-def write_single(server: Server, rows: int) -> int:
-    """Insert so many rows into the sysbench table, each in a transaction of its own. Returns the number."""
-    columns, _ = TABLES["sysbench"]
-    digits = "-".join(["01234567890"] * 10)
-    server.query("CREATE DATABASE bench")
-    with server.connect(database="bench") as connection, connection.cursor() as cursor:
-        cursor.execute(f"CREATE TABLE t ({columns})")
-        cursor.execute(
-            "CREATE PROCEDURE fill(n INT) BEGIN DECLARE i INT DEFAULT 0; WHILE i < n DO"
-            f" INSERT INTO t VALUES (i, i * 7919 % 1000000, '{digits}', '{digits[:59]}'); SET i = i + 1;"
-            " END WHILE; END"
-        )
-        cursor.execute("CALL fill(%s)", (rows,))
-    return rows
-
-
 def binlog(source: str, table: str, rows: int) -> Binlog:
     """Return a binlog of `source` (a server of the tests) with so many row changes of a table."""
     rows -= rows % (2 * CHUNK)

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import urllib3
 
-from bench.binlogs import TABLES, write, write_bulk, write_single
+from bench.binlogs import TABLES, write
+from bench.workloads import ROWS, Written
+from bench.workloads import write as write_workload
 from scripts.serving import serving
 from sluice.client_sdk import Client
 from sluice.protocol.position import Position
@@ -39,10 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--source", choices=ALL, default="mariadb118")
     parser.add_argument(
         "--workload",
-        choices=["bulk", "single", "changes"],
+        choices=[*ROWS, "changes"],
         default="bulk",
-        help="bulk: the sysbench table, inserts of 1,000 rows; single: the same, one row a transaction;"
-        " changes: inserts, then updates, of --table (%(default)s)",
+        help="one of the five of bench/workloads.py, or changes: inserts, then updates, of --table (%(default)s)",
     )
     parser.add_argument("--table", choices=TABLES, default="sysbench", help="of the workload changes (%(default)s)")
     parser.add_argument("--rows", type=int, default=500_000, help="row changes (%(default)s)")
@@ -58,21 +59,21 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
         options.append("--binlog-row-metadata=FULL")
     with Server(arguments.source, options) as server:
         if arguments.workload == "changes":
-            rows = write(server, arguments.table, arguments.rows)
+            written = Written(write(server, arguments.table, arguments.rows), server.query("SHOW BINARY LOGS")[0][0])
         else:
-            rows = {"bulk": write_bulk, "single": write_single}[arguments.workload](server, arguments.rows)
+            written = write_workload(server, arguments.workload, arguments.rows)
         (version,) = server.query("SELECT version()")[0]
-        runs = [deliver(server, rows, typed=arguments.typed) for _ in range(arguments.runs)]
+        runs = [deliver(server, written, typed=arguments.typed) for _ in range(arguments.runs)]
 
     def cpu(of: Callable[[Run], float]) -> float:
-        return round(statistics.median(of(one) / rows for one in runs) * 1e6, 3)
+        return round(statistics.median(of(one) / written.rows for one in runs) * 1e6, 3)
 
     rates = [round(one.rows / one.seconds) for one in runs]
     return {
         "source": {"server": ALL[arguments.source], "version": version},
         "workload": arguments.workload,
         "table": arguments.table,
-        "rows": rows,
+        "rows": written.rows,
         "typed": arguments.typed,
         "bytes_delivered": runs[0].bytes,
         "rows_per_second": round(statistics.median(rates)),
@@ -86,15 +87,14 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
     }
 
 
-def deliver(server: Server, rows: int, *, typed: bool) -> Run:
+def deliver(server: Server, written: Written, *, typed: bool) -> Run:
     """Take the time from the subscription to the last byte. Every batch is acked; the client keeps all bytes.
 
     Before, the server has filled its ring; what lay in it does not count as delivered in that time. The rows are
     counted when the clock has stopped, unless they are wanted as values.
     """
-    first = server.query("SHOW BINARY LOGS")[0][0]
     last, size = server.query("SHOW BINARY LOGS")[-1][:2]
-    place = (f"master.journal.name = {first}", "master.position = 4", r"filter.regex = bench\\.t")
+    place = (f"master.journal.name = {written.file}", "master.position = 4", r"filter.regex = bench\\..*")
     address = f"{server.host}:{server.port}"
     batches, counted = [], 0
     with (
@@ -117,10 +117,10 @@ def deliver(server: Server, rows: int, *, typed: bool) -> Run:
         cpu_server = _cpu_of_server(url) - cpu_server
         cpu_source = _cpu_of(server.pid) - cpu_source
     counted = counted or sum(len(batch.rows()) for batch in batches)
-    if counted != rows:
-        raise SystemExit(f"{counted} rows were delivered of the {rows} that were written")
+    if counted != written.rows:
+        raise SystemExit(f"{counted} rows were delivered of the {written.rows} that were written")
     delivered = sum(len(batch.data) for batch in batches)
-    return Run(rows - ready or rows, seconds, delivered, cpu_source, cpu_server, cpu_client)
+    return Run(written.rows - ready or written.rows, seconds, delivered, cpu_source, cpu_server, cpu_client)
 
 
 def _wait_until_full(url: str, seconds: float = 5) -> None:

@@ -28,7 +28,7 @@ def serving(destination: str, address: str, user: str, password: str, *settings:
         instance.touch(mode=0o600)
         instance.write_text("".join(f"canal.instance.{line}\n" for line in lines))
         log = Path(folder, "log")
-        command = [str(Path(sys.executable).with_name("sluice")), "serve", "--conf", str(conf)]
+        command = [sys.executable, "-m", "sluice.server.cli", "serve", "--conf", str(conf)]
         with log.open("wb") as output:
             process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
         try:

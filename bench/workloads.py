@@ -1,0 +1,195 @@
+"""The five workloads: what a source writes for measurements, the same in every run."""
+
+import functools
+import json
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from pymysql.constants.CLIENT import MULTI_STATEMENTS
+
+from tests.servers import Server
+
+SCHEMA = "bench"
+SYSBENCH = "id INT PRIMARY KEY, k INT NOT NULL, c CHAR(120) NOT NULL, pad CHAR(60) NOT NULL"
+WIDE = (
+    "id BIGINT UNSIGNED PRIMARY KEY, visits INT NOT NULL, name VARCHAR(80), city VARCHAR(80), note TEXT,"
+    " price DECIMAL(18,4), tax DECIMAL(10,2), quantity SMALLINT UNSIGNED, ratio DOUBLE, share FLOAT, level TINYINT,"
+    " state ENUM('new', 'paid', 'sent', 'back'), flags SET('gift', 'fragile', 'express'), changed DATETIME(6),"
+    " seen TIMESTAMP(3) NULL, born DATE, due TIME, document TEXT, digest VARBINARY(32), bits BIT(8)"
+)
+VARIETY = 1000
+"""Rows that differ in more than their key; then they come again."""
+
+ROWS = {"bulk": 500_000, "single": 200_000, "update": 200_000, "wide": 200_000, "mixed": 100_000}
+"""The workloads, and how many row changes each has."""
+
+TABLES = {"bulk": "t", "single": "t", "update": "t", "wide": "w", "mixed": None}
+"""Their tables in `SCHEMA`; mixed has two."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written."""
+
+    rows: int
+    """Row changes."""
+    file: str
+    """The binlog file that begins with them."""
+
+
+def write(server: Server, workload: str, rows: int, times: int = 1) -> Written:
+    """Write a workload of so many row changes, so many times, one behind the other.
+
+    bulk: inserts of 1,000 rows; single: inserts of one row, each a transaction; update: one transaction that updates
+    all rows; wide: inserts of 200 rows of 20 columns; mixed: transactions of an insert, an update on each of two tables
+    and, every third, a delete. The tables are made before, and filled where there is something to update.
+
+    Raises:
+        ValueError: the rows do not make whole statements or transactions.
+    """
+    if rows % 1000:
+        raise ValueError(f"{rows} rows: whole thousands are needed")
+    server.query(f"CREATE DATABASE {SCHEMA} CHARACTER SET utf8mb4")
+    writer = _Writer(server)
+    try:
+        getattr(writer, f"prepare_{workload}")(rows)
+        server.query("FLUSH BINARY LOGS")
+        file = server.query("SHOW BINARY LOGS")[-1][0]
+        for _ in range(times):
+            getattr(writer, f"write_{workload}")(rows)
+    finally:
+        writer.close()
+    return Written(rows * times, file)
+
+
+class _Writer:
+    """One connection, and the keys that were used."""
+
+    def __init__(self, server: Server) -> None:
+        self._connection = server.connect(database=SCHEMA, client_flag=MULTI_STATEMENTS)
+        self._cursor = self._connection.cursor()
+        self._next = self._turn = 0
+        self._chance = random.Random(1)
+        self._tails = functools.cache(self._make_tails)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def prepare_bulk(self, _rows: int) -> None:
+        self._cursor.execute(f"CREATE TABLE t ({SYSBENCH})")
+
+    def write_bulk(self, rows: int) -> None:
+        self._insert("t", rows, 1000)
+
+    def prepare_single(self, _rows: int) -> None:
+        self._cursor.execute(f"CREATE TABLE t ({SYSBENCH})")
+        digits = "-".join(["01234567890"] * 10)
+        self._cursor.execute(
+            "CREATE PROCEDURE fill(first INT, n INT) BEGIN DECLARE i INT DEFAULT first; WHILE i < first + n DO"
+            f" INSERT INTO t VALUES (i, i * 7919 % 1000000, '{digits}', '{digits[:59]}'); SET i = i + 1;"
+            " END WHILE; END"
+        )
+
+    def write_single(self, rows: int) -> None:
+        self._cursor.execute("CALL fill(%s, %s)", (self._take(rows), rows))
+
+    def prepare_update(self, rows: int) -> None:
+        self._cursor.execute(f"CREATE TABLE t ({SYSBENCH})")
+        self._insert("t", rows, 1000)
+
+    def write_update(self, rows: int) -> None:
+        self._cursor.execute("UPDATE t SET k = k + 1 LIMIT %s", (rows,))
+
+    def prepare_wide(self, _rows: int) -> None:
+        self._cursor.execute(f"CREATE TABLE w ({WIDE})")
+
+    def write_wide(self, rows: int) -> None:
+        self._insert("w", rows, 200)
+
+    def prepare_mixed(self, _rows: int) -> None:
+        self._cursor.execute(f"CREATE TABLE t ({SYSBENCH})")
+        self._cursor.execute(f"CREATE TABLE w ({WIDE})")
+        self._insert("t", VARIETY, VARIETY)
+        self._next = 0
+        self._insert("w", VARIETY, VARIETY)
+        self._keys = {"t": (0, VARIETY), "w": (0, VARIETY)}  # the first that is left, and the first that is free
+
+    def write_mixed(self, rows: int) -> None:
+        written = 0
+        while written < rows:
+            statements = self._transaction()[: rows - written]
+            self._cursor.execute(f"BEGIN; {'; '.join(statements)}; COMMIT")
+            while self._cursor.nextset():
+                pass
+            written += len(statements)
+
+    def _transaction(self) -> list[str]:
+        inserted, deleted = ("t", "w")[self._turn % 2], ("t", "w")[self._turn // 3 % 2]
+        self._turn += 1
+        first, free = self._keys[inserted]
+        self._keys[inserted] = first, free + 1
+        statements = [f"INSERT INTO {inserted} VALUES ({free}, {self._tails(inserted)[free % VARIETY]})"]
+        for table, column in (("t", "k"), ("w", "visits")):
+            key = self._chance.randrange(*self._keys[table])
+            statements.append(f"UPDATE {table} SET {column} = {column} + 1 WHERE id = {key}")
+        if self._turn % 3 == 0:
+            first, free = self._keys[deleted]
+            self._keys[deleted] = first + 1, free
+            statements.append(f"DELETE FROM {deleted} WHERE id = {first}")
+        return statements
+
+    def _take(self, keys: int) -> int:
+        self._next += keys
+        return self._next - keys
+
+    def _insert(self, table: str, rows: int, of: int) -> None:
+        """Insert rows, so many a statement."""
+        tails = self._tails(table)
+        for _ in range(rows // of):
+            first = self._take(of)
+            values = ", ".join(f"({number}, {tails[number % VARIETY]})" for number in range(first, first + of))
+            self._cursor.execute(f"INSERT INTO {table} VALUES {values}")
+
+    def _make_tails(self, table: str) -> list[str]:
+        """Rows as SQL, without their keys."""
+        chance = random.Random(1)
+        row = {"t": sysbench_row, "w": wide_row}[table]
+        return [", ".join(self._connection.escape(value) for value in row(chance)) for _ in range(VARIETY)]
+
+
+def sysbench_row(chance: random.Random) -> tuple[Any, ...]:
+    """Make a row of the table `SYSBENCH`, without its key."""
+    digits = "-".join(f"{chance.randrange(10**11):011d}" for _ in range(10))
+    return chance.randrange(10**6), digits, digits[:59]
+
+
+def wide_row(chance: random.Random) -> tuple[Any, ...]:
+    """Make a row of the table `WIDE`, without its key; one in five values of a third of the columns is NULL."""
+    day = f"2026-{chance.randrange(1, 13):02d}-{chance.randrange(1, 29):02d}"
+    second = f"{chance.randrange(24):02d}:{chance.randrange(60):02d}:{chance.randrange(60):02d}"
+
+    def sometimes(value: Any) -> Any:
+        return None if chance.random() < 0.2 else value
+
+    return (
+        chance.randrange(-(2**31), 2**30),
+        f"Zoë Müller {chance.randrange(10**6)}",
+        sometimes(f"São Paulo {chance.randrange(1000)}"),
+        sometimes("ring twice and leave it at the door " * chance.randrange(1, 4)),
+        f"{chance.randrange(10**12)}.{chance.randrange(10**4):04d}",
+        sometimes(f"{chance.randrange(10**6)}.{chance.randrange(100):02d}"),
+        chance.randrange(2**16),
+        chance.random(),
+        sometimes(chance.randrange(1000) / 8),
+        chance.randrange(-128, 128),
+        chance.choice(["new", "paid", "sent", "back"]),
+        sometimes(",".join(chance.sample(["gift", "fragile", "express"], 2))),
+        f"{day} {second}.{chance.randrange(10**6):06d}",
+        sometimes(f"{day} {second}.{chance.randrange(1000):03d}"),
+        day,
+        second,
+        sometimes(json.dumps({"n": chance.randrange(10**6), "tags": ["a", "b"]})),
+        chance.randbytes(16),
+        chance.randrange(256),
+    )

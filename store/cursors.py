@@ -282,7 +282,8 @@ class _Subscriber:
         return self.track.ring.next if self.limit is None else self.limit
 
     def served(self) -> bool:
-        return self.error is None and self.resume is None
+        """Return whether the ring holds what it gets next; a closed one holds nothing."""
+        return self.error is None and self.resume is None and not self.track.ring.closed
 
 
 class Cursors:

@@ -255,6 +255,18 @@ async def test_stop_ends_every_wait(setup: Setup) -> None:
     assert setup.server.destination_status(NAME).state == "stopped"
 
 
+async def test_a_destination_that_was_stopped_with_a_batch_outstanding_has_a_status(setup: Setup) -> None:
+    await setup.server.subscribe(NAME, CLIENT)
+    setup.parser.write(b"one")
+    setup.parser.write(b"two")
+    first = await setup.server.get_without_ack(NAME, CLIENT, max_entries=3)
+    await setup.server.ack(NAME, CLIENT, batch_id=first.batch_id)
+    await setup.server.get_without_ack(NAME, CLIENT)
+    await setup.server.stop(NAME)
+    status = setup.server.destination_status(NAME)
+    assert [(it.client_id, it.position, it.acked) for it in status.clients] == [(CLIENT, first.to, "")]
+
+
 async def test_durable_ack_is_on_disk_when_it_returns(setup: Setup, tmp_path: Path) -> None:
     await setup.server.subscribe(NAME, CLIENT)
     setup.parser.write(b"one")

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -26,7 +26,7 @@ class AsyncClient:
 
     def __init__(
         self,
-        url: str = "http://127.0.0.1:11180",
+        url: str | Sequence[str] = "http://127.0.0.1:11180",
         destination: str = "example",
         client_id: int = 1001,
         *,
@@ -44,7 +44,7 @@ class AsyncClient:
         self._retry = retry
         self._invalid_dates = invalid_dates
         self._order = asyncio.Lock()
-        self._ssl = tls_context(ca, verify=verify) if url.startswith("https") else None
+        self._ssl = tls_context(ca, verify=verify) if "https" in self._endpoint.schemes else None
         self._http: aiohttp.ClientSession | None = None
 
     async def __aenter__(self) -> Self:
@@ -73,9 +73,7 @@ class AsyncClient:
 
     async def open_session(self) -> str:
         """Take the client id over."""
-        self._endpoint.session = None
-        self._endpoint.session = await self._perform(calls.open_session())
-        return self._endpoint.session
+        return await self._perform(calls.open_session())
 
     async def get_without_ack(
         self,
@@ -185,10 +183,11 @@ class AsyncClient:
         """As `batches`, over one long response: the server sends on its own while at most ``window`` are not acked."""
         await self.open_session()
         call = calls.stream(window, limits)
-        attempts = Attempts(call, self._retry)
+        attempts = Attempts(self._endpoint, call, self._retry)
         try:
             while True:
                 response, generation = await self._open_stream(call)
+                attempts.begin()
                 try:
                     while True:
                         batch = await self._read_streamed(response)
@@ -217,36 +216,37 @@ class AsyncClient:
 
     async def _leave(self) -> None:
         with suppress(SluiceError, Interrupted):
-            await self._exchange(calls.rollback())
+            await self._exchange(self._endpoint.server, calls.rollback())
 
     async def _perform(self, call: Call[T]) -> T:
         return (await self._perform_ordered(call))[1]
 
     async def _perform_ordered(
-        self, call: Call[T], exchange: "Callable[[Call[T]], Awaitable[T]] | None" = None
+        self, call: Call[T], exchange: "Callable[[str, Call[T]], Awaitable[T]] | None" = None
     ) -> tuple[int, T]:
-        attempts = Attempts(call, self._retry)
+        attempts = Attempts(self._endpoint, call, self._retry)
         async with self._order if call.ordered else nullcontext():
             while True:
+                server = attempts.begin()
                 try:
                     if attempts.before is not None:
-                        await self._exchange(attempts.before)
-                    result = await (exchange or self._exchange)(attempts.call)
+                        await self._exchange(server, attempts.before)
+                    result = await (exchange or self._exchange)(server, attempts.call)
                 except Interrupted as failure:
                     await asyncio.sleep(attempts.delay(failure))
                 else:
                     return self._endpoint.generation, result
 
-    async def _exchange(self, call: Call[T]) -> T:
-        response = await self._send(call)
+    async def _exchange(self, server: str, call: Call[T]) -> T:
+        response = await self._send(server, call)
         async with response:
             try:
                 body = await response.read()
             except (aiohttp.ClientError, TimeoutError) as error:
                 raise Interrupted.by(error, may_be_done=True) from None
-        return self._endpoint.read(call, _reply(response, body))
+        return self._endpoint.read(server, call, _reply(response, body))
 
-    async def _send(self, call: Call[Any]) -> aiohttp.ClientResponse:
+    async def _send(self, server: str, call: Call[Any]) -> aiohttp.ClientResponse:
         if self._http is None:
             connector = aiohttp.TCPConnector(limit=0) if self._ssl is None else aiohttp.TCPConnector(ssl=self._ssl)
             self._http = aiohttp.ClientSession(
@@ -259,9 +259,9 @@ class AsyncClient:
         try:
             return await self._http.request(
                 call.method,
-                endpoint.url(call),
+                endpoint.url(server, call),
                 data=endpoint.body(call),
-                headers=endpoint.headers(call),
+                headers=endpoint.headers(server, call),
                 allow_redirects=False,
                 timeout=aiohttp.ClientTimeout(sock_connect=self._timeout, sock_read=self._timeout + call.wait),
             )
@@ -275,14 +275,14 @@ class AsyncClient:
     async def _open_stream(self, call: Call[str]) -> tuple[aiohttp.ClientResponse, int]:
         opened: list[aiohttp.ClientResponse] = []
 
-        async def exchange(call: Call[str]) -> str:
-            response = await self._send(call)
+        async def exchange(server: str, call: Call[str]) -> str:
+            response = await self._send(server, call)
             if response.status >= 300:
                 async with response:
                     body = await response.read()
-                return self._endpoint.read(call, _reply(response, body))
+                return self._endpoint.read(server, call, _reply(response, body))
             opened[:] = [response]
-            return self._endpoint.read(call, _reply(response, b""))
+            return self._endpoint.read(server, call, _reply(response, b""))
 
         generation, _ = await self._perform_ordered(call, exchange)
         return opened[0], generation

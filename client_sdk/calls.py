@@ -7,7 +7,7 @@ import json
 import random
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
@@ -20,6 +20,7 @@ from sluice.protocol.errors import (
     BadParameterError,
     BadPositionError,
     ConnectionLostError,
+    FencedError,
     SluiceError,
     TooManyAttemptsError,
     UnknownBatchError,
@@ -84,6 +85,8 @@ class Call(Generic[T]):
     """... or after that of its destination."""
     wait: float = 0.0
     """Seconds that the server may take because it was told to wait."""
+    opens_session: bool = False
+    """Its result is the token of a session."""
     rolls_back: bool = False
     """All outstanding batches are forgotten."""
     ordered: bool = False
@@ -127,7 +130,7 @@ def unsubscribe() -> Call[None]:
 
 def open_session() -> Call[str]:
     """Open a session, which fences all older ones."""
-    return Call("POST", "/session", lambda reply: str(_json(reply)["session"]))
+    return Call("POST", "/session", lambda reply: str(_json(reply)["session"]), opens_session=True)
 
 
 def rollback(batch_id: int | None = None) -> Call[None]:
@@ -234,13 +237,19 @@ def columns(table: str) -> Call[list[Column]]:
 
 
 class Interrupted(Exception):  # noqa: N818  it is for `Attempts`, no user meets it
-    """A call got no answer, or one that says "try again". ``reason`` is the error when it is given up."""
+    """A call got no answer, or one that says "try again". ``reason`` is the error when it is given up.
 
-    def __init__(self, reason: SluiceError, *, may_be_done: bool, is_final: bool = False) -> None:
+    ``active`` is the URL of the server to try, when the one that was asked has named it.
+    """
+
+    def __init__(
+        self, reason: SluiceError, *, may_be_done: bool, is_final: bool = False, active: str | None = None
+    ) -> None:
         super().__init__(str(reason))
         self.reason = reason
         self.may_be_done = may_be_done
         self.is_final = is_final
+        self.active = active
 
     @classmethod
     def by(cls, error: BaseException, *, may_be_done: bool, is_final: bool = False) -> "Interrupted":
@@ -250,78 +259,72 @@ class Interrupted(Exception):  # noqa: N818  it is for `Attempts`, no user meets
         return cls(reason, may_be_done=may_be_done, is_final=is_final)
 
 
-class Attempts(Generic[T]):
-    """The tries of one call: what to send next, and after how long."""
-
-    def __init__(self, call: Call[T], patience: float) -> None:
-        self.before: Call[None] | None = None
-        self.call = call
-        self._patience = patience
-        self._give_up: float | None = None
-        self._delay = FIRST_DELAY
-
-    def delay(self, failure: Interrupted) -> float:
-        """Seconds to wait before the next try; raises the reason of the failure when there shall be none."""
-        now = time.monotonic()
-        if self._give_up is None:
-            self._give_up = now + self._patience
-        if failure.may_be_done:
-            if self.call.instead is not None:
-                self.call = self.call.instead
-            elif not self.call.repeatable:
-                raise failure.reason
-            self.before = self.call.before
-        delay = self._delay * random.uniform(0.5, 1.0)  # noqa: S311  no secret: it keeps clients from marching in step
-        self._delay = min(2 * self._delay, LONGEST_DELAY)
-        if failure.is_final or now + delay > self._give_up:
-            raise failure.reason
-        return delay
-
-    def succeeded(self) -> None:
-        """Begin anew: what fails from now on has nothing to do with earlier failures."""
-        self._give_up = None
-        self._delay = FIRST_DELAY
-
-
 class Endpoint:
-    """A client id of a destination on a server: makes requests of calls and results of replies; keeps the session."""
+    """A client id of a destination: makes requests of calls and results of replies; keeps the session.
 
-    def __init__(self, url: str, destination: str, client_id: int, token: str | None, *, insecure: bool) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise BadParameterError(f"not the URL of a server: {url!r}", "url")
-        if parts.username or parts.password:
-            raise BadParameterError("credentials go into `token`, not into the URL", "url")
-        if token and parts.scheme == "http" and not insecure and not _is_local(parts.hostname):
-            raise BadParameterError("a token over http can be read by others: use https, or insecure=True", "url")
-        self.session: str | None = None
-        self.generation = 0
-        """Counts the rollbacks: a batch of an earlier generation comes again."""
+    Of several servers one is used until it fails or says that another one is active; then that one is, or the next.
+    """
+
+    def __init__(
+        self, url: str | Sequence[str], destination: str, client_id: int, token: str | None, *, insecure: bool
+    ) -> None:
         self._token = token
-        self._destination = f"{url.rstrip('/')}/v1/destinations/{quote(destination, safe='')}"
+        self._insecure = insecure
+        urls = url.split(",") if isinstance(url, str) else url
+        self._servers = list(dict.fromkeys(self._usable(it.strip()) for it in urls))
+        if not self._servers:
+            raise BadParameterError("no server is given", "url")
+        self.server = self._servers[0]
+        """URL of the one in use."""
+        self.has_moved = False
+        """Whether another one was in use before: ids of batches may be that one's."""
+        self.has_marks = False
+        """Whether the server may hold batches of an earlier stay, which no get would give again."""
+        self.generation = 0
+        """Counts rollbacks and moves: a batch of an earlier generation comes again."""
+        self._session: str | None = None
+        self._sessions: dict[str, str] = {}  # by server: what it knows us by, though a newer one was opened elsewhere
+        self._destination = f"/v1/destinations/{quote(destination, safe='')}"
         self._client = f"{self._destination}/clients/{client_id}"
 
-    def url(self, call: Call[Any]) -> str:
+    @property
+    def schemes(self) -> set[str]:
+        """``http``, ``https``, or both."""
+        return {urlsplit(it).scheme for it in self._servers}
+
+    def leave(self, server: str, active: str | None) -> None:
+        """Use another server than this one, unless that was done already: the active one where it is known."""
+        if server != self.server:
+            return
+        after = self._servers.index(server) + 1 if server in self._servers else 0
+        other = active or self._servers[after % len(self._servers)]
+        if other != server:
+            self.server = other
+            self.has_moved = self.has_marks = True
+            self.generation += 1
+
+    def url(self, server: str, call: Call[Any]) -> str:
         """Where to send the call."""
         base = self._destination if call.of_destination else self._client
-        return base + call.path + ("?" + urlencode(call.query) if call.query else "")
+        return server + base + call.path + ("?" + urlencode(call.query) if call.query else "")
 
-    def headers(self, call: Call[Any]) -> dict[str, str]:
+    def headers(self, server: str, call: Call[Any]) -> dict[str, str]:
         """Headers of the request."""
         headers = {"Accept": f"{PROTOBUF}, application/json;q=0.9, application/problem+json;q=0.8"}
         if call.body is not None:
             headers["Content-Type"] = "application/json"
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
-        if self.session is not None:
-            headers["Sluice-Session"] = self.session
+        session = self._sessions.get(server, self._session)
+        if session is not None and not call.opens_session:
+            headers["Sluice-Session"] = session
         return headers
 
     def body(self, call: Call[Any]) -> bytes | None:
         """Body of the request."""
         return None if call.body is None else json.dumps(call.body, ensure_ascii=False).encode()
 
-    def read(self, call: Call[T], reply: Reply) -> T:
+    def read(self, server: str, call: Call[T], reply: Reply) -> T:
         """Return the result; raises Interrupted when the call may be tried again, else the error of the server."""
         if reply.status != HTTPStatus.NO_CONTENT and not reply.headers.keys() & {"content-length", "transfer-encoding"}:
             # http.client takes a connection that ends within the headers for their end.
@@ -332,14 +335,98 @@ class Endpoint:
                 raise Interrupted(error, may_be_done=True)
             if reply.status == HTTPStatus.SERVICE_UNAVAILABLE:
                 raise Interrupted(error, may_be_done=False)
+            if isinstance(error, FencedError):
+                raise Interrupted(error, may_be_done=False, active=self._named(error))
             for kind, meaning in call.errors.items():
                 if isinstance(error, kind):
                     raise meaning(str(error)) from error
             raise error
         result = call.read(reply)
+        if call.opens_session:
+            self._session = self._sessions[server] = str(result)
+        elif self._session is not None:
+            self._sessions.setdefault(server, self._session)
         if call.rolls_back:
             self.generation += 1
+            if server == self.server:
+                self.has_marks = False
         return result
+
+    def _named(self, error: FencedError) -> str | None:
+        """The active server that a reply names. It may be none of ours, but must be as safe. Raises the error."""
+        if error.active is None:
+            return None
+        try:
+            server = self._usable(error.active)
+        except BadParameterError as reason:
+            raise error from reason
+        if urlsplit(server).scheme not in self.schemes:
+            raise error from BadParameterError(f"{server} is active, but `url` names no server of its scheme", "url")
+        return server
+
+    def _usable(self, url: str) -> str:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+            raise BadParameterError(f"not the URL of a server: {url!r}", "url")
+        if parts.username or parts.password:
+            raise BadParameterError("credentials go into `token`, not into the URL", "url")
+        if self._token and parts.scheme == "http" and not self._insecure and not _is_local(parts.hostname):
+            raise BadParameterError("a token over http can be read by others: use https, or insecure=True", "url")
+        return url.rstrip("/")
+
+
+class Attempts(Generic[T]):
+    """The tries of one call: what to send next, to which server, and after how long."""
+
+    def __init__(self, endpoint: Endpoint, call: Call[T], patience: float) -> None:
+        self.before: Call[None] | None = None
+        self.call = call
+        self._endpoint = endpoint
+        self._server = endpoint.server
+        self._patience = patience
+        self._give_up: float | None = None
+        self._delay = FIRST_DELAY
+        self._failures: dict[str, str] = {}  # by server, since the last pause
+
+    def begin(self) -> str:
+        """Begin a try: with which server."""
+        self._server = self._endpoint.server
+        if self._endpoint.has_marks and self.before is None:
+            self.before = self.call.before
+        if self._endpoint.has_moved and self.call.instead is not None:
+            self.call = self.call.instead
+        return self._server
+
+    def delay(self, failure: Interrupted) -> float:
+        """Seconds to wait before the next try; raises the reason of the failure when there shall be none."""
+        now = time.monotonic()
+        if self._give_up is None:
+            self._give_up = now + self._patience
+        self._endpoint.leave(self._server, failure.active)
+        self._failures[self._server] = str(failure.reason)
+        if failure.may_be_done:
+            if self.call.instead is not None:
+                self.call = self.call.instead
+            elif not self.call.repeatable:
+                raise failure.reason
+            self.before = self.call.before
+        delay = 0.0
+        if self._endpoint.server in self._failures:  # all were asked
+            delay = self._delay * random.uniform(0.5, 1.0)  # noqa: S311  no secret: it keeps clients from marching in step
+        if failure.is_final or now + delay > self._give_up:
+            for server in self._failures.keys() - {self._server}:
+                failure.reason.add_note(f"{server}: {self._failures[server]}")
+            raise failure.reason
+        if delay:
+            self._delay = min(2 * self._delay, LONGEST_DELAY)
+            self._failures.clear()
+        return delay
+
+    def succeeded(self) -> None:
+        """Begin anew: what fails from now on has nothing to do with earlier failures."""
+        self._give_up = None
+        self._delay = FIRST_DELAY
+        self._failures.clear()
 
 
 def _is_local(host: str) -> bool:
@@ -372,4 +459,6 @@ def error_of(reply: Reply) -> SluiceError:
         return kind(message, float(reply.headers.get("retry-after", "0")))
     if issubclass(kind, BadParameterError):
         return kind(message, problem.get("parameter"))
+    if issubclass(kind, FencedError):
+        return kind(message, problem.get("active"))
     return kind(message)

@@ -3,7 +3,7 @@
 import ssl
 import threading
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -34,14 +34,15 @@ class Client:
 
     A call that gets no answer is repeated for ``retry`` seconds, with growing pauses. When the reply to a get is lost,
     the client rolls back first, for the server may hold a batch that never arrived: batches that are outstanding then
-    come again, and acks of them raise `UnknownBatchError`.
+    come again, and acks of them raise `UnknownBatchError`. Of several servers it goes on with the next one at once, or
+    with the one that is said to be active; docs/guide.md says what that means.
 
     Every method raises errors of `sluice.protocol.errors`: `ConnectionLostError` when the server stays out of reach.
     """
 
     def __init__(
         self,
-        url: str = "http://127.0.0.1:11180",
+        url: str | Sequence[str] = "http://127.0.0.1:11180",
         destination: str = "example",
         client_id: int = 1001,
         *,
@@ -55,6 +56,7 @@ class Client:
     ) -> None:
         """Prepare; nothing is sent yet.
 
+        ``url``: of the server; of several as a list, or separated by commas, in the order in which they are tried.
         ``ca``: file of the certificates to trust, instead of the system's. ``verify=False``: trust any server.
         ``insecure``: send the token over plain http to another machine. ``timeout``: seconds without an answer after
         which a connection counts as broken. ``invalid_dates``: what a date that Python cannot hold becomes.
@@ -67,7 +69,7 @@ class Client:
         self._http = urllib3.PoolManager(
             maxsize=4,
             retries=False,
-            ssl_context=tls_context(ca, verify=verify) if url.startswith("https") else None,
+            ssl_context=tls_context(ca, verify=verify) if "https" in self._endpoint.schemes else None,
         )
 
     def __enter__(self) -> Self:
@@ -93,9 +95,7 @@ class Client:
 
     def open_session(self) -> str:
         """Take the client id over: calls of every older session of it are refused from now on. Returns the token."""
-        self._endpoint.session = None
-        self._endpoint.session = self._perform(calls.open_session())
-        return self._endpoint.session
+        return self._perform(calls.open_session())
 
     def get_without_ack(self, timeout: float = 0.0, limits: Limits = Limits()) -> Batch:  # noqa: B008  immutable
         """Take the next batch, to be acked or rolled back; an empty one after ``timeout`` seconds without a change."""
@@ -205,11 +205,12 @@ class Client:
         """As `batches`, over one long response: the server sends on its own while at most ``window`` are not acked."""
         self.open_session()
         call = calls.stream(window, limits)
-        attempts = Attempts(call, self._retry)
+        attempts = Attempts(self._endpoint, call, self._retry)
         stop = threading.Event()
         try:
             while True:
                 response, generation = self._open_stream(call, stop)
+                attempts.begin()
                 try:
                     while True:
                         batch = self._read_streamed(response)
@@ -240,46 +241,47 @@ class Client:
     def _leave(self) -> None:
         """Give back what is outstanding, if the server can be reached; else whoever comes next does."""
         with suppress(SluiceError, Interrupted):
-            self._exchange(calls.rollback())
+            self._exchange(self._endpoint.server, calls.rollback())
 
     def _perform(self, call: Call[T]) -> T:
         return self._perform_ordered(call, threading.Event())[1]
 
     def _perform_ordered(
-        self, call: Call[T], stop: threading.Event, exchange: "Callable[[Call[T]], T] | None" = None
+        self, call: Call[T], stop: threading.Event, exchange: "Callable[[str, Call[T]], T] | None" = None
     ) -> tuple[int, T]:
         """The result, and the generation it belongs to."""
-        attempts = Attempts(call, self._retry)
+        attempts = Attempts(self._endpoint, call, self._retry)
         with self._order if call.ordered else nullcontext():
             while True:
+                server = attempts.begin()
                 try:
                     if attempts.before is not None:
-                        self._exchange(attempts.before)
-                    result = (exchange or self._exchange)(attempts.call)
+                        self._exchange(server, attempts.before)
+                    result = (exchange or self._exchange)(server, attempts.call)
                 except Interrupted as failure:
                     if stop.wait(attempts.delay(failure)):
                         raise failure.reason from None
                 else:
                     return self._endpoint.generation, result
 
-    def _exchange(self, call: Call[T]) -> T:
-        response = self._send(call)
+    def _exchange(self, server: str, call: Call[T]) -> T:
+        response = self._send(server, call)
         try:
             body = response.read(decode_content=False)
         except HTTPError as error:
             raise Interrupted.by(error, may_be_done=True) from None
         finally:
             response.release_conn()
-        return self._endpoint.read(call, _reply(response, body))
+        return self._endpoint.read(server, call, _reply(response, body))
 
-    def _send(self, call: Call[Any]) -> urllib3.BaseHTTPResponse:
+    def _send(self, server: str, call: Call[Any]) -> urllib3.BaseHTTPResponse:
         endpoint = self._endpoint
         try:
             return self._http.request(
                 call.method,
-                endpoint.url(call),
+                endpoint.url(server, call),
                 body=endpoint.body(call),
-                headers=endpoint.headers(call),
+                headers=endpoint.headers(server, call),
                 redirect=False,
                 preload_content=False,
                 timeout=urllib3.Timeout(connect=self._timeout, read=self._timeout + call.wait),
@@ -295,14 +297,14 @@ class Client:
         """The response with its head read, and its generation."""
         opened: list[urllib3.BaseHTTPResponse] = []
 
-        def exchange(call: Call[str]) -> str:
-            response = self._send(call)
+        def exchange(server: str, call: Call[str]) -> str:
+            response = self._send(server, call)
             if response.status >= 300:
                 body = response.read(decode_content=False)
                 response.release_conn()
-                return self._endpoint.read(call, _reply(response, body))
+                return self._endpoint.read(server, call, _reply(response, body))
             opened[:] = [response]
-            return self._endpoint.read(call, _reply(response, b""))
+            return self._endpoint.read(server, call, _reply(response, b""))
 
         generation, _ = self._perform_ordered(call, stop, exchange)
         return opened[0], generation

@@ -104,9 +104,13 @@ class ConfigError(SluiceError):
 
 
 class FencedError(SluiceError):
-    """Another server has taken the destination over."""
+    """Another server has taken the destination over; ``active`` is its URL, where it is known."""
 
     type = "fenced"
+
+    def __init__(self, message: str, active: str | None = None) -> None:
+        super().__init__(message)
+        self.active = active
 
 
 class NotStoredError(SluiceError):

@@ -125,6 +125,8 @@ def problem(error: errors.SluiceError) -> ProblemResponse:
     members = {}
     if isinstance(error, errors.BadParameterError) and error.parameter:
         members["parameter"] = error.parameter
+    elif isinstance(error, errors.FencedError) and error.active:
+        members["active"] = error.active
     return ProblemResponse(error.type, kind, str(error) or kind.title, members, headers)
 
 

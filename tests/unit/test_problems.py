@@ -78,6 +78,12 @@ def test_a_bad_parameter_is_named() -> None:
     assert body["parameter"] == "batchSize"
 
 
+def test_the_active_server_is_named_where_it_is_known() -> None:
+    body = json.loads(bytes(problems.problem(errors.FencedError("x", "https://b:11180")).body))
+    assert body["active"] == "https://b:11180"
+    assert "active" not in json.loads(bytes(problems.problem(errors.FencedError("x")).body))
+
+
 class Answer(NamedTuple):
     status: int
     media_type: str

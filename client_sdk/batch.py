@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from sluice.protocol.arrow import EnvelopeDecoder, TableDecoder, columns_of
-from sluice.protocol.rows import Change, Row, decode_changes, decode_rows
+from sluice.protocol.rows import Change, Row, decode_changes, decode_rows, occurs_in_header
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,7 +106,7 @@ class Batch:
 
     def markers(self) -> list[Change]:
         """Return what stands in the place of rows that could not be decoded, or of a gap; ``sql`` says why."""
-        if not any(key.encode() in self.data for key in _MARKERS):
+        if not occurs_in_header(self.data, b"sluice."):
             return []
         return [it for it in self.changes() if not it.header_props.keys().isdisjoint(_MARKERS)]
 

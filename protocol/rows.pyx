@@ -75,6 +75,10 @@ from sluice.protocol.types import JsonExpression, kind_of, labels_of
 
 import_datetime()
 
+cdef extern from "string.h" nogil:
+    void *memmem(const void *haystack, size_t size, const void *needle, size_t needle_size)
+
+
 cdef enum:
     ROWDATA = 2                                    # EntryType
 
@@ -780,6 +784,26 @@ def decode_rows(data, *, str invalid_dates="text"):
     for change in decode_changes(data, invalid_dates=invalid_dates):
         (<Change>change).add_rows(rows)
     return rows
+
+
+def occurs_in_header(data, bytes text):
+    """Whether these bytes stand in the header of an entry: quick, for rows are passed over. Raises DecodeError."""
+    cdef Buffer buffer = Buffer(data)
+    cdef const uint8_t *p = <const uint8_t *>buffer.view.buf
+    cdef const uint8_t *end = p + buffer.view.len
+    cdef const uint8_t *at
+    cdef WireField entry
+    cdef WireField field
+    while p < end:
+        p = field_at(p, end, &entry)
+        if entry.tag != MESSAGES:
+            continue
+        at = entry.data
+        while at < entry.data + entry.size:
+            at = field_at(at, entry.data + entry.size, &field)
+            if field.tag == HEADER and memmem(field.data, field.size, PyBytes_AS_STRING(text), len(text)) != NULL:
+                return True
+    return False
 
 
 def envelope(data):

@@ -25,7 +25,7 @@ from sluice.protocol.entry_pb2 import (
 )
 from sluice.protocol.errors import DecodeError
 from sluice.protocol.packet_pb2 import Messages
-from sluice.protocol.rows import Row, decode_changes, decode_rows, envelope
+from sluice.protocol.rows import Row, decode_changes, decode_rows, envelope, occurs_in_header
 from sluice.protocol.types import JsonExpression, labels_of
 from tests.unit.entries import entries, frame, plain_rows
 
@@ -184,8 +184,15 @@ def test_a_whole_message_is_read_like_its_entries(batch: list[Entry], batch_id: 
     assert [change.raw for change in decode_changes(data)] == [entry.storeValue for entry in batch]
 
 
+def test_a_text_is_found_in_a_header_only() -> None:
+    entry = Entry(header=Header(tableName="goods"), entryType=ROWDATA, storeValue=b"orders")
+    data = frame([Entry(header=Header(tableName="lines")), entry])
+    assert [occurs_in_header(data, text) for text in (b"goods", b"lines", b"orders")] == [True, True, False]
+
+
 def read_everything(data: bytes) -> None:
     envelope(data)
+    occurs_in_header(data, b"?")
     for change in decode_changes(data):
         repr(change)
         _ = change.gtid, change.header_props, change.props, change.sql, change.is_ddl, change.transaction_id

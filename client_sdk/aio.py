@@ -138,6 +138,10 @@ class AsyncClient:
         """State, ring, clients and lag of the destination."""
         return await self._perform(calls.destination())
 
+    async def latest(self) -> str:
+        """Return the source's current end: the position behind its last change."""
+        return await self._perform(calls.latest())
+
     async def columns(self, table: str) -> list[Column]:
         """Return the columns of ``schema.table`` as the source has them now; `UnknownTableError` if it has none."""
         return await self._perform(calls.columns(table))

@@ -230,6 +230,11 @@ def destination() -> Call[dict[str, Any]]:
     return Call("GET", "", _json, of_destination=True)
 
 
+def latest() -> Call[str]:
+    """Ask for the source's end."""
+    return Call("GET", "/latest", lambda reply: str(_json(reply)["position"]), of_destination=True)
+
+
 def columns(table: str) -> Call[list[Column]]:
     """Ask for the columns of a table."""
     path = f"/tables/{quote(table, safe='')}"

@@ -155,6 +155,10 @@ class Client:
         """State, ring, clients and lag of the destination."""
         return self._perform(calls.destination())
 
+    def latest(self) -> str:
+        """Return the source's current end: the position behind its last change."""
+        return self._perform(calls.latest())
+
     def columns(self, table: str) -> list[Column]:
         """Return the columns of ``schema.table`` as the source has them now; `UnknownTableError` if it has none."""
         return self._perform(calls.columns(table))

@@ -21,10 +21,11 @@ from sluice.protocol.errors import (
     NotStoredError,
     PurgedError,
     SluiceError,
+    SourceChangedError,
     SourceError,
 )
 from sluice.protocol.position import Position
-from sluice.store.cursors import Cursors, GtidSet, StoredClient, earliest
+from sluice.store.cursors import Cursor, Cursors, GtidSet, StoredClient, earliest
 from sluice.store.ring import Ring
 
 logger = logging.getLogger(__name__)
@@ -45,6 +46,7 @@ class Instance:
         self._filter = TableFilter.from_config(config)
         self._meta = meta or make_meta(config)
         self._parser: Parser | None = None
+        self._start: Cursor | None = None
         self._flusher: asyncio.Task[None] | None = None
         self._flushing = asyncio.Lock()
         self._changed = asyncio.Event()
@@ -112,8 +114,8 @@ class Instance:
             loop.call_soon_threadsafe(in_loop, self._set_state, state, error)
 
         self.ring.on_put = on_put
-        start = earliest([client.cursor for client in clients if client.cursor is not None])
-        return self._make_parser(self.config, self.ring, start=start, on_begin=on_begin, on_state=on_state)
+        self._start = earliest([client.cursor for client in clients if client.cursor is not None])
+        return self._make_parser(self.config, self.ring, start=self._start, on_begin=on_begin, on_state=on_state)
 
     async def stop(self) -> None:
         """Stop the parser, store the cursors, wake everybody who waits."""
@@ -144,6 +146,23 @@ class Instance:
         if self.state == "stopped":
             reason = f": {self.error}" if self.error else ""
             raise DestinationStoppedError(f"destination:{self.config.destination} should start first{reason}")
+
+    def check_stream(self, client_id: int) -> None:
+        """Raise why the stream will never come to what a client waits for; trying again does not help then.
+
+        Raises:
+            PurgedError: the source no longer has it.
+            SourceChangedError: it belongs to another source or history.
+        """
+        failure = self._parser.failure if self._parser is not None else None
+        if isinstance(failure, PurgedError) and self.config.auto_reset_latest_pos_mode:
+            return
+        # Who waits for a later place has lost nothing: the stream begins where the client is that is furthest behind.
+        if isinstance(failure, PurgedError | SourceChangedError) and self.cursors.awaited(client_id) in (
+            None,
+            self._start,
+        ):
+            raise type(failure)(str(failure))
 
     async def source_end(self) -> Position:
         """Return the source's current end, or what was read if that is further. Raises SourceError."""

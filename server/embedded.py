@@ -135,6 +135,10 @@ class EmbeddedServer:
             time_zone=instance.config.time_zone or local_time_zone(),
         )
 
+    async def latest(self, destination: str) -> Position:
+        """Return the source's current end: the place behind its last change. Raises SourceError."""
+        return await self._running(destination).source_end()
+
     async def columns(self, destination: str, schema: str, table: str) -> list[Column]:
         """Return the columns of a table as the source has them now, without those that are filtered out.
 
@@ -309,6 +313,7 @@ class EmbeddedServer:
             AckOutOfOrderError: an older one is.
             BadPositionError: the position is none, or lies beyond what the client was given.
             SourceChangedError: the position belongs to another source or history.
+            PurgedError: the source no longer has what the client waits for.
         """
         instance = self._running(destination)
         if batch_id is not None and position is None:
@@ -338,6 +343,7 @@ class EmbeddedServer:
                     cursors.ack_to(client_id, end, now=time.time(), session=session)
                 await instance.wait(min(remaining, 1.0))
                 instance.check_running()
+                instance.check_stream(client_id)
             else:
                 return
 
@@ -390,6 +396,7 @@ class EmbeddedServer:
             NotSubscribedError: the client has not subscribed.
             StaleSessionError: a newer session took over.
             GoneError: the position lies before what is stored.
+            PurgedError: the source no longer has what follows it.
             SourceChangedError: it belongs to another source or history.
         """
         instance = self._running(destination)
@@ -413,6 +420,8 @@ class EmbeddedServer:
                 )
             except GoneError as error:
                 found = await self._old_range(instance, client_id, begin, limits, error)
+            if found is None or not (found.entries or found.reached):
+                instance.check_stream(client_id)
             if found is not None:
                 if not limits.until and latest:
                     found = replace(found, reached=Position.parse(found.to) >= Position.parse(latest))

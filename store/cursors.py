@@ -471,6 +471,10 @@ class Cursors:
         if subscriber.error is not None:
             raise subscriber.error
 
+    def awaited(self, client_id: int) -> Cursor | None:
+        """Return the cursor of a client that the stream has not come to; None when the client is served."""
+        return self._subscriber(client_id).resume
+
     def available(self, client_id: int) -> tuple[int, int]:
         """Return the number of entries, and their bytes, that a get without limits would give."""
         subscriber = self._subscriber(client_id)

@@ -1,7 +1,8 @@
 """Reading ranges of the stream as Arrow record batches: in a form, cut for tasks, in pieces that fit memory."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal, Self
 
@@ -12,7 +13,16 @@ from sluice.client_sdk.batch import Batch, Part
 from sluice.client_sdk.client import Client
 from sluice.client_sdk.spark.options import Options
 from sluice.protocol.arrow import Decoder, EnvelopeDecoder, TableDecoder, arrow_type
-from sluice.protocol.errors import DecodeError, SchemaMismatchError
+from sluice.protocol.errors import (
+    DecodeError,
+    GoneError,
+    NotSubscribedError,
+    PurgedError,
+    SchemaMismatchError,
+    SluiceError,
+    SourceChangedError,
+    StaleSessionError,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -22,6 +32,25 @@ TASK: Final = 4 << 20
 """Bytes of entries that are worth a task of their own."""
 PARTS: Final = 10_000
 """The most parts that the server cuts a range into."""
+
+_ADVICE: Final[Mapping[type[SluiceError], str]] = {
+    StaleSessionError: "this query ends, because another one was started with the same clientId: each needs its own",
+    NotSubscribedError: "the clientId is that of a stream which was begun, or of a client which has subscribed",
+} | dict.fromkeys(
+    (PurgedError, GoneError, SourceChangedError),
+    "the query cannot go on from its checkpoint without losing changes: take a new snapshot of the tables, and begin a"
+    " stream with a new checkpoint and a new clientId",
+)
+
+
+@contextmanager
+def advised() -> Iterator[None]:
+    """Say in errors of the server what to do about them in Spark."""
+    try:
+        yield
+    except tuple(_ADVICE) as error:
+        raise type(error)(f"{error} In Spark: {_ADVICE[type(error)]}.") from None
+
 
 _NOT_IN_ALL_ROWS: Final = (
     "rows of before a change of the table may have other columns than it has now: read on with missingColumns=null, or"
@@ -160,7 +189,7 @@ def read(options: Options, form: Form, partition: RangePartition) -> Iterator[pa
         SluiceError: what `Client.rows` raises.
     """
     decoder = form.decoder()
-    with options.client() as client:
+    with advised(), options.client() as client:
         for from_, to in partition.pieces:
             batch = client.rows(from_, to)
             check_markers(batch, form, options.on_marker)

@@ -27,6 +27,7 @@ from sluice.client_sdk.spark.ranges import (
     Form,
     RangePartition,
     Typed,
+    advised,
     check_markers,
     current_columns,
     difference,
@@ -88,15 +89,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return ReadMaxBytes(options.max_bytes_per_trigger)
         return ReadAllAvailable()
 
+    @advised()
     def prepareForTriggerAvailableNow(self) -> None:
         """Pin the source's current end: there the query is done."""
-        client = self._open(self._options.starting_position)
-        deadline = time.monotonic() + PATIENCE
-        cursor = self._cursor(client)
-        while not (latest := client.position(cursor, max_rows=1).latest):
-            self._fail_after(deadline, client)
-        self._until = latest
+        self._until = self._open(self._options.starting_position).latest()
 
+    @advised()
     def initialOffset(self) -> Offset:
         """Return the client's cursor; a client that does not exist is made, durably."""
         client = self._open(self._options.starting_position)
@@ -108,6 +106,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return {"position": self._cursor(client)}
 
+    @advised()
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """Confirm what lies before ``start``, and return where the micro-batch behind it ends.
 
@@ -149,6 +148,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return {"position": self._place} if self._skipped else start
             self._fail_after(deadline, client)
 
+    @advised()
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the source's end when Spark asked last, and how far the query is behind; for its progress only."""
         if self._client is None:
@@ -161,6 +161,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "lagTransactions": lag["transactions"],
         }
 
+    @advised()
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Cut a micro-batch into parts."""
         client = self._open(start["position"])
@@ -172,6 +173,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Read a part, in an executor."""
         return read(self._options, self._form, cast("RangePartition", partition))
 
+    @advised()
     def commit(self, end: Offset) -> None:
         """Confirm what lies before ``end``; the next `latestOffset` does so again."""
         self._open(end["position"]).ack(end["position"])
@@ -276,6 +278,7 @@ class BatchReader(DataSourceReader):
         self._form = form
         self._range = from_, to
 
+    @advised()
     def partitions(self) -> Sequence[InputPartition]:
         """Cut the range into parts."""
         with self._options.client() as client:

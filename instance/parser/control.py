@@ -183,7 +183,7 @@ class Control:
         else:
             self._forget(event, changes, understood=statement.understood)
             if self._passes(changes):
-                self._put_statement(event, query, sql, changes[0])
+                self._put_statement(event, query, sql, changes[0], for_all=len(statement.tables) > 1)
             else:
                 self._decoder.skip_event()
 
@@ -228,7 +228,8 @@ class Control:
             return not self._config.filter_query_dcl
         return any(self._filter.accepts(*table) for change in changes for table in change.tables)
 
-    def _put_statement(self, event: Event, query: Query, sql: str, change: Change) -> None:
+    def _put_statement(self, event: Event, query: Query, sql: str, change: Change, *, for_all: bool = False) -> None:
+        """``for_all``: the header names one table of several, so that no filter of a subscriber may go by it."""
         is_dml = change.event_type in DML
         row_change = pb.RowChange(
             eventType=change.event_type.value,  # type: ignore[arg-type]
@@ -237,7 +238,7 @@ class Control:
             ddlSchemaName=query.schema,
         )
         kind = Kind.QUERY if is_dml or change.event_type == EventType.QUERY else Kind.DDL
-        self._put(event, kind, change.event_type, change.schema, change.table, row_change)
+        self._put(event, kind, change.event_type, change.schema, change.table, row_change, for_all=for_all)
 
     def _text(self, query: Query) -> str:
         charset = self.charsets.get(query.collation or 0, "latin1")
@@ -280,6 +281,8 @@ class Control:
         change: pb.RowChange,
         prop: pb.Pair | None = None,
         number: int = 0,
+        *,
+        for_all: bool = False,
     ) -> None:
         """Put an entry of type ROWDATA; `schema` or `table` None leaves the field of the header unset."""
         position = event.position
@@ -303,6 +306,6 @@ class Control:
         if prop is not None:
             header.props.append(prop)
         entry = pb.Entry(header=header, entryType=pb.ROWDATA, storeValue=change.SerializeToString())
-        if not number and schema and table and self._filter.accepts(schema, table):
+        if not number and schema and table and not for_all and self._filter.accepts(schema, table):
             number = self._tables.intern((schema, table))
         self._decoder.put_entry(entry.SerializeToString(), kind, event_type, number)

@@ -56,6 +56,11 @@ class Statement:
     changes: tuple[Change, ...]
     understood: bool = True
 
+    @property
+    def tables(self) -> frozenset[tuple[str, str]]:
+        """All tables (schema, name) whose columns may be others afterwards."""
+        return frozenset(table for change in self.changes for table in change.tables)
+
 
 def classify(sql: str, schema: str) -> Statement:
     """Classify a statement whose unqualified names belong to `schema`. Never raises."""

@@ -16,6 +16,7 @@ from sluice.server.http.views import (
     ColumnView,
     DestinationView,
     HealthView,
+    PositionView,
     QuarantinedView,
     TableView,
     TokenView,
@@ -57,6 +58,12 @@ async def quarantine(context: Ctx, destination: Destination) -> list[Quarantined
     """List the row events that could not be decoded: where each stands in the binlog, of which table, and why."""
     path = path_of(context.config(destination).file_data_dir, destination)
     return [QuarantinedView.model_validate(item) for item in await asyncio.to_thread(read, path)]
+
+
+@destinations.get("/{destination}/latest", summary="The source's end", dependencies=[may_read])
+async def latest(context: Ctx, destination: Destination) -> PositionView:
+    """Ask the source for the place behind its last change."""
+    return PositionView(position=str(await context.embedded.latest(destination)))
 
 
 @destinations.get("/{destination}/tables/{table:path}", summary="Columns of a table", dependencies=[may_read])

@@ -140,6 +140,12 @@ class DestinationView(View):
         return cls.model_validate({**{name: getattr(status, name) for name in cls.model_fields}, "clients": clients})
 
 
+class PositionView(View):
+    """A place in the stream."""
+
+    position: str
+
+
 class ColumnView(View):
     """A column of a table."""
 

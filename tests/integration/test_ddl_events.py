@@ -8,6 +8,7 @@ import pytest
 
 from sluice.instance.parser.quarantine import path_of
 from sluice.protocol.entry_pb2 import EventType, RowChange
+from sluice.store.ring import Kind
 from tests.conftest import Database
 from tests.delivery import deliver, delivered, end_of_binlog, execute, rows_of, transcript, values
 from tests.servers import Server
@@ -54,6 +55,21 @@ def test_ddl_is_delivered_by_its_kind_and_the_table_it_is_about(
         if change.isDdl and change.ddlSchemaName == schema and entry.header.schemaName == schema
     ]
     assert found == DDL
+
+
+def test_ddl_of_several_tables_is_for_every_subscriber(mariadb118: Server, database: Database, tmp_path: Path) -> None:
+    schema = database(mariadb118)
+    with deliver(mariadb118, tmp_path, filter_regex=rf"{schema}\..*") as delivery:
+        execute(
+            mariadb118,
+            ["CREATE TABLE a (id INT)", "CREATE TABLE b (id INT)", "RENAME TABLE a TO c, b TO a", "DROP TABLE a, c"],
+            database=schema,
+        )
+        entries = delivery.read()
+        slots = [delivery.ring.slot(number) for number in range(delivery.ring.next)]
+        of_one_table = [slot.table != 0 for slot in slots if slot.kind == Kind.DDL]
+    assert [entry.header.tableName for entry in entries] == ["a", "b", "c", "a"]
+    assert of_one_table == [True, True, False, False]
 
 
 def test_statements_that_concern_no_table_are_not_delivered(server: Server, database: Database, tmp_path: Path) -> None:

@@ -682,6 +682,11 @@ class TestDestinations:
         assert found["capacity"] == 16384 * 1024
         assert found["timeZone"] == local_time_zone()
 
+    async def test_the_end_of_the_source_is_told(self, api: Api) -> None:
+        api.source.put(3)
+        found = (await api.call("GET", "/v1/destinations/example/latest")).json()
+        assert found == {"position": "101/bin.000001@1700000000:304:0"}
+
     async def test_the_columns_of_a_table_are_told(self, api: Api) -> None:
         assert (await api.call("GET", "/v1/destinations/example/tables/shop.goods")).json() == {
             "schema": "shop",

@@ -1,15 +1,44 @@
-"""The stream of a source in Spark."""
+"""The stream of a source in Spark: what arrives, where micro-batches end, what restarts and errors do."""
 
+import json
+import re
+import threading
 from pathlib import Path
+from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
+from sluice.server.http.auth import Credentials, Grant
 from tests.faults.harness import Sluice
 from tests.servers import Server
+from tests.spark.streams import Sink, failure, load, options, until
 
 
-def options(sluice: Sluice, **others: str) -> dict[str, str]:
-    return {"url": sluice.url, "destination": "shop", "clientId": "1001"} | others
+def ids(sink: Sink) -> list[int]:
+    """Of rows that were inserted."""
+    return [int(row["after"]["id"]) for row in sink.rows]
+
+
+def lag(sluice: Sluice) -> dict[str, Any]:
+    """Of the only client."""
+    (client,) = sluice.destination()["clients"]
+    found: dict[str, Any] = client["lag"]
+    return found
+
+
+@pytest.fixture
+def numbers(source: Server, schema: str) -> str:
+    """A table of numbers."""
+    source.query(f"CREATE TABLE {schema}.numbers (id INT PRIMARY KEY, filler VARCHAR(100))")
+    return f"{schema}.numbers"
+
+
+def insert(source: Server, table: str, first: int, last: int) -> None:
+    """Insert numbers, each in a transaction of its own."""
+    with source.connect() as connection, connection.cursor() as cursor:
+        for number in range(first, last + 1):
+            cursor.execute(f"INSERT INTO {table} VALUES (%s, 'x')", (number,))
 
 
 def test_changes_arrive_once_and_are_acked(
@@ -18,34 +47,257 @@ def test_changes_arrive_once_and_are_acked(
     source.query(f"CREATE TABLE {schema}.goods (id INT PRIMARY KEY, name VARCHAR(20))")
     source.query(f"INSERT INTO {schema}.goods VALUES (1, 'a'), (2, NULL)")
     source.query(f"UPDATE {schema}.goods SET name = 'b' WHERE id = 1")
+    source.query(f"UPDATE {schema}.goods SET id = 3 WHERE id = 1")
     source.query(f"DELETE FROM {schema}.goods WHERE id = 2")
-    stream = spark.readStream.format("sluice").options(**options(sluice)).load()
+    sink = Sink(tmp_path)
     for _ in range(2):
-        query = (
-            stream.writeStream.trigger(availableNow=True)
-            .option("checkpointLocation", str(tmp_path / "checkpoint"))
-            .option("path", str(tmp_path / "out"))
-            .format("parquet")
-            .start()
-        )
-        assert query.awaitTermination(60)
-    rows = spark.read.parquet(str(tmp_path / "out")).orderBy("_pos").collect()
-    assert [(row["_op"], row["before"], row["after"]) for row in rows] == [
-        ("INSERT", None, {"id": "1", "name": "a"}),
-        ("INSERT", None, {"id": "2", "name": None}),
-        ("UPDATE", {"id": "1", "name": "a"}, {"id": "1", "name": "b"}),
-        ("DELETE", {"id": "2", "name": None}, None),
+        sink.read_available(load(spark, sluice))
+    assert [(row["_op"], row["_key"], row["before"], row["after"]) for row in sink.rows] == [
+        ("INSERT", ["1"], None, {"id": "1", "name": "a"}),
+        ("INSERT", ["2"], None, {"id": "2", "name": None}),
+        ("UPDATE", ["1"], {"id": "1", "name": "a"}, {"id": "1", "name": "b"}),
+        ("DELETE", ["1"], {"id": "1", "name": "b"}, None),
+        ("INSERT", ["3"], None, {"id": "3", "name": "b"}),
+        ("DELETE", ["2"], {"id": "2", "name": None}, None),
     ]
-    assert {(row["_schema"], row["_table"]) for row in rows} == {(schema, "goods")}
-    assert sluice.destination()["clients"][0]["lag"]["entries"] == 0
+    assert {(row["_schema"], row["_table"]) for row in sink.rows} == {(schema, "goods")}
+    assert lag(sluice)["entries"] == 0
+    written = sorted((sink.checkpoint / "offsets").glob("[0-9]*"))
+    offsets = [json.loads(path.read_text().splitlines()[-1]) for path in written]
+    assert [list(offset) for offset in offsets] == [["position"]] * len(offsets)
 
 
-def test_a_range_can_be_read_as_a_batch(spark: SparkSession, source: Server, schema: str, sluice: Sluice) -> None:
+def test_a_range_can_be_read_as_a_batch(spark: SparkSession, source: Server, numbers: str, sluice: Sluice) -> None:
     with sluice.client() as client:
         client.subscribe()
-        source.query(f"CREATE TABLE {schema}.numbers (id INT PRIMARY KEY)")
         begin = client.position(client.status()["position"], timeout=10).to
-        source.query(f"INSERT INTO {schema}.numbers VALUES (1), (2), (3)")
+        source.query(f"INSERT INTO {numbers} VALUES (1, 'x'), (2, 'x'), (3, 'x')")
         end = client.position(begin, timeout=10).to
-    batch = spark.read.format("sluice").options(**options(sluice, **{"from": begin, "to": end})).load()
+    found = options(sluice, from_=begin, to=end)
+    batch = spark.read.format("sluice").options(**found).load()
     assert [row["after"]["id"] for row in batch.orderBy("_pos").collect()] == ["1", "2", "3"]
+    with pytest.raises(Exception, match="is subscribed to '', which a batch cannot change"):
+        spark.read.format("sluice").options(**found, filter="shop\\..*").load().collect()
+    with pytest.raises(Exception, match="a batch needs the options from and to"):
+        spark.read.format("sluice").options(**options(sluice)).load().collect()
+
+
+def test_a_micro_batch_has_at_most_the_rows_asked_for(
+    spark: SparkSession, source: Server, numbers: str, sluice: Sluice, tmp_path: Path
+) -> None:
+    insert(source, numbers, 1, 25)
+    sink = Sink(tmp_path)
+    query = sink.read_available(load(spark, sluice, maxRowsPerTrigger=10))
+    assert [len(rows) for rows in sink.batches.values()] == [10, 10, 5]
+    assert [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]] == [10, 10, 5]
+    assert ids(sink) == list(range(1, 26))
+    assert lag(sluice)["entries"] == 0
+
+
+def test_available_now_ends_at_what_the_source_had_when_it_began(
+    spark: SparkSession, source: Server, schema: str, numbers: str, sluice: Sluice, tmp_path: Path
+) -> None:
+    insert(source, numbers, 1, 20)
+    source.query(f"CREATE TABLE {schema}.others (id INT)")
+    source.query(f"INSERT INTO {schema}.others VALUES (1), (2)")  # the end is something that the filter leaves out
+    writing = threading.Event()
+    writing.set()
+
+    def write() -> None:
+        number = 1000
+        while writing.is_set():
+            insert(source, numbers, number, number)
+            number += 1
+
+    sink = Sink(tmp_path)
+    writer = threading.Thread(target=write)
+    query = sink.start(load(spark, sluice, filter=re.escape(numbers), maxRowsPerTrigger=6), availableNow=True)
+    try:
+        until(lambda: sink.runs, query)
+        writer.start()
+        assert query.awaitTermination(60)
+    finally:
+        query.stop()
+        writing.clear()
+        writer.join()
+    assert ids(sink) == list(range(1, 21))
+    with sluice.client() as client:
+        client.ack(client.position(client.status()["acked"], timeout=5).to)
+    sink.read_available(load(spark, sluice))
+    assert ids(sink)[:21] == [*range(1, 21), 1000]
+
+
+def test_nothing_wanted_leaves_the_offset_alone(
+    spark: SparkSession, source: Server, schema: str, numbers: str, sluice: Sluice, tmp_path: Path
+) -> None:
+    sink = Sink(tmp_path)
+    insert(source, numbers, 1, 1)
+    query = sink.start(load(spark, sluice, filter=re.escape(numbers)))
+    try:
+        until(lambda: len(sink.runs) == 1, query)
+        source.query(f"CREATE TABLE {schema}.others (id INT)")
+        for number in range(30):
+            source.query(f"INSERT INTO {schema}.others VALUES ({number})")
+        insert(source, numbers, 2, 2)
+        until(lambda: len(sink.runs) > 1, query)
+    finally:
+        query.stop()
+    assert [len(rows) for rows in sink.batches.values()] == [1, 1]
+    assert lag(sluice)["stage"] in ("none", "client")
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_batch_that_failed_is_repeated_as_it_was_and_the_rest_follows(
+    spark: SparkSession, source: Server, numbers: str, sluice: Sluice, tmp_path: Path, number: int
+) -> None:
+    insert(source, numbers, 1, 20)
+    sink = Sink(tmp_path)
+    sink.fails = number
+    assert "the sink fails" in failure(sink.start(load(spark, sluice, maxRowsPerTrigger=10), availableNow=True))
+    first = dict(sink.batches)
+    insert(source, numbers, 21, 30)
+    sluice.stop()
+    sluice.start()
+    sink.runs.clear()
+    sink.read_available(load(spark, sluice, maxRowsPerTrigger=7))
+    assert sink.runs[0] == number
+    assert sink.batches[number] == first[number]
+    assert ids(sink) == list(range(1, 31))
+    assert lag(sluice)["entries"] == 0
+
+
+def test_a_query_survives_the_server(
+    spark: SparkSession, source: Server, numbers: str, sluice: Sluice, tmp_path: Path
+) -> None:
+    sink = Sink(tmp_path)
+    insert(source, numbers, 1, 5)
+    query = sink.start(load(spark, sluice))
+    try:
+        until(lambda: ids(sink) == list(range(1, 6)), query)
+        for _ in range(2):
+            sluice.kill()
+            insert(source, numbers, len(ids(sink)) + 1, len(ids(sink)) + 5)
+            sluice.start()
+            wanted = len(ids(sink)) + 5
+            until(lambda wanted=wanted: ids(sink) == list(range(1, wanted + 1)), query)  # type: ignore[misc]
+        until(lambda: lag(sluice)["entries"] == 0, query)
+    finally:
+        query.stop()
+
+
+def test_progress_tells_how_far_the_query_is_behind(
+    spark: SparkSession, source: Server, numbers: str, sluice: Sluice, tmp_path: Path
+) -> None:
+    insert(source, numbers, 1, 20)
+    sink = Sink(tmp_path)
+    query = sink.read_available(load(spark, sluice, maxRowsPerTrigger=10))
+    reports = [progress["sources"][0]["latestOffset"] for progress in query.recentProgress]
+    reports = [json.loads(report) if isinstance(report, str) else report for report in reports]
+    assert [report["lagTransactions"] for report in reports] == [20, 10]
+    assert reports[0]["lagBytes"] > reports[1]["lagBytes"] > 0
+    assert reports[0]["lagSeconds"] > 0
+    assert reports[0]["position"].partition("/")[0] == str(source.query("SELECT @@server_id")[0][0])
+
+
+def test_a_second_query_of_the_client_ends_the_first(
+    spark: SparkSession, source: Server, numbers: str, sluice: Sluice, tmp_path: Path
+) -> None:
+    insert(source, numbers, 1, 3)
+    first, second = Sink(tmp_path / "first"), Sink(tmp_path / "second")
+    old = first.start(load(spark, sluice))
+    until(lambda: first.runs, old)
+    new = second.start(load(spark, sluice))
+    try:
+        assert "because another one was started with the same clientId" in failure(old)
+        insert(source, numbers, 4, 6)
+        until(lambda: 6 in ids(second), new)
+    finally:
+        new.stop()
+
+
+def test_what_the_source_has_purged_is_an_error_that_says_what_to_do(
+    spark: SparkSession, source: Server, numbers: str, sluice: Sluice, tmp_path: Path
+) -> None:
+    insert(source, numbers, 1, 3)
+    sink = Sink(tmp_path)
+    stream = load(spark, sluice)
+    sink.read_available(stream)
+    insert(source, numbers, 4, 6)
+    sluice.kill()
+    source.query("FLUSH BINARY LOGS")
+    insert(source, numbers, 7, 9)
+    (_, *_), (last, *_) = source.query("SHOW BINARY LOGS")[-2:]
+    source.query(f"PURGE BINARY LOGS TO '{last}'")
+    sluice.start()
+    error = failure(sink.start(stream))
+    assert "purged" in error
+    assert "take a new snapshot" in error
+
+
+def test_a_source_of_another_history_is_an_error_that_says_what_to_do(
+    spark: SparkSession, source: Server, numbers: str, sluice: Sluice, tmp_path: Path
+) -> None:
+    insert(source, numbers, 1, 3)
+    sink = Sink(tmp_path)
+    stream = load(spark, sluice)
+    sink.read_available(stream)
+    sluice.kill()
+    source.query("RESET MASTER")
+    insert(source, numbers, 4, 6)
+    sluice.start()
+    error = failure(sink.start(stream))
+    assert re.search(r"SourceChangedError|PurgedError|GoneError", error)
+    assert "new checkpoint" in error
+
+
+@pytest.mark.parametrize("table", [False, True])
+def test_a_marker_ends_the_query_unless_it_shall_be_skipped(
+    spark: SparkSession, source: Server, schema: str, numbers: str, sluice: Sluice, tmp_path: Path, table: bool
+) -> None:
+    sink = Sink(tmp_path)
+    others = {"table": f"{schema}.t", "columns": "id int", "onSchemaChange": "continue"} if table else {}
+    insert(source, numbers, 1, 1)
+    sink.read_available(load(spark, sluice, **others))
+    sluice.stop()
+    source.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, b INT)")
+    source.query(f"INSERT INTO {schema}.t VALUES (1, 2)")
+    source.query(f"ALTER TABLE {schema}.t DROP b")  # the metadata is not FULL: nobody knows any more what b was
+    source.query(f"INSERT INTO {schema}.t VALUES (3)")
+    sluice.start()
+    sluice.wait_running()
+    error = failure(sink.start(load(spark, sluice, **others), availableNow=True))
+    assert re.search(rf"rows of {schema}\.t are missing at \S+:\d+ \(.*mend the cause.*onMarker=skip", error)
+    sink.read_available(load(spark, sluice, onMarker="skip", **others))
+    assert [row["id"] if table else row["after"]["id"] for row in sink.rows][-1] in (3, "3")
+
+
+def test_the_token_is_shown_nowhere(
+    spark: SparkSession,
+    source: Server,
+    numbers: str,
+    sluice: Sluice,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    token = Credentials(sluice.conf / "credentials.json").issue("spark", Grant()).text
+    insert(source, numbers, 1, 3)
+    with pytest.raises(Exception, match="UnauthorizedError"):
+        Sink(tmp_path / "none").start(load(spark, sluice)).awaitTermination(60)
+    sink = Sink(tmp_path)
+    stream = load(spark, sluice, token=token)
+    query = sink.read_available(stream)
+    assert ids(sink) == [1, 2, 3]
+    stream.explain(extended=True)
+    plans = capfd.readouterr().out
+    assert "sluice" in plans
+    broken = failure(Sink(tmp_path / "broken").start(load(spark, sluice, token=token, clientId=70_000)))
+    shown = [plans, broken, *(progress.json for progress in query.recentProgress)]
+    shown += [str(query.lastProgress), str(query._jsq.toString())]
+    shown += [path.read_text(errors="replace") for path in sink.checkpoint.rglob("*") if path.is_file()]
+    assert [text for text in shown if token.rpartition("_")[2] in text] == []
+    with sluice.client() as client:
+        client._endpoint._token = token
+        position = client.status()["acked"]
+    (tmp_path / "token").write_text(f"{token}\n")
+    batch = options(sluice, tokenFile=tmp_path / "token", from_=position, to=position)
+    assert spark.read.format("sluice").options(**batch).load().collect() == []

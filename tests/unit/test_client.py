@@ -399,8 +399,10 @@ def test_a_newer_session_fences_the_older(make_client: MakeClient, client: Any, 
     other.get()
 
 
-def test_the_destination_and_the_columns_of_a_table_are_told(client: Any) -> None:
+def test_the_destination_its_end_and_the_columns_of_a_table_are_told(client: Any, server: ServerThread) -> None:
     assert client.destination()["capacity"] > 0
+    server.source.write(3)
+    assert client.latest() == position(3)
     assert client.columns("shop.ö/d") == [TableColumn("id", "int of shop.ö/d", is_key=True)]
 
 

@@ -19,7 +19,9 @@ from sluice.protocol.errors import (
     FilterError,
     GoneError,
     NotSubscribedError,
+    PurgedError,
     SluiceError,
+    SourceChangedError,
     StaleSessionError,
     UnknownBatchError,
     UnknownDestinationError,
@@ -38,7 +40,7 @@ CLIENT = 1001
 class WrittenByTest:
     """A parser whose changes come from the test, which writes in the same thread."""
 
-    failure = None
+    failure: SluiceError | None = None
     status = ParserStatus(behind=0.0)
 
     def __init__(
@@ -63,6 +65,9 @@ class WrittenByTest:
         return self.stream.end
 
     def start(self) -> None:
+        if self.failure is not None:
+            self.on_state("error", str(self.failure))
+            return
         self.on_begin(self.stream.end, MariadbGtidSet())
         self.on_state("running", "")
 
@@ -83,6 +88,8 @@ class Setup:
     def __init__(self, folder: Path) -> None:
         self.parser: WrittenByTest
         self.failure: SluiceError | None = None
+        self.lost: SluiceError | None = None
+        """Why the parser cannot begin."""
         self.config = InstanceConfig(
             destination=NAME,
             master_address=Address("127.0.0.1", 3306),
@@ -102,6 +109,7 @@ class Setup:
         if self.failure is not None:
             raise self.failure
         self.parser = WrittenByTest(*arguments, **options)  # type: ignore[arg-type]
+        self.parser.failure = self.lost
         return self.parser
 
     def change(self, **values: object) -> None:
@@ -394,6 +402,32 @@ async def test_destination_that_cannot_start_says_so_and_starts_when_it_can(setu
     await setup.server.start(NAME)
     await asyncio.sleep(0.01)
     assert setup.server.destination_status(NAME).state == "running"
+
+
+@pytest.mark.parametrize("error", [PurgedError("the source has purged it"), SourceChangedError("another history")])
+async def test_what_the_source_has_lost_is_an_error_for_who_waits_for_it(setup: Setup, error: SluiceError) -> None:
+    others = CLIENT + 1
+    for client in (CLIENT, others):
+        await setup.server.subscribe(NAME, client)
+    setup.parser.write(b"one")
+    begin = setup.server.status(NAME, CLIENT).position
+    end = (await setup.server.get_without_ack(NAME, others)).to
+    await setup.server.ack(NAME, others, position=end)
+    await setup.server.stop(NAME)
+    setup.lost = error
+    await setup.server.start(NAME)
+    await asyncio.sleep(0)
+    with pytest.raises(type(error), match=str(error)):
+        await setup.server.position(NAME, CLIENT, after=begin)
+    with pytest.raises(type(error), match=str(error)):
+        await setup.server.ack(NAME, CLIENT, position=begin)
+    found = await setup.server.position(NAME, others, after=end)
+    assert (found.range.to, found.range.entries) == (end, 0)
+    setup.change(auto_reset_latest_pos_mode=True)
+    await setup.server.stop(NAME)
+    await setup.server.start(NAME)
+    if isinstance(error, PurgedError):  # soon the stream goes on behind a gap
+        assert (await setup.server.position(NAME, CLIENT, after=begin)).range.entries == 0
 
 
 async def test_columns_are_told_of_tables_that_are_delivered_only(setup: Setup) -> None:

@@ -1,17 +1,15 @@
 """The commands ``sluice spark …``: a Spark in this process reads changes from a server and writes them elsewhere."""
 
 import argparse
-import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -176,26 +174,34 @@ def run_stream(options: Any, start: "Callable[[SparkSession], StreamingQuery]") 
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
+    from sluice.client_sdk.spark.checkpoint import committed
     from sluice.client_sdk.spark.options import Options
 
     client = Options.parse(source_options(options)).client()
     spark = _start_spark(options)
-    try:
-        with _asked_to_stop() as stop:
+    with _asked_to_stop() as asked:
+        try:
             query = start(spark)
             progress = Progress(query, client)
-            while query.isActive and not stop.wait(LOOK):
+            while query.isActive and not asked:
                 progress.show()
-            if stop.is_set():
+                time.sleep(LOOK)
+            if asked:
+                spark.sparkContext.setLogLevel("OFF")  # a task that is cut off has much to say
                 query.stop()
+                if position := committed(spark, options.checkpoint):  # Spark leaves this to the next micro-batch
+                    client.ack(position, durable=True)
             else:
                 query.awaitTermination()
             progress.finish()
-    except (PySparkException, Py4JError) as error:
-        raise _cause(error) from None
-    finally:
-        spark.stop()
-        client.close()
+        except (PySparkException, Py4JError) as error:
+            if not asked:
+                raise _cause(error) from None
+            log.print("Spark was ended, too; what is not acknowledged yet will be at the next start")
+        finally:
+            with suppress(Py4JError, OSError):  # its Java may be gone
+                spark.stop()
+            client.close()
     return 0
 
 
@@ -219,14 +225,14 @@ def _start_spark(options: Any) -> "SparkSession":
 
 
 @contextmanager
-def _asked_to_stop() -> Iterator[threading.Event]:
-    """Have Ctrl-C and SIGTERM set an event: an exception within a call of Spark would break its connection."""
-    stop = threading.Event()
+def _asked_to_stop() -> Iterator[list[int]]:
+    """Collect the signals of Ctrl-C and SIGTERM: an exception within a call of Spark would break its connection."""
+    asked: list[int] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     for number in before:
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, lambda number, _frame: asked.append(number))
     try:
-        yield stop
+        yield asked
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -250,7 +256,6 @@ class Progress:
         self._client = client
         self._seen = -1
         self._rows = 0
-        self._committed: str | None = None
         self._said = time.monotonic()
         self._status = log.status("starting") if log.is_terminal else None
         if self._status:
@@ -267,20 +272,16 @@ class Progress:
             log.print(Text(self._line()))
 
     def finish(self) -> None:
-        """Acknowledge what is committed, which Spark leaves to the next micro-batch, and say what was done."""
+        """Say what was done."""
         self._look()
         if self._status:
             self._status.stop()
-        if self._committed:
-            self._client.ack(self._committed, durable=True)
         log.print(Text(self._line()))
 
     def _look(self) -> bool:
         news = [it for it in self._query.recentProgress if it.batchId > self._seen and it.numInputRows]
-        for it in news:
-            self._seen = it.batchId
-            self._rows += it.numInputRows
-            self._committed = json.loads(it.sources[0].endOffset)["position"]
+        self._rows += sum(it.numInputRows for it in news)
+        self._seen = max([self._seen, *(it.batchId for it in news)])
         return bool(news)
 
     def _line(self) -> str:

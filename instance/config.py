@@ -16,6 +16,7 @@ from sluice.instance.parser.values import Zone
 from sluice.instance.settings import FolderPath, Settings, setting
 from sluice.instance.sink.filters import FieldFilter, Patterns
 from sluice.protocol.errors import ConfigError, FilterError
+from sluice.protocol.tls import SslMode
 
 DEFAULT_PORT = 3306
 DESTINATION_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
@@ -38,16 +39,6 @@ class Address(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-class SslMode(StrEnum):
-    """Whether the connection to the source is encrypted, and how far its certificate is checked (MySQL's names)."""
-
-    DISABLED = "DISABLED"
-    PREFERRED = "PREFERRED"
-    REQUIRED = "REQUIRED"
-    VERIFY_CA = "VERIFY_CA"
-    VERIFY_IDENTITY = "VERIFY_IDENTITY"
 
 
 class BatchMode(StrEnum):

@@ -5,8 +5,8 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
-from sluice.instance.parser.utf8 cimport put_utf8, skip_ascii, utf8_sequence, utf8_size
 from sluice.instance.parser.values cimport Field, Value, fail, reserve
+from sluice.protocol.utf8 cimport put_utf8, skip_ascii, utf8_sequence, utf8_size
 
 from sluice.protocol.errors import DecodeError
 

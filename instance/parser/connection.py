@@ -8,7 +8,6 @@ import contextlib
 import logging
 import re
 import socket
-import ssl
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,8 +16,9 @@ from typing import Any, BinaryIO, Self
 import pymysql
 from pymysql.constants import COMMAND, CR, ER
 
-from sluice.instance.config import Address, InstanceConfig, SslMode
+from sluice.instance.config import Address, InstanceConfig
 from sluice.protocol.errors import SourceError
+from sluice.protocol.tls import tls_arguments
 
 logger = logging.getLogger(__name__)
 
@@ -350,28 +350,4 @@ def login_arguments(config: InstanceConfig, address: Address) -> dict[str, Any]:
         "connect_timeout": CONNECT_TIMEOUT,
         "read_timeout": config.so_timeout,
         "write_timeout": config.so_timeout,
-    } | _tls(config)
-
-
-def _tls(config: InstanceConfig) -> dict[str, Any]:
-    """Translate the TLS mode into PyMySQL's arguments.
-
-    PREFERRED is what PyMySQL does unasked: TLS without verification where the source offers it, else none. With files
-    of its own it is REQUIRED: they would be of no use on a connection without TLS.
-    """
-    if config.ssl_mode is SslMode.DISABLED:
-        return {"ssl_disabled": True}
-    if config.ssl_mode is SslMode.PREFERRED and not config.ssl_cert and not config.ssl_ca:
-        return {}
-    try:
-        context = ssl.create_default_context(cafile=config.ssl_ca or None)
-        if config.ssl_cert:
-            context.load_cert_chain(config.ssl_cert, config.ssl_key or None)
-    except OSError as error:
-        files = ", ".join(str(file) for file in (config.ssl_ca, config.ssl_cert, config.ssl_key) if file)
-        raise SourceError(f"cannot load the TLS files {files}: {error}") from error
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # the certificates that MySQL makes for itself do not pass it
-    verify = config.ssl_mode in (SslMode.VERIFY_CA, SslMode.VERIFY_IDENTITY)
-    context.check_hostname = config.ssl_mode is SslMode.VERIFY_IDENTITY
-    context.verify_mode = ssl.CERT_REQUIRED if verify else ssl.CERT_NONE
-    return {"ssl": context}
+    } | tls_arguments(config.ssl_mode, config.ssl_ca, config.ssl_cert, config.ssl_key)

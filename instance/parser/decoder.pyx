@@ -47,7 +47,7 @@ from sluice.instance.parser.inflate cimport Inflater, PayloadReader
 from sluice.instance.parser.littleendian cimport le16, le32, le48, le64, length_encoded
 from sluice.instance.parser.packets cimport PacketBuffer
 from sluice.instance.parser.plan cimport DELETE, INSERT, UPDATE, TablePlan
-from sluice.instance.parser.utf8 cimport put_utf8, utf8_size
+from sluice.protocol.utf8 cimport put_utf8, utf8_size
 from sluice.protocol.wire cimport (
     LENGTH_DELIMITED,
     put_bytes,

@@ -24,16 +24,9 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
 from sluice.instance.parser.charset cimport is_utf8
 from sluice.instance.parser.littleendian cimport length_encoded
-from sluice.instance.parser.utf8 cimport put_utf8, utf8_size
-from sluice.instance.parser.values cimport (
-    Field,
-    Value,
-    fail,
-    put_java_double,
-    put_packed_decimal,
-    reserve,
-    shortest,
-)
+from sluice.instance.parser.values cimport Field, Value, fail, put_packed_decimal, reserve
+from sluice.protocol.floats cimport put_java_double, shortest
+from sluice.protocol.utf8 cimport put_utf8, utf8_size
 from sluice.protocol.wire cimport put_decimal, put_signed_decimal
 
 from sluice.protocol.errors import DecodeError

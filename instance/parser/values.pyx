@@ -12,27 +12,20 @@ from time import localtime
 from time import time as wall_clock
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from libc.math cimport isinf, isnan
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
 from sluice.instance.parser.littleendian cimport le16, le24, le32, le64
+from sluice.protocol.floats cimport put_java_double, put_java_float
 
 from sluice.protocol.errors import ConfigError
 
 cdef extern from "<charconv>" namespace "std" nogil:
-    cdef cppclass chars_format:
-        pass
-    chars_format SCIENTIFIC "std::chars_format::scientific"
     cdef struct to_chars_result:
         char *ptr
     to_chars_result to_chars(char *first, char *last, int64_t value)
     to_chars_result to_chars(char *first, char *last, uint64_t value)
-    to_chars_result to_chars(char *first, char *last, float value, chars_format format)
-    to_chars_result to_chars(char *first, char *last, double value, chars_format format)
-    to_chars_result to_chars(char *first, char *last, float value, chars_format format, int precision)
-    to_chars_result to_chars(char *first, char *last, double value, chars_format format, int precision)
 
 cdef extern from "<zlib.h>" nogil:
     ctypedef struct z_stream:
@@ -153,115 +146,12 @@ cdef int unsigned_integer(Field *field, const uint8_t *data, size_t size, Value 
     return finish(value, <uint8_t *>to_chars(p, p + 24, number).ptr)
 
 
-# FLOAT and DOUBLE: IEEE 754, little-endian. The text is Java's: the shortest digits that read back as the same number,
-# but at least two; 1.0E-3 <= |x| < 1.0E7 plain, else with an exponent.
-
-cdef int read_scientific(const char *text, const char *end, char *digits, int *exponent) noexcept nogil:
-    """Takes `d.ddde±dd` apart: the digits without the point (their number is returned) and the exponent."""
-    cdef int count = 0
-    cdef int power = 0
-    cdef bint negative
-    while text < end and text[0] != b"e":
-        if text[0] != b".":
-            digits[count] = text[0]
-            count += 1
-        text += 1
-    negative = text[1] == b"-"
-    text += 2
-    while text < end:
-        power = power * 10 + (text[0] - 48)
-        text += 1
-    exponent[0] = -power if negative else power
-    return count
-
-
-cdef uint8_t *put_java_digits(uint8_t *p, const char *digits, int count, int exponent) noexcept nogil:
-    cdef int i
-    if -3 <= exponent < 7:
-        if exponent < 0:
-            p[0] = b"0"
-            p[1] = b"."
-            p += 2
-            memset(p, b"0", -exponent - 1)
-            p += -exponent - 1
-            memcpy(p, digits, count)
-            return p + count
-        for i in range(exponent + 1):
-            p[0] = digits[i] if i < count else b"0"
-            p += 1
-        p[0] = b"."
-        p += 1
-        if count <= exponent + 1:
-            p[0] = b"0"
-            return p + 1
-        memcpy(p, digits + exponent + 1, count - exponent - 1)
-        return p + (count - exponent - 1)
-    p[0] = digits[0]
-    p[1] = b"."
-    p += 2
-    if count == 1:
-        p[0] = b"0"
-        p += 1
-    else:
-        memcpy(p, digits + 1, count - 1)
-        p += count - 1
-    p[0] = b"E"
-    return <uint8_t *>to_chars(<char *>p + 1, <char *>p + 8, <int64_t>exponent).ptr
-
-
-cdef uint8_t *put_not_finite(uint8_t *p, double number) noexcept nogil:
-    if isnan(number):
-        memcpy(p, b"NaN", 3)
-        return p + 3
-    memcpy(p, b"Infinity", 8)
-    return p + 8
-
-
-cdef int shortest(double number, char *digits, int *exponent) noexcept nogil:
-    cdef char[48] text
-    return read_scientific(text, to_chars(text, text + 48, number, SCIENTIFIC).ptr, digits, exponent)
-
-
-cdef uint8_t *put_java_double(uint8_t *p, double number) noexcept nogil:
-    """At most 26 bytes."""
-    cdef char[48] text
-    cdef char[24] digits
-    cdef int exponent
-    cdef int count
-    if number < 0 or (number == 0 and 1 / number < 0):
-        p[0] = b"-"
-        p += 1
-        number = -number
-    if isnan(number) or isinf(number):
-        return put_not_finite(p, number)
-    count = shortest(number, digits, &exponent)
-    if count == 1:  # Java takes the nearest of two digits: 4.9E-324, where 5E-324 would do
-        count = read_scientific(text, to_chars(text, text + 48, number, SCIENTIFIC, 1).ptr, digits, &exponent)
-        if digits[1] == b"0":
-            count = 1
-    return put_java_digits(p, digits, count, exponent)
-
+# FLOAT and DOUBLE: IEEE 754, little-endian. The text is Java's.
 
 cdef int float_number(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
-    cdef char[48] text
-    cdef char[24] digits
     cdef float number
-    cdef int exponent
-    cdef int count
-    cdef uint8_t *p = value.scratch
     memcpy(&number, data, 4)
-    if number < 0 or (number == 0 and data[3] & 0x80):
-        p[0] = b"-"
-        p += 1
-        number = -number
-    if isnan(number) or isinf(number):
-        return finish(value, put_not_finite(p, number))
-    count = read_scientific(text, to_chars(text, text + 48, number, SCIENTIFIC).ptr, digits, &exponent)
-    if count == 1:
-        count = read_scientific(text, to_chars(text, text + 48, number, SCIENTIFIC, 1).ptr, digits, &exponent)
-        if digits[1] == b"0":
-            count = 1
-    return finish(value, put_java_digits(p, digits, count, exponent))
+    return finish(value, put_java_float(value.scratch, number))
 
 
 cdef int double_number(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from sluice.instance.config import Address, BatchMode, InstanceConfig, SslMode, has_daylight_saving
+from sluice.instance.config import Address, BatchMode, InstanceConfig, has_daylight_saving
 from sluice.instance.properties import Property, environment_name
 from sluice.protocol.errors import ConfigError, UnknownDestinationError
+from sluice.protocol.tls import SslMode
 from sluice.server.config import KEYS, Configuration, ServerConfig, expand
 
 SOURCE = """

@@ -1,0 +1,438 @@
+"""Rows of a SELECT as Canal's entries, so that what was selected is read by all that reads changes.
+
+The input is what the server sends behind the descriptions of a result's columns in its text protocol (not the binary
+one of prepared statements), cut anywhere::
+
+    <length, 3 bytes little-endian> <number, 1 byte> payload
+    payload of FFFFFF bytes                          goes on in the next packet
+    payload that begins with FE, of less than 9      the end
+    payload that begins with FF                      an error: number and text
+    other payloads                                   a row: each value FB for NULL, else its length and its bytes
+
+A length is one byte, or FC, FD, FE and 2, 3, 8 bytes little-endian. The output is one entry of an INSERT with all rows
+since the last one was taken, framed as a member of `Messages`.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport INT32_MAX, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcpy, memmove
+
+from sluice.protocol.floats cimport FLOAT_MAX, put_java_double, put_java_float
+from sluice.protocol.tags cimport (
+    AFTER_COLUMNS,
+    CHANGE_EVENT_TYPE,
+    ENTRY_TYPE,
+    EVENT_TYPE,
+    EXECUTE_TIME,
+    HEADER,
+    INDEX,
+    IS_KEY,
+    IS_NULL,
+    MESSAGES,
+    MYSQL_TYPE,
+    NAME,
+    ROW_DATAS,
+    SCHEMA_NAME,
+    SQL_TYPE,
+    STORE_VALUE,
+    TABLE_NAME,
+    UPDATED,
+    VALUE,
+)
+from sluice.protocol.utf8 cimport put_utf8, utf8_size
+from sluice.protocol.wire cimport (
+    LENGTH_DELIMITED,
+    LENGTH_MAX,
+    put_padded_varint,
+    put_raw,
+    put_tag,
+    put_varint,
+    varint_size,
+)
+
+from sluice.protocol.errors import DecodeError
+from sluice.protocol.types import Kind, SqlType, kind_of
+
+
+cdef extern from *:
+    """
+    #include <charconv>
+
+    static inline bool parse_double(const char *p, const char *end, double *out) {
+        auto result = std::from_chars(p, end, *out);
+        return result.ec == std::errc() && result.ptr == end;
+    }
+    """
+    bint parse_double(const char *p, const char *end, double *out) noexcept nogil
+
+
+cdef enum:
+    ROWDATA = 2                                    # EntryType
+    INSERT = 1                                     # EventType
+
+    HEAD = 4                                       # bytes before the payload of a packet
+    PACKET_MAX = 0xFFFFFF                          # bytes of a payload that goes on in the next packet
+    NULL_VALUE = 0xFB
+    END = 0xFE
+    ERROR = 0xFF
+
+    # How the text of a value is made of the server's.
+    TEXT = 0                                       # as it is
+    BYTES = 1                                      # each byte the character of its number
+    FLOAT = 2                                      # as Java writes it
+    DOUBLE = 3
+
+
+cdef struct Buffer:
+    uint8_t *data
+    size_t size
+    size_t capacity
+
+
+cdef struct Planned:
+    int way
+    size_t value_size                              # of the bytes before a value, and before none
+    size_t null_size
+    const uint8_t *value
+    const uint8_t *null
+
+
+cdef int reserve(Buffer *buffer, size_t size) except -1 nogil:
+    """Makes room for `size` more bytes."""
+    cdef size_t capacity
+    cdef uint8_t *data
+    if buffer.capacity - buffer.size >= size:
+        return 0
+    capacity = max(buffer.capacity * 2, buffer.size + size, <size_t>4096)
+    data = <uint8_t *>realloc(buffer.data, capacity)
+    if data == NULL:
+        raise MemoryError
+    buffer.data = data
+    buffer.capacity = capacity
+    return 0
+
+
+cdef const uint8_t *read_value(
+    const uint8_t *p, const uint8_t *end, const uint8_t **value, size_t *size
+) noexcept nogil:
+    """The place behind the value at p, which is NULL itself where its place is; NULL when it does not fit."""
+    cdef uint64_t length
+    cdef int width
+    cdef int i
+    if p == end:
+        return NULL
+    length = p[0]
+    p += 1
+    if length == NULL_VALUE:
+        value[0] = NULL
+        size[0] = 0
+        return p
+    if length > NULL_VALUE:
+        if length == ERROR:
+            return NULL
+        width = 2 if length == 0xFC else 3 if length == 0xFD else 8
+        if end - p < width:
+            return NULL
+        length = 0
+        for i in range(width):
+            length |= <uint64_t>p[i] << 8 * i
+        p += width
+    if length > <uint64_t>(end - p):
+        return NULL
+    value[0] = p
+    size[0] = length
+    return p + length
+
+
+cdef bytes varint(uint64_t value):
+    cdef uint8_t[10] data
+    return data[:put_varint(data, value) - data]
+
+
+cdef bytes text_field(int tag, str text):
+    cdef bytes data = text.encode("utf-8", "replace")
+    return varint(tag) + varint(len(data)) + data
+
+
+cdef bytes message(int tag, bytes head, size_t more=0):
+    """A message but for its last `more` bytes."""
+    return varint(tag) + varint(len(head) + more) + head
+
+
+@cython.final
+cdef class RowEncoder:
+    """Encodes the rows of one result of a table's columns."""
+
+    cdef Planned *columns
+    cdef int count
+    cdef int extra
+    cdef list owned
+    cdef str name
+    cdef bytes names
+    cdef Buffer pending                            # packets that are not complete
+    cdef Buffer body                               # of the RowChange, without what stands before the rows
+    cdef list last
+    cdef readonly object rows
+    cdef readonly bint is_finished
+    cdef readonly bytes error
+
+    def __cinit__(self, *_args, **_kwargs):
+        self.columns = NULL
+
+    def __init__(self, str schema, str table, columns, int extra=0):
+        """For the columns of a result: name, mysqlType and whether it is part of the primary key.
+
+        Behind them the result has `extra` values more, which are no columns of the table: see `take`. The values have
+        to be selected so that their texts are those of Canal: ENUM, SET and BIT as numbers, floating-point numbers with
+        all digits.
+        """
+        cdef Planned *column
+        columns = list(columns)
+        self.count = len(columns)
+        self.extra = extra
+        self.owned = []
+        self.last = []
+        self.rows = 0
+        self.name = f"{schema}.{table}"
+        self.names = text_field(SCHEMA_NAME, schema) + text_field(TABLE_NAME, table)
+        self.columns = <Planned *>calloc(max(self.count, 1), sizeof(Planned))
+        if self.columns == NULL:
+            raise MemoryError
+        for i, (column_name, mysql_type, is_key) in enumerate(columns):
+            column = &self.columns[i]
+            kind = kind_of(mysql_type)
+            if kind == Kind.BYTES:
+                column.way = BYTES
+            elif kind == Kind.FLOAT:
+                column.way = FLOAT if mysql_type.lower().startswith("float") else DOUBLE
+            head = (
+                varint(INDEX) + varint(i)
+                + varint(SQL_TYPE) + varint(SqlType.OTHER)
+                + text_field(NAME, column_name)
+                + varint(IS_KEY) + varint(is_key)
+                + text_field(MYSQL_TYPE, mysql_type)
+            )
+            value = head + varint(UPDATED) + varint(True)
+            null = head + varint(IS_NULL) + varint(True) + varint(UPDATED) + varint(True)
+            self.owned += [value, null]
+            column.value, column.value_size = value, len(value)
+            column.null, column.null_size = null, len(null)
+
+    def __dealloc__(self):
+        free(self.columns)
+        free(self.pending.data)
+        free(self.body.data)
+
+    @property
+    def size(self):
+        """Bytes of the rows that were not taken yet."""
+        return self.body.size
+
+    def feed(self, data):
+        """Read what the server sent next. Rows that end in it count; what comes behind the result is an error.
+
+        At the end `is_finished` becomes true; `error` is the server's error packet if that was the end. Raises
+        DecodeError when the bytes are no result of so many columns.
+        """
+        cdef Py_buffer view
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            with nogil:
+                reserve(&self.pending, view.len)
+                memcpy(self.pending.data + self.pending.size, view.buf, view.len)
+                self.pending.size += view.len
+                self.read_packets()
+        finally:
+            PyBuffer_Release(&view)
+
+    def take(self, seconds):
+        """Return the rows as `Messages`, and of the last row the values that are no columns, as bytes or None.
+
+        `seconds`: when they were read, Unix time. Without rows the bytes are empty, and the values those of the last
+        time.
+        """
+        cdef bytes header
+        cdef bytes change
+        cdef bytes entry
+        cdef bytes rows
+        cdef size_t size = self.body.size
+        if not self.rows:
+            return b"", self.last
+        header = varint(EXECUTE_TIME) + varint(int(seconds * 1000)) + self.names + varint(EVENT_TYPE) + varint(INSERT)
+        change = varint(CHANGE_EVENT_TYPE) + varint(INSERT)
+        entry = message(HEADER, header) + varint(ENTRY_TYPE) + varint(ROWDATA) + message(STORE_VALUE, change, size)
+        rows = (<char *>self.body.data)[:size]
+        self.rows = 0
+        self.body.size = 0
+        return message(MESSAGES, entry, size) + rows, self.last
+
+    cdef int read_packets(self) except -1 nogil:
+        cdef uint8_t *start = self.pending.data
+        cdef uint8_t *p = start
+        cdef uint8_t *end = start + self.pending.size
+        cdef uint8_t *payload
+        cdef size_t size
+        cdef int64_t rows = 0
+        cdef const uint8_t *extra = NULL           # of the last row, and its end
+        cdef const uint8_t *extra_end = NULL
+        while True:
+            payload = p
+            p = end_of_payload(p, end)
+            if p == NULL:
+                break
+            size = join(payload, p)
+            if self.is_finished or size == 0:
+                with gil:
+                    raise DecodeError(f"{self.name}: no result was sent")
+            if payload[0] == ERROR or (payload[0] == END and size < 9):
+                self.is_finished = True
+                if payload[0] == ERROR:
+                    with gil:
+                        self.error = (<char *>payload)[:size]
+                continue
+            extra_end = payload + size
+            extra = self.add_row(payload, extra_end)
+            rows += 1
+        with gil:
+            self.rows += rows
+            if extra != NULL:
+                self.last = self.read_extra(extra, extra_end)
+        self.pending.size = end - payload
+        memmove(start, payload, self.pending.size)
+        return 0
+
+    cdef const uint8_t *add_row(self, const uint8_t *p, const uint8_t *end) except NULL nogil:
+        """The place behind the values of columns."""
+        cdef int i
+        cdef Planned *column
+        cdef const uint8_t *value = NULL
+        cdef size_t size = 0
+        cdef size_t row = self.body.size
+        cdef uint8_t *out
+        reserve(&self.body, 1 + LENGTH_MAX)
+        self.body.size += 1 + LENGTH_MAX
+        for i in range(self.count):
+            column = &self.columns[i]
+            p = read_value(p, end, &value, &size)
+            if p == NULL:
+                self.fail_size()
+            if value == NULL:
+                reserve(&self.body, 1 + LENGTH_MAX + column.null_size)
+                out = self.body.data + self.body.size
+                out[0] = AFTER_COLUMNS
+                out = put_varint(out + 1, column.null_size)
+                memcpy(out, column.null, column.null_size)
+                self.body.size = out + column.null_size - self.body.data
+            else:
+                self.add_value(column, value, size)
+        size = self.body.size - row - 1 - LENGTH_MAX
+        if size > INT32_MAX:
+            with gil:
+                raise DecodeError(f"{self.name}: a row has more than 2 GiB")
+        out = self.body.data + row
+        put_tag(out, ROW_DATAS >> 3, LENGTH_DELIMITED)
+        put_padded_varint(out + 1, size, LENGTH_MAX)
+        return p
+
+    cdef int add_value(self, Planned *column, const uint8_t *value, size_t size) except -1 nogil:
+        cdef uint8_t[FLOAT_MAX] text
+        cdef size_t text_size = size
+        cdef size_t column_size
+        cdef uint8_t *out
+        cdef double number = 0
+        if column.way == TEXT:
+            text_size = utf8_size(value, size)
+        elif column.way == BYTES:
+            text_size = latin1_size(value, size)
+        else:
+            if not parse_double(<const char *>value, <const char *>value + size, &number):
+                with gil:
+                    raise DecodeError(f"{self.name}: {(<const char *>value)[:size]!r} is no floating-point number")
+            out = put_java_float(text, <float>number) if column.way == FLOAT else put_java_double(text, number)
+            value = text
+            text_size = size = out - text
+        column_size = column.value_size + 1 + varint_size(text_size) + text_size
+        reserve(&self.body, 1 + LENGTH_MAX + column_size)
+        out = self.body.data + self.body.size
+        out[0] = AFTER_COLUMNS
+        out = put_varint(out + 1, column_size)
+        memcpy(out, column.value, column.value_size)
+        out += column.value_size
+        out[0] = VALUE
+        out = put_varint(out + 1, text_size)
+        if column.way == BYTES:
+            out = put_latin1(out, value, size)
+        elif text_size == size:
+            out = put_raw(out, value, size)
+        else:
+            out = put_utf8(out, value, size)
+        self.body.size = out - self.body.data
+        return 0
+
+    cdef int fail_size(self) except -1 nogil:
+        with gil:
+            raise DecodeError(f"{self.name}: a row of the result has not {self.count + self.extra} values")
+
+    cdef list read_extra(self, const uint8_t *p, const uint8_t *end):
+        cdef const uint8_t *value = NULL
+        cdef size_t size = 0
+        values = []
+        for _ in range(self.extra):
+            p = read_value(p, end, &value, &size)
+            if p == NULL:
+                self.fail_size()
+            values.append(None if value == NULL else (<const char *>value)[:size])
+        if p != end:
+            self.fail_size()
+        return values
+
+
+cdef uint8_t *end_of_payload(uint8_t *p, uint8_t *end) noexcept nogil:
+    """The place behind the packets that one payload lies in, NULL when they are not complete."""
+    cdef size_t length = PACKET_MAX
+    while length == PACKET_MAX:
+        if end - p < HEAD:
+            return NULL
+        length = p[0] | <size_t>p[1] << 8 | <size_t>p[2] << 16
+        if <size_t>(end - p) < HEAD + length:
+            return NULL
+        p += HEAD + length
+    return p
+
+
+cdef size_t join(uint8_t *start, uint8_t *end) noexcept nogil:
+    """Moves the payload of packets together, to where they begin; its size."""
+    cdef uint8_t *p = start
+    cdef size_t size = 0
+    cdef size_t length
+    while p < end:
+        length = p[0] | <size_t>p[1] << 8 | <size_t>p[2] << 16
+        memmove(start + size, p + HEAD, length)
+        size += length
+        p += HEAD + length
+    return size
+
+
+cdef size_t latin1_size(const uint8_t *data, size_t size) noexcept nogil:
+    """Bytes that put_latin1() will write."""
+    cdef size_t result = size
+    cdef size_t i
+    for i in range(size):
+        result += data[i] >> 7
+    return result
+
+
+cdef uint8_t *put_latin1(uint8_t *to, const uint8_t *data, size_t size) noexcept nogil:
+    """Each byte as the character of its number, in UTF-8."""
+    cdef size_t i
+    for i in range(size):
+        if data[i] < 0x80:
+            to[0] = data[i]
+            to += 1
+        else:
+            to[0] = 0xC0 | data[i] >> 6
+            to[1] = 0x80 | data[i] & 0x3F
+            to += 2
+    return to

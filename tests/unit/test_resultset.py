@@ -1,0 +1,165 @@
+"""Rows of the text protocol to Canal's entries."""
+
+import struct
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sluice.protocol.arrow import EnvelopeDecoder
+from sluice.protocol.entry_pb2 import INSERT, ROWDATA, Entry, RowChange
+from sluice.protocol.errors import DecodeError
+from sluice.protocol.packet_pb2 import Messages
+from sluice.protocol.resultset import RowEncoder
+
+COLUMNS = [("id", "int", True), ("name", "varchar(20)", False), ("data", "blob", False)]
+FULL = 0xFFFFFF
+END = b"\xfe\0\0\2\0"
+
+
+def value(data: bytes | None) -> bytes:
+    if data is None:
+        return b"\xfb"
+    size = len(data)
+    if size < 0xFB:
+        return bytes([size]) + data
+    if size < 1 << 16:
+        return b"\xfc" + struct.pack("<H", size) + data
+    return b"\xfd" + struct.pack("<I", size)[:3] + data if size < 1 << 24 else b"\xfe" + struct.pack("<Q", size) + data
+
+
+def packets(*payloads: bytes) -> bytes:
+    """Each payload in as many packets as it needs."""
+    found = b""
+    for payload in payloads:
+        for start in range(0, len(payload) + 1, FULL):
+            part = payload[start : start + FULL]
+            found += struct.pack("<I", len(part))[:3] + b"\0" + part
+    return found
+
+
+def row(*values: bytes | None) -> bytes:
+    return b"".join(map(value, values))
+
+
+def images(messages: bytes) -> list[dict[str, str | None]]:
+    return [dict(image) for image in EnvelopeDecoder().decode(messages).column("after").to_pylist()]
+
+
+def test_rows_become_an_entry_of_canal() -> None:
+    encoder = RowEncoder("shop", "goods", COLUMNS, extra=1)
+    encoder.feed(packets(row(b"1", "ž".encode(), b"\0\xff", b"X"), row(b"2", None, b"", None), END))
+    assert encoder.is_finished
+    assert encoder.error is None
+    assert encoder.rows == 2
+    messages, last = encoder.take(1.5)
+    assert last == [None]
+    [framed] = Messages.FromString(messages).messages
+    entry = Entry.FromString(framed)
+    header = entry.header
+    assert (header.schemaName, header.tableName, header.executeTime) == ("shop", "goods", 1500)
+    assert (entry.entryType, header.eventType) == (ROWDATA, INSERT)
+    change = RowChange.FromString(entry.storeValue)
+    assert change.eventType == INSERT
+    assert not change.isDdl
+    first, second = (list(data.afterColumns) for data in change.rowDatas)
+    assert [(it.index, it.name, it.isKey, it.mysqlType, it.isNull, it.updated, it.value) for it in first] == [
+        (0, "id", True, "int", False, True, "1"),
+        (1, "name", False, "varchar(20)", False, True, "ž"),
+        (2, "data", False, "blob", False, True, "\0ÿ"),
+    ]
+    assert [(it.isNull, it.value) for it in second] == [(False, "2"), (True, ""), (False, "")]
+    assert encoder.take(2) == (b"", [None])
+
+
+VALUES = st.none() | st.binary(max_size=300)
+
+
+@settings(deadline=None)
+@given(rows=st.lists(st.tuples(VALUES, VALUES), max_size=8), cuts=st.lists(st.integers(0, 5000), max_size=8))
+def test_the_stream_of_packets_may_be_cut_anywhere(
+    rows: list[tuple[bytes | None, bytes | None]], cuts: list[int]
+) -> None:
+    encoder = RowEncoder("s", "t", [("c", "varbinary(300)", False)], extra=1)
+    data = packets(*(row(*values) for values in rows), END)
+    found = b""
+    last: list[bytes | None]
+    for start, stop in pairwise([0, *sorted(min(place, len(data)) for place in cuts), len(data)]):
+        encoder.feed(data[start:stop])
+        if start % 2:
+            messages, last = encoder.take(0)
+            found += messages
+    messages, last = encoder.take(0)
+    assert encoder.is_finished
+    texts = [image["c"] for image in images(found + messages)]
+    assert texts == [None if first is None else first.decode("latin-1") for first, _ in rows]
+    assert last == ([rows[-1][1]] if rows else [])
+
+
+@pytest.mark.parametrize("size", [FULL - 5, FULL - 4, FULL, 2 * FULL + 100])
+def test_a_row_may_take_several_packets(size: int) -> None:
+    encoder = RowEncoder("s", "t", COLUMNS)
+    text = b"x" * size
+    data = packets(row(b"1", text, None), row(b"2", None, None), END)
+    for start in range(0, len(data), 1 << 20):
+        encoder.feed(data[start : start + (1 << 20)])
+    first, second = images(encoder.take(0)[0])
+    assert first == {"id": "1", "name": text.decode(), "data": None}
+    assert second["id"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("kind", "selected", "text"),
+    [
+        ("float", b"0.10000000149011612", "0.1"),
+        ("float", b"3.4028234663852886e38", "3.4028235E38"),
+        ("float", b"-0", "-0.0"),
+        ("double", b"0.1", "0.1"),
+        ("double", b"1e20", "1.0E20"),
+        ("double(10,2)", b"5", "5.0"),
+        ("varchar(5)", b"a\xffb", "a\ufffdb"),
+        ("decimal(5,2)", b"1.50", "1.50"),
+    ],
+)
+def test_texts_are_those_of_canal(kind: str, selected: bytes, text: str) -> None:
+    encoder = RowEncoder("s", "t", [("c", kind, False)])
+    encoder.feed(packets(row(selected)))
+    assert images(encoder.take(0)[0]) == [{"c": text}]
+
+
+def test_an_error_ends_a_result() -> None:
+    encoder = RowEncoder("s", "t", COLUMNS)
+    encoder.feed(packets(row(b"1", b"", b""), b"\xff\x25\x05#70100query was interrupted"))
+    assert encoder.is_finished
+    assert encoder.rows == 1
+    assert encoder.error == b"\xff\x25\x05#70100query was interrupted"
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        row(b"1", b"2"),
+        row(b"1", b"2", b"3", b"4"),
+        row(b"1", b"2", b"3")[:-1],
+        b"\x01",
+        b"",
+        b"\xfd\xff\xff\xff",
+    ],
+)
+def test_what_is_no_row_of_the_columns_is_an_error(payload: bytes) -> None:
+    encoder = RowEncoder("shop", "goods", COLUMNS)
+    with pytest.raises(DecodeError, match=r"shop\.goods"):
+        encoder.feed(packets(payload))
+
+
+def test_nothing_may_follow_a_result() -> None:
+    encoder = RowEncoder("shop", "goods", COLUMNS)
+    with pytest.raises(DecodeError, match=r"shop\.goods"):
+        encoder.feed(packets(END, END))
+
+
+def test_a_number_that_is_none_is_an_error() -> None:
+    encoder = RowEncoder("shop", "goods", [("c", "double", False)])
+    with pytest.raises(DecodeError, match="'x' is no floating-point number"):
+        encoder.feed(packets(row(b"x")))

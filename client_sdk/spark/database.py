@@ -1,0 +1,178 @@
+"""Databases that jobs read from or write to: where they are, and how to log in. Needs no Spark."""
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import pymysql
+from pymysql.constants import CR, ER
+
+from sluice.protocol.errors import BadParameterError, SourceError
+from sluice.protocol.tls import SslMode, tls_arguments
+
+CONNECT_TIMEOUT = 10.0
+"""Seconds for the connection and the login."""
+READ_TIMEOUT = 600.0
+"""Seconds that a statement may be silent."""
+PIECE = 1 << 20
+"""Bytes of a result that are read at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A MySQL or MariaDB server, and an account on it."""
+
+    host: str
+    port: int
+    user: str
+    password: str = field(default="", repr=False)
+    ssl_mode: SslMode = SslMode.PREFERRED
+    ssl_ca: str | None = None
+    """File of the certificates to trust, instead of the system's. It and those below are opened where the database is
+    connected to: by Spark's executors, too."""
+    ssl_cert: str | None = None
+    ssl_key: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        url: str,
+        *,
+        password: str | None = None,
+        password_file: str | Path | None = None,
+        variable: str = "SLUICE_DATABASE_PASSWORD",
+    ) -> Self:
+        """Read ``mysql://user@host:port/?sslMode=VERIFY_IDENTITY&sslCa=…&sslCert=…&sslKey=…``.
+
+        The password is the one given, else that in the file, else that in the environment variable, else empty.
+
+        Raises:
+            BadParameterError: the URL is none of a database, holds the password, or the file cannot be read.
+        """
+        try:
+            parts = urlsplit(url)
+            host, port = parts.hostname, parts.port or 3306
+        except ValueError:
+            parts, host, port = urlsplit(""), None, 0
+        if parts.scheme not in ("mysql", "mariadb") or not host or not parts.username or parts.path not in ("", "/"):
+            raise BadParameterError("a database is named as mysql://user@host:port/?sslMode=…", "url")
+        if parts.password is not None:
+            raise BadParameterError("the password must not stand in the URL of a database, for URLs are logged", "url")
+        files = {"sslCa": "ssl_ca", "sslCert": "ssl_cert", "sslKey": "ssl_key"}
+        more: dict[str, Any] = {}
+        for name, value in parse_qsl(parts.query, keep_blank_values=True):
+            if name == "sslMode" and value.upper() in SslMode.__members__:
+                more["ssl_mode"] = SslMode[value.upper()]
+            elif name in files and value:
+                more[files[name]] = value
+            else:
+                expected = f"sslMode ({', '.join(SslMode)}), {', '.join(files)}"
+                raise BadParameterError(f"{name}={value} in the URL of a database: {expected} are known", "url")
+        if ("ssl_cert" in more) != ("ssl_key" in more):
+            raise BadParameterError("sslCert and sslKey belong together: give both or neither", "url")
+        if password is None and password_file is not None:
+            try:
+                password = Path(password_file).read_text().rstrip("\r\n")
+            except OSError as error:
+                raise BadParameterError(f"the file of the password: {error}", "passwordFile") from None
+        if password is None:
+            password = os.environ.get(variable, "")
+        return cls(host, port, unquote(parts.username), password, **more)
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def connect(self, **arguments: Any) -> "Session":
+        """Log in, with autocommit and any dates allowed; ``arguments`` are PyMySQL's. Raises SourceError."""
+        session = Session(
+            **{
+                "host": self.host,
+                "port": self.port,
+                "user": self.user,
+                "password": self.password.encode(),  # a str would go as latin1
+                "charset": "utf8mb4",
+                "autocommit": True,
+                "connect_timeout": CONNECT_TIMEOUT,
+                "read_timeout": READ_TIMEOUT,
+                "write_timeout": READ_TIMEOUT,
+                "program_name": "sluice",
+                "sql_mode": "ALLOW_INVALID_DATES",
+                **tls_arguments(self.ssl_mode, self.ssl_ca, self.ssl_cert, self.ssl_key),
+                **arguments,
+            },
+            defer_connect=True,
+        )
+        session.database = self
+        try:
+            session.connect()
+        except (pymysql.MySQLError, OSError, RuntimeError, ValueError) as error:
+            raise SourceError(f"cannot log in to {self} as {self.user!r}: {_text(error)}") from error
+        return session
+
+
+class Session(pymysql.connections.Connection):
+    """PyMySQL's connection to a `Database`, with results as they come from the network."""
+
+    database: Database
+    decoders: dict[int, Any]
+    """Converters of the texts of values, by the type of the column."""
+    _rfile: BinaryIO
+    _result: Any
+
+    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Run one statement and return its rows, none for a statement without a result. Raises pymysql.MySQLError."""
+        with self.cursor() as cursor:
+            cursor.execute(sql, parameters or None)
+            return list(cursor.fetchall())
+
+    def packets(self, sql: str) -> Iterator[bytes]:
+        """Run a SELECT and return the bytes behind the descriptions of its columns as they come.
+
+        They end with the packet that ends a result, which who reads them has to see: nothing else can be done with the
+        session before. Raises pymysql.MySQLError, OSError.
+        """
+        self.query(sql, unbuffered=True)
+        self._result.unbuffered_active = False  # PyMySQL does not read on
+        while True:
+            data = self._rfile.read1(PIECE)  # type: ignore[attr-defined]  # it is a BufferedReader
+            if not data:
+                raise pymysql.OperationalError(CR.CR_SERVER_LOST, "the server closed the connection within a result")
+            yield data
+
+    def close(self) -> None:
+        """Log out, or just leave where the connection is lost."""
+        if self.open:
+            with contextlib.suppress(pymysql.MySQLError):  # a server that is gone needs no goodbye
+                super().close()
+
+
+LOST = frozenset(
+    {
+        CR.CR_CONN_HOST_ERROR,
+        CR.CR_SERVER_GONE_ERROR,
+        CR.CR_SERVER_LOST,
+        ER.SERVER_SHUTDOWN,
+        ER.NORMAL_SHUTDOWN,
+        ER.CON_COUNT_ERROR,
+        4031,  # ER_CLIENT_INTERACTION_TIMEOUT
+        1927,  # ER_CONNECTION_KILLED of MariaDB
+    }
+)
+
+
+def is_lost(error: BaseException) -> bool:
+    """Tell whether an error says that the connection broke, so that another one may do."""
+    cause = error.__cause__ if isinstance(error, SourceError) else error
+    if isinstance(cause, pymysql.MySQLError):
+        return bool(cause.args) and (cause.args[0] in LOST or cause.args[0] == 0)
+    return isinstance(cause, OSError)
+
+
+def _text(error: BaseException) -> str:
+    """Return PyMySQL's text of an error without the tuple around it."""
+    code, *rest = error.args or (error,)
+    return f"{rest[0]} ({code})" if rest else str(code)

@@ -226,7 +226,8 @@ class InstanceConfig(Settings):
     # How changes are written.
 
     strict_canal: bool = setting("canal.instance.parser.strictCanal", default=False)
-    """Write every value exactly as Canal does, its mistakes included (see "Deviations from Canal")."""
+    """Write every value exactly as Canal does, its mistakes included (see "Deviations from Canal"); and over Canal's
+    protocol let a get wait for a full batch."""
     time_zone: Annotated[str | None, AfterValidator(_zone)] = setting("sluice.instance.timeZone", None)
     """Time zone that TIMESTAMP values are written in, such as `Asia/Shanghai` or `+08:00`. Empty is that of the
     process, as in Canal."""

@@ -21,7 +21,8 @@ def serving(destination: str, address: str, user: str, password: str, *settings:
         conf = Path(folder, "conf")
         (conf / destination).mkdir(parents=True)
         (conf / "canal.properties").write_text(
-            f"canal.destinations = {destination}\nsluice.http.port = {port}\ncanal.file.data.dir = {folder}/data\n"
+            f"canal.destinations = {destination}\ncanal.file.data.dir = {folder}/data\n"
+            f"sluice.http.port = {port}\ncanal.port = 0\n"
         )
         lines = (f"master.address = {address}", f"dbUsername = {user}", f"dbPassword = {password}", *settings)
         instance = conf / destination / "instance.properties"

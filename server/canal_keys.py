@@ -3,7 +3,6 @@
 import re
 
 QUEUES = "changes are fetched by clients; Sluice sends to no message queue"
-HTTP = "clients use the HTTP API, whose keys start with sluice.http; Canal's own protocol is not served yet"
 ADMIN = "there is no admin server; destinations are configured by files"
 CORES = "one compiled loop decodes a destination"
 KERNEL = "the kernel sizes the buffers of connections"
@@ -14,7 +13,7 @@ STORES = "certificates are PEM files here: sluice.instance.sslCa, sluice.instanc
 
 WITHOUT_EFFECT = {
     r"canal\.id": "Canal itself does not use it",
-    r"canal\.(ip|port|user|passwd|withoutNetty|register\.ip)": HTTP,
+    r"canal\.register\.ip": "a pair of servers on ZooKeeper is not supported yet",
     r"canal\.metrics\.pull\.port": "metrics are at /metrics of the HTTP API",
     r"canal\.admin\..*": ADMIN,
     r"canal\.instance\.(global|[^.]+)\.manager\.address": ADMIN,

@@ -101,7 +101,8 @@ def parser() -> argparse.ArgumentParser:
         "serve",
         serve_command,
         "run the server",
-        "Run until SIGTERM or Ctrl-C: start the destinations, serve the HTTP API, follow the conf folder.",
+        "Run until SIGTERM or Ctrl-C: start the destinations, serve the HTTP API and Canal's clients, follow the conf\n"
+        "folder.",
         "sluice serve --conf conf",
         "SLUICE_INSTANCE_DB_PASSWORD=... sluice serve --conf conf",
         "SLUICE_HTTP_HOST=0.0.0.0 sluice serve --insecure    # where everybody may read everything",
@@ -361,6 +362,7 @@ def serve_command(options: Any) -> int:
 def check_command(options: Any) -> int:
     """Verify configuration and sources."""
     from sluice.server.http.auth import Credentials, require_safe_binding
+    from sluice.server.tcp.serve import require_safe_binding as require_safe_port
 
     configuration = Configuration(options.conf, os.environ)
     server = configuration.server
@@ -376,6 +378,10 @@ def check_command(options: Any) -> int:
         )
     except ConfigError as error:
         healthy = _report("red", "wrong", "HTTP API", error)
+    try:
+        require_safe_port(server)
+    except ConfigError as error:
+        healthy = _report("red", "wrong", "Canal's port", error)
     names = options.destinations or configuration.destinations()
     if not names:
         healthy = _report("red", "wrong", configuration.main_file, "canal.destinations is empty: nothing to serve")

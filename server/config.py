@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, model_validator
+from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 
 from sluice.instance.config import DESTINATION_NAME, InstanceConfig, has_daylight_saving
 from sluice.instance.properties import Lookup, Property, environment_name, read_properties
@@ -16,6 +16,7 @@ from sluice.instance.settings import FolderPath, Settings, setting
 from sluice.protocol.errors import ConfigError, UnknownDestinationError
 from sluice.server.canal_keys import why_without_effect
 from sluice.server.logging import LogFormat, LogLevel, redactor
+from sluice.server.tcp.auth import double_sha1
 
 MAIN_FILE = "canal.properties"
 INSTANCE_FILE = "instance.properties"
@@ -36,6 +37,15 @@ def _lower(value: Any) -> Any:
 
 def _names(value: Any) -> Any:
     return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
+
+def _password_hash(value: SecretStr) -> SecretStr:
+    if value.get_secret_value() and not re.fullmatch("[0-9A-Fa-f]{40}", value.get_secret_value()):
+        raise ValueError(
+            "has to be the SHA-1 of the password's SHA-1, 40 hexadecimal digits, as SELECT SHA1(UNHEX(SHA1('...')))"
+            " makes it"
+        )
+    return value
 
 
 def expand(expression: str) -> tuple[str, ...]:
@@ -82,7 +92,28 @@ class ServerConfig(Settings):
     """File of the tokens and users, written by `sluice token` and `sluice user`. As long as it has none, none are asked
     for."""
     insecure: bool = setting("sluice.http.insecure", default=False)
-    """Listen beyond this host even without certificate or credentials: everybody can then read every change."""
+    """Listen beyond this host even without certificate or credentials, for Canal's clients too: everybody can then read
+    every change."""
+
+    # Canal's clients.
+
+    tcp_host: str = setting("canal.ip", "127.0.0.1")
+    """Address to listen on for Canal's clients. Unlike Canal's, an empty one is this host's own; others can reach
+    `0.0.0.0`, which needs `canal.user` and `canal.passwd`. The protocol knows no encryption."""
+    tcp_port: int = setting("canal.port", 11111, ge=0, lt=1 << 16)
+    """Port to listen on for Canal's clients; 0 takes any free one."""
+    without_netty: bool = setting("canal.withoutNetty", default=False)
+    """Do not serve Canal's clients: nothing listens on `canal.port`."""
+    tcp_user: str = setting("canal.user", "")
+    """Name that Canal's clients have to give; empty takes any."""
+    tcp_passwd: Annotated[SecretStr, AfterValidator(_password_hash)] = setting("canal.passwd", SecretStr(""))
+    """Their password, as Canal keeps it: the SHA-1 of its SHA-1, 40 hexadecimal digits, which `SELECT
+    SHA1(UNHEX(SHA1('…')))` makes. Empty takes any password."""
+    tcp_max_frame: int = setting("sluice.tcp.maxFrame", 1 << 20, ge=1 << 10, lt=1 << 31, unit="bytes")
+    """The longest request that is taken from a Canal client; before it has given its password, 65536 at most."""
+    get_linger: float = setting("sluice.get.linger", 5.0, ge=0, unit="ms")
+    """How long a get with a timeout waits for a full batch once there is an entry. Under `strictCanal` it waits for a
+    full batch until the timeout, as in Canal."""
 
     # Logs.
 
@@ -95,6 +126,8 @@ class ServerConfig(Settings):
     def _check(self) -> Self:
         if (self.http_tls_cert is None) != (self.http_tls_key is None):
             raise ValueError("sluice.http.tlsCert and sluice.http.tlsKey belong together; give both or neither")
+        if self.tcp_user and not self.tcp_passwd.get_secret_value():
+            raise ValueError("canal.user needs canal.passwd, or else everybody who knows the name is let in")
         if self.destinations_expr:
             expand(self.destinations_expr)
         return self
@@ -125,6 +158,7 @@ class Configuration:
         self._main = read_properties(self.main_file)
         given_keys = Lookup(self._main, environ=environ)(ServerConfig.fields_by_key())
         self.server = ServerConfig.fill(given_keys, self.folder, **given)
+        redactor.hide(self.server.tcp_passwd.get_secret_value())
 
     def instance_file(self, destination: str) -> Path:
         """Return where the settings of ``destination`` are, or would be."""
@@ -177,7 +211,15 @@ class Configuration:
         for name, properties in files.items():
             others = {key: item for key, item in properties.items() if key not in referred}
             warnings += _without_effect(others) + _unknown(others, in_main_file=name is None)
-        return warnings + _unknown_variables(self._environ) + self._ambiguous_zones()
+        return warnings + _unknown_variables(self._environ) + self._known_password() + self._ambiguous_zones()
+
+    def _known_password(self) -> list[str]:
+        stored = self.server.tcp_passwd.get_secret_value().lower()
+        return [
+            f"canal.passwd is that of the password {password}, which stands in Canal's own files: set another"
+            for password in ("canal", "admin", "123456")
+            if stored == double_sha1(password.encode()).hex()
+        ]
 
     def _ambiguous_zones(self) -> list[str]:
         names = defaultdict(list)

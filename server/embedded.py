@@ -263,19 +263,18 @@ class EmbeddedServer:
         full_entries = entries if wait_full and not memory_limit else 0
         full_bytes = max(min_bytes or 0, memory_limit if wait_full else 0)
         deadline = time.monotonic() + (timeout or 0)
+        patience = deadline
         while True:
             instance.check_running()
             cursors.check(client_id, session)
             now = time.monotonic()
+            ready = True
             if full_entries or full_bytes:
                 found, size = cursors.available(client_id)
-                if found and linger is not None:
-                    deadline = min(deadline, now + linger)
-                    linger = None
                 ready = instance.ring.waiting or (found >= full_entries and size >= full_bytes)
-            else:
-                ready = True
-            if ready or now >= deadline:
+                if found and linger is not None and patience == deadline:
+                    patience = min(deadline, now + linger)
+            if ready or now >= patience:
                 batch = cursors.get(
                     client_id,
                     now=time.time(),
@@ -289,7 +288,8 @@ class EmbeddedServer:
                     return batch
                 if now >= deadline:
                     return EMPTY
-            await instance.wait(deadline - now)
+                patience = deadline  # what was found was passed over: it is not wanted
+            await instance.wait(patience - now)
 
     async def ack(
         self,

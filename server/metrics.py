@@ -100,6 +100,16 @@ class Metrics:
             buckets=DURATIONS,
             registry=self.registry,
         )
+        self._packets = prometheus.Histogram(
+            "sluice_tcp_request_duration_seconds",
+            "Time from a packet of a Canal client to the end of its answer, waiting for changes included",
+            ("packet", "code"),
+            buckets=DURATIONS,
+            registry=self.registry,
+        )
+        self.connections = prometheus.Gauge(
+            "sluice_tcp_connections", "Connections of Canal's clients", registry=self.registry
+        )
         self.canal = CanalCollector(embedded)
         self.registry.register(self.canal)
         self.own = DestinationCollector(embedded)
@@ -112,7 +122,14 @@ class Metrics:
         """Count a call. ``call`` is the method and the route, not the path; empty when there was no such route."""
         self._calls.labels(call, str(status)).observe(seconds)
         if destination in self._embedded.instances:
-            self.canal.called(destination, call.rpartition("/")[2], status, seconds * 1000)
+            error = status if status >= 400 else 0
+            self.canal.called(destination, PACKETS.get(call.rpartition("/")[2], ""), error, seconds * 1000)
+
+    def answered(self, packet: str, code: int, seconds: float, destination: str) -> None:
+        """Count a packet of a Canal client. ``packet`` is the name of its type, ``code`` that of the error, or 0."""
+        self._packets.labels(packet, str(code)).observe(seconds)
+        if destination in self._embedded.instances:
+            self.canal.called(destination, "" if packet == "GET" else packet, code, seconds * 1000)
 
     def delivered(self, destination: str, client_id: int, batch: Batch) -> None:
         """Count a batch that goes to a client."""
@@ -133,12 +150,12 @@ class CanalCollector(Collector):
         self._errors: Counter[tuple[str, ...]] = Counter()
         self._latencies: dict[str, list[float]] = {}  # by destination: a count for each bound, all, and their sum
 
-    def called(self, destination: str, call: str, status: int, milliseconds: float) -> None:
-        """Count a call."""
-        if call in PACKETS:
-            self._packets[destination, PACKETS[call]] += 1
-        if status >= 400:
-            self._errors[destination, str(status)] += 1
+    def called(self, destination: str, packet: str, error: int, milliseconds: float) -> None:
+        """Count a call, by Canal's packet type if there is one, with the code of its error or 0."""
+        if packet:
+            self._packets[destination, packet] += 1
+        if error:
+            self._errors[destination, str(error)] += 1
         row = self._latencies.setdefault(destination, [0.0] * (len(LATENCIES) + 2))
         for index, bound in enumerate(LATENCIES):
             row[index] += milliseconds <= bound
@@ -163,7 +180,7 @@ class CanalCollector(Collector):
         yield untyped("client_bytes", "Bytes of entries given to clients", self._bytes)
         yield untyped("get_rows", "Rows given to clients", self._rows)
         yield untyped("client_empty_batches", "Gets that found nothing", self._empty)
-        yield untyped("client_request_error", "Calls refused, by status", self._errors, "errorCode")
+        yield untyped("client_request_error", "Calls refused, by code or status", self._errors, "errorCode")
         latency = HistogramMetricFamily(
             "canal_instance_client_request_latency", "Time of calls in ms, waiting included", labels=("destination",)
         )

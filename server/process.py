@@ -1,4 +1,4 @@
-"""The running server: destinations, the watch over their folder, the HTTP API."""
+"""The running server: destinations, the watch over their folder, the HTTP API, Canal's protocol."""
 
 import asyncio
 import contextlib
@@ -8,10 +8,13 @@ from collections.abc import Callable
 
 from sluice.instance.parser.parser import Parser
 from sluice.protocol.errors import ConfigError, SluiceError
-from sluice.server.config import Configuration
+from sluice.server.config import Configuration, ServerConfig
 from sluice.server.embedded import EmbeddedServer
-from sluice.server.http.serve import serve
+from sluice.server.http.serve import serve as serve_http
+from sluice.server.metrics import Metrics
 from sluice.server.scan import Scanner
+from sluice.server.tcp.serve import serving as serving_tcp
+from sluice.server.waiting import Stopping
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +47,20 @@ async def run(configuration: Configuration, listening: Callable[[str], None] | N
             scanning = asyncio.create_task(scanner.run(), name="scan")
             stack.callback(scanning.cancel)
         await serve(embedded, configuration.server, ready)
+
+
+async def serve(embedded: EmbeddedServer, config: ServerConfig, listening: Callable[[str], None] | None = None) -> None:
+    """Serve HTTP and Canal's clients until SIGINT or SIGTERM, then stop within 5 s: calls answered, cursors saved.
+
+    ``listening`` is called with the URL of the API once all sockets are open. The destinations are stopped in any case.
+    Raises ConfigError when the server may not listen where it shall, OSError when it cannot.
+    """
+    metrics, stopping = Metrics(embedded), Stopping()
+    try:
+        async with serving_tcp(embedded, config, metrics, stopping):
+            await serve_http(embedded, config, metrics, stopping, listening)
+    finally:
+        await embedded.close()
 
 
 async def _start(embedded: EmbeddedServer, names: list[str]) -> None:

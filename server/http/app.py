@@ -14,6 +14,7 @@ from sluice.server.http import admin, data, docs, problems
 from sluice.server.http.auth import Credentials, Gate
 from sluice.server.http.context import Context
 from sluice.server.metrics import Metrics
+from sluice.server.waiting import Stopping
 
 if TYPE_CHECKING:
     from fastapi.routing import APIRoute
@@ -72,10 +73,10 @@ class Observe:
             log.log(level, "%s %s %d %.1f ms", scope["method"], scope["path"], status, seconds * 1000)
 
 
-def create_app(embedded: EmbeddedServer, config: ServerConfig) -> FastAPI:
+def create_app(embedded: EmbeddedServer, config: ServerConfig, metrics: Metrics, stopping: Stopping) -> FastAPI:
     """Build the HTTP API over ``embedded``. Needs uvicorn as set up by ``sluice.server.http.serve``."""
     gate = Gate(Credentials(config.http_credentials), config.http_host, insecure=config.insecure)
-    context = Context(embedded, gate, Metrics(embedded))
+    context = Context(embedded, gate, metrics, stopping)
     app = FastAPI(title="Sluice", version=version("sluice"), description=DESCRIPTION, docs_url=None, redoc_url=None)
     app.state.context = context
     app.add_middleware(Observe, context=context)

@@ -34,6 +34,7 @@ from sluice.protocol.errors import (
     TooManyAttemptsError,
     UnauthorizedError,
 )
+from sluice.server.network import is_address, is_loopback, refuse_open
 
 TOKEN_PREFIX = "sluice"  # noqa: S105  how a token begins, so that secret scanners find one that leaked
 LOGIN_LIFETIME = timedelta(hours=12)  # of a token bought with a password
@@ -321,35 +322,20 @@ def refuse_browsers_from_elsewhere(request: Request) -> None:
     Neither a form on another site nor a name that was rebound to 127.0.0.1 may reach it.
     """
     host = request.url.hostname or ""
-    if host != "localhost" and not _is_address(host):
+    if host != "localhost" and not is_address(host):
         raise ForbiddenError(f"A server without credentials answers to localhost and addresses, not to {host!r}.")
     if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         raise ForbiddenError("A server without credentials does not answer pages of other sites.")
 
 
 def require_safe_binding(host: str, *, tls: bool, credentials: bool, insecure: bool) -> None:
-    """Refuse to listen beyond loopback without credentials and TLS. Raises ConfigError."""
-    if insecure or is_loopback(host):
-        return
-    missing = [name for name, there in (("TLS", tls), ("credentials", credentials)) if not there]
-    if missing:
-        raise ConfigError(
-            f"Refusing to listen on {host!r} without {' and '.join(missing)}. Configure a certificate and key, make a"
-            " token with 'sluice token', listen on 127.0.0.1, or accept the danger with --insecure."
-        )
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches a server that listens on ``host``."""
-    return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
+    """Refuse to serve the API beyond loopback without credentials and TLS. Raises ConfigError."""
+    refuse_open(
+        host,
+        [name for name, there in (("TLS", tls), ("credentials", credentials)) if not there],
+        insecure=insecure,
+        advice="Configure a certificate and key, make a token with 'sluice token'",
+    )
 
 
 def _digest(secret: str) -> str:

@@ -9,8 +9,9 @@ from sluice.instance.config import InstanceConfig
 from sluice.protocol.errors import UnknownDestinationError
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.http.auth import Gate
-from sluice.server.http.waiting import Signals, Stopping
+from sluice.server.http.waiting import Signals
 from sluice.server.metrics import Metrics
+from sluice.server.waiting import Stopping
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Context:
     embedded: EmbeddedServer
     gate: Gate
     metrics: Metrics
-    stopping: Stopping = field(default_factory=Stopping)
+    stopping: Stopping
     acks: Signals = field(
         default_factory=Signals
     )  # key: (destination, client id); an ack, a rollback or an unsubscribe

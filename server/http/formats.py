@@ -30,12 +30,10 @@ from starlette.types import Message, Receive, Scope, Send
 from sluice.protocol.arrow import EnvelopeDecoder
 from sluice.protocol.errors import NotAcceptableError
 from sluice.protocol.flat import flat_json, flat_ndjson
+from sluice.protocol.varint import varint
+from sluice.server.network import COPIED, Part, unless_stalled
 from sluice.store.cursors import Batch
 
-Part = bytes | memoryview  # of a body, in order
-
-COPIED = 64 * 1024  # bodies up to this many bytes are copied: cheaper than a pinned segment and further writes
-STALLED = 60.0  # seconds without a byte taken after which a reader of slices is cut off
 LENGTH = struct.Struct(">I")
 HAS_ARROW = find_spec("pyarrow") is not None
 
@@ -86,20 +84,11 @@ def summary(batch: Batch) -> dict[str, int | str]:
     return {"batchId": batch.batch_id, "from": batch.from_, "to": batch.to}
 
 
-def _varint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
 def protobuf(batch: Batch) -> list[Part]:
     """Canal's ``Messages``: a few bytes of our own, then the slices as they are."""
-    head = b"\x08" + _varint(batch.batch_id & 0xFFFF_FFFF_FFFF_FFFF)
+    head = b"\x08" + varint(batch.batch_id)
     if batch.positions:
-        head += b"\xba\x06" + _varint(len(batch.positions)) + batch.positions
+        head += b"\xba\x06" + varint(len(batch.positions)) + batch.positions
     return [head, *batch.slices]
 
 
@@ -107,7 +96,7 @@ def framed_protobuf(batch: Batch) -> list[Part]:
     """``protobuf`` with the positions, behind its length, for a stream."""
     head, *slices = protobuf(batch)
     positions = b"".join(
-        tag + _varint(len(text)) + text
+        tag + varint(len(text)) + text
         for tag, text in ((b"\xaa\x06", batch.from_.encode()), (b"\xb2\x06", batch.to.encode()))
     )
     length = len(head) + len(positions) + sum(map(len, slices))
@@ -203,13 +192,4 @@ async def send_or_cut(send: Send, message: Message, transport: asyncio.WriteTran
 
     uvicorn's ``send`` waits before it writes, so a wait that is broken off has sent nothing and can be repeated.
     """
-    while True:
-        waiting = transport.get_write_buffer_size()
-        try:
-            async with asyncio.timeout(STALLED):
-                await send(message)
-        except TimeoutError:
-            if transport.get_write_buffer_size() >= waiting:
-                transport.abort()
-        else:
-            return
+    await unless_stalled(transport, lambda: send(message))

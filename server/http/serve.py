@@ -10,53 +10,57 @@ from sluice.server.config import ServerConfig
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.http.app import create_app
 from sluice.server.http.auth import require_safe_binding
-from sluice.server.http.transport import Protocol, Server, listen
+from sluice.server.http.transport import Protocol, Server
+from sluice.server.metrics import Metrics
+from sluice.server.network import address_text, listen
+from sluice.server.waiting import STOP_SECONDS, Stopping
 
 if TYPE_CHECKING:
     from sluice.server.http.context import Context
 
 KEEP_ALIVE = 75  # seconds that an idle connection stays open: longer than what consumers sleep between two calls
-STOP_SECONDS = 1  # for answers under way when the server stops; the destinations then have 3 more
 
 
-async def serve(embedded: EmbeddedServer, config: ServerConfig, listening: Callable[[str], None] | None = None) -> None:
-    """Serve the HTTP API until SIGINT or SIGTERM, then stop within 5 s: calls answered, streams ended, cursors saved.
+async def serve(
+    embedded: EmbeddedServer,
+    config: ServerConfig,
+    metrics: Metrics,
+    stopping: Stopping,
+    listening: Callable[[str], None] | None = None,
+) -> None:
+    """Serve the HTTP API until SIGINT or SIGTERM; announce the stop then, answer what was called, and end streams.
 
-    ``listening`` is called with the base URL once the socket is open. The destinations are stopped in any case. Raises
-    ConfigError when the server may not listen there, OSError when it cannot.
+    ``listening`` is called with the base URL once the socket is open. Raises ConfigError when the server may not listen
+    there, OSError when it cannot.
     """
-    try:
-        app = create_app(embedded, config)
-        context: Context = app.state.context
-        require_safe_binding(
-            config.http_host,
-            tls=config.http_tls_cert is not None,
-            credentials=context.gate.credentials.any,
-            insecure=config.insecure,
-        )
-        settings = uvicorn.Config(
-            app,
-            http=Protocol,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            ssl_certfile=config.http_tls_cert,
-            ssl_keyfile=config.http_tls_key,
-            timeout_keep_alive=KEEP_ALIVE,
-            timeout_graceful_shutdown=STOP_SECONDS + 1,
-        )
-        with listen(config.http_host, config.http_port) as sock:
-            if listening is not None:
-                listening(base_url(sock, tls=config.http_tls_cert is not None))
-            await Server(settings, context.stopping, STOP_SECONDS).serve([sock])
-    finally:
-        await embedded.close()
+    app = create_app(embedded, config, metrics, stopping)
+    context: Context = app.state.context
+    require_safe_binding(
+        config.http_host,
+        tls=config.http_tls_cert is not None,
+        credentials=context.gate.credentials.any,
+        insecure=config.insecure,
+    )
+    settings = uvicorn.Config(
+        app,
+        http=Protocol,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        ssl_certfile=config.http_tls_cert,
+        ssl_keyfile=config.http_tls_key,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=int(STOP_SECONDS) + 1,
+    )
+    with listen(config.http_host, config.http_port) as sock:
+        if listening is not None:
+            listening(base_url(sock, tls=config.http_tls_cert is not None))
+        await Server(settings, stopping, STOP_SECONDS).serve([sock])
 
 
 def base_url(sock: socket.socket, *, tls: bool) -> str:
     """Return the URL of a server that listens on ``sock``."""
-    host, port = sock.getsockname()[:2]
-    return f"{'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
+    return f"{'https' if tls else 'http'}://{address_text(sock.getsockname())}"

@@ -12,8 +12,9 @@ from sluice.protocol.errors import SluiceError
 from sluice.server.embedded import EMPTY
 from sluice.server.http import problems
 from sluice.server.http.context import Context
-from sluice.server.http.formats import Format, Part, encode, encode_piece, frame, send_or_cut
+from sluice.server.http.formats import Format, encode, encode_piece, frame, send_or_cut
 from sluice.server.http.waiting import Listener
+from sluice.server.network import Part
 from sluice.store.cursors import Batch
 
 if TYPE_CHECKING:

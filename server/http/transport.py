@@ -10,9 +10,8 @@ from collections.abc import Iterator
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from sluice.server.http.waiting import Stopping
-
-HIGH_WATER = 64 * 1024  # bytes not sent yet from which on a sender pauses
+from sluice.server.network import HIGH_WATER
+from sluice.server.waiting import Stopping
 
 
 class Protocol(HttpToolsProtocol):
@@ -60,13 +59,3 @@ class Server(uvicorn.Server):
         finally:
             for number in signals:
                 loop.remove_signal_handler(number)
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Open a listening socket whose options the accepted connections inherit."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.create_server((host, port), family=family, backlog=1024)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return sock

@@ -1,39 +1,24 @@
-"""Waiting on behalf of a request that may lose its reason: the client goes away, or the server stops."""
+"""Waiting while a request is worked on, which loses its reason when the client goes away or the server stops."""
 
 import asyncio
-from collections.abc import Awaitable, Hashable
+from collections.abc import Hashable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Self
 
 from starlette.types import Receive
 
-T = TypeVar("T")
+from sluice.server.waiting import Stopping, Waiter
 
 
-class Stopping:
-    """Whether the server is about to stop; tells those who wait."""
-
-    def __init__(self) -> None:
-        self.set = False
-        self.listeners: set[Listener] = set()
-
-    def announce(self) -> None:
-        """End all waiting, now and from now on."""
-        self.set = True
-        for listener in tuple(self.listeners):
-            listener.end()
-
-
-class Listener(AbstractAsyncContextManager["Listener"]):
+class Listener(Waiter, AbstractAsyncContextManager["Listener"]):
     """Listens, while a request is worked on, for what ends it. ``gone``: the client closed its connection."""
 
     def __init__(self, receive: Receive, stopping: Stopping) -> None:
+        super().__init__(ended=stopping.set)
         self.gone = False
-        self.ended = stopping.set
         self._receive = receive
         self._stopping = stopping
-        self._scope: asyncio.Timeout | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -47,25 +32,6 @@ class Listener(AbstractAsyncContextManager["Listener"]):
         self._stopping.listeners.discard(self)
         if self._task is not None:
             self._task.cancel()
-
-    async def wait(self, work: Awaitable[T]) -> T | None:
-        """Return the result of ``work``, or None when the request ended before; ``work`` is cancelled then."""
-        try:
-            async with asyncio.timeout(0 if self.ended else None) as self._scope:
-                return await work
-        except TimeoutError:
-            if not self.ended:
-                raise
-            return None
-        finally:
-            self._scope = None
-
-    def end(self) -> None:
-        """Wait no longer."""
-        if not self.ended:
-            self.ended = True
-            if self._scope is not None:
-                self._scope.reschedule(0)
 
     async def _listen(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

@@ -56,6 +56,7 @@ class Sluice:
         self.data = folder / "data"
         self.conf.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
+        self.canal_port = free_port()
         self.log: deque[str] = deque(maxlen=200)
         self._names: list[str] = []
         self._process: subprocess.Popen[str] | None = None
@@ -84,6 +85,7 @@ class Sluice:
         self._names += [name] if name not in self._names else []
         main = {
             "sluice__http__port": self.port,
+            "canal__port": self.canal_port,
             "canal__file__data__dir": self.data,
             "canal__file__flush__period": 50,
             "canal__destinations": ",".join(self._names),

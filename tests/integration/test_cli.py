@@ -33,7 +33,7 @@ class Conf:
 
     def main(self, **settings: str) -> None:
         """Write ``canal.properties``; a dot in a key is written as two underscores."""
-        lines = {"sluice__http__port": "0", "canal__file__data__dir": "../data"} | settings
+        lines = {"sluice__http__port": "0", "canal__port": "0", "canal__file__data__dir": "../data"} | settings
         text = "".join(f"{key.replace('__', '.')} = {value}\n" for key, value in lines.items())
         (self.folder / "canal.properties").write_text(text)
 
@@ -272,7 +272,7 @@ def test_serve_says_what_has_no_effect_and_never_says_a_password(conf: Conf, mar
     err += rest
     assert process.returncode == 0
     events = [json.loads(line) for line in err.splitlines()]
-    assert any("canal.mq.topic (line 6)" in event["message"] for event in events)
+    assert any("canal.mq.topic (line 7)" in event["message"] for event in events)
     (denied,) = {event["message"] for event in events if "cannot log in" in event["message"]}
     assert all(event["destination"] == "shop" for event in events if "cannot log in" in event["message"])
     assert "Access denied" in denied

@@ -34,6 +34,7 @@ class Serving:
         (self._conf / "canal.properties").write_text(
             f"canal.destinations = example\ncanal.file.data.dir = ../data\ncanal.file.flush.period = 50\n"
             f"sluice.http.port = {self.port}\n"
+            "canal.port = 0\n"
         )
         (self._conf / "example/instance.properties").write_text(
             f"canal.instance.master.address = 127.0.0.1:{port}\n"

@@ -215,7 +215,7 @@ def test_serve_refuses_to_serve_nothing(sluice: Sluice, conf: Path) -> None:
 def test_serve_says_that_the_port_is_taken(sluice: Sluice, conf: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         (conf / "canal.properties").write_text(
-            f"canal.destinations = example\nsluice.http.port = {taken.getsockname()[1]}\n"
+            f"canal.destinations = example\ncanal.port = 0\nsluice.http.port = {taken.getsockname()[1]}\n"
         )
         status, _, error = sluice("serve")
     assert status == 3

@@ -29,8 +29,8 @@ from sluice.protocol.position import Position
 from sluice.server.config import ServerConfig
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.http.auth import Credentials, Grant
-from sluice.server.http.serve import serve
 from sluice.server.http.transport import Server
+from sluice.server.process import serve
 from sluice.store.cursors import Cursor
 from sluice.store.ring import Flag, Kind, Ring, Staging
 from sluice.store.segment import SegmentWriter
@@ -155,7 +155,12 @@ class ServerThread:
     async def _serve(self) -> None:
         embedded = EmbeddedServer(self._load, self.source)
         await embedded.start("example")
-        config = ServerConfig(http_port=self.port, http_credentials=self._folder / "credentials.json", **self._options)
+        config = ServerConfig(
+            http_port=self.port,
+            http_credentials=self._folder / "credentials.json",
+            without_netty=True,
+            **self._options,
+        )
         with pytest.MonkeyPatch.context() as patch:  # signals, which stop a server, reach the main thread only
             patch.setattr("sluice.server.http.serve.Server", self._make_server)
             await serve(embedded, config, self._listens)

@@ -392,6 +392,35 @@ def test_a_key_of_the_server_in_a_destinations_file_is_a_warning(conf: Conf) -> 
     assert warning.endswith(":5: sluice.http.port has an effect in canal.properties only")
 
 
+def test_canals_port_is_configured_by_canals_keys(conf: Conf) -> None:
+    conf.write("canal.properties", f"canal.port = 7\ncanal.user = u\ncanal.passwd = {'0aF9' * 10}\ncanal.ip =\n")
+    server = conf.read().server
+    assert (server.tcp_host, server.tcp_port, server.tcp_user, server.without_netty) == ("127.0.0.1", 7, "u", False)
+    assert server.tcp_passwd.get_secret_value() == "0aF9" * 10
+    assert "0aF9" not in repr(server)
+
+
+@pytest.mark.parametrize(
+    ("lines", "complaint"),
+    [
+        ("canal.passwd = secret\n", "canal.passwd: has to be the SHA-1 of the password's SHA-1"),
+        ("canal.passwd = *E3619321C1A937C46A0D8BD1DAC39F93B27D4458\n", "canal.passwd: has to be the SHA-1"),
+        ("canal.user = canal\n", "canal.user needs canal.passwd"),
+    ],
+)
+def test_a_password_that_protects_nothing_is_an_error(conf: Conf, lines: str, complaint: str) -> None:
+    conf.write("canal.properties", lines)
+    with pytest.raises(ConfigError, match=complaint) as caught:
+        conf.read()
+    assert "= secret" not in str(caught.value)
+
+
+def test_a_password_that_everybody_knows_is_a_warning(conf: Conf) -> None:
+    conf.write("canal.properties", "canal.passwd = E3619321C1A937C46A0D8BD1DAC39F93B27D4458\n")
+    (warning,) = conf.read().warnings()
+    assert "that of the password canal, which stands in Canal's own files" in warning
+
+
 def test_a_time_zone_with_daylight_saving_is_a_warning(conf: Conf) -> None:
     conf.write("example/instance.properties", SOURCE + "sluice.instance.timeZone = Europe/Berlin\n")
     (warning,) = conf.read().warnings()

@@ -189,6 +189,19 @@ async def test_min_bytes_waits_for_more_but_not_beyond_linger(setup: Setup) -> N
     assert batch.entries == 3
 
 
+async def test_excluded_changes_do_not_end_a_wait_that_lingers(setup: Setup) -> None:
+    await setup.server.subscribe(NAME, CLIENT, filter=r"shop\.users")
+    call = setup.server.get_without_ack(NAME, CLIENT, batch_size=1000, timeout=60, wait_full=True, linger=0.01)
+    waiter = asyncio.create_task(call)
+    for _ in range(3):
+        setup.parser.write(b"order")
+        await asyncio.sleep(0.03)
+    assert not waiter.done()
+    setup.parser.write(b"user", table=("shop", "users"))
+    async with asyncio.timeout(5):
+        assert entries((await waiter).slices) == [b"begin", b"user", b"end"]
+
+
 @pytest.mark.parametrize(("mode", "entries_given"), [(BatchMode.ITEMSIZE, 4), (BatchMode.MEMSIZE, 6)])
 async def test_canals_get_waits_for_a_full_batch(setup: Setup, mode: BatchMode, entries_given: int) -> None:
     await setup.server.stop(NAME)

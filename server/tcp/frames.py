@@ -1,0 +1,94 @@
+"""Frames of Canal's protocol, without I/O.
+
+A frame, in both directions::
+
+    <length>          4 bytes, big-endian, signed
+    <Packet>          of so many bytes
+
+A Packet that carries a batch, as Canal writes it; the ring keeps every entry framed as ``Messages.messages`` already,
+so that a batch is a few bytes of our own and slices of the ring::
+
+    18 07                             Packet.type, MESSAGES
+    2a <varint length>                Packet.body, Messages:
+       08 <varint batchId>               batch_id
+       12 <varint length> <Entry>        messages; once an entry
+
+Every other Packet, an empty batch among them, has ``10 01`` (version 1) before its type.
+"""
+
+import struct
+
+from google.protobuf.message import Message
+
+from sluice.protocol.packet_pb2 import Ack, Handshake, Messages, Packet
+from sluice.protocol.varint import varint
+from sluice.server.network import Part
+from sluice.store.cursors import Batch
+
+LENGTH = struct.Struct(">i")
+VERSION = 1
+
+
+class FrameError(Exception):
+    """What the peer sent is none of the protocol, or too long; nothing after it can be read."""
+
+
+class FrameReader:
+    """Cuts what arrives into frames. ``limit`` is the length that a frame may have; it may be changed between two."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        """Take what has arrived."""
+        self._data += data
+
+    def __len__(self) -> int:
+        """How many bytes wait."""
+        return len(self._data)
+
+    def take(self) -> bytes | None:
+        """Return the next frame; None when it has not arrived whole. Raises FrameError for an impossible length."""
+        if len(self._data) < LENGTH.size:
+            return None
+        (length,) = LENGTH.unpack_from(self._data)
+        if not 0 <= length <= self.limit:
+            raise FrameError(f"a frame of {length} bytes; up to {self.limit} are taken")
+        end = LENGTH.size + length
+        if len(self._data) < end:
+            return None
+        frame = bytes(self._data[LENGTH.size : end])
+        del self._data[:end]
+        return frame
+
+
+def packet_frame(kind: Packet.PacketType.ValueType, body: Message) -> bytes:
+    """Return the frame of a packet of the server."""
+    packet = Packet(version=VERSION, type=kind, body=body.SerializeToString()).SerializeToString()
+    return LENGTH.pack(len(packet)) + packet
+
+
+def handshake(seed: bytes) -> bytes:
+    """Return the first frame of a connection."""
+    return packet_frame(Packet.HANDSHAKE, Handshake(seeds=seed))
+
+
+def refusal(code: int, text: str) -> bytes:
+    """Return the frame that says what is wrong."""
+    return packet_frame(Packet.ACK, Ack(error_code=code, error_message=text))
+
+
+GOOD = packet_frame(Packet.ACK, Ack())
+"""The frame that says that all is well."""
+EMPTY_BATCH = packet_frame(Packet.MESSAGES, Messages(batch_id=-1))
+"""The frame of a get that found nothing."""
+
+
+def batch_parts(batch: Batch) -> list[Part]:
+    """Return the frame of a batch, its entries as they lie in the ring."""
+    if not batch.entries:
+        return [EMPTY_BATCH]
+    batch_id = b"\x08" + varint(batch.batch_id)
+    head = b"\x18\x07\x2a" + varint(len(batch_id) + batch.bytes) + batch_id
+    return [LENGTH.pack(len(head) + batch.bytes) + head, *batch.slices]

@@ -1,0 +1,129 @@
+"""A parser that needs no database: the test says what it reads."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sluice.instance.config import Address, InstanceConfig
+from sluice.instance.parser.columns import Column
+from sluice.instance.parser.status import ParserStatus
+from sluice.protocol.entry_pb2 import Entry, EntryType, EventType, RowChange
+from sluice.protocol.errors import UnknownDestinationError, UnknownTableError
+from sluice.protocol.packet_pb2 import Messages
+from sluice.protocol.position import Position
+from sluice.server.embedded import EmbeddedServer
+from sluice.store.cursors import Cursor, GtidSet
+from sluice.store.ring import Flag, Kind, Ring, Staging
+from sluice.store.segment import SegmentWriter
+
+
+class Source:
+    """Fills the ring with transactions of one entry, numbered from 0: a parser that needs no database."""
+
+    failure = None
+    status = ParserStatus(behind=0.0)
+
+    def __init__(
+        self,
+        config: InstanceConfig,
+        ring: Ring,
+        *,
+        start: Cursor | None,
+        on_begin: Callable[[Position | None, GtidSet | None], None],
+        on_state: Callable[[str, str], None],
+    ) -> None:
+        self.ring = ring
+        self.writer = SegmentWriter(ring.pool)
+        self.source = ring.sources.intern("101")
+        self.file = ring.files.intern(("bin.000001", 1_700_000_000))
+        self.table = ring.tables.intern(("shop", "goods"))
+        self.count = (start.position.begin - 4) // 100 if start is not None and start.position is not None else 0
+        self.on_begin, self.on_state = on_begin, on_state
+
+    def columns(self, schema: str, table: str) -> list[Column]:
+        if (schema, table) != ("shop", "goods"):
+            raise UnknownTableError(f"{schema}.{table} is unknown")
+        return [Column("id", "bigint(20) unsigned", is_key=True), Column("name", "varchar(20)", "utf8mb4")]
+
+    def end(self) -> Position:
+        return Position("101", "bin.000001", 1_700_000_000, 4 + 100 * self.count, 0)
+
+    def start(self) -> None:
+        self.on_begin(Position("101", "bin.000001", 1_700_000_000, 4 + 100 * self.count, 0), None)
+        self.on_state("running", "")
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+    def join(self, timeout: float | None = None) -> None:
+        """Nothing runs."""
+
+    def put(self, count: int = 1, *, size: int = 0) -> None:
+        staging = Staging()
+        for _ in range(count):
+            entry = Entry(entryType=EntryType.ROWDATA)
+            entry.header.schemaName, entry.header.tableName = "shop", "goods"
+            entry.header.eventType = EventType.INSERT
+            entry.header.logfileName = "bin.000001"
+            change = RowChange(eventType=EventType.INSERT)
+            change.rowDatas.add().afterColumns.add(index=0, sqlType=4, name="id", value=str(self.count), updated=True)
+            change.sql = "." * size
+            entry.storeValue = change.SerializeToString()
+            self.writer.write_framed(entry.SerializeToString())
+            begin = 4 + 100 * self.count
+            staging.add_entry(
+                self.writer,
+                Kind.ROW_DATA,
+                event_type=EventType.INSERT,
+                flags=Flag.BOUNDARY,
+                table=self.table,
+                rows=1,
+                source=self.source,
+                execute_ms=int(time.time() * 1000),
+                event_offset=begin,
+                file=self.file,
+                begin=begin,
+                next_file=self.file,
+                next_begin=begin + 100,
+            )
+            self.count += 1
+        assert self.ring.put(staging)
+
+
+async def start_embedded(folder: Path, **settings: Any) -> tuple[EmbeddedServer, dict[str, Source]]:
+    """Start the destinations ``example`` and ``other``; cursors are kept in the folder."""
+    sources: dict[str, Source] = {}
+
+    def load(destination: str) -> InstanceConfig:
+        if destination not in {"example", "other"}:
+            raise UnknownDestinationError(f"no destination {destination!r}")
+        return InstanceConfig(
+            destination=destination,
+            master_address=Address("127.0.0.1", 3306),
+            db_username="cdc",
+            file_data_dir=folder,
+            **settings,
+        )
+
+    def make_source(config: InstanceConfig, ring: Ring, **callbacks: Any) -> Source:
+        return sources.setdefault(config.destination, Source(config, ring, **callbacks))
+
+    embedded = EmbeddedServer(load, make_source)
+    for destination in ("example", "other"):
+        await embedded.start(destination)
+    return embedded, sources
+
+
+def numbers(messages: Messages) -> list[int]:
+    """The numbers of the entries of a batch."""
+    changes = [RowChange.FromString(Entry.FromString(it).storeValue) for it in messages.messages]
+    return [int(change.rowDatas[0].afterColumns[0].value) for change in changes]
+
+
+async def eventually(condition: Callable[[], object]) -> None:
+    """Wait until a condition holds, five seconds at most."""
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110  it is seen from outside only
+            await asyncio.sleep(0.01)

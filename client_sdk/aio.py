@@ -142,6 +142,13 @@ class AsyncClient:
         """Return the source's current end: the position behind its last change."""
         return await self._perform(calls.latest())
 
+    async def tables(self, filter: str = "") -> list[str]:  # noqa: A002  the API's name
+        """Return the tables that the source has now and that the destination delivers, as ``schema.table``.
+
+        ``filter`` chooses among them.
+        """
+        return await self._perform(calls.tables(filter))
+
     async def columns(self, table: str) -> list[Column]:
         """Return the columns of ``schema.table`` as the source has them now; `UnknownTableError` if it has none."""
         return await self._perform(calls.columns(table))

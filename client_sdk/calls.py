@@ -235,6 +235,12 @@ def latest() -> Call[str]:
     return Call("GET", "/latest", lambda reply: str(_json(reply)["position"]), of_destination=True)
 
 
+def tables(filter_: str) -> Call[list[str]]:
+    """Ask for the tables."""
+    query = {"filter": filter_} if filter_ else {}
+    return Call("GET", "/tables", lambda reply: list(_json(reply)["tables"]), query, of_destination=True)
+
+
 def columns(table: str) -> Call[list[Column]]:
     """Ask for the columns of a table."""
     path = f"/tables/{quote(table, safe='')}"

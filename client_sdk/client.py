@@ -159,6 +159,13 @@ class Client:
         """Return the source's current end: the position behind its last change."""
         return self._perform(calls.latest())
 
+    def tables(self, filter: str = "") -> list[str]:  # noqa: A002  the API's name
+        """Return the tables that the source has now and that the destination delivers, as ``schema.table``.
+
+        ``filter`` chooses among them.
+        """
+        return self._perform(calls.tables(filter))
+
     def columns(self, table: str) -> list[Column]:
         """Return the columns of ``schema.table`` as the source has them now; `UnknownTableError` if it has none."""
         return self._perform(calls.columns(table))

@@ -186,6 +186,18 @@ class Instance:
             )
         return await asyncio.to_thread(parser.columns, schema, table)
 
+    async def tables(self, wanted: str = "") -> list[str]:
+        """Return the tables that the source has now and that pass, as ``schema.table``; ``wanted`` is a filter more.
+
+        Raises:
+            FilterError: that filter is wrong.
+            SourceError: the source cannot be asked.
+        """
+        parser = self._running_parser()
+        narrower = self._filter.narrow(wanted)
+        found = await asyncio.to_thread(parser.tables)
+        return [".".join(it) for it in found if self._filter.accepts(*it) and narrower.accepts(*it)]
+
     def _running_parser(self) -> Parser:
         if self._parser is None:
             self.check_running()

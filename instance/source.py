@@ -32,6 +32,12 @@ class Parser(Protocol):
         Any thread may ask, and may have to wait. Raises UnknownTableError and SourceError.
         """
 
+    def tables(self) -> list[tuple[str, str]]:
+        """Ask the source for schema and name of its tables as they are now, whatever the filter.
+
+        Any thread may ask, and may have to wait. Raises SourceError.
+        """
+
     def start(self) -> None:
         """Start the thread."""
 

@@ -149,6 +149,15 @@ class EmbeddedServer:
         """
         return await self._running(destination).columns(schema, table)
 
+    async def tables(self, destination: str, wanted: str = "") -> list[str]:
+        """Return the tables that the source has now and that pass, as ``schema.table``; ``wanted`` is a filter more.
+
+        Raises:
+            FilterError: that filter is wrong.
+            SourceError: the source cannot be asked.
+        """
+        return await self._running(destination).tables(wanted)
+
     # --- subscriptions -----------------------------------------------------------------------------------------------
 
     async def subscribe(

@@ -47,6 +47,9 @@ class Source:
             raise UnknownTableError(f"{schema}.{table} is unknown")
         return [Column("id", "bigint(20) unsigned", is_key=True), Column("name", "varchar(20)", "utf8mb4")]
 
+    def tables(self) -> list[tuple[str, str]]:
+        return [("crm", "notes"), ("shop", "goods"), ("shop", "orders")]
+
     def end(self) -> Position:
         return Position("101", "bin.000001", 1_700_000_000, 4 + 100 * self.count, 0)
 

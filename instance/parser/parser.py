@@ -128,6 +128,17 @@ class Parser:
         fields = FieldFilter.from_config(self._config)
         return [column for column in columns if fields.keeps(schema, table, column.name)]
 
+    def tables(self) -> list[tuple[str, str]]:
+        """Ask the source for schema and name of its tables, whatever the filter.
+
+        Any thread may ask. Raises SourceError.
+        """
+        source = InformationSchema(lambda: Connection(self._config))
+        try:
+            return source.tables()
+        finally:
+            source.close()
+
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()

@@ -80,6 +80,13 @@ _COLUMNS: Final = (
     " WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position"
 )
 
+_TABLES: Final = (
+    "SELECT table_schema, table_name FROM information_schema.tables"
+    " WHERE table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')"
+    " AND table_schema NOT IN ('information_schema', 'performance_schema', 'mysql', 'sys')"
+    " ORDER BY table_schema, table_name"
+)
+
 
 class InformationSchema:
     """Columns as the source has them now."""
@@ -118,6 +125,11 @@ class InformationSchema:
             None if altered is None else int(altered),
             (int(file.rpartition(".")[2]), offset),
         )
+
+    def tables(self) -> list[tuple[str, str]]:
+        """Return schema and name of the tables of now, but those of the server itself. Raises SourceError."""
+        self._connection = self._connection or self._connect()
+        return [(schema, table) for schema, table in self._connection.query(_TABLES)]
 
     def shutdown(self) -> None:
         """Interrupt a question from another thread: it fails with SourceError."""

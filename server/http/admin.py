@@ -5,7 +5,7 @@ from collections import Counter
 from datetime import timedelta
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from prometheus_client.exposition import choose_encoder
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -18,6 +18,7 @@ from sluice.server.http.views import (
     HealthView,
     PositionView,
     QuarantinedView,
+    TablesView,
     TableView,
     TokenView,
 )
@@ -64,6 +65,16 @@ async def quarantine(context: Ctx, destination: Destination) -> list[Quarantined
 async def latest(context: Ctx, destination: Destination) -> PositionView:
     """Ask the source for the place behind its last change."""
     return PositionView(position=str(await context.embedded.latest(destination)))
+
+
+@destinations.get("/{destination}/tables", summary="Tables", dependencies=[may_read])
+async def tables(
+    context: Ctx,
+    destination: Destination,
+    wanted: Annotated[str, Query(alias="filter", description="Only those that it matches.")] = "",
+) -> TablesView:
+    """Ask the source for the tables that it has now and that pass the filter of the destination."""
+    return TablesView(tables=await context.embedded.tables(destination, wanted))
 
 
 @destinations.get("/{destination}/tables/{table:path}", summary="Columns of a table", dependencies=[may_read])

@@ -146,6 +146,12 @@ class PositionView(View):
     position: str
 
 
+class TablesView(View):
+    """Tables that the source has now."""
+
+    tables: list[str] = Field(description="`schema.table`, in their order.")
+
+
 class ColumnView(View):
     """A column of a table."""
 

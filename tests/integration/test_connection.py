@@ -237,6 +237,9 @@ def test_columns_come_as_information_schema_has_them(server: Server, database: D
     assert not source.fetch(name, "u").columns[0].is_key  # unique and not null, but no primary key
     with pytest.raises(DecodeError, match="dropped or renamed"):
         source.fetch(name, "v")
+    server.query("CREATE VIEW w AS SELECT id FROM t", database=name)
+    assert [table for schema, table in source.tables() if schema == name] == ["t", "u"]
+    assert "mysql" not in {schema for schema, _ in source.tables()}
     source.close()
 
 

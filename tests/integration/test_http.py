@@ -588,6 +588,14 @@ class TestDestinations:
             ],
         }
 
+    async def test_the_tables_are_told(self, api: Api) -> None:
+        call = "/v1/destinations/example/tables"
+        assert (await api.call("GET", call)).json() == {"tables": ["crm.notes", "shop.goods", "shop.orders"]}
+        assert (await api.call("GET", call + "?filter=.*[.]notes,SHOP[.]g.*")).json() == {
+            "tables": ["crm.notes", "shop.goods"]
+        }
+        assert (await api.call("GET", call + "?filter=(", status=409)).json()["type"] == "filter-matches-nothing"
+
     async def test_row_events_in_quarantine_are_listed(self, api: Api, tmp_path: Path) -> None:
         assert (await api.call("GET", "/v1/destinations/example/quarantine")).json() == []
         quarantine = Quarantine(path_of(tmp_path / "data", "example"))

@@ -87,6 +87,9 @@ class Source:
     def columns(self, schema: str, table: str) -> list[columns.Column]:
         return [columns.Column("id", f"int of {schema}.{table}", is_key=True)]
 
+    def tables(self) -> list[tuple[str, str]]:
+        return [("shop", "goods"), ("shop", "orders")]
+
     def end(self) -> Position:
         return Position.parse(position(self.count))
 
@@ -404,10 +407,12 @@ def test_a_newer_session_fences_the_older(make_client: MakeClient, client: Any, 
     other.get()
 
 
-def test_the_destination_its_end_and_the_columns_of_a_table_are_told(client: Any, server: ServerThread) -> None:
+def test_the_destination_its_end_its_tables_and_their_columns_are_told(client: Any, server: ServerThread) -> None:
     assert client.destination()["capacity"] > 0
     server.source.write(3)
     assert client.latest() == position(3)
+    assert client.tables() == ["shop.goods", "shop.orders"]
+    assert client.tables(r"shop\.g.*") == ["shop.goods"]
     assert client.columns("shop.ö/d") == [TableColumn("id", "int of shop.ö/d", is_key=True)]
 
 

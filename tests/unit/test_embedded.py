@@ -61,6 +61,9 @@ class WrittenByTest:
     def columns(self, schema: str, table: str) -> list[Column]:
         return [Column("id", f"int of {schema}.{table}", is_key=True)]
 
+    def tables(self) -> list[tuple[str, str]]:
+        return [("crm", "notes"), ("shop", "goods"), ("shop", "orders")]
+
     def end(self) -> Position:
         return self.stream.end
 
@@ -450,6 +453,17 @@ async def test_columns_are_told_of_tables_that_are_delivered_only(setup: Setup) 
     await setup.server.start(NAME)
     with pytest.raises(FilterError, match=r"does not deliver shop\.orders: no item of the filter matches"):
         await setup.server.columns(NAME, "shop", "orders")
+
+
+async def test_tables_are_told_that_are_delivered_and_wanted(setup: Setup) -> None:
+    assert await setup.server.tables(NAME) == ["crm.notes", "shop.goods", "shop.orders"]
+    setup.change(filter_regex=r"shop\..*", filter_black_regex=r".*\.orders")
+    await setup.server.stop(NAME)
+    await setup.server.start(NAME)
+    assert await setup.server.tables(NAME) == ["shop.goods"]
+    assert await setup.server.tables(NAME, r"shop\.o.*") == []
+    with pytest.raises(FilterError):
+        await setup.server.tables(NAME, r"crm\.notes")
 
 
 async def test_client_whose_filter_fits_no_longer_is_gone_until_it_subscribes_with_another(setup: Setup) -> None:

@@ -81,6 +81,12 @@ class PurgedError(SourceError):
     type = "purged"
 
 
+class TargetError(SluiceError):
+    """The target of a mirror cannot be reached, refuses, or does not fit the changes."""
+
+    type = "target-error"
+
+
 class DecodeError(SluiceError):
     """Bytes of the binlog do not fit their description."""
 

@@ -110,7 +110,7 @@ class Database:
         try:
             session.connect()
         except (pymysql.MySQLError, OSError, RuntimeError, ValueError) as error:
-            raise SourceError(f"cannot log in to {self} as {self.user!r}: {_text(error)}") from error
+            raise SourceError(f"cannot log in to {self} as {self.user!r}: {reason(error)}") from error
         return session
 
 
@@ -155,10 +155,12 @@ LOST = frozenset(
         CR.CR_CONN_HOST_ERROR,
         CR.CR_SERVER_GONE_ERROR,
         CR.CR_SERVER_LOST,
+        CR.CR_SERVER_LOST_EXTENDED,
         ER.SERVER_SHUTDOWN,
         ER.NORMAL_SHUTDOWN,
         ER.CON_COUNT_ERROR,
         4031,  # ER_CLIENT_INTERACTION_TIMEOUT
+        3169,  # ER_SESSION_WAS_KILLED
         1927,  # ER_CONNECTION_KILLED of MariaDB
     }
 )
@@ -172,7 +174,7 @@ def is_lost(error: BaseException) -> bool:
     return isinstance(cause, OSError)
 
 
-def _text(error: BaseException) -> str:
+def reason(error: BaseException) -> str:
     """Return PyMySQL's text of an error without the tuple around it."""
     code, *rest = error.args or (error,)
     return f"{rest[0]} ({code})" if rest else str(code)

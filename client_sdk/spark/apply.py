@@ -1,0 +1,183 @@
+"""Applying changes to a target: each row as its last change leaves it, exactly once.
+
+What is applied at once is a micro-batch, or those of its changes that fall into some buckets. Of all changes of a key
+in the micro-batch only the last one counts. So it makes no difference in which order keys are written and by which
+task, although other unique keys of the target, or its collations, may see two of them as one: a row that is written
+removes whatever is in its place (REPLACE), which was about to go or to be written, too, for at the end of the
+micro-batch there are no two such rows on the source. Deleting removes exactly the row of that key.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pymysql
+
+from sluice.client_sdk.spark.database import reason
+from sluice.client_sdk.spark.progress import Place, Run
+from sluice.client_sdk.spark.statements import Statement, Table
+from sluice.client_sdk.spark.target import Target, is_passing, set_modes
+from sluice.protocol.errors import TargetError
+
+if TYPE_CHECKING:
+    from pymysql.cursors import Cursor
+
+ROWS, SIZE = 10_000, 16 << 20
+"""Of a transaction on the target at most, unless one row is larger: rows, and bytes of their texts."""
+
+COLUMNS = ("_pos", "_bucket", "_schema", "_table", "_op", "_key", "before", "after")
+"""Of the changes: columns of the envelope, and the bucket that the key falls into. Only a DELETE needs ``before``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What was done."""
+
+    rows: int
+    """Changes that came."""
+    written: int
+    """Rows of the target that were written or deleted for them."""
+    place: Place
+    """Of the last change."""
+
+
+class Applier:
+    """Applies changes over one connection. What it knows of the target's tables it asks once."""
+
+    def __init__(self, target: Target, run: Run, schemas: Mapping[str, str]) -> None:
+        """``schemas``: what schemas of the source are called on the target, where that is another name."""
+        self._target = target
+        self._run = run
+        self._schemas = dict(schemas)
+        self._tables: dict[tuple[str, str], Table] = {}
+
+    def apply(self, changes: pa.Table, batch: str) -> Applied | None:
+        """Apply all changes of a micro-batch that fall into some buckets, in any order; None when there are none.
+
+        ``batch`` names the micro-batch. Those of its changes that were applied before are left out.
+
+        Raises:
+            TargetError: the target refuses, stays out of reach, or does not fit, or another run has taken over.
+        """
+        if not changes.num_rows:
+            return None
+        last = last_changes(changes)
+        is_known = bool(self._tables)
+        try:
+            written = self._apply(last, batch)
+        except TargetError:
+            if not is_known:
+                raise
+            self._tables.clear()  # they may have been altered since
+            written = self._apply(last, batch)
+        return Applied(changes.num_rows, written, _place(last, -1))
+
+    def _apply(self, last: pa.Table, batch: str) -> int:
+        written, is_done = 0, False
+        while not is_done:
+            count, is_done = self._target.transact(lambda cursor: self._write(cursor, last, batch))
+            written += count
+        return written
+
+    def _write(self, cursor: "Cursor", last: pa.Table, batch: str) -> tuple[int, bool]:
+        """Write the next transaction: how many rows, and whether nothing is left."""
+        places = self._run.places(cursor, last.column("_bucket").unique().to_pylist())
+        left = _left(last, places)
+        if not left.num_rows:
+            return 0, True
+        some = left.slice(0, _size(left))
+        is_delete = pc.equal(some.column("_op"), "DELETE")
+        for table, changes in self._by_table(cursor, some.filter(is_delete)):
+            images, keys = changes["before"].combine_chunks(), changes["_key"].combine_chunks()
+            self._execute(cursor, table, table.delete(images, keys))
+        for table, changes in self._by_table(cursor, some.filter(pc.invert(is_delete))):
+            images, keys = changes["after"].combine_chunks(), changes["_key"].combine_chunks()
+            self._execute(cursor, table, table.replace(images, keys, self._target.packet))
+        place = _place(some, -1)
+        self._run.advance(cursor, [bucket for bucket, at in places.items() if at < place], batch, place)
+        return some.num_rows, some.num_rows == left.num_rows
+
+    def _by_table(self, cursor: "Cursor", changes: pa.Table) -> Iterator[tuple[Table, pa.Table]]:
+        names = pc.binary_join_element_wise(changes["_schema"], changes["_table"], "\0").combine_chunks()
+        kinds = names.dictionary_encode()
+        for number, name in enumerate(kinds.dictionary.to_pylist()):
+            schema, _, table = name.partition("\0")
+            some = changes if len(kinds.dictionary) == 1 else changes.filter(pc.equal(kinds.indices, number))
+            yield self._table(cursor, schema, table), some
+
+    def _table(self, cursor: "Cursor", schema: str, table: str) -> Table:
+        if (schema, table) not in self._tables:
+            copy = self._schemas.get(schema, schema)
+            self._tables[schema, table] = Table.load(cursor, (copy, table), f"{schema}.{table}")
+        return self._tables[schema, table]
+
+    def _execute(self, cursor: "Cursor", table: Table, statements: Iterator[Statement]) -> None:
+        for statement in statements:
+            if statement.is_lenient:
+                set_modes(cursor, is_strict=False)
+            try:
+                cursor.connection.query(statement.sql)
+            except pymysql.MySQLError as error:
+                if is_passing(error):
+                    raise
+                raise TargetError(
+                    f"{'.'.join(table.name)} on the target refuses a change of {table.source}: {reason(error)}: alter"
+                    " it to be as the table of the source, then start the mirror again: it goes on where it was"
+                ) from error
+            if statement.is_lenient:
+                set_modes(cursor, is_strict=True)
+
+
+def last_changes(changes: pa.Table) -> pa.Table:
+    """Return the last change of each key, in the order of the source."""
+    changes = changes.combine_chunks()
+    positions = changes["_pos"].combine_chunks()
+    places = pa.table([positions.field(name) for name in Place._fields], names=Place._fields)
+    order = pc.sort_indices(places, sort_keys=[(name, "ascending") for name in Place._fields])
+    keys = changes["_key"].combine_chunks()
+    parts = pc.replace_substring(keys.values, "'", "''")  # so that what is joined can be told apart
+    columns = {
+        "schema": changes["_schema"],
+        "table": changes["_table"],
+        "key": pc.binary_join(pa.ListArray.from_arrays(keys.offsets, parts), "','"),
+    }
+    ordered = pa.table(columns).take(order).append_column("number", [pa.array(range(len(order)), pa.int64())])
+    last = ordered.group_by(list(columns), use_threads=False).aggregate([("number", "max")])
+    return changes.take(order.take(last["number_max"].combine_chunks().sort())).combine_chunks()
+
+
+def _left(changes: pa.Table, places: Mapping[int, Place]) -> pa.Table:
+    """Return those that lie behind the places of their buckets."""
+    first = _place(changes, 0)
+    if all(place < first for place in places.values()):
+        return changes
+    positions = changes["_pos"].combine_chunks()
+    found = None
+    for place in set(places.values()):
+        is_behind = None
+        for name, number in reversed(tuple(zip(Place._fields, place, strict=True))):
+            column = positions.field(name)
+            is_greater = pc.greater(column, number)
+            if is_behind is not None:
+                is_greater = pc.or_(is_greater, pc.and_(pc.equal(column, number), is_behind))
+            is_behind = is_greater
+        buckets = pa.array([bucket for bucket, at in places.items() if at == place], changes["_bucket"].type)
+        mask = pc.and_(is_behind, pc.is_in(changes["_bucket"].combine_chunks(), buckets))
+        found = mask if found is None else pc.or_(found, mask)
+    return changes.filter(found)
+
+
+def _size(changes: pa.Table) -> int:
+    """Return how many of the first changes fit a transaction; changes of one place stay together."""
+    size: int = min(ROWS, changes.num_rows)
+    while size > 1 and changes.slice(0, size).nbytes > SIZE:
+        size //= 2
+    while size < changes.num_rows and _place(changes, size) == _place(changes, size - 1):
+        size += 1
+    return size
+
+
+def _place(changes: pa.Table, index: int) -> Place:
+    return Place(**changes["_pos"][index].as_py())

@@ -1,0 +1,126 @@
+"""The target of a mirror: transactions in a session that is alike on every server, and is made anew when it is lost."""
+
+import random
+import time
+from typing import TYPE_CHECKING, TypeVar
+
+import pymysql
+from pymysql.constants import ER
+
+from sluice.client_sdk.spark.database import Database, Session, is_lost, reason
+from sluice.protocol.errors import SourceError, TargetError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pymysql.cursors import Cursor
+
+T = TypeVar("T")
+
+RETRY = 300.0
+"""Seconds for which a transaction is tried again: what a target may take to come back."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
+"""Seconds between the tries."""
+
+MODES = ("ALLOW_INVALID_DATES", "NO_AUTO_VALUE_ON_ZERO", "NO_BACKSLASH_ESCAPES")
+"""The sql_mode that the statements need; STRICT_ALL_TABLES with it, but for statements that it does not let pass."""
+
+_BUSY = frozenset(
+    {
+        ER.LOCK_DEADLOCK,
+        ER.LOCK_WAIT_TIMEOUT,
+        ER.CHECKREAD,
+        ER.OPTION_PREVENTS_STATEMENT,  # read only, as a server is while another one takes over
+    }
+)
+"""Errors that a later try may not meet, besides those of the connection."""
+
+
+class Target:
+    """The target: runs transactions, one after another, over a connection that is made when it is needed."""
+
+    def __init__(self, database: Database, time_zone: str = "UTC", retry: float = RETRY) -> None:
+        """Prepare; nothing is sent yet. ``time_zone`` is that of the texts of TIMESTAMP values."""
+        self.database = database
+        self._time_zone = "+00:00" if time_zone.upper() in ("UTC", "Z") else time_zone
+        self._retry = retry
+        self._session: Session | None = None
+        self.packet = 0
+        """Bytes that a statement may have, in a transaction."""
+
+    def close(self) -> None:
+        """Close the connection; the next transaction opens another one."""
+        session, self._session = self._session, None
+        if session is not None:
+            session.close()
+
+    def transact(self, work: "Callable[[Cursor], T]") -> T:
+        """Run a transaction. It is begun again, with growing pauses, after a deadlock or when the connection is lost.
+
+        A lost connection leaves open whether the transaction was committed: ``work`` finds out by the progress.
+
+        Raises:
+            TargetError: the target refuses, or stays out of reach.
+        """
+        deadline, pause = 0.0, FIRST_PAUSE
+        while True:
+            try:
+                return self._transact(work)
+            except (SourceError, pymysql.MySQLError, OSError) as error:
+                now = time.monotonic()
+                deadline = deadline or now + self._retry
+                if not is_passing(error) or now + pause > deadline:
+                    text = str(error) if isinstance(error, SourceError) else f"{self.database}: {reason(error)}"
+                    raise TargetError(text) from error
+            time.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311  so that those that met do not meet again
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    def _transact(self, work: "Callable[[Cursor], T]") -> T:
+        try:
+            if self._session is None:
+                self._session = self._open()
+            session = self._session
+            session.begin()
+            with session.cursor() as cursor:
+                result = work(cursor)
+            session.commit()
+        except BaseException:
+            self.close()
+            raise
+        return result
+
+    def _open(self) -> Session:
+        session = self.database.connect()
+        try:
+            with session.cursor() as cursor:
+                cursor.execute("SELECT @@max_allowed_packet")
+                self.packet = cursor.fetchall()[0][0] - 1  # the command is a byte
+                set_modes(cursor, is_strict=True)
+                cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")  # fewer locks between tasks
+                cursor.execute("SET foreign_key_checks = 0, unique_checks = 1, sql_safe_updates = 0")
+                self._set_time_zone(cursor)
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def _set_time_zone(self, cursor: "Cursor") -> None:
+        try:
+            cursor.execute("SET time_zone = %s", (self._time_zone,))
+        except pymysql.MySQLError as error:
+            if error.args[0] != ER.UNKNOWN_TIME_ZONE:
+                raise
+            raise TargetError(
+                f"{self.database} does not know the time zone {self._time_zone}, which the destination writes TIMESTAMP"
+                " values in: load the zones there (mysql_tzinfo_to_sql), or set sluice.instance.timeZone to UTC"
+            ) from error
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether a later try may succeed: the connection was lost, or others were in the way."""
+    return is_lost(error) or (bool(error.args) and error.args[0] in _BUSY)
+
+
+def set_modes(cursor: "Cursor", *, is_strict: bool) -> None:
+    """Set what statements may do; ``is_strict``: a value that does not fit its column is an error."""
+    cursor.execute("SET sql_mode = %s", (",".join(MODES + ("STRICT_ALL_TABLES",) * is_strict),))

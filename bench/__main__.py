@@ -5,10 +5,10 @@ import json
 import sys
 from pathlib import Path
 
-from bench import arrow, decode, deliver
+from bench import arrow, decode, deliver, spark
 from bench.environment import environment
 
-STAGES = {"decode": decode, "arrow": arrow, "deliver": deliver}
+STAGES = {"decode": decode, "arrow": arrow, "deliver": deliver, "spark": spark}
 
 
 def main() -> None:
@@ -20,7 +20,11 @@ def main() -> None:
         stage_parser.add_argument("--json", default="-", metavar="FILE", help="where to write the result; - prints it")
         stage.add_arguments(stage_parser)
     arguments = parser.parse_args()
-    result = {"stage": arguments.stage, **arguments.run(arguments), **environment()}
+    result = arguments.run(arguments)
+    if "cases" in result:
+        result = {"bench": arguments.stage, "environment": environment(result.pop("versions")), **result}
+    else:
+        result = {"stage": arguments.stage, **result, **environment()}
     text = json.dumps(result, indent=2) + "\n"
     if arguments.json == "-":
         sys.stdout.write(text)

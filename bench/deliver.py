@@ -1,17 +1,15 @@
 """End to end: a binlog that lies on the source, through dump, decoder, ring and HTTP, to a client on this machine."""
 
 import argparse
-import os
-import re
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import urllib3
 
 from bench.binlogs import TABLES, write
+from bench.processes import cpu_of, cpu_of_server
 from bench.workloads import ROWS, Written
 from bench.workloads import write as write_workload
 from scripts.serving import serving
@@ -20,7 +18,6 @@ from sluice.protocol.position import Position
 from tests.servers import ALL, Server
 
 DESTINATION = "bench"
-TICK = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +99,7 @@ def deliver(server: Server, written: Written, *, typed: bool) -> Run:
         Client(url, DESTINATION) as client,
     ):
         _wait_until_full(url)
-        cpu_source, cpu_server, cpu_client = _cpu_of(server.pid), _cpu_of_server(url), time.process_time()
+        cpu_source, cpu_server, cpu_client = cpu_of(server.pid), cpu_of_server(url), time.process_time()
         start = time.perf_counter()
         ready = int(client.subscribe()["lag"]["rows"])
         for batch in client.stream():
@@ -114,8 +111,8 @@ def deliver(server: Server, written: Written, *, typed: bool) -> Run:
                 break
         seconds = time.perf_counter() - start
         cpu_client = time.process_time() - cpu_client
-        cpu_server = _cpu_of_server(url) - cpu_server
-        cpu_source = _cpu_of(server.pid) - cpu_source
+        cpu_server = cpu_of_server(url) - cpu_server
+        cpu_source = cpu_of(server.pid) - cpu_source
     counted = counted or sum(len(batch.rows()) for batch in batches)
     if counted != written.rows:
         raise SystemExit(f"{counted} rows were delivered of the {written.rows} that were written")
@@ -131,17 +128,3 @@ def _wait_until_full(url: str, seconds: float = 5) -> None:
         if status["full"] or status["parser"]["behind"] == 0:
             return
         time.sleep(0.05)
-
-
-def _cpu_of(pid: int) -> float:
-    """Return the CPU seconds of a process: utime and stime, fields 14 and 15 of its stat (proc(5))."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICK
-
-
-def _cpu_of_server(url: str) -> float:
-    text = urllib3.request("GET", f"{url}/metrics").data.decode()
-    found = re.search(r"^process_cpu_seconds_total (\S+)$", text, re.MULTILINE)
-    if found is None:
-        raise SystemExit("the server does not tell its CPU time")
-    return float(found[1])

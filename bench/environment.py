@@ -4,8 +4,10 @@ import os
 import platform
 import re
 import subprocess
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
+from types import MappingProxyType
 
 
 def _cpu() -> str:
@@ -25,8 +27,8 @@ def _commit() -> str:
     return described.stdout.strip()
 
 
-def environment() -> dict[str, object]:
-    """Versions, commit and hardware."""
+def environment(versions: Mapping[str, str] = MappingProxyType({})) -> dict[str, object]:
+    """Versions, commit and hardware; further versions of what was measured."""
     return {
         "commit": _commit(),
         "versions": {
@@ -34,6 +36,7 @@ def environment() -> dict[str, object]:
             "python": platform.python_version(),
             "cython": version("cython"),
             "kernel": platform.release(),
+            **versions,
         },
         "hardware": {
             "cpu": _cpu(),

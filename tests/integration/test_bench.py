@@ -11,11 +11,16 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def measure(*arguments: str) -> dict[str, Any]:
-    command = [sys.executable, "-W", "error", "-m", "bench", *arguments, "--rows", "4000", "--runs", "1"]
+def run(*arguments: str) -> dict[str, Any]:
+    command = [sys.executable, "-W", "error", "-m", "bench", *arguments]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     result = json.loads(ran.stdout)
     assert isinstance(result, dict)
+    return result
+
+
+def measure(*arguments: str) -> dict[str, Any]:
+    result = run(*arguments, "--rows", "4000", "--runs", "1")
     assert result["rows"] == 4000
     assert result["rows_per_second"] > 0
     assert {"commit", "versions", "hardware"} <= result.keys()
@@ -42,3 +47,17 @@ def test_delivery(source: str) -> None:
 def test_delivery_of_large_and_of_small_transactions(workload: str) -> None:
     result = measure("deliver", "--workload", workload)
     assert set(result["cpu_seconds_per_million_rows"]) == {"source", "server", "client"}
+
+
+@pytest.mark.timeout(600)  # Spark is started three times
+def test_reading_in_spark() -> None:
+    size = ("--rows", "1000", "--micro-batches", "2", "--repeats", "1", "--seconds", "1", "--warm-up", "0")
+    result = run("spark", *size, "--only", "update-2cores", "--only", "latency-1000")
+    assert {"commit", "versions", "hardware"} <= result["environment"].keys()
+    throughput, latency = result["cases"]
+    assert (throughput["case"], latency["case"]) == ("update-2cores", "latency-1000")
+    assert throughput["ours"] > 0
+    assert throughput["anchor"] > 0
+    assert 0 < throughput["share_ours"] < 1
+    assert latency["rows"] == 1000
+    assert 0 < latency["p50_ms"] <= latency["p99_ms"] <= latency["max_ms"]

@@ -1,0 +1,63 @@
+"""What processes use: CPU time and memory, as proc(5) tells."""
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import urllib3
+
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_of(pid: int) -> float:
+    """Return the CPU seconds of a process: utime and stime, fields 14 and 15 of its stat."""
+    return _seconds(_stat(Path(f"/proc/{pid}"))[11:13])
+
+
+def cpu_of_server(url: str) -> float:
+    """Return the CPU seconds of a `sluice serve`."""
+    return _metric(url, "process_cpu_seconds_total")
+
+
+def memory_of_server(url: str) -> float:
+    """Return the resident memory of a `sluice serve` in MB."""
+    return _metric(url, "process_resident_memory_bytes") / 1e6
+
+
+def cpu_of_session() -> float:
+    """Return the CPU seconds of all processes of this session, and of those that they have waited for."""
+    return sum(_seconds(_stat(process)[11:15]) for process in _session())
+
+
+def peak_of_session() -> float:
+    """Return the sum of the largest resident memory that each process of this session has had, in MB."""
+    peaks = (re.search(r"^VmHWM:\s*(\d+) kB$", (it / "status").read_text(), re.MULTILINE) for it in _session())
+    return sum(int(peak[1]) for peak in peaks if peak) / 1e3
+
+
+def _session() -> Iterator[Path]:
+    session = str(os.getsid(0))
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if _stat(process)[3] == session:
+                yield process
+        except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            continue
+
+
+def _stat(process: Path) -> list[str]:
+    """The fields from the third on: the second, the name in parentheses, may hold anything."""
+    return (process / "stat").read_text().rpartition(")")[2].split()
+
+
+def _seconds(fields: list[str]) -> float:
+    return sum(map(int, fields)) / TICK
+
+
+def _metric(url: str, name: str) -> float:
+    text = urllib3.request("GET", f"{url}/metrics").data.decode()
+    found = re.search(rf"^{name} (\S+)$", text, re.MULTILINE)
+    if found is None:
+        raise SystemExit(f"the server does not tell its {name}")
+    return float(found[1])

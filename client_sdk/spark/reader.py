@@ -4,10 +4,9 @@ Spark makes several copies of a reader: one in a process of its own controls the
 offsets, its acks), the others only read partitions. So nothing is opened before it is needed.
 """
 
-import logging
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -19,38 +18,18 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from sluice.client_sdk.batch import Range
-from sluice.client_sdk.calls import Start
-from sluice.client_sdk.client import Client
 from sluice.client_sdk.spark.options import Options
-from sluice.client_sdk.spark.ranges import (
-    Form,
-    RangePartition,
-    Typed,
-    advised,
-    check_markers,
-    current_columns,
-    difference,
-    plan,
-    read,
-)
-from sluice.protocol.errors import (
-    BadParameterError,
-    NotSubscribedError,
-    SchemaMismatchError,
-    SourceError,
-    UnknownTableError,
-)
-from sluice.protocol.rows import Change
+from sluice.client_sdk.spark.ranges import Form, RangePartition, advised, plan, read
+from sluice.client_sdk.spark.subscription import PATIENCE, Subscription
+from sluice.protocol.errors import BadParameterError
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from sluice.client_sdk.batch import Range
 
 POLL: Final = 0.5
 """Seconds to wait for a change before Spark is told that there is none: as long as stopping a query may take."""
 IDLE: Final = 300.0
 """Seconds after which an offset moves over what the filter leaves out."""
-PATIENCE: Final = 60.0
-"""Seconds that a destination may be unable to read its source while a query has to have something of it."""
 
 Offset = dict[str, str]
 
@@ -63,9 +42,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._form = form
         # Of the reader that controls the query:
-        self._client: Client | None = None
-        self._created = False
-        self._half = 0
+        self._subscription = Subscription(options, form)
         self._until: str | None = None
         """Where a query of what is there now ends."""
         self._latest = ""
@@ -92,19 +69,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @advised()
     def prepareForTriggerAvailableNow(self) -> None:
         """Pin the source's current end: there the query is done."""
-        self._until = self._open(self._options.starting_position).latest()
+        self._until = self._subscription.open(self._options.starting_position).latest()
 
     @advised()
     def initialOffset(self) -> Offset:
         """Return the client's cursor; a client that does not exist is made, durably."""
-        client = self._open(self._options.starting_position)
-        if self._options.starting_position is not None and not self._created:
-            logger.warning(
-                "client %d of %s exists: it goes on from its cursor, startingPosition has no effect",
-                self._options.client_id,
-                self._options.destination,
-            )
-        return {"position": self._cursor(client)}
+        return {"position": self._subscription.begin()}
 
     @advised()
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
@@ -113,13 +83,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ``start`` itself when there is nothing for the query; after some minutes of that, or of entries without rows
         that fill the ring, the place up to which there is nothing.
         """
-        client = self._open(start["position"])
+        client = self._subscription.open(start["position"])
         client.ack(start["position"])
         if start["position"] != self._start:
             self._start = self._place = start["position"]
             self._skipped = 0
             self._since = time.monotonic()
-        max_bytes = self._max_bytes()
+        max_bytes = self._subscription.max_bytes
         deadline = time.monotonic() + (POLL if self._until is None else PATIENCE)
         while True:
             found = client.position(
@@ -134,7 +104,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._range = found
                 return {"position": found.to}
             if found.entries:
-                self._look_at(client, found)
+                self._subscription.look_at(found)
                 self._skipped += found.bytes
             if self._until is not None and found.to != self._place:
                 deadline = time.monotonic() + PATIENCE
@@ -146,14 +116,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._until is not None and found.reached:
                 # Entries without rows are confirmed behind a micro-batch of their own.
                 return {"position": self._place} if self._skipped else start
-            self._fail_after(deadline, client)
+            self._subscription.wait(deadline)
 
     @advised()
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the source's end when Spark asked last, and how far the query is behind; for its progress only."""
-        if self._client is None:
+        if not self._subscription.is_open:
             return None
-        lag = self._client.status()["lag"]
+        lag = self._subscription.open().status()["lag"]
         return {
             "position": self._latest,
             "lagSeconds": round(lag["seconds"], 3),
@@ -164,9 +134,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @advised()
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """Cut a micro-batch into parts."""
-        client = self._open(start["position"])
+        client = self._subscription.open(start["position"])
         found, self._range = self._range, None
-        size = found.bytes + self._skipped if found is not None and found.to == end["position"] else self._max_bytes()
+        size = self._subscription.max_bytes
+        if found is not None and found.to == end["position"]:
+            size = found.bytes + self._skipped
         return plan(client, start["position"], end["position"], self._options.partitions, size)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -176,97 +148,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @advised()
     def commit(self, end: Offset) -> None:
         """Confirm what lies before ``end``; the next `latestOffset` does so again."""
-        self._open(end["position"]).ack(end["position"])
+        self._subscription.open(end["position"]).ack(end["position"])
 
     def stop(self) -> None:
         """Close the connections."""
-        if self._client is not None:
-            self._client.close()
-
-    # --- inside ------------------------------------------------------------------------------------------------------
-
-    def _open(self, start: Start | None) -> Client:
-        """Open the session that ends those of others, at the first call; a client that is made begins at ``start``."""
-        if self._client is not None:
-            return self._client
-        options = self._options
-        client = options.client()
-        try:
-            known = client.status()["filter"]
-        except NotSubscribedError:
-            client.subscribe(options.tables or "", "earliest" if start is None else start)
-            self._created = True
-        else:
-            if options.tables not in (None, known):
-                logger.warning(
-                    "client %d of %s was subscribed to %r, now it is to %r",
-                    options.client_id,
-                    options.destination,
-                    known,
-                    options.tables,
-                )
-                client.subscribe(options.tables)
-        client.open_session()
-        self._half = client.destination()["capacity"] // 2
-        self._client = client
-        wanted = options.max_bytes_per_trigger
-        if wanted is not None and wanted > self._half:
-            logger.warning(
-                "maxBytesPerTrigger=%d is more than half of what the ring of the server holds: it counts as %d",
-                wanted,
-                self._half,
-            )
-        return client
-
-    def _max_bytes(self) -> int:
-        """Bytes of a micro-batch: the ring has to hold it and what comes meanwhile."""
-        return min(self._options.max_bytes_per_trigger or self._half, self._half)
-
-    def _cursor(self, client: Client) -> str:
-        """Return the client's durable cursor; wait until its destination has reached the source."""
-        deadline = time.monotonic() + PATIENCE
-        while not (position := client.status()["position"]):
-            self._fail_after(deadline, client)
-        return str(position)
-
-    def _fail_after(self, deadline: float, client: Client) -> None:
-        """Wait a moment; raise SourceError when the time has come and the destination says what is wrong."""
-        if time.monotonic() > deadline and (error := client.destination()["error"]):
-            raise SourceError(f"destination {self._options.destination} cannot read its source: {error}")
-        time.sleep(0.05)
-
-    def _look_at(self, client: Client, found: Range) -> None:
-        """Look at a range without rows: a marker may stand in it, or a DDL."""
-        batch = client.rows(found.from_, found.to)
-        check_markers(batch, self._form, self._options.on_marker)
-        if isinstance(self._form, Typed):
-            for change in batch.changes():
-                if change.is_ddl and self._form.table[1].lower() in change.sql.lower():
-                    self._check_columns(client, self._form, change)
-
-    def _check_columns(self, client: Client, form: Typed, ddl: Change) -> None:
-        """Fail when the table is not any more what the query was loaded with; the rows before the DDL are done."""
-        name = ".".join(form.table)
-        if ddl.type == "TRUNCATE":
-            logger.warning("%s was truncated at %s:%d", name, ddl.logfile_name, ddl.logfile_offset)
-        try:
-            now = current_columns(client, form.table)
-        except UnknownTableError:
-            now = ()
-        changed = difference(form.columns, now, added=self._options.columns is None)
-        if not changed:
-            return
-        old, new = (", ".join(map(" ".join, columns)) for columns in (form.columns, now))
-        what = f"{name} was changed at {ddl.logfile_name}:{ddl.logfile_offset} by: {ddl.sql[:500]}"
-        if self._options.on_schema_change == "continue":
-            logger.warning("%s; the query goes on with (%s)", what, old)
-            return
-        raise SchemaMismatchError(
-            f"{what}\nThe query reads ({old}); now the table has ({new or 'no columns: it is gone'}): {changed}. All"
-            " changes before this are done. Load the stream again and start the query with the same checkpoint to go on"
-            " with the new columns; or go on with the old ones by the option onSchemaChange=continue (with"
-            " missingColumns=null where one is gone), or by naming them in the option columns."
-        )
+        self._subscription.close()
 
 
 class BatchReader(DataSourceReader):

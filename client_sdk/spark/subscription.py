@@ -1,0 +1,138 @@
+"""The client id that a query or a job reads: its session, where it stands, and what comes without rows."""
+
+import logging
+import time
+from typing import Final
+
+from sluice.client_sdk.batch import Range
+from sluice.client_sdk.calls import Start
+from sluice.client_sdk.client import Client
+from sluice.client_sdk.spark.options import Options
+from sluice.client_sdk.spark.ranges import Form, Typed, check_markers, current_columns, difference
+from sluice.protocol.errors import NotSubscribedError, SchemaMismatchError, SourceError, UnknownTableError
+from sluice.protocol.rows import Change
+
+logger = logging.getLogger(__name__)
+
+PATIENCE: Final = 60.0
+"""Seconds that a destination may be unable to read its source while one has to have something of it."""
+
+
+class Subscription:
+    """The client id of the options, read in a form. It is opened by the first `open`; until then nothing is sent."""
+
+    def __init__(self, options: Options, form: Form) -> None:
+        """Nothing is sent yet."""
+        self._options = options
+        self._form = form
+        self._client: Client | None = None
+        self._is_new = False
+        self._half = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a session."""
+        return self._client is not None
+
+    def open(self, start: Start | None = None) -> Client:
+        """Open the session that ends those of others, unless it is; a client that is made begins at ``start``."""
+        if self._client is not None:
+            return self._client
+        options = self._options
+        client = options.client()
+        try:
+            known = client.status()["filter"]
+        except NotSubscribedError:
+            client.subscribe(options.tables or "", "earliest" if start is None else start)
+            self._is_new = True
+        else:
+            if options.tables not in (None, known):
+                logger.warning(
+                    "client %d of %s was subscribed to %r, now it is to %r",
+                    options.client_id,
+                    options.destination,
+                    known,
+                    options.tables,
+                )
+                client.subscribe(options.tables)
+        client.open_session()
+        self._half = client.destination()["capacity"] // 2
+        self._client = client
+        wanted = options.max_bytes_per_trigger
+        if wanted is not None and wanted > self._half:
+            logger.warning(
+                "maxBytesPerTrigger=%d is more than half of what the ring of the server holds: it counts as %d",
+                wanted,
+                self._half,
+            )
+        return client
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._client is not None:
+            self._client.close()
+
+    @property
+    def max_bytes(self) -> int:
+        """Bytes of a batch at most: the ring has to hold it and what comes meanwhile."""
+        return min(self._options.max_bytes_per_trigger or self._half, self._half)
+
+    def begin(self) -> str:
+        """Return the client's durable cursor; make a client that does not exist. Waits until the source is reached."""
+        options = self._options
+        client = self.open(options.starting_position)
+        if options.starting_position is not None and not self._is_new:
+            logger.warning(
+                "client %d of %s exists: it goes on from its cursor, startingPosition has no effect",
+                options.client_id,
+                options.destination,
+            )
+        deadline = time.monotonic() + PATIENCE
+        while not (position := client.status()["position"]):
+            self.wait(deadline)
+        return str(position)
+
+    def wait(self, deadline: float) -> None:
+        """Wait a moment; raise SourceError when the time has come and the destination says what is wrong."""
+        if time.monotonic() > deadline and (error := self.open().destination()["error"]):
+            raise SourceError(f"destination {self._options.destination} cannot read its source: {error}")
+        time.sleep(0.05)
+
+    def look_at(self, found: Range) -> None:
+        """Look at a range without rows: a marker may stand in it, or a DDL.
+
+        Raises:
+            DecodeError: rows are missing in it, unless ``onMarker`` is ``skip``.
+            SchemaMismatchError: the table of the form is not any more what it was, unless ``onSchemaChange`` says that
+                this does not matter.
+        """
+        batch = self.open().rows(found.from_, found.to)
+        check_markers(batch, self._form, self._options.on_marker)
+        if isinstance(self._form, Typed):
+            for change in batch.changes():
+                if change.is_ddl and self._form.table[1].lower() in change.sql.lower():
+                    self._check_columns(self._form, change)
+
+    def _check_columns(self, form: Typed, ddl: Change) -> None:
+        """Fail when the table is not any more what the query was loaded with; the rows before the DDL are done."""
+        name = ".".join(form.table)
+        if ddl.type == "TRUNCATE":
+            logger.warning("%s was truncated at %s:%d", name, ddl.logfile_name, ddl.logfile_offset)
+        try:
+            now = current_columns(self.open(), form.table)
+        except UnknownTableError:
+            now = ()
+        changed = difference(form.columns, now, added=self._options.columns is None)
+        if not changed:
+            return
+        old, new = (", ".join(map(" ".join, columns)) for columns in (form.columns, now))
+        what = f"{name} was changed at {ddl.logfile_name}:{ddl.logfile_offset} by: {ddl.sql[:500]}"
+        if self._options.on_schema_change == "continue":
+            logger.warning("%s; the query goes on with (%s)", what, old)
+            return
+        raise SchemaMismatchError(
+            f"{what}\nThe query reads ({old}); now the table has ({new or 'no columns: it is gone'}): {changed}. All"
+            " changes before this are done. Load the stream again and start the query with the same checkpoint to go on"
+            " with the new columns; or go on with the old ones by the option onSchemaChange=continue (with"
+            " missingColumns=null where one is gone), or by naming them in the option columns."
+        )

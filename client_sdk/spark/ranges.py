@@ -121,8 +121,8 @@ def current_columns(client: Client, table: tuple[str, str]) -> tuple[tuple[str, 
     return tuple((column.name, column.mysql_type) for column in client.columns(".".join(table)))
 
 
-def difference(ours: Sequence[tuple[str, str]], theirs: Sequence[tuple[str, str]], *, added: bool) -> str:
-    """Say what columns are other ones in ``theirs``, as far as it shows in Arrow; ``added``: new ones count as well."""
+def difference(ours: Sequence[tuple[str, str]], theirs: Sequence[tuple[str, str]]) -> str:
+    """Say which columns are other ones in ``theirs``, as far as it shows in Arrow."""
     old, new = dict(ours), dict(theirs)
     found = [f"{name} is gone" for name in old if name not in new]
     found += [
@@ -130,7 +130,7 @@ def difference(ours: Sequence[tuple[str, str]], theirs: Sequence[tuple[str, str]
         for name in old
         if name in new and arrow_type(new[name]) != arrow_type(old[name])
     ]
-    found += [f"{name} is new" for name in new if added and name not in old]
+    found += [f"{name} is new" for name in new if name not in old]
     return ", ".join(found)
 
 

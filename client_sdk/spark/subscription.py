@@ -108,7 +108,8 @@ class Subscription:
         """
         batch = self.open().rows(found.from_, found.to)
         check_markers(batch, self._form, self._options.on_marker)
-        if isinstance(self._form, Typed):
+        # A DDL comes alone. Of columns that are named in an option the decoder says whether they still fit.
+        if isinstance(self._form, Typed) and self._options.columns is None and found.entries == 1:
             for change in batch.changes():
                 if change.is_ddl and self._form.table[1].lower() in change.sql.lower():
                     self._check_columns(self._form, change)
@@ -122,16 +123,17 @@ class Subscription:
             now = current_columns(self.open(), form.table)
         except UnknownTableError:
             now = ()
-        changed = difference(form.columns, now, added=self._options.columns is None)
+        changed = difference(form.columns, now)
         if not changed:
             return
         old, new = (", ".join(map(" ".join, columns)) for columns in (form.columns, now))
-        what = f"{name} was changed at {ddl.logfile_name}:{ddl.logfile_offset} by: {ddl.sql[:500]}"
+        sql = " ".join(ddl.sql.split())[:500]
+        what = f"{name} was changed at {ddl.logfile_name}:{ddl.logfile_offset} by `{sql}`"
         if self._options.on_schema_change == "continue":
             logger.warning("%s; the query goes on with (%s)", what, old)
             return
         raise SchemaMismatchError(
-            f"{what}\nThe query reads ({old}); now the table has ({new or 'no columns: it is gone'}): {changed}. All"
+            f"{what}: the query reads ({old}); now the table has ({new or 'no columns: it is gone'}): {changed}. All"
             " changes before this are done. Load the stream again and start the query with the same checkpoint to go on"
             " with the new columns; or go on with the old ones by the option onSchemaChange=continue (with"
             " missingColumns=null where one is gone), or by naming them in the option columns."

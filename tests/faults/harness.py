@@ -57,6 +57,8 @@ class Sluice:
         self.conf.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
         self.canal_port = free_port()
+        self.settings: dict[str, object] = {}
+        """Of the server; a dot in a key is written as two underscores."""
         self.log: deque[str] = deque(maxlen=200)
         self._names: list[str] = []
         self._process: subprocess.Popen[str] | None = None
@@ -89,7 +91,7 @@ class Sluice:
             "canal__file__data__dir": self.data,
             "canal__file__flush__period": 50,
             "canal__destinations": ",".join(self._names),
-        }
+        } | self.settings
         _write(self.conf / "canal.properties", main)
 
     def start(self) -> None:

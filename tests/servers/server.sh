@@ -17,27 +17,8 @@ name=$1 command=$2
 cache=${SLUICE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sluice}
 dist=$cache/servers/$name
 
-say() { echo "$name: $*" >&2; }
-
-# need COMMAND PACKAGE: install Debian's package when the command is missing.
-need() {
-  command -v "$1" >/dev/null && return
-  say "installing $2"
-  apt-get -qq update >&2
-  DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends "$2" >/dev/null
-}
-
-# verify FILE SHA256
-verify() { echo "$2  $1" | sha256sum --check --quiet >&2; }
-
-# fetch_maven GROUP:ARTIFACT:VERSION SHA256: leaves the jar in $dist/tmp.
-fetch_maven() {
-  need mvn maven
-  mvn -B -q -ntp -C org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy \
-    -Dartifact="$1:jar" -DoutputDirectory="$dist/tmp" >&2
-  local artifact=${1#*:}
-  verify "$dist/tmp/${artifact/:/-}.jar" "$2"
-}
+# shellcheck source=tests/servers/downloads.sh
+source "$here/downloads.sh"
 
 # fetch_debian SUITE PACKAGE UNWANTED: unpack a package and all it depends on, libc too, into $dist/root, from the mirror that
 # this machine uses already, with package lists of our own. UNWANTED is a pattern of dependencies the server does not need.

@@ -12,7 +12,7 @@ case $name in
 esac
 
 fetch() {
-  fetch_maven "com.facebook.presto:$artifact:0.6" "$sha256"
+  fetch_maven "$dist/tmp" "com.facebook.presto:$artifact:0.6" "$sha256"
   python3 -m zipfile -e "$dist/tmp/$artifact-0.6.jar" "$dist/tmp"
   tar -xzf "$dist/tmp/mysql-Linux-amd64.tar.gz" -C "$dist" --no-same-owner
   if LD_LIBRARY_PATH="$dist/lib" ldd "$dist/bin/mysqld" | grep -q 'not found'; then

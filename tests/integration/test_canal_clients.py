@@ -1,0 +1,282 @@
+"""Clients that were written for Canal, unchanged, on a real server: Canal's own Java client, and canal-python."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.canal import stored
+from tests.clients.java import JavaBatch, JavaConsumer, JavaError, fetched
+from tests.conftest import Database
+from tests.faults.harness import SECONDS, Sluice, eventually
+from tests.servers import Server
+
+PULL = Path(__file__).parents[1] / "clients" / "pull.py"
+
+
+class Shop:
+    """A server with the destination `shop`, which reads a table `t` of (id, v)."""
+
+    def __init__(self, sluice: Sluice, source: Server, schema: str) -> None:
+        self.sluice = sluice
+        self._source = source
+        self._schema = schema
+        self._next = 1
+
+    @property
+    def port(self) -> int:
+        return self.sluice.canal_port
+
+    def insert(self, count: int = 1) -> list[str]:
+        """Insert rows, each in a transaction; what is to be delivered of them."""
+        numbers = range(self._next, self._next + count)
+        self._next += count
+        for number in numbers:
+            self._source.query("INSERT INTO t VALUES (%s, 'ü')", (number,), database=self._schema)
+        return [f"INSERT {number},ü" for number in numbers]
+
+    def insert_at_once(self, count: int) -> list[str]:
+        """Insert rows by one statement."""
+        numbers = range(self._next, self._next + count)
+        self._next += count
+        rows = ",".join(f"({number}, 'ü')" for number in numbers)
+        self._source.query(f"INSERT INTO t VALUES {rows}", database=self._schema)
+        return [f"INSERT {number},ü" for number in numbers]
+
+    def marks(self, client_id: int = 1001) -> list[int]:
+        (client,) = [it for it in self.sluice.destination()["clients"] if it["clientId"] == client_id]
+        return list(client["marks"])
+
+
+@pytest.fixture
+def shop(tmp_path: Path, mariadb118: Server, database: Database) -> Iterator[Shop]:
+    """Served with the password `secret` for `canal`."""
+    yield from _serve(tmp_path, mariadb118, database, canal__user="canal", canal__passwd=stored("secret"))
+
+
+@pytest.fixture
+def open_shop(tmp_path: Path, mariadb118: Server, database: Database) -> Iterator[Shop]:
+    """Served without a password."""
+    yield from _serve(tmp_path, mariadb118, database)
+
+
+def _serve(folder: Path, source: Server, database: Database, **settings: object) -> Iterator[Shop]:
+    schema = database(source)
+    source.query("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))", database=schema)
+    sluice = Sluice(folder)
+    sluice.settings |= settings
+    sluice.add("shop", source, canal__instance__filter__regex=rf"{schema}\\.t", sluice__instance__timeZone="UTC")
+    with sluice:
+        sluice.wait_running()
+        yield Shop(sluice, source, schema)
+
+
+Connect = Callable[..., JavaConsumer]
+
+
+@pytest.fixture
+def java(shop: Shop) -> Iterator[Connect]:
+    """Makes Java clients that are connected."""
+    made: list[JavaConsumer] = []
+
+    def connect(*, lazy: bool = False) -> JavaConsumer:
+        consumer = JavaConsumer()
+        made.append(consumer)
+        consumer.connect(shop.port, user="canal", password="secret", lazy=lazy)
+        return consumer
+
+    yield connect
+    for consumer in made:
+        consumer.kill()
+
+
+def take(java: JavaConsumer, count: int) -> tuple[list[int], list[str]]:
+    """Take batches, without ack, until so many changes have come: the ids of the batches, and the changes."""
+    ids: list[int] = []
+    changes: list[str] = []
+
+    def enough() -> bool:
+        batch = java.get(1000, 1000)
+        if batch.id != -1:
+            ids.append(batch.id)
+            changes.extend(batch.changes("t"))
+        return len(changes) >= count
+
+    eventually(enough, lambda: changes)
+    return ids, changes
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_java_gets_and_acks_what_was_written(shop: Shop, java: Connect, lazy: bool) -> None:
+    client = java(lazy=lazy)
+    client.call("subscribe", r".*\..*")
+    assert client.get(100) == JavaBatch(-1, [])
+    written = shop.insert(3)
+    ids, changes = take(client, 3)
+    assert changes == written
+    for batch_id in ids:
+        client.call("ack", batch_id)
+    eventually(lambda: not shop.marks())
+    written = shop.insert()
+    batch = client.get(100, 30, "SECONDS", ack=True)
+    assert batch.changes("t") == written
+    assert [row.type for row in batch.rows if row.type.startswith("TRANSACTION")] == [
+        "TRANSACTIONBEGIN",
+        "TRANSACTIONEND",
+    ]
+    eventually(lambda: not shop.marks())
+    client.call("rollback")
+    assert client.get(100).rows == []
+
+
+def test_java_has_several_batches_outstanding_and_acks_them_in_order(shop: Shop, java: Connect) -> None:
+    client = java()
+    client.call("subscribe", "")
+    batches = []
+    for _ in range(4):
+        written = shop.insert()
+        batch = client.get(1, 0)  # waits for a change as long as it takes
+        while not batch.changes("t"):
+            batch = client.get(1, 0)
+        assert batch.changes("t") == written
+        batches.append(batch.id)
+    assert set(batches) <= set(shop.marks())
+    for batch_id in shop.marks():
+        client.call("ack", batch_id)
+    eventually(lambda: not shop.marks())
+    assert client.get(100) == JavaBatch(-1, [])
+
+
+def test_java_is_refused_an_ack_out_of_order_and_goes_on_after_it_has_reconnected(shop: Shop, java: Connect) -> None:
+    client = java()
+    client.call("subscribe", "")
+    shop.insert()
+    take(client, 1)
+    shop.insert()
+    take(client, 1)
+    oldest, *_, newest = shop.marks()
+    client.call("ack", newest)  # has no answer: the error is read as that of the next request
+    with pytest.raises(JavaError, match=f"batchId:{newest} is not the firstly: .* batch {oldest}"):
+        client.get(100)
+    assert oldest in shop.marks()
+    client.call("disconnect")
+    client.connect(shop.port, user="canal", password="secret")  # which rolls back
+    client.call("subscribe", "")
+    assert take(client, 2)[1] == ["INSERT 1,ü", "INSERT 2,ü"]
+
+
+def test_java_is_given_again_what_it_has_rolled_back(shop: Shop, java: Connect) -> None:
+    client = java()
+    client.call("subscribe", "")
+    written = shop.insert(2)
+    ids, changes = take(client, 2)
+    client.call("rollback")
+    again, repeated = take(client, 2)
+    assert changes == repeated == written
+    assert min(again) > max(ids)
+    client.call("rollback", again[0])
+    assert take(client, 2)[1] == written
+
+
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_java_goes_on_after_a_restart_of_the_server(shop: Shop, java: Connect, end: str) -> None:
+    client = java()
+    client.call("subscribe", "")
+    written = shop.insert(2)
+    ids, changes = take(client, 2)
+    assert changes == written
+    for batch_id in ids:
+        client.call("ack", batch_id)
+    eventually(lambda: not shop.marks())
+    acked = shop.sluice.destination()["clients"][0]["position"]
+    eventually(lambda: str(shop.sluice.stored()) == acked)
+    unacked = shop.insert(2)
+    assert take(client, 2)[1] == unacked
+    getattr(shop.sluice, end)()
+    written_meanwhile = shop.insert()
+    with pytest.raises(JavaError):
+        client.get(100, 1000)
+    shop.sluice.start()
+    client.call("disconnect")
+    client.connect(shop.port, user="canal", password="secret")
+    client.call("subscribe", "")
+    assert take(client, 3)[1] == unacked + written_meanwhile
+
+
+def test_java_for_clusters_finds_the_server_again_by_itself(shop: Shop) -> None:
+    with JavaConsumer() as client:
+        client.connect(shop.port, shop.port, user="canal", password="secret")
+        client.call("subscribe", "")
+        written = shop.insert()
+        assert take(client, 1)[1] == written
+        shop.sluice.stop()
+        shop.sluice.start()
+        assert take(client, 1)[1] == written
+
+
+def test_java_is_refused_with_a_wrong_password_and_an_unknown_destination(shop: Shop) -> None:
+    with JavaConsumer() as client:
+        with pytest.raises(JavaError, match="auth failed for user:canal"):
+            client.connect(shop.port, user="canal", password="wrong")
+        client.connect(shop.port, user="canal", password="secret", destination="nowhere")
+        with pytest.raises(JavaError, match="destination:nowhere should start first"):
+            client.call("subscribe", "")
+
+
+def test_java_survives_odd_orders(shop: Shop, java: Connect) -> None:
+    client = java()
+    with pytest.raises(JavaError, match="should subscribe first"):
+        client.get(10)
+    client.call("unsubscribe")
+    client.call("subscribe", "")
+    client.call("subscribe", "")
+    client.call("ack", -1)
+    client.call("rollback")
+    client.call("rollback")
+    written = shop.insert()
+    assert take(client, 1)[1] == written
+    client.call("unsubscribe")
+    client.call("subscribe", "")
+    shop.insert()
+    assert "INSERT 2,ü" in take(client, 1)[1]
+    client.call("disconnect")
+    with pytest.raises(JavaError):
+        client.get(10)
+
+
+def test_java_that_is_killed_while_it_waits_takes_nothing_from_who_comes_after(shop: Shop, java: Connect) -> None:
+    dying = java()
+    dying.call("subscribe", "")
+    dying.begin("getWithoutAck", 1000, 0, "SECONDS")
+    time.sleep(0.2)
+    dying.kill()
+    written = shop.insert()
+    client = java()
+    client.call("subscribe", "")
+    assert take(client, 1)[1] == written
+
+
+def test_java_reads_a_batch_of_megabytes(shop: Shop, java: Connect) -> None:
+    client = java(lazy=True)
+    client.call("subscribe", "")
+    rows = sum(len(shop.insert_at_once(1000)) for _ in range(20))
+    ((_, found, _gets, _seconds),) = client.call("drain", 4000, rows)
+    assert int(found) == rows
+
+
+def test_canal_python_gets_and_acks_what_was_written(open_shop: Shop) -> None:
+    written = open_shop.insert(3)
+    environ = os.environ | {
+        "PYTHONPATH": fetched("python", sys.executable),
+        "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python",  # its generated code is of 2019
+        "PYTHONIOENCODING": "utf-8",
+    }
+    command = [sys.executable, str(PULL), str(open_shop.port), "shop", r".*\.t", "3"]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    assert [line for line in done.stdout.splitlines() if line.startswith("ROW")] == [f"ROW {row}" for row in written]
+    eventually(lambda: not open_shop.marks(7))

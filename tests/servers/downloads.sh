@@ -1,0 +1,46 @@
+# shellcheck shell=bash
+# Downloads for tests, by the package registries' own clients as configured on this machine; each is verified. To be sourced;
+# `name` says for whom it speaks.
+
+say() { echo "${name:-downloads}: $*" >&2; }
+
+# need COMMAND PACKAGE: install Debian's package when the command is missing.
+need() {
+  command -v "$1" >/dev/null && return
+  say "installing $2"
+  apt-get -qq update >&2
+  DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends "$2" >/dev/null
+}
+
+# verify FILE SHA256
+verify() { echo "$2  $1" | sha256sum --check --quiet >&2; }
+
+# fetch_maven FOLDER [GROUP:ARTIFACT:VERSION SHA256]...: leaves the jars in the folder.
+fetch_maven() {
+  local folder=$1 items='' artifact group version
+  shift
+  local jars=("$@")
+  while [ $# -gt 0 ]; do
+    IFS=: read -r group artifact version <<<"$1"
+    items+="<artifactItem><groupId>$group</groupId><artifactId>$artifact</artifactId><version>$version</version></artifactItem>"
+    shift 2
+  done
+  cat >"$folder/pom.xml" <<POM
+<project>
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>sluice</groupId><artifactId>downloads</artifactId><version>1</version><packaging>pom</packaging>
+  <build><plugins><plugin>
+    <groupId>org.apache.maven.plugins</groupId><artifactId>maven-dependency-plugin</artifactId><version>3.6.1</version>
+    <configuration><outputDirectory>$folder</outputDirectory><artifactItems>$items</artifactItems></configuration>
+  </plugin></plugins></build>
+</project>
+POM
+  need mvn maven
+  mvn -B -q -ntp -C -f "$folder/pom.xml" org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy >&2
+  set -- "${jars[@]}"
+  while [ $# -gt 0 ]; do
+    artifact=${1#*:}
+    verify "$folder/${artifact/:/-}.jar" "$2"
+    shift 2
+  done
+}

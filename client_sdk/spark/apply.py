@@ -46,23 +46,25 @@ class Applied:
 class Applier:
     """Applies changes over one connection. What it knows of the target's tables it asks once."""
 
-    def __init__(self, target: Target, run: Run, schemas: Mapping[str, str]) -> None:
-        """``schemas``: what schemas of the source are called on the target, where that is another name."""
+    def __init__(self, target: Target, run: Run, schemas: Mapping[str, str], *, is_source: bool = False) -> None:
+        """``schemas``: what schemas of the source are called on the target, where that is another name.
+
+        ``is_source``: the target is the source itself, so that another name is needed.
+        """
         self._target = target
         self._run = run
         self._schemas = dict(schemas)
+        self._is_source = is_source
         self._tables: dict[tuple[str, str], Table] = {}
 
-    def apply(self, changes: pa.Table, batch: str) -> Applied | None:
-        """Apply all changes of a micro-batch that fall into some buckets, in any order; None when there are none.
+    def apply(self, changes: pa.Table, batch: str) -> Applied:
+        """Apply all changes of a micro-batch that fall into some buckets, in any order; there has to be one.
 
         ``batch`` names the micro-batch. Those of its changes that were applied before are left out.
 
         Raises:
             TargetError: the target refuses, stays out of reach, or does not fit, or another run has taken over.
         """
-        if not changes.num_rows:
-            return None
         last = last_changes(changes)
         is_known = bool(self._tables)
         try:
@@ -110,6 +112,12 @@ class Applier:
     def _table(self, cursor: "Cursor", schema: str, table: str) -> Table:
         if (schema, table) not in self._tables:
             copy = self._schemas.get(schema, schema)
+            if copy == schema and self._is_source:
+                raise TargetError(
+                    f"{schema}.{table} would be mirrored to itself, for the target has the identity of the source: name"
+                    f" another schema for {schema} on the target, or leave it out by the filter. If these are two"
+                    " MariaDB servers that have the same server_id, give the target another one: SET GLOBAL server_id"
+                )
             self._tables[schema, table] = Table.load(cursor, (copy, table), f"{schema}.{table}")
         return self._tables[schema, table]
 

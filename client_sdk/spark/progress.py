@@ -101,6 +101,16 @@ class Progress:
         self._run = self._target.transact(self._begin_run)
         return Run(self._schema, self._job, self._run)
 
+    def is_source(self, position: Position) -> bool:
+        """Whether the target is the server that a position belongs to, as far as they tell."""
+
+        def work(cursor: "Cursor") -> bool:
+            cursor.execute("SHOW GLOBAL VARIABLES WHERE Variable_name IN ('server_uuid', 'server_id')")
+            found = dict(cursor.fetchall())
+            return position.source == str(found.get("server_uuid", found["server_id"]))
+
+        return self._target.transact(work)
+
     def begin(self, batch: str, position: Position) -> None:
         """Begin a micro-batch. ``batch`` is the same whenever the changes are; ``position`` lies before them.
 

@@ -2,7 +2,9 @@
 
 import random
 import time
+from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pymysql
 from pymysql.constants import ER
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 RETRY = 300.0
-"""Seconds for which a transaction is tried again: what a target may take to come back."""
+"""Seconds that a target may take to come back."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0
 """Seconds between the tries."""
 
@@ -42,8 +44,9 @@ class Target:
     def __init__(self, database: Database, time_zone: str = "UTC", retry: float = RETRY) -> None:
         """Prepare; nothing is sent yet. ``time_zone`` is that of the texts of TIMESTAMP values."""
         self.database = database
-        self._time_zone = "+00:00" if time_zone.upper() in ("UTC", "Z") else time_zone
-        self._retry = retry
+        self._time_zone = fixed_offset(time_zone) or time_zone
+        self.retry = retry
+        """Seconds for which a transaction is tried again."""
         self._session: Session | None = None
         self.packet = 0
         """Bytes that a statement may have, in a transaction."""
@@ -68,7 +71,7 @@ class Target:
                 return self._transact(work)
             except (SourceError, pymysql.MySQLError, OSError) as error:
                 now = time.monotonic()
-                deadline = deadline or now + self._retry
+                deadline = deadline or now + self.retry
                 if not is_passing(error) or now + pause > deadline:
                     text = str(error) if isinstance(error, SourceError) else f"{self.database}: {reason(error)}"
                     raise TargetError(text) from error
@@ -114,6 +117,17 @@ class Target:
                 f"{self.database} does not know the time zone {self._time_zone}, which the destination writes TIMESTAMP"
                 " values in: load the zones there (mysql_tzinfo_to_sql), or set sluice.instance.timeZone to UTC"
             ) from error
+
+
+def fixed_offset(zone: str) -> str | None:
+    """Return the offset of a zone that never had another one: servers know it without tables of zones."""
+    try:
+        found = ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError):
+        return None
+    days = (datetime(year, month, 1, tzinfo=found) for year in range(1970, 2038) for month in range(1, 13))
+    offsets = {day.isoformat()[19:] for day in days}
+    return offsets.pop() if len(offsets) == 1 else None
 
 
 def is_passing(error: Exception) -> bool:

@@ -17,7 +17,7 @@ from sluice.client_sdk.spark import apply
 from sluice.client_sdk.spark.apply import COLUMNS, Applied, Applier
 from sluice.client_sdk.spark.database import Database
 from sluice.client_sdk.spark.progress import BUCKETS, Progress
-from sluice.client_sdk.spark.target import Target
+from sluice.client_sdk.spark.target import Target, fixed_offset
 from sluice.protocol.arrow import EnvelopeDecoder
 from sluice.protocol.errors import TargetError
 from sluice.protocol.position import Position
@@ -85,11 +85,9 @@ class Mirror:
         self.batches += not again
         batch = f"batch {self.batches}"
         self.begin(batch)
+        parts = [part for task in range(tasks) if (part := of_task(changes, task, tasks)).num_rows]
         with ThreadPoolExecutor(tasks) as pool:
-            done = [
-                pool.submit(self.applier().apply, of_task(changes, task, tasks), batch).result for task in range(tasks)
-            ]
-            found = [applied for result in done if (applied := result()) is not None]
+            found = list(pool.map(lambda part: self.applier().apply(part, batch), parts))
         if found:
             self.progress.finish(max(applied.place for applied in found), POSITION)
         return found
@@ -567,6 +565,18 @@ def test_time_stamps_arrive_in_the_zone_of_the_destination(mirror: Mirror) -> No
     assert mirror.rows("t", "id, UNIX_TIMESTAMP(v)") == mirror._rows(
         mirror.source, mirror.schema, "t", "id, UNIX_TIMESTAMP(v)"
     )
+
+
+def test_zones_whose_offset_never_changes_need_no_tables_on_the_target() -> None:
+    zones = {
+        "UTC": "+00:00",
+        "Etc/UTC": "+00:00",
+        "Etc/GMT-8": "+08:00",
+        "Europe/Prague": None,
+        "+05:30": None,
+        "x": None,
+    }
+    assert {zone: fixed_offset(zone) for zone in zones} == zones
 
 
 def test_a_time_zone_that_the_target_does_not_know_is_named(mirror: Mirror) -> None:

@@ -54,6 +54,15 @@ class Options:
     """Of a batch: where it begins."""
     to: str | None = None
     """Of a batch: where it ends."""
+    snapshot: str | None = None
+    """Of a batch: the database whose tables are read, instead of the stream."""
+    snapshot_password: str | None = field(default=None, repr=False)
+    snapshot_password_file: Path | None = None
+    """File that holds the password, on the driver."""
+    snapshot_rows: int = 200_000
+    """About so many rows of a table are read by a task."""
+    max_rows_per_second: int | None = None
+    """Of a snapshot, with ``partitions`` tasks at a time."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:
@@ -210,6 +219,11 @@ _OPTIONS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "partitions": ("partitions", _count),
     "from": ("from_", str),
     "to": ("to", str),
+    "snapshot": ("snapshot", str),
+    "snapshotPassword": ("snapshot_password", str),
+    "snapshotPasswordFile": ("snapshot_password_file", Path),
+    "snapshotRows": ("snapshot_rows", _count),
+    "maxRowsPerSecond": ("max_rows_per_second", _count),
 }
 _NAMES: Final = {name.lower(): name for name in _OPTIONS}
 

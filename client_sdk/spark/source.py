@@ -6,6 +6,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from sluice.client_sdk.spark import snapshot
 from sluice.client_sdk.spark.options import Options
 from sluice.client_sdk.spark.ranges import Form, form_of
 from sluice.client_sdk.spark.reader import BatchReader, StreamReader
@@ -13,7 +14,7 @@ from sluice.protocol.errors import BadParameterError
 
 
 class SluiceDataSource(DataSource):
-    """``spark.readStream.format("sluice")`` and, for a range, ``spark.read.format("sluice")``."""
+    """``spark.readStream.format("sluice")`` and, for a range or a snapshot, ``spark.read.format("sluice")``."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         """Read the options; nothing is sent yet."""
@@ -27,18 +28,24 @@ class SluiceDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns, which docs/arrow-types.md describes; Spark asks once, when a stream is loaded."""
-        self._form = form_of(self._options)
+        self._form = form_of(self._options) if self._options.snapshot is None else snapshot.form_of(self._options)
         return from_arrow_schema(self._form.decoder().schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Make the reader of a stream."""
+        if self._options.snapshot is not None:
+            raise BadParameterError("a snapshot is read by spark.read, the changes by spark.readStream", "snapshot")
         return StreamReader(self._options, self._checked_form(schema))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Make the reader of a range."""
+        """Make the reader of a range or a snapshot."""
+        if self._options.snapshot is not None:
+            return snapshot.SnapshotReader(self._options, self._checked_form(schema))
         from_, to = self._options.from_, self._options.to
         if from_ is None or to is None:
-            raise BadParameterError("a batch needs the options from and to", "from" if from_ is None else "to")
+            raise BadParameterError(
+                "a batch needs the options from and to, or snapshot", "from" if from_ is None else "to"
+            )
         return BatchReader(self._options, self._checked_form(schema), from_, to)
 
     def _checked_form(self, schema: StructType) -> Form:

@@ -227,10 +227,11 @@ class CatchUp:
 
     def __init__(self, config: InstanceConfig, make_parser: ParserFactory, on_change: Callable[[], None]) -> None:
         """``on_change`` is called when the reader of a subscriber has something new."""
+        self.config = config
+        """Of readers that are made from now on."""
         self.limit = config.catch_up_readers
         self.clients: dict[int, Reader] = {}
         self._shared: list[SharedReader] = []
-        self._config = config
         self._make_parser = make_parser
         self._on_change = on_change
         self._closing: set[asyncio.Task[None]] = set()
@@ -245,7 +246,7 @@ class CatchUp:
         if not self._has_room():
             return None
         logger.info("client %d catches up from %s", client_id, cursor.position or f"{cursor.journal}:{cursor.offset}")
-        reader = self.clients[client_id] = Reader(self._config, self._make_parser, cursor, self._on_change)
+        reader = self.clients[client_id] = Reader(self.config, self._make_parser, cursor, self._on_change)
         return reader
 
     def close_client(self, client_id: int) -> None:
@@ -268,7 +269,7 @@ class CatchUp:
             if not self._has_room():
                 raise SourceError(f"all {self.limit} catch-up readers (sluice.instance.catchUp.readers) are at work")
             logger.info("reading again from %s", from_)
-            shared = SharedReader(functools.partial(Reader, self._config, self._make_parser), from_)
+            shared = SharedReader(functools.partial(Reader, self.config, self._make_parser), from_)
             self._shared.append(shared)
         with shared.window(from_, to) as window:
             yield window

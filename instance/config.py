@@ -250,6 +250,9 @@ class InstanceConfig(Settings):
 
     # Subscriptions and cursors.
 
+    shared_filter: bool = setting("sluice.instance.sharedFilter", default=False)
+    """Canal's rule for filters: that of the last client to subscribe with one takes the place of `filter.regex`, for
+    all clients, from then on. Else each client has its own, which narrows `filter.regex`."""
     detach_after: int = setting("sluice.instance.detachAfter", 300, ge=0, unit="s")
     """How long one of several clients may hold a full ring back from the others, before it has to leave it and read
     by a catch-up reader. 0 lets it hold them back for ever."""

@@ -59,7 +59,7 @@ class Instance:
         self.cursors = Cursors(
             self.ring,
             epoch=epoch,
-            compile_filter=lambda text: self._filter.narrow(text).accepts,
+            compile_filter=self._compile_filter,
             detach_after=config.detach_after,
             catches_up=config.catch_up_readers > 0,
         )
@@ -89,6 +89,11 @@ class Instance:
     def _prepare(self, epoch: int, clients: Sequence[StoredClient]) -> Parser:
         """Make ring and cursors anew, and the parser that will fill the ring."""
         self._make_ring(epoch)
+        for client in clients:
+            try:
+                self.share_filter(client.filter)
+            except FilterError as error:
+                logger.error("%s", error, extra={"destination": self.config.destination})  # noqa: TRY400  says all
         loop = asyncio.get_running_loop()
         now = time.time()
         for client in clients:
@@ -197,6 +202,22 @@ class Instance:
         narrower = self._filter.narrow(wanted)
         found = await asyncio.to_thread(parser.tables)
         return [".".join(it) for it in found if self._filter.accepts(*it) and narrower.accepts(*it)]
+
+    def share_filter(self, text: str) -> None:
+        """Let the filter of a client be that of the destination, if that is the rule. Raises FilterError."""
+        if not (self.config.shared_filter and text):
+            return
+        config = self.config.model_copy(update={"filter_regex": text})
+        self._filter = TableFilter.from_config(config)
+        self.config = self.catch_up.config = config
+        if self._parser is not None:
+            self._parser.refilter(self._filter)
+
+    def _compile_filter(self, text: str) -> Callable[[str, str], bool] | None:
+        if self.config.shared_filter:
+            TableFilter(text)
+            return None
+        return self._filter.narrow(text).accepts
 
     def _running_parser(self) -> Parser:
         if self._parser is None:

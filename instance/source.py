@@ -6,6 +6,7 @@ from typing import Protocol
 from sluice.instance.config import InstanceConfig
 from sluice.instance.parser.columns import Column
 from sluice.instance.parser.status import ParserStatus
+from sluice.instance.sink.filters import TableFilter
 from sluice.protocol.errors import SluiceError
 from sluice.protocol.position import Position
 from sluice.store.cursors import Cursor, GtidSet
@@ -37,6 +38,9 @@ class Parser(Protocol):
 
         Any thread may ask, and may have to wait. Raises SourceError.
         """
+
+    def refilter(self, table_filter: TableFilter) -> None:
+        """Let through what another filter does, from the next statement that arrives on."""
 
     def start(self) -> None:
         """Start the thread."""

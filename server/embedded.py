@@ -173,7 +173,8 @@ class EmbeddedServer:
         Args:
             destination: name of the destination.
             client_id: a 16-bit integer.
-            filter: tables, as in `TableFilter`; it narrows the destination's. Empty wants all.
+            filter: tables, as in `TableFilter`; it narrows the destination's, or takes its place where filters are
+                shared. Empty wants all.
             start: ``earliest`` in the ring, ``latest``, the text of a position, or ``{"timestamp": ms}``.
 
         Raises:
@@ -192,6 +193,7 @@ class EmbeddedServer:
             start=start["timestamp"] if isinstance(start, dict) else start,
             now=time.time(),
         )
+        instance.share_filter(filter)
         instance.wake()
         await instance.flush()
         return {

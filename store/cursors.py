@@ -292,7 +292,7 @@ class Cursors:
     Args:
         ring: what they read.
         epoch: greater than in every earlier life of the destination; it makes marks unique for ever.
-        compile_filter: makes the test of tables from a subscriber's filter; raises `FilterError`.
+        compile_filter: makes the test of tables from a subscriber's filter, None for all; raises `FilterError`.
         detach_after: seconds after which one of several subscribers stops holding a full ring back; 0 for never.
         catches_up: who is behind the ring gets a reader of its own (`behind`, `catch_up`); else it is gone.
     """
@@ -302,7 +302,7 @@ class Cursors:
         ring: Ring,
         *,
         epoch: int,
-        compile_filter: Callable[[str], TableFilter],
+        compile_filter: Callable[[str], TableFilter | None],
         detach_after: float = 0.0,
         catches_up: bool = False,
     ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from sluice.instance.config import Address, InstanceConfig
 from sluice.instance.parser.columns import Column
 from sluice.instance.parser.status import ParserStatus
+from sluice.instance.sink.filters import TableFilter
 from sluice.protocol.entry_pb2 import Entry, EntryType, EventType, RowChange
 from sluice.protocol.errors import UnknownDestinationError, UnknownTableError
 from sluice.protocol.packet_pb2 import Messages
@@ -49,6 +50,9 @@ class Source:
 
     def tables(self) -> list[tuple[str, str]]:
         return [("crm", "notes"), ("shop", "goods"), ("shop", "orders")]
+
+    def refilter(self, table_filter: TableFilter) -> None:
+        """The test says what comes."""
 
     def end(self) -> Position:
         return Position("101", "bin.000001", 1_700_000_000, 4 + 100 * self.count, 0)

@@ -79,6 +79,12 @@ class Control:
         else:
             answer(event)
 
+    def refilter(self, table_filter: TableFilter) -> None:
+        """Let through what another filter does, from the next statement on."""
+        if table_filter is not self._filter:
+            self._filter = table_filter
+            self._decoder.forget_plans()
+
     def settle(self) -> None:
         """Let rows pass unflagged again where the stream has come to the place at which their schema was asked for."""
         at = self._decoder.position

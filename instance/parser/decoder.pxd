@@ -56,6 +56,7 @@ cdef class KnownTable:     # a table map that was seen, with its plan
     cdef size_t size
     cdef const uint8_t *names
     cdef size_t names_size
+    cdef bint forgotten    # its table is planned again at its next TABLE_MAP event
 
 
 cdef class Decoder:
@@ -129,7 +130,9 @@ cdef class Decoder:
 
     # Tables
     cdef dict known                    # TABLE_MAP body -> KnownTable
-    cdef unordered_map[uint64_t, void *] by_id      # table id -> KnownTable, owned by `known`
+    cdef unordered_map[uint64_t, void *] by_id      # table id -> KnownTable, owned by `known` or `retired`
+    cdef list retired                  # KnownTables that were forgotten in the transaction at hand
+    cdef bint has_retired
     cdef uint64_t unknown_id           # of the TABLE_MAP event that Python handles
     cdef void *of_rows                 # the KnownTable of the rows event that is decoded; valid while `in_rows`
 
@@ -187,4 +190,5 @@ cdef class Decoder:
         self, const EventPlace *place, int64_t begin, uint32_t n, int kind, int event_type
     ) except -1 nogil
     cdef int advance(self) except -1 nogil
+    cdef int retire(self, bytes body) except -1
     cdef int forget_tables(self) except -1 nogil

@@ -167,6 +167,7 @@ cdef class Decoder:
         self.inflater = Inflater()
         self.payload = PayloadReader()
         self.known = {}
+        self.retired = []
         self.gtid_on = options.gtid_on
         self.strict_canal = options.strict_canal
         self.drops[<int>INSERT] = options.filter_dml_insert
@@ -266,18 +267,28 @@ cdef class Decoder:
         cdef KnownTable table = KnownTable(plan, body[self.table_id_size() + 2:])
         if not self.unfinished or self.event.type != TABLE_MAP_EVENT:
             raise RuntimeError("the event is no TABLE_MAP")
-        if table.body in self.known:
-            self.by_id.clear()  # they point to what is replaced here
+        self.retire(table.body)
         self.known[table.body] = table
         self.by_id[self.unknown_id] = <void *>table
 
     def forget_plans(self, schema=None, table=None):
-        """Asks again at the next TABLE_MAP event of the table, of all tables of the schema, or of all tables."""
+        """Asks again at the next TABLE_MAP event of the table, of all tables of the schema, or of all tables.
+
+        Until then what it was asked before counts, so that this may be called in the middle of a transaction.
+        """
         cdef KnownTable known
         for body, known in list(self.known.items()):
             if (schema is None or known.plan.schema == schema) and (table is None or known.plan.table == table):
-                del self.known[body]
-        self.by_id.clear()  # those that are still known are found by their body again
+                self.retire(body)
+
+    cdef int retire(self, bytes body) except -1:
+        """Knows a table no more; its rows of the transaction at hand keep their plan."""
+        cdef KnownTable known = self.known.pop(body, None)
+        if known is not None:
+            known.forgotten = True
+            self.retired.append(known)
+            self.has_retired = True
+        return 0
 
     def put_entry(self, const unsigned char[::1] entry, kind, event_type, table=0, flags=0):
         """Stages an encoded Entry for the control event, at its position; its transaction's BEGIN goes before it."""
@@ -576,7 +587,7 @@ cdef class Decoder:
         self.gtid.commit_us = 0
         self.entries.clear_props()
         self.has_entries = self.begun.pending = False
-        if self.by_id.size() > KNOWN_TABLES:
+        if self.has_retired or self.by_id.size() > KNOWN_TABLES:
             self.forget_tables()
         return 0
 
@@ -1001,7 +1012,10 @@ cdef class Decoder:
         id = le48(body) if id_size == 6 else le32(body)
         found = self.find(id)
         body += id_size + 2
-        if found != NULL and (<KnownTable>found).size == size and memcmp((<KnownTable>found).data, body, size) == 0:
+        if (
+            found != NULL and not (<KnownTable>found).forgotten
+            and (<KnownTable>found).size == size and memcmp((<KnownTable>found).data, body, size) == 0
+        ):
             return False
         with gil:
             table = self.known.get((<const char *>body)[:size])
@@ -1018,9 +1032,14 @@ cdef class Decoder:
         return NULL if place == self.by_id.end() else dereference(place).second
 
     cdef int forget_tables(self) except -1 nogil:
-        """Bounds the plans kept: a source with more tables plans again what it comes back to."""
-        self.by_id.clear()
+        """Between transactions: lets go of what was retired, and bounds the plans that are kept.
+
+        A source with more tables plans again what it comes back to.
+        """
+        self.by_id.clear()  # those that are still known are found by their body again
         with gil:
+            self.retired.clear()
+            self.has_retired = False
             if len(self.known) > KNOWN_TABLES:
                 self.known.clear()
         return 0

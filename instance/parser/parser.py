@@ -20,7 +20,7 @@ from sluice.instance.parser.quarantine import Quarantine, path_of
 from sluice.instance.parser.schema import InformationSchema, Schemas, charsets
 from sluice.instance.parser.start import Start, StartFinder, parse_gtids, resume
 from sluice.instance.parser.status import ParserStatus
-from sluice.instance.sink.filters import FieldFilter
+from sluice.instance.sink.filters import FieldFilter, TableFilter
 from sluice.protocol.errors import PurgedError, SluiceError, SourceError
 from sluice.protocol.position import Position
 from sluice.store.cursors import Cursor, GtidSet
@@ -67,6 +67,7 @@ class Parser:
         self._decoder = Decoder(ring, config)
         self._quarantine = Quarantine(path_of(config.file_data_dir, config.destination))
         self._control = Control(config, ring, self._decoder, self._quarantine)
+        self._filter: TableFilter | None = None  # instead of the configured one
         self._schema_source = InformationSchema(lambda: Connection(config))
         self._replica = Replica.unique(config.slave_id)
         self._start: Start | None = None
@@ -138,6 +139,10 @@ class Parser:
             return source.tables()
         finally:
             source.close()
+
+    def refilter(self, table_filter: TableFilter) -> None:
+        """Let through what another filter does, from the next statement that arrives on; any thread may say so."""
+        self._filter = table_filter
 
     def start(self) -> None:
         """Start the thread."""
@@ -279,6 +284,8 @@ class Parser:
         """Decode until told to stop, or the stop position; raises SluiceError when the dump breaks off."""
         decoder = self._decoder
         while True:
+            if self._filter is not None:
+                self._control.refilter(self._filter)
             try:
                 status = decoder.run()
             finally:

@@ -9,6 +9,7 @@ import pytest
 
 from sluice.instance.parser.quarantine import path_of
 from sluice.instance.parser.status import ParserStatus
+from sluice.instance.sink.filters import TableFilter
 from sluice.store.ring import Flag, Kind, Ring
 from tests.conftest import Database
 from tests.proxy import Proxy
@@ -40,6 +41,25 @@ def test_inserts_updates_and_deletes_arrive_in_their_transactions(
             f"DELETE {name}.t 1,a",
             "END",
         ]
+
+
+def test_another_filter_holds_from_the_next_statement_on(
+    mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    name = database(mariadb118)
+    mariadb118.query("CREATE TABLE a (id INT PRIMARY KEY)", database=name)
+    mariadb118.query("CREATE TABLE b (id INT PRIMARY KEY)", database=name)
+    with Reading(config(mariadb118, tmp_path, filter_regex=rf"{name}\.a")) as reading:
+        reading.wait(lambda: reading.running)
+        written = []
+        for number, table in enumerate("abab", 1):
+            reading.parser.refilter(TableFilter(rf"{name}\.{table}"))
+            for each in "ab":
+                mariadb118.query(f"INSERT INTO {each} VALUES ({number})", database=name)
+            mariadb118.query(f"CREATE OR REPLACE TABLE c{number} (id INT)", database=name)  # of no table that passes
+            written.append(f"INSERT {name}.{table} {number}")
+            reading.wait_for(written[-1])
+        assert [line for line in reading.lines() if line not in ("BEGIN", "END")] == written
 
 
 def test_a_ddl_is_followed(server: Server, database: Database, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from sluice.client_sdk.calls import Attempts, Endpoint, Interrupted, Limits, Rep
 from sluice.instance.config import Address, InstanceConfig
 from sluice.instance.parser import columns
 from sluice.instance.parser.status import ParserStatus
+from sluice.instance.sink.filters import TableFilter
 from sluice.protocol import errors
 from sluice.protocol.entry_pb2 import INSERT, QUERY, ROWDATA, Column, Entry, Header, RowChange
 from sluice.protocol.packet_pb2 import Messages
@@ -83,6 +84,9 @@ class Source:
         self._ring, self._on_begin, self._on_state = ring, on_begin, on_state
         self._first = 0 if start is None or start.position is None else (start.position.begin - 4) // STEP
         return self
+
+    def refilter(self, table_filter: TableFilter) -> None:
+        """The test says what comes."""
 
     def columns(self, schema: str, table: str) -> list[columns.Column]:
         return [columns.Column("id", f"int of {schema}.{table}", is_key=True)]

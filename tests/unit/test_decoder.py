@@ -527,6 +527,31 @@ def test_a_table_is_planned_once_and_again_after_it_is_forgotten() -> None:
     assert planned == ["t", "t"]
 
 
+def test_plans_that_are_forgotten_in_the_middle_of_a_statement_count_to_its_end() -> None:
+    planned: list[str] = []
+
+    def make_plan(table_map: TableMap, number: int) -> TablePlan:
+        planned.append(table_map.table)
+        return TablePlan(table_map, [Column("id", "int", None, True)], number)
+
+    ring = Ring()
+    decoder = Decoder(ring, Options())
+    decoder.begin(source="s")
+    log = Log().query("BEGIN").table_map(5, "t").table_map(6, "u").insert(1, table_id=5)
+    drive(decoder, ring, log.packets, make_plan=make_plan)
+    decoder.forget_plans()
+    decoder.forget_plans()
+    log.packets.clear()
+    result = drive(decoder, ring, log.insert(2, table_id=6).insert(3, table_id=5).packets, make_plan=make_plan)
+    assert result.kinds.count("ROW_DATA") == 2
+    assert planned == ["t", "u"]
+    log.packets.clear()
+    log.table_map(5, "t").insert(4).xid().transaction()
+    result = drive(decoder, ring, log.packets, make_plan=make_plan)
+    assert result.kinds.count("ROW_DATA") == 2
+    assert planned == ["t", "u", "t"]
+
+
 def empties(count: int, *, step: int = 0) -> Iterator[bytes]:
     log = Log()
     for i in range(count):

@@ -12,6 +12,7 @@ import pytest
 from sluice.instance.config import Address, BatchMode, InstanceConfig
 from sluice.instance.parser.columns import Column
 from sluice.instance.parser.status import ParserStatus
+from sluice.instance.sink.filters import TableFilter
 from sluice.protocol.errors import (
     BadParameterError,
     ConfigError,
@@ -53,10 +54,14 @@ class WrittenByTest:
         on_state: Callable[[str, str], None],
     ) -> None:
         self.start_cursor = start
+        self.filter = TableFilter.from_config(config)
         begin = start.position.begin if start and start.position else 4
         self.stream = Stream(ring, events=(begin - 4) // STEP)
         self.on_begin = on_begin
         self.on_state = on_state
+
+    def refilter(self, table_filter: TableFilter) -> None:
+        self.filter = table_filter
 
     def columns(self, schema: str, table: str) -> list[Column]:
         return [Column("id", f"int of {schema}.{table}", is_key=True)]
@@ -478,3 +483,55 @@ async def test_client_whose_filter_fits_no_longer_is_gone_until_it_subscribes_wi
         await setup.server.get_without_ack(NAME, CLIENT)
     await setup.server.subscribe(NAME, CLIENT, filter=r"crm\..*")
     assert entries((await setup.server.get_without_ack(NAME, CLIENT)).slices) == [b"begin", b"one", b"end"]
+
+
+class TestSharedFilter:
+    """Canal's rule: the filter of the last subscriber is that of the destination."""
+
+    @pytest.fixture
+    async def setup(self, setup: Setup) -> Setup:
+        await setup.server.stop(NAME)
+        setup.change(shared_filter=True, filter_regex=r"shop\..*", filter_black_regex=r".*\.secret")
+        await setup.server.start(NAME)
+        await asyncio.sleep(0)
+        return setup
+
+    async def test_the_last_filter_takes_the_place_of_the_destinations(self, setup: Setup) -> None:
+        await setup.server.subscribe(NAME, 1, filter=r"shop\.users")
+        assert not setup.parser.filter.accepts("shop", "orders")
+        await setup.server.subscribe(NAME, 2, filter=r"crm\..*")
+        assert setup.parser.filter.accepts("crm", "orders")
+        assert not setup.parser.filter.accepts("crm", "secret")
+        assert not setup.parser.filter.accepts("shop", "users")
+
+    async def test_an_empty_filter_leaves_it_as_it_is(self, setup: Setup) -> None:
+        await setup.server.subscribe(NAME, 1, filter=r"crm\..*")
+        await setup.server.subscribe(NAME, 1)
+        assert setup.parser.filter.accepts("crm", "orders")
+
+    async def test_every_client_is_given_what_passes(self, setup: Setup) -> None:
+        await setup.server.subscribe(NAME, 1, filter=r"shop\.users")
+        await setup.server.subscribe(NAME, 2, filter=r"shop\.orders")
+        setup.parser.write(b"order")
+        for client_id in (1, 2):
+            assert (await setup.server.get_without_ack(NAME, client_id)).entries == 3
+
+    async def test_a_filter_that_is_none_changes_nothing(self, setup: Setup) -> None:
+        with pytest.raises(FilterError):
+            await setup.server.subscribe(NAME, 1, filter="shop.(")
+        assert setup.parser.filter.accepts("shop", "orders")
+
+    async def test_after_a_restart_the_last_one_that_is_stored_counts(self, setup: Setup) -> None:
+        await setup.server.subscribe(NAME, 1, filter=r"crm\..*")
+        await setup.server.subscribe(NAME, 2)
+        await setup.server.stop(NAME)
+        await setup.server.start(NAME)
+        assert setup.parser.filter.accepts("crm", "orders")
+        assert not setup.parser.filter.accepts("shop", "orders")
+
+    async def test_otherwise_a_filter_narrows_that_of_the_destination(self, setup: Setup) -> None:
+        await setup.server.stop(NAME)
+        setup.change(shared_filter=False)
+        await setup.server.start(NAME)
+        await setup.server.subscribe(NAME, 1, filter=r"shop\.users")
+        assert setup.parser.filter.accepts("shop", "orders")

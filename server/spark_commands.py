@@ -29,9 +29,13 @@ if TYPE_CHECKING:
 
 JAVA = 17  # the oldest that Spark runs on
 LOOK = 0.5  # seconds between two looks at a query
+RETRY = 5.0  # seconds that the command itself waits for a server; the source waits for longer
 QUIET = 60.0  # seconds between two lines about progress where no terminal is
 STACK = re.compile(r"\n\tat .*", re.DOTALL)  # what Java adds
-CAUSE = re.compile(r"^(?:\w+: )?sluice\.protocol\.errors\.(\w+): (.+)$", re.MULTILINE)
+CAUSE = re.compile(
+    r"^(?:\w+: )?sluice\.protocol\.errors\.(\w+): (.+?)(?=\n SQLSTATE|\n\tat |\n\n|\n===|\s*\Z)",
+    re.MULTILINE | re.DOTALL,
+)
 
 log = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -177,7 +181,8 @@ def run_stream(options: Any, start: "Callable[[SparkSession], StreamingQuery]") 
     from sluice.client_sdk.spark.checkpoint import committed
     from sluice.client_sdk.spark.options import Options
 
-    client = Options.parse(source_options(options)).client()
+    client = Options.parse(source_options(options)).client(retry=RETRY)
+    client.destination()  # what is wrong with it is said before seconds are spent on Spark
     spark = _start_spark(options)
     with _asked_to_stop() as asked:
         try:

@@ -95,8 +95,8 @@ class Options:
             return re.escape(".".join(self.table)).replace(",", r"\,")
         return self.filter
 
-    def client(self) -> Client:
-        """Make a client of the server; nothing is sent yet. Raises BadParameterError."""
+    def client(self, *, retry: float = 60.0) -> Client:
+        """Make a client of the server; nothing is sent yet. ``retry``: as `Client`. Raises BadParameterError."""
         token = self.token
         if self.token_file is not None:
             try:
@@ -111,6 +111,7 @@ class Options:
             ca=self.ca,
             verify=self.verify,
             insecure=self.insecure,
+            retry=retry,
         )
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from sluice.server import cli
+from sluice.protocol.errors import ConfigError, SourceError
+from sluice.server import cli, spark_commands
 from sluice.server.http.auth import Credentials
 
 SOURCE = "canal.instance.master.address = 127.0.0.1:1\ncanal.instance.dbUsername = cdc\n"
@@ -139,6 +140,41 @@ def test_a_source_that_does_not_answer_is_a_line_and_status_3(sluice: Sluice, co
 def test_the_password_of_a_command_line_never_shows(sluice: Sluice) -> None:
     _, text, error = sluice("filter", "try", r"a\..*", "--mysql", "cdc:hunter2@127.0.0.1:1")
     assert "hunter2" not in text + error
+
+
+def test_spark_asks_the_server_before_it_is_started(sluice: Sluice, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_commands, "RETRY", 0.0)
+    status, _, error = sluice(*SPARK, "--url", "http://127.0.0.1:1")
+    assert status == 3
+    assert "Connection refused" in error
+    assert len(error.splitlines()) == 1
+    status, _, error = sluice(*SPARK, "--option", "fitler=x")
+    assert (status, error) == (2, "sluice: unknown option 'fitler': did you mean filter?\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "cause"),
+    [
+        (
+            """[STREAM_FAILED] Query terminated with exception: Traceback (most recent call last):
+  File "client.py", line 1, in x
+    raise error
+sluice.protocol.errors.PurgedError: it is gone.
+Take a new snapshot.
+ SQLSTATE: 38000
+\tat org.X.y(X.z:1)""",
+            SourceError,
+            "it is gone.\nTake a new snapshot.",
+        ),
+        ("E\nsluice.protocol.errors.ConnectionLostError: refused", SourceError, "refused"),
+        ("E\nsluice.protocol.errors.BadParameterError: option x: no", ConfigError, "option x: no"),
+        ("An error occurred.\n: org.E: [NO] such thing\n\tat org.X.y(X.z:1)\n\t... 2 more\n", SourceError, None),
+    ],
+)
+def test_the_cause_is_found_in_an_error_of_spark(text: str, kind: type[Exception], cause: str | None) -> None:
+    found = spark_commands._cause(Exception(text))
+    assert type(found) is kind
+    assert str(found) == (cause or "An error occurred.\n: org.E: [NO] such thing")
 
 
 SPARK = ("spark", "changelog", "example", "2001", "--to", "changes", "--checkpoint", "at")

@@ -1,1 +1,1 @@
-"""The running process: get/ack/rollback semantics, the HTTP API, the command line."""
+"""The running process: get/ack/rollback semantics, the HTTP API, Canal's protocol, the command line."""

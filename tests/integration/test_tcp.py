@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import random
 import socket
 import threading
 from collections.abc import AsyncIterator
@@ -14,7 +15,7 @@ import prometheus_client
 import pytest
 
 from sluice.protocol.errors import ConfigError
-from sluice.protocol.packet_pb2 import ClientAck, ClientAuth, ClientRollback, Get, Packet, Sub, Unsub
+from sluice.protocol.packet_pb2 import Ack, ClientAck, ClientAuth, ClientRollback, Get, Packet, Sub, Unsub
 from sluice.server import network
 from sluice.server.config import ServerConfig
 from sluice.server.embedded import EmbeddedServer
@@ -51,6 +52,12 @@ class Canal:
 
     def marks(self, client_id: int = 1001) -> list[int]:
         return self.embedded.status("example", client_id).marks
+
+    def client_ids(self) -> list[int]:
+        return self.embedded.instances["example"].cursors.client_ids
+
+    def all_marks(self) -> list[int]:
+        return [mark for client_id in self.client_ids() for mark in self.marks(client_id)]
 
     def waiting(self) -> int:
         """How many gets wait."""
@@ -278,6 +285,58 @@ class TestFrames:
         assert numbers(await client.batch()) == [0, 1, 2]  # 1 KiB
         await client.acknowledged()
         assert (await client.batch()).batch_id == -1
+
+
+class TestOddClients:
+    @pytest.mark.parametrize("seed", range(3))
+    async def test_requests_in_any_order_are_answered_in_order(self, canal: Canal, seed: int) -> None:
+        """Two connections of one client do what they like; who asks for an answer gets one of its kind."""
+        chance = random.Random(seed)
+        clients = [await canal.connect() for _ in range(2)]
+        for _ in range(150):
+            client = chance.choice(clients)
+            batch_id = chance.choice([-1, 0, 1, *canal.all_marks()])
+            match chance.randrange(7):
+                case 0:
+                    await client.subscribe(chance.choice(["", r"shop\..*"]))
+                case 1 if chance.random() < 0.3:
+                    await client.unsubscribe()
+                case 2:
+                    client.ack(batch_id)
+                case 3:
+                    client.rollback(batch_id)
+                case 4:
+                    canal.source.put(chance.randrange(3))
+                case _:
+                    client.ask(timeout=chance.choice([-1, 1]))
+                    while (packet := await client.receive()).type == Packet.ACK:  # the errors of acks before
+                        if "should subscribe first" in Ack.FromString(packet.body).error_message:
+                            await self.settle(client)
+                            break
+            await self.settle(client)
+        for client in clients:
+            await client.subscribe()
+            client.rollback()
+            assert (await client.get()).batch_id
+
+    async def settle(self, client: CanalClient) -> None:
+        """Read the errors of acks and rollbacks: what was sent before a request is answered before it."""
+        client.send(Sub(destination="example", client_id="2"))
+        while Ack.FromString((await client.receive()).body).error_code:
+            pass
+
+    async def test_no_bytes_harm_the_others(self, canal: Canal, client: CanalClient) -> None:
+        chance = random.Random(1)
+        for number in range(200):
+            odd = await canal.connect(login=chance.random() < 0.7)
+            body = chance.randbytes(chance.randrange(40))
+            packet = Packet(type=chance.choice(list(Packet.PacketType.values())), body=body)  # type: ignore[arg-type]
+            frame = chance.choice([chance.randbytes(30), packet.SerializeToString(), b""])
+            odd.write(chance.choice([frame, *frames([frame])]))
+            if number % 3:
+                odd.cut()
+        canal.source.put()
+        assert numbers(await client.get()) == [0]
 
 
 class TestGet:

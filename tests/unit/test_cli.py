@@ -259,11 +259,14 @@ def test_serve_says_that_the_port_is_taken(sluice: Sluice, conf: Path) -> None:
 
 
 def test_check_says_all_that_is_wrong_at_once(sluice: Sluice, conf: Path) -> None:
-    (conf / "canal.properties").write_text("canal.destinations = example, other\nsluice.http.host = 0.0.0.0\nfoo = 1\n")
+    (conf / "canal.properties").write_text(
+        "canal.destinations = example, other\nsluice.http.host = 0.0.0.0\nfoo = 1\ncanal.ip = ::\n"
+    )
     status, text, _ = sluice("check")
     assert status == 1
     assert "canal.properties:3: foo is unknown" in text
     assert "wrong HTTP API: Refusing to listen on '0.0.0.0'" in text
+    assert "wrong Canal's port: Refusing to listen on '::' without canal.passwd. Set canal.user and" in text
     assert "wrong example: cannot log in to 127.0.0.1:1" in text
     assert "wrong other: canal.instance.master.address: has to be given" in text
 

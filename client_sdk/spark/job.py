@@ -7,22 +7,19 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from sluice.client_sdk.batch import Range
 from sluice.client_sdk.client import Client
 from sluice.client_sdk.spark.options import Options
 from sluice.client_sdk.spark.ranges import Form, Typed, advised, form_of
-from sluice.client_sdk.spark.subscription import PATIENCE, Subscription
+from sluice.client_sdk.spark.subscription import PATIENCE, POLL, Subscription
 from sluice.protocol.errors import BadParameterError, ConnectionLostError, SluiceError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger(__name__)
-
-POLL: Final = 0.5
-"""Seconds to wait for a change: as long as stopping an idle job may take."""
 
 
 class SubscriptionJob:
@@ -115,7 +112,7 @@ class SubscriptionJob:
                         if batch.entries:
                             if not batch.rows:
                                 subscription.look_at(batch)
-                            client.ack(batch.to, durable=True)
+                            subscription.ack(batch.to, durable=True)
                         if once and batch.reached:
                             break
                         if batch.to != batch.from_:

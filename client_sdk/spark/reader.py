@@ -20,14 +20,12 @@ from pyspark.sql.streaming.datasource import (
 
 from sluice.client_sdk.spark.options import Options
 from sluice.client_sdk.spark.ranges import Form, RangePartition, advised, plan, read
-from sluice.client_sdk.spark.subscription import PATIENCE, Subscription
+from sluice.client_sdk.spark.subscription import PATIENCE, POLL, Subscription
 from sluice.protocol.errors import BadParameterError
 
 if TYPE_CHECKING:
     from sluice.client_sdk.batch import Range
 
-POLL: Final = 0.5
-"""Seconds to wait for a change before Spark is told that there is none: as long as stopping a query may take."""
 IDLE: Final = 300.0
 """Seconds after which an offset moves over what the filter leaves out."""
 
@@ -83,8 +81,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ``start`` itself when there is nothing for the query; after some minutes of that, or of entries without rows
         that fill the ring, the place up to which there is nothing.
         """
-        client = self._subscription.open(start["position"])
-        client.ack(start["position"])
+        self._subscription.ack(start["position"])
+        client = self._subscription.open()
         if start["position"] != self._start:
             self._start = self._place = start["position"]
             self._skipped = 0
@@ -148,7 +146,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @advised()
     def commit(self, end: Offset) -> None:
         """Confirm what lies before ``end``; the next `latestOffset` does so again."""
-        self._subscription.open(end["position"]).ack(end["position"])
+        self._subscription.ack(end["position"])
 
     def stop(self) -> None:
         """Close the connections."""

@@ -9,11 +9,20 @@ from sluice.client_sdk.calls import Start
 from sluice.client_sdk.client import Client
 from sluice.client_sdk.spark.options import Options
 from sluice.client_sdk.spark.ranges import Form, Typed, check_markers, current_columns, difference
-from sluice.protocol.errors import NotSubscribedError, SchemaMismatchError, SourceError, UnknownTableError
+from sluice.protocol.errors import (
+    BadPositionError,
+    NotSubscribedError,
+    SchemaMismatchError,
+    SourceError,
+    UnknownTableError,
+)
+from sluice.protocol.position import Position
 from sluice.protocol.rows import Change
 
 logger = logging.getLogger(__name__)
 
+POLL: Final = 0.5
+"""Seconds to wait for a change: as long as stopping an idle query or job may take."""
 PATIENCE: Final = 60.0
 """Seconds that a destination may be unable to read its source while one has to have something of it."""
 
@@ -91,6 +100,21 @@ class Subscription:
         while not (position := client.status()["position"]):
             self.wait(deadline)
         return str(position)
+
+    def ack(self, position: str, *, durable: bool = False) -> None:
+        """Confirm everything before a position that is processed; ``durable``: return when that is on disk."""
+        client = self.open(position)
+        try:
+            client.ack(position, durable=durable)
+        except BadPositionError:
+            # Somebody gave back what was marked, as `sluice rollback` does: mark it once more.
+            place = client.status()["position"]
+            while Position.parse(place) < Position.parse(position):
+                found = client.position(place, until=position, timeout=POLL)
+                if found.to == place:
+                    raise
+                place = found.to
+            client.ack(position, durable=durable)
 
     def wait(self, deadline: float) -> None:
         """Wait a moment; raise SourceError when the time has come and the destination says what is wrong."""

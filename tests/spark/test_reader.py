@@ -128,6 +128,21 @@ def test_a_client_that_has_been_removed_is_made_again_where_the_checkpoint_stand
         assert ids(rows(stream, end, last)) == [4, 5, 6]
 
 
+def test_what_was_given_back_though_it_is_processed_is_acked_all_the_same(
+    source: Server, numbers: str, sluice: Sluice
+) -> None:
+    with reading(sluice) as stream:
+        start = stream.initialOffset()
+        fill(source, numbers, 1, 3)
+        middle = next_offset(stream, start)
+        fill(source, numbers, 4, 6)
+        end = next_offset(stream, middle)
+        with sluice.client() as client:
+            client.rollback()
+            assert stream.latestOffset(end, ALL) == end
+            assert client.status()["position"] == end["position"]
+
+
 def test_idle_calls_wait_in_the_server_and_leave_the_offset_alone(
     source: Server, numbers: str, others: Callable[[], object], sluice: Sluice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,7 +161,7 @@ def test_idle_calls_wait_in_the_server_and_leave_the_offset_alone(
         monkeypatch.setattr(client, "_perform", count)
         assert stream.latestOffset(start, ALL) is start
         assert sent == ["/ack", "/position"]
-        writer = threading.Timer(reader.POLL / 5, fill, (source, numbers, 1, 3))
+        writer = threading.Timer(subscription.POLL / 5, fill, (source, numbers, 1, 3))
         monkeypatch.setattr(reader, "POLL", 20.0)
         writer.start()
         end = stream.latestOffset(start, ALL)

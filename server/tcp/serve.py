@@ -149,8 +149,8 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
             self._paused = True
         self._arrived.set()
-        if self._session.waiting and self._passing is None:
-            self._passing = self._loop.create_task(self._pass_get())
+        if self._session.waiting:
+            self._let_pass()
 
     def pause_writing(self) -> None:
         """Note that what was written is not sent yet."""
@@ -185,6 +185,8 @@ class Connection(asyncio.Protocol):
 
     def _check_idle(self) -> None:
         """Close a connection on which nothing was read or nothing written for too long; as in Canal without a word."""
+        if self._transport.is_closing():
+            return
         now = self._loop.time()
         left = min(self._read_at + self._session.read_timeout, self._wrote_at + self._session.write_timeout) - now
         if left > 0:
@@ -200,9 +202,10 @@ class Connection(asyncio.Protocol):
         try:
             self._write(self._session.greeting)
             while (packet := await self._take()) is not None:
-                if packet.type == Packet.GET and self._ending:  # nobody would confirm what it takes
-                    break
-                await self._answer(packet)
+                if packet.type != Packet.GET or not self._ending:  # nobody would confirm what it takes
+                    await self._answer(packet)
+                if self._frames:
+                    await asyncio.sleep(0)  # others have their turn between requests that came at once
         except (FrameError, DecodeError) as error:
             logger.warning("%s: closed: %s", self._peer, error)
             self.cut()
@@ -213,6 +216,8 @@ class Connection(asyncio.Protocol):
 
     async def _answer(self, packet: Packet) -> None:
         authenticated = self._session.authenticated
+        if packet.type == Packet.GET and self._frames:
+            self._let_pass()
         parts = await self._session.answer(packet)
         if self._session.authenticated and not authenticated:
             self._frames.limit = self._port.max_frame
@@ -257,6 +262,10 @@ class Connection(asyncio.Protocol):
             with contextlib.suppress(OSError):  # the other side has closed it
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
+    def _let_pass(self) -> None:
+        if self._passing is None:
+            self._passing = self._loop.create_task(self._pass_get())
+
     async def _pass_get(self) -> None:
         """Answer what may be answered while a get waits; what is wrong with it is said behind the answer of the get."""
         try:
@@ -265,6 +274,7 @@ class Connection(asyncio.Protocol):
                     self._next = packet
                     break
                 self._late += await self._session.answer(packet)
+                await asyncio.sleep(0)
         except (FrameError, DecodeError) as error:
             logger.warning("%s: closed: %s", self._peer, error)
             self.cut()

@@ -30,6 +30,7 @@ from cython.operator cimport dereference
 from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
+from sluice.protocol.column cimport Cell, get_cell, get_changing
 from sluice.protocol.tags cimport (
     AFTER_COLUMNS,
     BEFORE_COLUMNS,
@@ -38,25 +39,17 @@ from sluice.protocol.tags cimport (
     EXECUTE_TIME,
     HEADER,
     HEADER_PROPS,
-    INDEX,
-    IS_KEY,
-    IS_NULL,
     KEY,
     LOGFILE_NAME,
     MESSAGES,
-    MYSQL_TYPE,
-    NAME,
     PAIR_VALUE,
     POSITIONS,
     ROW_DATAS,
     SCHEMA_NAME,
-    SQL_TYPE,
     STORE_VALUE,
     TABLE_NAME,
-    UPDATED,
-    VALUE,
 )
-from sluice.protocol.wire cimport WireField, get_field, get_varint
+from sluice.protocol.wire cimport Span, WireField, get_field, get_varint, is_same, span_of
 
 from sluice.protocol.errors import BadParameterError, DecodeError, SchemaMismatchError
 from sluice.protocol.rows import decode_changes
@@ -162,11 +155,6 @@ cdef const char *NO_LABEL = b"no label has that number"
 cdef const char *PARTIAL_JSON = b"only the difference of a JSON value was sent (binlog_row_value_options)"
 
 
-cdef struct Span:
-    const uint8_t *data
-    size_t size
-
-
 cdef struct Bytes:
     uint8_t *data
     size_t size
@@ -197,16 +185,6 @@ cdef struct Form:
     size_t label_count
 
 
-cdef struct Cell:
-    # A column of an image
-    Span name
-    Span value
-    int32_t index
-    bint is_key
-    bint is_null
-    bint updated
-
-
 cdef struct Entry:
     Span schema
     Span table
@@ -221,22 +199,11 @@ cdef struct Entry:
     int32_t row
 
 
-cdef inline Span span_of(WireField *field) noexcept nogil:
-    cdef Span span
-    span.data = field.data
-    span.size = field.size
-    return span
-
-
 cdef inline Span span_at(const char *text, size_t size) noexcept nogil:
     cdef Span span
     span.data = <const uint8_t *>text
     span.size = size
     return span
-
-
-cdef inline bint is_same(Span one, Span other) noexcept nogil:
-    return one.size == other.size and memcmp(one.data, other.data, one.size) == 0
 
 
 cdef str decode_text(Span span):
@@ -253,9 +220,13 @@ cdef str excerpt(Span span):
 cdef const uint8_t *field_at(const uint8_t *p, const uint8_t *end, WireField *field) except NULL nogil:
     p = get_field(p, end, field)
     if p == NULL:
-        with gil:
-            raise DecodeError("not an entry: a field does not fit into its message")
+        malformed()
     return p
+
+
+cdef int malformed() except -1 nogil:
+    with gil:
+        raise DecodeError("not an entry: a field does not fit into its message")
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -692,11 +663,7 @@ def columns_of(data, str schema, str table):
 cdef int _add_columns(dict columns, bytes change) except -1:
     """Of the first row of a RowChange, those that are not known: name -> (index, (name, mysqlType))."""
     cdef WireField field
-    cdef WireField part
-    cdef Span name
-    cdef Span mysql_type
-    cdef int index
-    cdef const uint8_t *at
+    cdef Cell cell
     cdef const uint8_t *p = <const uint8_t *><const char *>change
     cdef const uint8_t *end = p + len(change)
     while p < end:
@@ -709,19 +676,11 @@ cdef int _add_columns(dict columns, bytes change) except -1:
             p = field_at(p, end, &field)
             if field.tag != BEFORE_COLUMNS and field.tag != AFTER_COLUMNS:
                 continue
-            at = field.data
-            name.size = mysql_type.size = index = 0
-            while at < field.data + field.size:
-                at = field_at(at, field.data + field.size, &part)
-                if part.tag == INDEX:
-                    index = <int32_t>part.value
-                elif part.tag == NAME:
-                    name = span_of(&part)
-                elif part.tag == MYSQL_TYPE:
-                    mysql_type = span_of(&part)
-            text = decode_text(name)
+            if not get_cell(field.data, field.data + field.size, &cell):
+                malformed()
+            text = decode_text(cell.name)
             if text not in columns:
-                columns[text] = index, (text, decode_text(mysql_type))
+                columns[text] = cell.index, (text, decode_text(cell.mysql_type))
     return 0
 
 
@@ -1092,38 +1051,43 @@ cdef class Decoder:
         return array
 
 
-cdef int read_cell(vector[Cell] *image, const uint8_t *p, const uint8_t *end) except -1 nogil:
-    """Adds a column to an image."""
-    cdef WireField field
-    cdef Cell *cell
-    image.resize(image.size() + 1)
-    cell = &image.back()
-    while p < end:
-        p = field_at(p, end, &field)
-        if field.tag == NAME:
-            cell.name = span_of(&field)
-        elif field.tag == VALUE:
-            cell.value = span_of(&field)
-        elif field.tag == INDEX:
-            cell.index = <int32_t>field.value
-        elif field.tag == IS_KEY:
-            cell.is_key = field.value != 0
-        elif field.tag == IS_NULL:
-            cell.is_null = field.value != 0
-        elif field.tag == UPDATED:
-            cell.updated = field.value != 0
-    return 0
+cdef struct Image:
+    # Of a row; not all of these cells need be in use
+    Cell *cells
+    size_t count
+
+
+cdef Cell *add_cell(vector[Cell] *cells, Image *image) except NULL nogil:
+    if image.count == cells.size():
+        cells.resize(image.count + 1)
+        image.cells = cells.data()
+    image.count += 1
+    return &image.cells[image.count - 1]
+
+
+cdef Cell *read_cell(vector[Cell] *cells, Image *image, WireField *column) except NULL nogil:
+    """Adds a column; of one that begins as that of the row before only what changes is read."""
+    cdef Cell *cell = add_cell(cells, image)
+    if (
+        cell.prefix and column.size >= cell.prefix and memcmp(column.data, cell.start, cell.prefix) == 0
+        and get_changing(column.data + cell.prefix, column.data + column.size, cell)
+    ):
+        return cell
+    if not get_cell(column.data, column.data + column.size, cell):
+        malformed()
+    return cell
 
 
 @cython.final
 cdef class EnvelopeDecoder(Decoder):
     """Decodes the rows of all tables, their images as maps of names to Canal's texts; see `schema`."""
     cdef bint split_keys
-    cdef vector[Cell] before
-    cdef vector[Cell] after
-    cdef vector[Cell] merged
-    cdef int before_keys                           # columns of the key in the image before
-    cdef int after_keys
+    cdef vector[Cell] before_cells
+    cdef vector[Cell] after_cells
+    cdef vector[Cell] merged_cells
+    cdef Image before
+    cdef Image after
+    cdef Image merged                              # the whole row after the change, where it was asked for
 
     def __init__(self, *, bint split_keys=True):
         """`split_keys`: whether an UPDATE of a primary key becomes a DELETE and an INSERT, both of the same `_pos`."""
@@ -1139,52 +1103,61 @@ cdef class EnvelopeDecoder(Decoder):
         ])
         self.split_keys = split_keys
 
+    cdef int reset(self) except -1:
+        """Begin a batch anew; the bytes of the last one may be gone."""
+        Decoder.reset(self)
+        self.before_cells.clear()
+        self.after_cells.clear()
+        self.merged_cells.clear()
+        return 0
+
     cdef int add_row(self, const uint8_t *p, const uint8_t *end) except -1 nogil:
         cdef WireField field
-        cdef vector[Cell] none
+        cdef Cell *cell
+        cdef Image none
+        cdef int before_keys = 0                   # columns of the key in the image before
+        cdef int after_keys = 0
         cdef bint is_new = False                   # the key
-        self.before.clear()
-        self.after.clear()
-        self.before_keys = self.after_keys = 0
+        none.cells = NULL
+        self.before.count = self.after.count = none.count = 0
         while p < end:
             p = field_at(p, end, &field)
             if field.tag == BEFORE_COLUMNS:
-                read_cell(&self.before, field.data, field.data + field.size)
-                self.before_keys += self.before.back().is_key
+                before_keys += read_cell(&self.before_cells, &self.before, &field).is_key
             elif field.tag == AFTER_COLUMNS:
-                read_cell(&self.after, field.data, field.data + field.size)
-                self.after_keys += self.after.back().is_key
-                is_new = is_new or self.after.back().is_key and self.after.back().updated
+                cell = read_cell(&self.after_cells, &self.after, &field)
+                after_keys += cell.is_key
+                is_new = is_new or cell.is_key and cell.updated
         if self.entry.event_type == DELETE:
-            return self.put_row(DELETE, &self.before, &self.before, &self.after)
+            return self.put_row(DELETE, self.before, self.before, self.after)
         if self.entry.event_type == UPDATE:
-            if self.split_keys and is_new and self.before_keys > 0:
+            if self.split_keys and is_new and before_keys > 0:
                 self.merge()
-                self.put_row(DELETE, &self.before, &self.before, &none)
-                return self.put_row(INSERT, &self.merged, &none, &self.merged)
-            if self.after_keys < self.before_keys:
+                self.put_row(DELETE, self.before, self.before, none)
+                return self.put_row(INSERT, self.merged, none, self.merged)
+            if after_keys < before_keys:
                 self.merge()
-                return self.put_row(UPDATE, &self.merged, &self.before, &self.after)
-        return self.put_row(self.entry.event_type, &self.after, &self.before, &self.after)
+                return self.put_row(UPDATE, self.merged, self.before, self.after)
+        return self.put_row(self.entry.event_type, self.after, self.before, self.after)
 
     cdef int merge(self) except -1 nogil:
         """The whole row after the change: what a minimal image leaves out is as it was."""
+        cdef Image before = self.before
+        cdef Image after = self.after
         cdef size_t i = 0
         cdef size_t j = 0
-        self.merged.clear()
-        while i < self.before.size() or j < self.after.size():
-            if j == self.after.size() or i < self.before.size() and self.before[i].index < self.after[j].index:
-                self.merged.push_back(self.before[i])
+        self.merged.count = 0
+        while i < before.count or j < after.count:
+            if j == after.count or i < before.count and before.cells[i].index < after.cells[j].index:
+                add_cell(&self.merged_cells, &self.merged)[0] = before.cells[i]
                 i += 1
                 continue
-            i += i < self.before.size() and self.before[i].index == self.after[j].index
-            self.merged.push_back(self.after[j])
+            i += i < before.count and before.cells[i].index == after.cells[j].index
+            add_cell(&self.merged_cells, &self.merged)[0] = after.cells[j]
             j += 1
         return 0
 
-    cdef int put_row(
-        self, int operation, vector[Cell] *key, vector[Cell] *before, vector[Cell] *after
-    ) except -1 nogil:
+    cdef int put_row(self, int operation, Image key, Image before, Image after) except -1 nogil:
         """Writes a row; its key is that of the image `key`."""
         self.put_key(key)
         self.put_image(BEFORE, before)
@@ -1193,29 +1166,28 @@ cdef class EnvelopeDecoder(Decoder):
         self.check(put_text(&self.columns[TABLE], self.entry.table))
         return self.end_row(operation)
 
-    cdef int put_key(self, vector[Cell] *image) except -1 nogil:
+    cdef int put_key(self, Image image) except -1 nogil:
         cdef Column *texts = &self.columns[ROW_KEY + 1]
         cdef int64_t start = texts.length
         cdef size_t i
-        cdef Cell *cell
-        for i in range(image.size()):
-            cell = image.data() + i
-            if cell.is_key:
-                self.check(put_null(texts) if cell.is_null else put_text(texts, cell.value))
+        for i in range(image.count):
+            if image.cells[i].is_key:
+                self.put_cell(texts, &image.cells[i])
         self.check(put_offset(&self.columns[ROW_KEY].values, texts.length))
         return self.check(mark(&self.columns[ROW_KEY], texts.length > start))
 
-    cdef int put_image(self, int place, vector[Cell] *image) except -1 nogil:
+    cdef int put_image(self, int place, Image image) except -1 nogil:
         cdef Column *names = &self.columns[place + 1]
         cdef Column *texts = &self.columns[place + 2]
         cdef size_t i
-        cdef Cell *cell
-        for i in range(image.size()):
-            cell = image.data() + i
-            self.check(put_text(names, cell.name))
-            self.check(put_null(texts) if cell.is_null else put_text(texts, cell.value))
+        for i in range(image.count):
+            self.check(put_text(names, image.cells[i].name))
+            self.put_cell(texts, &image.cells[i])
         self.check(put_offset(&self.columns[place].values, names.length))
-        return self.check(mark(&self.columns[place], image.size() > 0))
+        return self.check(mark(&self.columns[place], image.count > 0))
+
+    cdef int put_cell(self, Column *texts, const Cell *cell) except -1 nogil:
+        return self.check(put_null(texts) if cell.is_null else put_text(texts, cell.value))
 
     def finish(self):
         """The batch, of the rows written."""
@@ -1335,8 +1307,7 @@ cdef class TableDecoder(Decoder):
         """Whether the image before has a key, and that after another one."""
         cdef WireField field
         cdef Form *form
-        cdef Span value
-        cdef bint updated
+        cdef Cell cell
         cdef bint has_key = False
         cdef bint is_new = False
         cdef size_t before = 0
@@ -1344,13 +1315,11 @@ cdef class TableDecoder(Decoder):
         while p < end and not (has_key and is_new):
             p = field_at(p, end, &field)
             if field.tag == BEFORE_COLUMNS:
-                if not has_key:
-                    form = self.read_column(field.data, field.data + field.size, before, &updated, &value)
-                    has_key = form.is_key
+                has_key = has_key or self.read_column(field.data, field.data + field.size, before, &cell).is_key
                 before += 1
             elif field.tag == AFTER_COLUMNS:
-                form = self.read_column(field.data, field.data + field.size, after, &updated, &value)
-                is_new = is_new or form.is_key and updated
+                form = self.read_column(field.data, field.data + field.size, after, &cell)
+                is_new = is_new or form.is_key and cell.updated
                 after += 1
         return has_key and is_new
 
@@ -1358,8 +1327,7 @@ cdef class TableDecoder(Decoder):
         """Writes the columns of an image that the row does not have yet: how many."""
         cdef WireField field
         cdef Form *form
-        cdef Span value
-        cdef bint updated
+        cdef Cell cell
         cdef size_t place = 0
         cdef Column *column
         cdef const char *reason
@@ -1368,17 +1336,17 @@ cdef class TableDecoder(Decoder):
             p = field_at(p, end, &field)
             if field.tag != image:
                 continue
-            form = self.read_column(field.data, field.data + field.size, place, &updated, &value)
+            form = self.read_column(field.data, field.data + field.size, place, &cell)
             place += 1
             if form.target < 0:
                 continue
             column = &self.columns[form.target]
             if column.length > self.rows:
                 continue
-            reason = self.add_value(column, form, value)
+            reason = self.add_value(column, form, cell.value)
             if reason != NULL:
                 with gil:
-                    self.fail((<Column_>self.declared[form.target - FIRST]).name, value, reason)
+                    self.fail((<Column_>self.declared[form.target - FIRST]).name, cell.value, reason)
             written += 1
         return written
 
@@ -1437,14 +1405,10 @@ cdef class TableDecoder(Decoder):
             seconds -= self.zone.offset_at(seconds)
         return put_int64(column, seconds * 1_000_000 + micros)
 
-    cdef Form *read_column(
-        self, const uint8_t *p, const uint8_t *end, size_t place, bint *updated, Span *value
-    ) except NULL nogil:
-        """The form of a column, by the bytes it begins with where these are known, and its value."""
+    cdef Form *read_column(self, const uint8_t *p, const uint8_t *end, size_t place, Cell *cell) except NULL nogil:
+        """The form of a column, by the bytes it begins with where these are known; of the cell what changes."""
         cdef Form *form
         cdef size_t i
-        cdef const uint8_t *at
-        cdef uint64_t length
         place *= WAYS
         if place < self.form_count:
             for i in range(place, place + WAYS):
@@ -1453,69 +1417,21 @@ cdef class TableDecoder(Decoder):
                     break
                 if <size_t>(end - p) < form.prefix_size or memcmp(p, form.memory, form.prefix_size) != 0:
                     continue
-                at = p + form.prefix_size
-                updated[0] = False
-                value.size = 0
-                if end - at >= 2 and at[0] == UPDATED and at[1] <= 1:
-                    updated[0] = at[1]
-                    at += 2
-                if at < end and at[0] == VALUE:
-                    at = get_varint(at + 1, end, &length)
-                    if at == NULL or length != <uint64_t>(end - at):
-                        break
-                    value.data = at
-                    value.size = length
-                    return form
-                if at == end:
+                if get_changing(p + form.prefix_size, end, cell):
                     return form
                 break
-        return self.parse_column(p, end, place, updated, value)
+        return self.parse_column(p, end, place, cell)
 
-    cdef Form *parse_column(
-        self, const uint8_t *p, const uint8_t *end, size_t place, bint *updated, Span *value
-    ) except NULL nogil:
+    cdef Form *parse_column(self, const uint8_t *p, const uint8_t *end, size_t place, Cell *cell) except NULL nogil:
         """As read_column, field by field."""
-        cdef const uint8_t *start = p
-        cdef const uint8_t *at
-        cdef const uint8_t *varying = NULL         # where the first of `updated` and `value` stands
-        cdef bint is_prefix = True                 # nothing else comes after that
-        cdef WireField field
-        cdef Span name
-        cdef Span mysql_type
-        cdef int sql_type = 0
-        cdef bint is_key = False
-        cdef bint is_null = False
         cdef Form *form
-        name.size = mysql_type.size = value.size = 0
-        name.data = mysql_type.data = value.data = NULL
-        updated[0] = False
-        while p < end:
-            at = p
-            p = field_at(p, end, &field)
-            if field.tag == UPDATED:
-                updated[0] = field.value != 0
-            elif field.tag == VALUE:
-                value[0] = span_of(&field)
-            else:
-                is_prefix = is_prefix and varying == NULL
-                if field.tag == SQL_TYPE:
-                    sql_type = <int32_t>field.value
-                elif field.tag == NAME:
-                    name = span_of(&field)
-                elif field.tag == IS_KEY:
-                    is_key = field.value != 0
-                elif field.tag == IS_NULL:
-                    is_null = field.value != 0
-                elif field.tag == MYSQL_TYPE:
-                    mysql_type = span_of(&field)
-                continue
-            if varying == NULL:
-                varying = at
+        if not get_cell(p, end, cell):
+            malformed()
         with gil:
-            form = self.new_form(place, start, varying - start if is_prefix and varying != NULL else 0)
-            self.fill_form(form, name, mysql_type, sql_type)
-        form.is_key = is_key
-        form.is_null = is_null
+            form = self.new_form(place, cell.start, cell.prefix)
+            self.fill_form(form, cell.name, cell.mysql_type, cell.sql_type)
+        form.is_key = cell.is_key
+        form.is_null = cell.is_null
         return form
 
     cdef Form *new_form(self, size_t place, const uint8_t *prefix, size_t size) except NULL:

@@ -17,10 +17,11 @@ import time
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcpy, memset
 
+from sluice.protocol.column cimport Cell, get_cell
 from sluice.protocol.tags cimport (
     AFTER_COLUMNS,
     BEFORE_COLUMNS,
@@ -30,23 +31,15 @@ from sluice.protocol.tags cimport (
     EXECUTE_TIME,
     GTID,
     HEADER,
-    INDEX,
     IS_DDL,
-    IS_KEY,
-    IS_NULL,
     MESSAGES,
-    MYSQL_TYPE,
-    NAME,
     ROW_DATAS,
     SCHEMA_NAME,
     SQL,
-    SQL_TYPE,
     STORE_VALUE,
     TABLE_NAME,
-    UPDATED,
-    VALUE,
 )
-from sluice.protocol.wire cimport WireField, get_field, put_signed_decimal
+from sluice.protocol.wire cimport Span, WireField, get_field, is_same, put_signed_decimal, span_of
 
 from sluice.protocol.errors import DecodeError
 
@@ -79,27 +72,11 @@ cdef dict REASONS = {
 }
 
 
-cdef struct Span:
-    const uint8_t *data
-    size_t size
-
-
-cdef struct Column:
-    Span name
-    Span mysql_type
-    Span value
-    int64_t index
-    int32_t sql_type
-    bint is_key
-    bint updated
-    bint is_null
-
-
 cdef struct Writer:
     uint8_t *data
     size_t size
     size_t capacity
-    Column *columns                                # of the entry: names and types, in order; COLUMNS_MAX
+    Cell *columns                                # of the entry: names and types, in order; COLUMNS_MAX
     Py_ssize_t column_count
     uint8_t *updated                               # by column index: COLUMNS_MAX
     int64_t batch_id
@@ -203,56 +180,27 @@ cdef int put_string(Writer *out, Span text) noexcept nogil:
             out.size += 4
 
 
-cdef inline Span span_of(WireField *field) noexcept nogil:
-    cdef Span span
-    span.data = field.data
-    span.size = field.size
-    return span
-
-
-cdef int read_column(WireField *message, Column *column) noexcept nogil:
-    cdef const uint8_t *p = message.data
-    cdef const uint8_t *end = p + message.size
-    cdef WireField field
-    memset(column, 0, sizeof(Column))
-    while p < end:
-        p = get_field(p, end, &field)
-        if p == NULL:
-            return MALFORMED
-        if field.tag == INDEX:
-            column.index = <int64_t>field.value
-        elif field.tag == SQL_TYPE:
-            column.sql_type = <int32_t>field.value
-        elif field.tag == NAME:
-            column.name = span_of(&field)
-        elif field.tag == IS_KEY:
-            column.is_key = field.value != 0
-        elif field.tag == UPDATED:
-            column.updated = field.value != 0
-        elif field.tag == IS_NULL:
-            column.is_null = field.value != 0
-        elif field.tag == VALUE:
-            column.value = span_of(&field)
-        elif field.tag == MYSQL_TYPE:
-            column.mysql_type = span_of(&field)
+cdef int read_column(WireField *message, Cell *column) noexcept nogil:
+    if not get_cell(message.data, message.data + message.size, column):
+        return MALFORMED
     return 0 if 0 <= column.index < COLUMNS_MAX else NO_COLUMN
 
 
-cdef int put_value(Writer *out, Column *column, bint first) noexcept nogil:
+cdef int put_value(Writer *out, Cell *column, bint first) noexcept nogil:
     """`"name":"value"`, after a comma unless it is the first."""
     if not first and put(out, b",", 1) < 0 or put_string(out, column.name) < 0 or put(out, b":", 1) < 0:
         return NO_MEMORY
     return put(out, b"null", 4) if column.is_null else put_string(out, column.value)
 
 
-cdef int remember(Writer *out, Column *column, Py_ssize_t place) noexcept nogil:
+cdef int remember(Writer *out, Cell *column, Py_ssize_t place) noexcept nogil:
     """Keep the types of a column, in the order of the first row, as they are in the last."""
     cdef Py_ssize_t i
-    cdef Column *known
-    if place >= out.column_count or not is_same(&out.columns[place].name, &column.name):
+    cdef Cell *known
+    if place >= out.column_count or not is_same(out.columns[place].name, column.name):
         place = out.column_count
         for i in range(out.column_count):
-            if is_same(&out.columns[i].name, &column.name):
+            if is_same(out.columns[i].name, column.name):
                 place = i
                 break
     if place == out.column_count:
@@ -267,16 +215,12 @@ cdef int remember(Writer *out, Column *column, Py_ssize_t place) noexcept nogil:
     return 0
 
 
-cdef inline bint is_same(Span *one, Span *other) noexcept nogil:
-    return one.size == other.size and memcmp(one.data, other.data, one.size) == 0
-
-
 cdef int put_row(Writer *out, WireField *row, uint64_t image) noexcept nogil:
     """An image of a row as an object; its columns are remembered."""
     cdef const uint8_t *p = row.data
     cdef const uint8_t *end = p + row.size
     cdef WireField field
-    cdef Column column
+    cdef Cell column
     cdef Py_ssize_t place = 0
     cdef int status
     if put(out, b"{", 1) < 0:
@@ -302,7 +246,7 @@ cdef int put_old(Writer *out, WireField *row) noexcept nogil:
     cdef const uint8_t *p = row.data
     cdef const uint8_t *end = p + row.size
     cdef WireField field
-    cdef Column column
+    cdef Cell column
     cdef bint first = True
     cdef int status
     if not out.strict:
@@ -360,7 +304,7 @@ cdef int put_keys(Writer *out, Span body, uint64_t image) noexcept nogil:
     cdef const uint8_t *end = p + body.size
     cdef const uint8_t *row_end
     cdef WireField field
-    cdef Column column
+    cdef Cell column
     cdef bint first = True
     while p < end:
         p = get_field(p, end, &field)
@@ -538,7 +482,7 @@ cdef bytes flat(slices, int64_t batch_id, ts, bint strict, bint lines):
     cdef const uint8_t *data
     cdef Writer out
     memset(&out, 0, sizeof(Writer))
-    out.columns = <Column *>calloc(COLUMNS_MAX, sizeof(Column))
+    out.columns = <Cell *>calloc(COLUMNS_MAX, sizeof(Cell))
     out.updated = <uint8_t *>calloc(COLUMNS_MAX, 1)
     out.batch_id = batch_id
     out.ts = time.time_ns() // 1_000_000 if ts is None else ts

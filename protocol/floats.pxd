@@ -44,27 +44,32 @@ cdef inline int read_scientific(const char *text, const char *end, char *digits,
     return count
 
 
-cdef inline uint8_t *put_java_digits(uint8_t *p, const char *digits, int count, int exponent) noexcept nogil:
+cdef inline uint8_t *put_plain_digits(uint8_t *p, const char *digits, int count, int exponent) noexcept nogil:
+    """Without an exponent, and with a point behind which is a digit at least."""
     cdef int i
-    if -3 <= exponent < 7:
-        if exponent < 0:
-            p[0] = b"0"
-            p[1] = b"."
-            p += 2
-            memset(p, b"0", -exponent - 1)
-            p += -exponent - 1
-            memcpy(p, digits, count)
-            return p + count
-        for i in range(exponent + 1):
-            p[0] = digits[i] if i < count else b"0"
-            p += 1
-        p[0] = b"."
+    if exponent < 0:
+        p[0] = b"0"
+        p[1] = b"."
+        p += 2
+        memset(p, b"0", -exponent - 1)
+        p += -exponent - 1
+        memcpy(p, digits, count)
+        return p + count
+    for i in range(exponent + 1):
+        p[0] = digits[i] if i < count else b"0"
         p += 1
-        if count <= exponent + 1:
-            p[0] = b"0"
-            return p + 1
-        memcpy(p, digits + exponent + 1, count - exponent - 1)
-        return p + (count - exponent - 1)
+    p[0] = b"."
+    p += 1
+    if count <= exponent + 1:
+        p[0] = b"0"
+        return p + 1
+    memcpy(p, digits + exponent + 1, count - exponent - 1)
+    return p + (count - exponent - 1)
+
+
+cdef inline uint8_t *put_java_digits(uint8_t *p, const char *digits, int count, int exponent) noexcept nogil:
+    if -3 <= exponent < 7:
+        return put_plain_digits(p, digits, count, exponent)
     p[0] = digits[0]
     p[1] = b"."
     p += 2

@@ -29,6 +29,7 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
+from sluice.protocol.column cimport Cell, get_cell, get_changing
 from sluice.protocol.tags cimport (
     AFTER_COLUMNS,
     BATCH_ID,
@@ -42,33 +43,25 @@ from sluice.protocol.tags cimport (
     GTID,
     HEADER,
     HEADER_PROPS,
-    INDEX,
     IS_DDL,
-    IS_KEY,
-    IS_NULL,
     KEY,
     LOGFILE_NAME,
     LOGFILE_OFFSET,
     MESSAGES,
-    MYSQL_TYPE,
-    NAME,
     PAIR_VALUE,
     ROW_CHANGE_PROPS,
     ROW_DATAS,
     SCHEMA_NAME,
     SERVER_ID,
     SQL,
-    SQL_TYPE,
     STORE_VALUE,
     TABLE_NAME,
     THREAD_ID,
     TO_POSITION,
     TRANSACTION_ID,
     TRANSACTION_PROPS,
-    UPDATED,
-    VALUE,
 )
-from sluice.protocol.wire cimport WireField, get_field, get_varint
+from sluice.protocol.wire cimport Span, WireField, get_field, span_of
 
 from sluice.protocol.errors import DecodeError
 from sluice.protocol.types import JsonExpression, kind_of, labels_of
@@ -107,11 +100,6 @@ cdef tuple EVENT_TYPES = (
 cdef object loads = json.loads
 
 
-cdef struct Span:
-    const uint8_t *data
-    size_t size
-
-
 cdef inline str text(Span span):
     return PyUnicode_DecodeUTF8(<const char *>span.data, span.size, NULL) if span.size else ""
 
@@ -119,15 +107,12 @@ cdef inline str text(Span span):
 cdef inline const uint8_t *field_at(const uint8_t *p, const uint8_t *end, WireField *field) except NULL:
     p = get_field(p, end, field)
     if p == NULL:
-        raise DecodeError("not an entry: a field does not fit into its message")
+        raise malformed()
     return p
 
 
-cdef inline Span span_of(WireField *field) noexcept:
-    cdef Span span
-    span.data = field.data
-    span.size = field.size
-    return span
+cdef object malformed():
+    return DecodeError("not an entry: a field does not fit into its message")
 
 
 @cython.final
@@ -407,32 +392,31 @@ cdef class Change:
         cdef WireField field
         cdef Py_ssize_t before = 0
         cdef Py_ssize_t after = 0
-        cdef bint updated
+        cdef Cell cell
         cdef Form form
         cdef list changed = []
         cdef list keys = []
-        cdef Span value
         cdef object converted
         row.change = self
         while p < end:
             p = field_at(p, end, &field)
             if field.tag == BEFORE_COLUMNS:
-                form = self.read_column(field.data, field.data + field.size, forms, before, &updated, &value)
+                form = self.read_column(field.data, field.data + field.size, forms, before, &cell)
                 before += 1
                 if row.before is None:
                     row.before = {}
-                converted = None if form.is_null else self.convert(form.column, value)
+                converted = None if form.is_null else self.convert(form.column, cell.value)
                 row.before[form.column.name] = converted
                 if form.column.is_key:
                     keys.append(form.column.name)
             elif field.tag == AFTER_COLUMNS:
-                form = self.read_column(field.data, field.data + field.size, forms, after, &updated, &value)
+                form = self.read_column(field.data, field.data + field.size, forms, after, &cell)
                 after += 1
                 if row.after is None:
                     row.after = {}
-                converted = None if form.is_null else self.convert(form.column, value)
+                converted = None if form.is_null else self.convert(form.column, cell.value)
                 row.after[form.column.name] = converted
-                if updated:
+                if cell.updated:
                     changed.append(form.column.name)
                 if form.column.is_key and not before:
                     keys.append(form.column.name)
@@ -440,14 +424,11 @@ cdef class Change:
         row.keys = tuple(keys)
         return row
 
-    cdef Form read_column(
-        self, const uint8_t *p, const uint8_t *end, list forms, Py_ssize_t place, bint *updated, Span *value
-    ):
+    cdef Form read_column(self, const uint8_t *p, const uint8_t *end, list forms, Py_ssize_t place, Cell *cell):
+        """The form of a column, by the bytes it begins with where these are known; of the cell what changes."""
         cdef Form form
         cdef Py_ssize_t i
         cdef Py_ssize_t size
-        cdef const uint8_t *at
-        cdef uint64_t length
         place *= WAYS
         if place < len(forms):
             for i in range(place, place + WAYS):
@@ -457,71 +438,18 @@ cdef class Change:
                 size = PyBytes_GET_SIZE(form.prefix)
                 if end - p < size or memcmp(p, PyBytes_AS_STRING(form.prefix), size) != 0:
                     continue
-                at = p + size
-                updated[0] = False
-                value.size = 0
-                if end - at >= 2 and at[0] == UPDATED and at[1] <= 1:
-                    updated[0] = at[1]
-                    at += 2
-                if at < end and at[0] == VALUE:
-                    at = get_varint(at + 1, end, &length)
-                    if at == NULL or length != <uint64_t>(end - at):
-                        break
-                    value.data = at
-                    value.size = length
-                    return form
-                if at == end:
+                if get_changing(p + size, end, cell):
                     return form
                 break
-        return self.parse_column(p, end, forms, place, updated, value)
-
-    cdef Form parse_column(
-        self, const uint8_t *p, const uint8_t *end, list forms, Py_ssize_t place, bint *updated, Span *value
-    ):
-        """As read_column, field by field."""
-        cdef const uint8_t *start = p
-        cdef const uint8_t *at
-        cdef const uint8_t *varying = NULL         # where the first of `updated` and `value` stands
-        cdef bint is_prefix = True                 # nothing else comes after that
-        cdef WireField field
-        cdef Span name
-        cdef Span mysql_type
-        cdef int index = 0
-        cdef int sql_type = 0
-        cdef bint is_key = False
-        cdef bint is_null = False
-        cdef Form form
-        name.size = mysql_type.size = value.size = 0
-        updated[0] = False
-        while p < end:
-            at = p
-            p = field_at(p, end, &field)
-            if field.tag == UPDATED:
-                updated[0] = field.value != 0
-            elif field.tag == VALUE:
-                value[0] = span_of(&field)
-            else:
-                is_prefix = is_prefix and varying == NULL
-                if field.tag == INDEX:
-                    index = <int32_t>field.value
-                elif field.tag == SQL_TYPE:
-                    sql_type = <int32_t>field.value
-                elif field.tag == NAME:
-                    name = span_of(&field)
-                elif field.tag == IS_KEY:
-                    is_key = field.value != 0
-                elif field.tag == IS_NULL:
-                    is_null = field.value != 0
-                elif field.tag == MYSQL_TYPE:
-                    mysql_type = span_of(&field)
-                continue
-            if varying == NULL:
-                varying = at
+        if not get_cell(p, end, cell):
+            raise malformed()
         form = Form.__new__(Form)
-        form.column = self.column(index, sql_type, self.text(name), is_key, self.text(mysql_type))
-        form.is_null = is_null
-        if is_prefix and varying != NULL and place < WAYS * 4096:
-            form.prefix = PyBytes_FromStringAndSize(<const char *>start, varying - start)
+        form.column = self.column(
+            <int32_t>cell.index, cell.sql_type, self.text(cell.name), cell.is_key, self.text(cell.mysql_type)
+        )
+        form.is_null = cell.is_null
+        if cell.prefix and place < WAYS * 4096:
+            form.prefix = PyBytes_FromStringAndSize(<const char *>p, cell.prefix)
             while len(forms) < place + WAYS:
                 forms.append(None)
             if forms[place] is not None and (<Form>forms[place]).prefix != form.prefix:

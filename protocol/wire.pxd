@@ -5,7 +5,7 @@ caller has made sure of the room (`VARINT_MAX` bytes for a varint, and a tag of 
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 
 cdef enum:
@@ -105,6 +105,15 @@ cdef inline const uint8_t *get_varint(const uint8_t *p, const uint8_t *end, uint
     return NULL
 
 
+cdef struct Span:
+    const uint8_t *data
+    size_t size
+
+
+cdef inline bint is_same(Span one, Span other) noexcept nogil:
+    return one.size == other.size and memcmp(one.data, other.data, one.size) == 0
+
+
 cdef struct WireField:
     uint64_t tag                               # number << 3 | wire type
     uint64_t value                             # of a varint
@@ -145,3 +154,11 @@ cdef inline const uint8_t *get_field(const uint8_t *p, const uint8_t *end, WireF
         return NULL
     field.data = p
     return p + field.size
+
+
+cdef inline Span span_of(WireField *field) noexcept nogil:
+    """The bytes of a length-delimited field."""
+    cdef Span span
+    span.data = field.data
+    span.size = field.size
+    return span

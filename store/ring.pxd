@@ -59,7 +59,6 @@ cdef class Staging:
     cdef Slot *finish(self, SegmentWriter writer) except NULL nogil
     cdef Slot *advance(self) except NULL nogil          # an ADVANCE slot, zeroed but for its kind
     cdef Slot *last(self) noexcept nogil                # the newest slot that is not yet put, or NULL
-    cdef void drop_last(self) noexcept nogil
     cpdef clear(self)                                   # drops what is not yet put
     cdef Slot *extend(self) except NULL nogil
 

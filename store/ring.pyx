@@ -86,21 +86,16 @@ cdef class Staging:
     cdef Slot *last(self) noexcept nogil:
         return &self.slots[self.count - 1] if self.count > self.taken else NULL
 
-    cdef void drop_last(self) noexcept nogil:
-        if self.count == self.taken:
-            return
-        self.count -= 1
-        cdef Slot *slot = &self.slots[self.count]
-        self.bytes -= slot.length
-        if slot.segment != NULL and (<Segment>slot.segment).count(-1) == 0:
-            with gil:
-                (<Segment>slot.segment).pool.settle(<Segment>slot.segment)
-
     cpdef clear(self):
         """Drops what is not yet put: at the end of the staging's life, or before the stream is read again."""
+        cdef Segment segment
         while self.count > self.taken:
-            self.drop_last()
-        self.count = self.taken = 0
+            self.count -= 1
+            if self.slots[self.count].segment != NULL:
+                segment = <Segment>self.slots[self.count].segment
+                if segment.count(-1) == 0:
+                    segment.pool.settle(segment)
+        self.count = self.taken = self.bytes = 0
 
     def add_entry(
         self, SegmentWriter writer not None, Kind kind, *, event_type=0, flags=0, table=0, rows=0, source=0,

@@ -25,7 +25,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from sluice.instance.parser.charset cimport is_utf8
 from sluice.instance.parser.littleendian cimport length_encoded
 from sluice.instance.parser.values cimport Field, Value, fail, put_packed_decimal, reserve
-from sluice.protocol.floats cimport put_java_double, shortest
+from sluice.protocol.floats cimport put_java_double, put_plain_digits, shortest
 from sluice.protocol.utf8 cimport put_utf8, utf8_size
 from sluice.protocol.wire cimport put_decimal, put_signed_decimal
 
@@ -183,7 +183,6 @@ cdef uint8_t *put_mysql_double(uint8_t *p, double number) noexcept nogil:
     cdef char[24] digits
     cdef int exponent
     cdef int count
-    cdef int i
     if number < 0 or (number == 0 and 1 / number < 0):
         p[0] = b"-"
         p += 1
@@ -198,21 +197,7 @@ cdef uint8_t *put_mysql_double(uint8_t *p, double number) noexcept nogil:
             p += count
         p[0] = b"e"
         return put_signed_decimal(p + 1, exponent)
-    if exponent < 0:
-        memcpy(p, b"0.00000000000000", -exponent + 1)
-        p += -exponent + 1
-        memcpy(p, digits, count)
-        return p + count
-    for i in range(exponent + 1):
-        p[0] = digits[i] if i < count else b"0"
-        p += 1
-    p[0] = b"."
-    p += 1
-    if count <= exponent + 1:
-        p[0] = b"0"
-        return p + 1
-    memcpy(p, digits + exponent + 1, count - exponent - 1)
-    return p + (count - exponent - 1)
+    return put_plain_digits(p, digits, count, exponent)
 
 
 cdef inline uint8_t *put_padded(uint8_t *p, unsigned int number, int count) noexcept nogil:

@@ -29,7 +29,9 @@ def main() -> None:
     if arguments.json == "-":
         sys.stdout.write(text)
     else:
-        Path(arguments.json).write_text(text)
+        file = Path(arguments.json)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
 
 
 main()

@@ -27,23 +27,25 @@ def memory_of_server(url: str) -> float:
 
 def cpu_of_session() -> float:
     """Return the CPU seconds of all processes of this session, and of those that they have waited for."""
-    return sum(_seconds(_stat(process)[11:15]) for process in _session())
+    return sum(_seconds(fields[11:15]) for fields, _ in _session())
 
 
 def peak_of_session() -> float:
     """Return the sum of the largest resident memory that each process of this session has had, in MB."""
-    peaks = (re.search(r"^VmHWM:\s*(\d+) kB$", (it / "status").read_text(), re.MULTILINE) for it in _session())
+    peaks = (re.search(r"^VmHWM:\s*(\d+) kB$", status, re.MULTILINE) for _, status in _session())
     return sum(int(peak[1]) for peak in peaks if peak) / 1e3
 
 
-def _session() -> Iterator[Path]:
+def _session() -> Iterator[tuple[list[str], str]]:
+    """Give the stat and the status of each process of this session."""
     session = str(os.getsid(0))
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if _stat(process)[3] == session:
-                yield process
+            fields, status = _stat(process), (process / "status").read_text()
         except (FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
             continue
+        if fields[3] == session:
+            yield fields, status
 
 
 def _stat(process: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""The Spark source: rows per second from the ring to the sink `noop`, and the time from commit to foreachBatch."""
+"""Spark: rows per second from the ring to the sink `noop`, the time from commit to foreachBatch, the mirror."""
 
 import argparse
 import contextlib
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.processes import memory_of_server
-from bench.workloads import ROWS, SCHEMA, TABLES, write
+from bench.workloads import ROWS, SCHEMA, SYSBENCH, TABLES, write
 from scripts.serving import serving
 from sluice.client_sdk import Client
 from tests.servers import ALL, Server
@@ -42,8 +42,8 @@ class Throughput:
 
 
 THROUGHPUT = [Throughput(workload, cores) for workload in ROWS for cores in CORES]
-LATENCY = f"latency-{PACE}"
-CASES = [*(case.name for case in THROUGHPUT), LATENCY]
+LATENCY, MIRROR = f"latency-{PACE}", "mirror"
+CASES = [*(case.name for case in THROUGHPUT), LATENCY, MIRROR]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,6 +74,8 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
             cases += measure_throughput(arguments, workload, chosen)
     if LATENCY in wanted:
         cases.append(measure_latency(arguments))
+    if MIRROR in wanted:
+        cases.append(measure_mirror(arguments))
     versions = {name: version for case in cases for name, version in case.pop("versions").items()}
     return {"ring": RING, "versions": versions, "cases": cases}
 
@@ -99,49 +101,100 @@ def measure_throughput(
                     if table or name == "json-tuples":
                         options["table"] = f"{SCHEMA}.{TABLES[workload]}"
                     task = describe("throughput", url, case.cores, next(numbers), name, options)
-                    with query(task) as process:
-                        printed, _ = process.communicate()
-                    result = json.loads(printed)
-                    if result["rows_in_all"] != written.rows:
-                        raise SystemExit(f"{result['rows_in_all']} rows came of the {written.rows} that were written")
-                    result["peak_mb_server"] = memory_of_server(url)
-                    runs[case, name].append(result)
+                    runs[case, name].append(perform(task, written.rows))
     for case in cases:
         yield {
-            **summary(case.name, runs[case, "timed"], runs.get((case, "json-tuples"))),
+            **summary(case.name, runs[case, "timed"], "JSON over HTTP into tuples", runs.get((case, "json-tuples"))),
             "as": "typed" if table else "envelope",
             "versions": {ALL[arguments.source]: version, **runs[case, "timed"][0]["versions"]},
         }
 
 
 def summary(
-    name: str, ours: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]] | None
+    name: str, ours: Sequence[Mapping[str, Any]], anchor_name: str, others: Sequence[Mapping[str, Any]] | None
 ) -> dict[str, object]:
     """Sum up the runs of a case."""
-    rates = [one["rows_per_second"] for one in ours]
+    rate = statistics.median(one["rows_per_second"] for one in ours)
     middle = sorted(ours, key=lambda one: float(one["rows_per_second"]))[len(ours) // 2]
     anchor = statistics.median(one["rows_per_second"] for one in others) if others else None
-    return {
+    result: dict[str, object] = {
         "case": name,
         "unit": "rows/s",
-        "ours": round(statistics.median(rates)),
-        "anchor_name": "JSON over HTTP into tuples" if others else None,
+        "ours": round(rate),
+        "anchor_name": anchor_name if others else None,
         "anchor": anchor and round(anchor),
-        "ratio": anchor and round(statistics.median(rates) / anchor, 2),
-        "spread": [round(min(rates)), round(max(rates))],
-        "anchor_spread": [round(of(one["rows_per_second"] for one in others)) for of in (min, max)] if others else None,
-        "cpu_s_per_mrow": {
-            process: round(statistics.median(one[f"cpu_{process}"] / one["rows"] for one in ours) * 1e6, 3)
-            for process in ("spark", "server")
+        "ratio": anchor and round(rate / anchor, 2),
+        "spread": spread(ours),
+        "anchor_spread": spread(others) if others else None,
+        "cpu_s_per_mrow": cpu(ours),
+        "anchor_cpu_s_per_mrow": cpu(others) if others else None,
+        "peak_mb": {
+            name.removeprefix("peak_mb_"): round(max(one[name] for one in ours))
+            for name in middle
+            if name.startswith("peak_mb_")
         },
-        "peak_mb": {process: round(max(one[f"peak_mb_{process}"] for one in ours)) for process in ("spark", "server")},
         "rows_per_s_of_wall_time": round(statistics.median(one["rows_per_second_of_wall_time"] for one in ours)),
-        "share_ours": round(statistics.median(one["share_ours"] for one in ours), 3),
         "rows": middle["rows"],
         "micro_batches": middle["micro_batches"],
-        "ms_of_a_micro_batch": middle["ms_of_a_micro_batch"],
-        "repeats": [round(rate) for rate in rates],
+        "ms_of_a_micro_batch": {call: round(ms, 1) for call, ms in middle["ms_of_a_micro_batch"].items()},
+        "repeats": [round(one["rows_per_second"]) for one in ours],
     }
+    if "share_ours" in middle:
+        result["share_ours"] = round(statistics.median(one["share_ours"] for one in ours), 3)
+    return result
+
+
+def spread(runs: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Return the least and the most."""
+    return [round(of(one["rows_per_second"] for one in runs)) for of in (min, max)]
+
+
+def cpu(runs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Return the CPU seconds per million rows of each process."""
+    names = [name for name in runs[0] if name.startswith("cpu_")]
+    return {
+        name.removeprefix("cpu_"): round(statistics.median(one[name] / one["rows"] for one in runs) * 1e6, 3)
+        for name in names
+    }
+
+
+def measure_mirror(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Mirror the workload bulk to a second server; beside it, a plain program writes the same rows there."""
+    rows = arguments.rows or ROWS["bulk"]
+    table = f"{SCHEMA}.{TABLES['bulk']}"
+    ours, others = [], []
+    with source(arguments.source) as server, source(arguments.source) as target:
+        version = server.query("SELECT version()")[0][0]
+        written = write(server, "bulk", rows, arguments.micro_batches)
+        (checksum,) = server.query(f"CHECKSUM TABLE {table}")
+        accounts = {"source": account(server), "target": account(target), "target_pid": target.pid}
+
+        def run_on_empty_target(task: dict[str, Any]) -> dict[str, Any]:
+            for schema in (SCHEMA, "sluice"):
+                target.query(f"DROP DATABASE IF EXISTS {schema}")
+            target.query(f"CREATE DATABASE {SCHEMA} CHARACTER SET utf8mb4")
+            target.query(f"CREATE TABLE {table} ({SYSBENCH})")
+            result = perform(task | accounts, written.rows)
+            if target.query(f"CHECKSUM TABLE {table}") != [checksum]:
+                raise SystemExit(f"the rows of the target differ from those of the source: {task}")
+            return result
+
+        with serve(server, written.file) as url:
+            keep(url, written.rows)
+            for number in range(arguments.repeats):
+                ours.append(
+                    run_on_empty_target(describe("mirror", url, 2, 100 + number, "sluice", {"maxRowsPerTrigger": rows}))
+                )
+                others.append(run_on_empty_target({"measure": "insert", "table": table}))
+    return {
+        **summary(MIRROR, ours, "multi-row INSERT by one connection", others),
+        "versions": {ALL[arguments.source]: version, **ours[0]["versions"]},
+    }
+
+
+def account(server: Server) -> dict[str, object]:
+    """Return how to log in."""
+    return {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
 
 
 def measure_latency(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -257,6 +310,18 @@ def describe(
     texts = {key: str(value) for key, value in options.items()}
     place = {"url": url, "destination": DESTINATION, "clientId": str(client_id)}
     return {"measure": measure, "cores": cores, "format": name, "options": place | texts}
+
+
+def perform(task: Mapping[str, Any], rows: int) -> dict[str, Any]:
+    """Run a contender to its end; it has to have had so many rows."""
+    with query(task) as process:
+        printed, _ = process.communicate()
+    result: dict[str, Any] = json.loads(printed)
+    if result.get("rows_in_all", result["rows"]) != rows:
+        raise SystemExit(f"{result['rows_in_all']} rows came of the {rows} that were written")
+    if "options" in task:
+        result["peak_mb_server"] = memory_of_server(task["options"]["url"])
+    return result
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""A streaming query in a process of its own: `python -m bench.spark_query '{...}'` prints what it measured as JSON."""
+"""A contender in a process of its own: `python -m bench.spark_query '{...}'` prints what it measured as JSON."""
 
 import json
 import os
@@ -7,16 +7,21 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pymysql
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+from pyspark.sql.streaming.query import StreamingQuery
 
-from bench.processes import cpu_of_server, cpu_of_session, peak_of_session
+from bench.processes import cpu_of, cpu_of_server, cpu_of_session, peak_of_session
 from bench.spark_sources import NOTES, JsonSource, TimedSource
+from sluice.client_sdk.spark.database import Database
+from sluice.client_sdk.spark.mirror import start_mirror
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -47,37 +52,73 @@ def throughput(task: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     stream = spark.readStream.format(task["format"]).options(**task["options"]).load()
     writer = stream.writeStream.format("noop").trigger(availableNow=True)
     query = writer.option("checkpointLocation", str(folder / "checkpoint")).start()
-    while query.isActive and query.lastProgress is None:
-        time.sleep(0.02)  # the first micro-batch does not count: there Java compiles, and Python processes start
-    server = task["options"]["url"]
-    cpu_spark, cpu_server = cpu_of_session(), cpu_of_server(server)
-    query.awaitTermination()
-    cpu_spark, cpu_server = cpu_of_session() - cpu_spark, cpu_of_server(server) - cpu_server
-    peak = peak_of_session()
-    done = [it for it in query.recentProgress if it["numInputRows"]]
-    first, counted = done[0], done[1:]
-    rows = sum(it["numInputRows"] for it in counted)
+    result, counted = follow(query, {"server": lambda: cpu_of_server(task["options"]["url"])})
+    notes = [json.loads(line) for line in Path(os.environ[NOTES]).read_text().splitlines()]
+    ours = [_ours(it, notes) for it in counted]
     seconds = sum(it["durationMs"]["triggerExecution"] for it in counted) / 1000
-    ours = [_ours(it, _notes()) for it in counted]
-    return {
+    result["share_ours"] = sum(sum(it[call] for call in CALLS) for it in ours) / seconds
+    result["ms_of_a_micro_batch"] |= {
+        f"ours: {call}": 1000 * statistics.mean(it[call] for it in ours) for call in ours[0]
+    }
+    return result | {"versions": versions(spark)}
+
+
+def mirror(task: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Apply what is in the ring now to another server."""
+    spark = start_spark(task["cores"])
+    target, pid = task["target"], task["target_pid"]
+    query = start_mirror(spark, Database(**target), str(folder / "checkpoint"), task["options"], once=True)
+    processes = {"server": lambda: cpu_of_server(task["options"]["url"]), "target": lambda: cpu_of(pid)}
+    result, _ = follow(query, processes)
+    return result | {"versions": versions(spark)}
+
+
+def insert(task: Mapping[str, Any], _folder: Path) -> dict[str, Any]:
+    """Write the rows of a table as a plain program does: 1,000 at once, by one connection."""
+    select, write = (f"{verb} {task['table']}" for verb in ("SELECT * FROM", "INSERT INTO"))
+    with pymysql.connect(**task["source"]) as connection, connection.cursor() as cursor:
+        cursor.execute(select)
+        rows = cursor.fetchall()
+    places = ", ".join(["%s"] * len(rows[0]))
+    with pymysql.connect(**task["target"], autocommit=True) as connection, connection.cursor() as cursor:
+        cpu_client, cpu_target = time.process_time(), cpu_of(task["target_pid"])
+        start = time.perf_counter()
+        for first in range(0, len(rows), 1000):
+            cursor.executemany(f"{write} VALUES ({places})", rows[first : first + 1000])
+        seconds = time.perf_counter() - start
+        cpu_client, cpu_target = time.process_time() - cpu_client, cpu_of(task["target_pid"]) - cpu_target
+    rate = len(rows) / seconds
+    return {"rows": len(rows), "rows_per_second": rate, "cpu_client": cpu_client, "cpu_target": cpu_target}
+
+
+def follow(
+    query: StreamingQuery, processes: Mapping[str, Callable[[], float]]
+) -> tuple[dict[str, Any], list[StreamingQueryProgress]]:
+    """Wait until a query has ended; what it did, and the progress of the micro-batches that count.
+
+    The first one does not: there Java compiles, and Python processes start. `processes` tell their CPU seconds.
+    """
+    while query.isActive and query.lastProgress is None:
+        time.sleep(0.02)
+    clocks = {"spark": cpu_of_session, **processes}
+    before = {name: clock() for name, clock in clocks.items()}
+    query.awaitTermination()
+    used = {f"cpu_{name}": clock() - before[name] for name, clock in clocks.items()}
+    first, *counted = (it for it in query.recentProgress if it["numInputRows"])
+    rows = sum(it["numInputRows"] for it in counted)
+    names = counted[0]["durationMs"]
+    result = {
         "rows": rows,
         "rows_in_all": rows + first["numInputRows"],
         "micro_batches": len(counted),
-        "rows_per_second": rows / seconds,
+        "rows_per_second": rows / sum(it["durationMs"]["triggerExecution"] for it in counted) * 1000,
         "rows_per_second_of_wall_time": rows / (_end(counted[-1]) - _end(first)),
-        "share_ours": sum(sum(it[call] for call in CALLS) for it in ours) / seconds,
         "ms_of_a_micro_batch": {
-            "ours": {call: 1000 * statistics.mean(it[call] for it in ours) for call in ours[0]},
-            "spark": {
-                name: statistics.mean(it["durationMs"].get(name, 0) for it in counted)
-                for name in counted[0]["durationMs"]
-            },
+            name: statistics.mean(it["durationMs"].get(name, 0) for it in counted) for name in names
         },
-        "cpu_spark": cpu_spark,
-        "cpu_server": cpu_server,
-        "peak_mb_spark": peak,
-        "versions": versions(spark),
+        "peak_mb_spark": peak_of_session(),
     }
+    return result | used, counted
 
 
 CALLS = ("latestOffset", "reportLatestOffset", "partitions", "commit", "read")
@@ -90,10 +131,6 @@ def _ours(progress: Mapping[str, Any], notes: list[dict[str, Any]]) -> dict[str,
     seconds = {call: [it["seconds"] for it in inside if it["call"] == call] for call in CALLS}
     totals = {call: sum(taken) for call, taken in seconds.items()} | {"read": max(seconds["read"], default=0.0)}
     return totals | {"cpu of read, all tasks": sum(it["cpu"] for it in inside if it["call"] == "read")}
-
-
-def _notes() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in Path(os.environ[NOTES]).read_text().splitlines()]
 
 
 def _start(progress: Mapping[str, Any]) -> float:
@@ -163,7 +200,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="sluice-spark-") as name:
         folder = Path(name)
         os.environ[NOTES] = str(folder / "notes")
-        result = {"throughput": throughput, "latency": latency}[task["measure"]](task, folder)
+        result = {"throughput": throughput, "latency": latency, "mirror": mirror, "insert": insert}[task["measure"]](
+            task, folder
+        )
     json.dump(result, sys.stdout)
 
 

@@ -49,15 +49,18 @@ def test_delivery_of_large_and_of_small_transactions(workload: str) -> None:
     assert set(result["cpu_seconds_per_million_rows"]) == {"source", "server", "client"}
 
 
-@pytest.mark.timeout(600)  # Spark is started three times
+@pytest.mark.timeout(900)  # Spark is started four times
 def test_reading_in_spark() -> None:
     size = ("--rows", "1000", "--micro-batches", "2", "--repeats", "1", "--seconds", "1", "--warm-up", "0")
-    result = run("spark", *size, "--only", "update-2cores", "--only", "latency-1000")
+    cases = ("update-2cores", "latency-1000", "mirror")
+    result = run("spark", *size, *(argument for case in cases for argument in ("--only", case)))
     assert {"commit", "versions", "hardware"} <= result["environment"].keys()
-    throughput, latency = result["cases"]
-    assert (throughput["case"], latency["case"]) == ("update-2cores", "latency-1000")
+    throughput, latency, mirror = result["cases"]
+    assert tuple(case["case"] for case in result["cases"]) == cases
     assert throughput["ours"] > 0
     assert throughput["anchor"] > 0
     assert 0 < throughput["share_ours"] < 1
     assert latency["rows"] == 1000
     assert 0 < latency["p50_ms"] <= latency["p99_ms"] <= latency["max_ms"]
+    assert mirror["ours"] > 0
+    assert mirror["anchor"] > 0

@@ -93,10 +93,10 @@ class Applier:
         is_delete = pc.equal(some.column("_op"), "DELETE")
         for table, changes in self._by_table(cursor, some.filter(is_delete)):
             images, keys = changes["before"].combine_chunks(), changes["_key"].combine_chunks()
-            self._execute(cursor, table, table.delete(images, keys))
+            execute(cursor, table, table.delete(images, keys))
         for table, changes in self._by_table(cursor, some.filter(pc.invert(is_delete))):
             images, keys = changes["after"].combine_chunks(), changes["_key"].combine_chunks()
-            self._execute(cursor, table, table.replace(images, keys, self._target.packet))
+            execute(cursor, table, table.replace(images, keys, self._target.packet))
         place = _place(some, -1)
         self._run.advance(cursor, [bucket for bucket, at in places.items() if at < place], batch, place)
         return some.num_rows, some.num_rows == left.num_rows
@@ -111,31 +111,40 @@ class Applier:
 
     def _table(self, cursor: "Cursor", schema: str, table: str) -> Table:
         if (schema, table) not in self._tables:
-            copy = self._schemas.get(schema, schema)
-            if copy == schema and self._is_source:
-                raise TargetError(
-                    f"{schema}.{table} would be mirrored to itself, for the target has the identity of the source: name"
-                    f" another schema for {schema} on the target, or leave it out by the filter. If these are two"
-                    " MariaDB servers that have the same server_id, give the target another one: SET GLOBAL server_id"
-                )
-            self._tables[schema, table] = Table.load(cursor, (copy, table), f"{schema}.{table}")
+            copy = copy_of((schema, table), self._schemas, is_source=self._is_source)
+            self._tables[schema, table] = Table.load(cursor, copy, f"{schema}.{table}")
         return self._tables[schema, table]
 
-    def _execute(self, cursor: "Cursor", table: Table, statements: Iterator[Statement]) -> None:
-        for statement in statements:
-            if statement.is_lenient:
-                set_modes(cursor, is_strict=False)
-            try:
-                cursor.connection.query(statement.sql)
-            except pymysql.MySQLError as error:
-                if is_passing(error):
-                    raise
-                raise TargetError(
-                    f"{'.'.join(table.name)} on the target refuses a change of {table.source}: {reason(error)}: alter"
-                    " it to be as the table of the source, then start the mirror again: it goes on where it was"
-                ) from error
-            if statement.is_lenient:
-                set_modes(cursor, is_strict=True)
+
+def copy_of(table: tuple[str, str], schemas: Mapping[str, str], *, is_source: bool) -> tuple[str, str]:
+    """Return schema and name that a table has on the target. Raises TargetError when it is the table itself."""
+    schema, name = table
+    copy = schemas.get(schema, schema), name
+    if copy == table and is_source:
+        raise TargetError(
+            f"{schema}.{name} would be mirrored to itself, for the target has the identity of the source: name another"
+            f" schema for {schema} on the target, or leave it out by the filter. If these are two MariaDB servers that"
+            " have the same server_id, give the target another one: SET GLOBAL server_id"
+        )
+    return copy
+
+
+def execute(cursor: "Cursor", table: Table, statements: Iterator[Statement]) -> None:
+    """Run statements for a table in a transaction of `Target`. Raises TargetError and what a later try may not meet."""
+    for statement in statements:
+        if statement.is_lenient:
+            set_modes(cursor, is_strict=False)
+        try:
+            cursor.connection.query(statement.sql)
+        except pymysql.MySQLError as error:
+            if is_passing(error):
+                raise
+            raise TargetError(
+                f"{'.'.join(table.name)} on the target refuses a change of {table.source}: {reason(error)}: alter"
+                " it to be as the table of the source, then start the mirror again: it goes on where it was"
+            ) from error
+        if statement.is_lenient:
+            set_modes(cursor, is_strict=True)
 
 
 def last_changes(changes: pa.Table) -> pa.Table:

@@ -7,20 +7,22 @@ are kept as SQL literals that stand for exactly the bytes in the table, whatever
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pymysql
 
-from sluice.client_sdk.spark.database import Database, Session, is_lost
+from sluice.client_sdk.spark.database import Database, Session, is_lost, reason
 from sluice.protocol.errors import SourceError
 from sluice.protocol.resultset import RowEncoder
 from sluice.protocol.types import Kind, kind_of
 
 PIECE: Final = 8 << 20
-"""Bytes of entries that are handed on at once."""
+"""Bytes of entries that are handed on at once ..."""
+SLOW_PIECE: Final = 256 << 10
+"""... and where they are to be slowed down."""
 PATIENCE: Final = 60.0
 """Seconds without any progress after which a lost connection is an error."""
 FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0  # seconds between the tries to connect again
@@ -29,9 +31,11 @@ EXACT: Final = 16
 
 # The texts of TIMESTAMP are in UTC; who reads slowly is waited for.
 SETTINGS: Final = (
-    "SET time_zone = '+00:00', net_write_timeout = 3600, sql_select_limit = 18446744073709551615,"
+    "SET time_zone = '+00:00', net_write_timeout = 3600, wait_timeout = 86400, sql_select_limit = 18446744073709551615,"
     " sql_mode = 'ALLOW_INVALID_DATES'"
 )
+
+T = TypeVar("T")
 
 Key = tuple[str, ...]
 """A row of the key: an SQL literal for each of its columns."""
@@ -243,7 +247,7 @@ def cut(session: Session, table: Table, rows: int, after: Key | None = None) -> 
         yield KeyRange()
         return
     bounds = _counted
-    if _is_integer(table) and _estimate(session, table, KeyRange(after)) > EXACT * rows:
+    if _is_integer(table) and estimate(session, table, KeyRange(after)) > EXACT * rows:
         bounds = _estimated
     for bound in bounds(session, table, rows, after):
         yield KeyRange(after, bound)
@@ -279,23 +283,24 @@ def _estimated(session: Session, table: Table, rows: int, after: Key | None) -> 
     gathered = 0
     while halves:
         low, high = halves.pop()
-        estimate = _estimate(session, table, KeyRange((str(low),), (str(high),)))
-        if estimate > rows // 2 and high - low > 1:
+        found = estimate(session, table, KeyRange((str(low),), (str(high),)))
+        if found > rows // 2 and high - low > 1:
             middle = (low + high) // 2
             halves += [(middle, high), (low, middle)]
-        elif gathered and gathered + estimate > rows:
+        elif gathered and gathered + found > rows:
             yield (str(low),)
-            gathered = estimate
+            gathered = found
         else:
-            gathered += estimate
+            gathered += found
 
 
-def _estimate(session: Session, table: Table, part: KeyRange) -> int:
+def estimate(session: Session, table: Table, part: KeyRange) -> int:
     """About how many rows a range has: what the optimizer thinks, who looks into the index at both ends of the range.
 
     With FORCE INDEX, MySQL 8 does not look.
     """
-    sql = f"SELECT 1 FROM {table.sql} USE INDEX ({quoted(table.index or '')}){part.where(table)}"
+    use = f" USE INDEX ({quoted(table.index)})" if table.index is not None else ""
+    sql = f"SELECT 1 FROM {table.sql}{use}{part.where(table)}"
     with session.cursor(pymysql.cursors.DictCursor) as cursor:
         cursor.execute(f"EXPLAIN FORMAT=TRADITIONAL {sql}")
         return sum(int(row["rows"] or 0) for row in cursor.fetchall())
@@ -336,27 +341,59 @@ def select(session: Session, table: Table, part: KeyRange, *, size: int = PIECE)
         pymysql.err.raise_mysql_exception(encoder.error)
 
 
-def read(database: Database, table: Table, part: KeyRange, *, size: int = PIECE) -> Iterator[Piece]:
+def read(
+    database: Database, table: Table, part: KeyRange, *, size: int = PIECE, rate: float | None = None
+) -> Iterator[Piece]:
     """Read the rows of a range as `select`; when the connection is lost, go on behind the last row handed on.
 
-    Without a key there is no going on once rows were handed on.
+    Without a key there is no going on once rows were handed on. ``rate``: at most so many rows a second.
 
     Raises:
         SourceError: the database refuses, or was not reached for `PATIENCE`.
     """
+
+    def pieces(session: Session, after: Key | None) -> Iterator[Piece]:
+        due = time.monotonic()
+        for piece in select(session, table, replace(part, after=after), size=size if rate is None else SLOW_PIECE):
+            if rate is not None:
+                due = max(due, time.monotonic() - 1) + piece.rows / rate
+                time.sleep(max(0.0, due - time.monotonic()))
+            yield piece
+
+    return _resumed(database, table, part.after, pieces, lambda piece: piece.last)
+
+
+def ranges(database: Database, table: Table, rows: int, after: Key | None = None) -> Iterator[KeyRange]:
+    """Cut a table as `cut`; when the connection is lost, go on behind the last range.
+
+    Raises:
+        SourceError: the database refuses, or was not reached for `PATIENCE`.
+    """
+    return _resumed(database, table, after, lambda session, begin: cut(session, table, rows, begin), lambda it: it.to)
+
+
+def _resumed(
+    database: Database,
+    table: Table,
+    after: Key | None,
+    items: Callable[[Session, Key | None], Iterator[T]],
+    end: Callable[[T], Key | None],
+) -> Iterator[T]:
+    """Hand on what begins behind a key; when the connection is lost, begin again behind the end of the last item."""
     deadline = time.monotonic() + PATIENCE
     delay = FIRST_DELAY
     while True:
         try:
             with closing(connect(database)) as session:
-                for piece in select(session, table, part, size=size):
-                    yield piece
-                    part = replace(part, after=piece.last)
-                    deadline = time.monotonic() + PATIENCE if table.key else 0
+                for item in items(session, after):
+                    yield item
+                    after = end(item)
+                    deadline = time.monotonic() + PATIENCE if after is not None else 0
                     delay = FIRST_DELAY
         except (pymysql.MySQLError, OSError, SourceError) as error:
             if not is_lost(error) or time.monotonic() + delay > deadline:
-                raise SourceError(f"{table} cannot be read from {database}: {error}") from error
+                text = str(error) if isinstance(error, SourceError) else reason(error)
+                raise SourceError(f"{table} cannot be read from {database}: {text}") from error
             time.sleep(delay)
             delay = min(2 * delay, LONGEST_DELAY)
         else:

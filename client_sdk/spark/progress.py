@@ -12,14 +12,14 @@ itself, and what lies at or before its place is dropped when the micro-batch com
 micro-batch that a bucket has begun; it is NULL when that one is finished.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pymysql
 
 from sluice.client_sdk.spark.database import reason
-from sluice.client_sdk.spark.statements import quote_name
+from sluice.client_sdk.spark.statements import quote_name, quote_table
 from sluice.client_sdk.spark.target import Target
 from sluice.protocol.errors import TargetError
 from sluice.protocol.position import Position
@@ -97,7 +97,7 @@ class Progress:
         Raises:
             TargetError: the tables cannot be made or written.
         """
-        self._target.transact(self._create)
+        create_tables(self._target, self._schema, {"sluice_mirror": _MIRROR, "sluice_progress": _PROGRESS})
         self._run = self._target.transact(self._begin_run)
         return Run(self._schema, self._job, self._run)
 
@@ -155,28 +155,6 @@ class Progress:
 
         self._target.transact(work)
 
-    def _create(self, cursor: "Cursor") -> None:
-        cursor.execute(
-            "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = %s AND table_name IN (%s, %s)",
-            (self._schema, *TABLES),
-        )
-        if cursor.fetchall()[0][0] == len(TABLES):
-            return
-        try:
-            cursor.execute(
-                "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = %s",
-                (self._schema,),
-            )
-            if not cursor.fetchall()[0][0]:
-                cursor.execute(f"CREATE DATABASE IF NOT EXISTS {quote_name(self._schema)}")
-            cursor.execute(f"CREATE TABLE IF NOT EXISTS {self._mirror} ({_MIRROR}) ENGINE = InnoDB")
-            cursor.execute(f"CREATE TABLE IF NOT EXISTS {self._progress} ({_PROGRESS}) ENGINE = InnoDB")
-        except pymysql.MySQLError as error:
-            raise TargetError(
-                f"{self._target.database} cannot keep the progress of the mirror: {reason(error)}. Let the account"
-                f" create and write tables in the schema {self._schema}, or name another schema for the progress"
-            ) from error
-
     def _begin_run(self, cursor: "Cursor") -> int:
         cursor.execute(
             f"INSERT INTO {self._mirror} (job) VALUES (%s) ON DUPLICATE KEY UPDATE run = run + 1",  # noqa: S608
@@ -204,6 +182,34 @@ class Progress:
             f"UPDATE {self._progress} SET batch = NULL, {_SET_PLACE} WHERE job = %s",  # noqa: S608
             (*place, self._job),
         )
+
+
+def create_tables(target: Target, schema: str, tables: Mapping[str, str]) -> None:
+    """Make tables for progress, names with definitions, and their schema, unless they are there. Raises TargetError."""
+
+    def work(cursor: "Cursor") -> None:
+        names = ",".join(["%s"] * len(tables))
+        cursor.execute(
+            "SELECT COUNT(*) FROM information_schema.tables"  # noqa: S608
+            f" WHERE table_schema = %s AND table_name IN ({names})",
+            (schema, *tables),
+        )
+        if cursor.fetchall()[0][0] == len(tables):
+            return
+        try:
+            cursor.execute("SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = %s", (schema,))
+            if not cursor.fetchall()[0][0]:
+                cursor.execute(f"CREATE DATABASE IF NOT EXISTS {quote_name(schema)}")
+            for name, definition in tables.items():
+                statement = f"CREATE TABLE IF NOT EXISTS {quote_table((schema, name))} ({definition}) ENGINE = InnoDB"
+                cursor.execute(statement)
+        except pymysql.MySQLError as error:
+            raise TargetError(
+                f"{target.database} cannot keep the progress: {reason(error)}. Let the account create and write tables"
+                f" in the schema {schema}, or name another schema for the progress"
+            ) from error
+
+    target.transact(work)
 
 
 def _is_comparable(known: Position, position: Position) -> bool:

@@ -1,140 +1,283 @@
-"""Reading tables as they are now: `spark.read.format("sluice")` with the option ``snapshot``.
+"""A snapshot, then the stream: a target gets a copy of the tables, and then the changes since the copy was begun.
 
-The rows have the form of those of the stream: typed columns of one table, or the envelope of all, each row an INSERT
-without a position. Every part of a table is read by a SELECT of its own, so the rows are not those of one moment. Who
-takes a position before and applies the changes from there on afterwards, has them so (docs/spark.md).
+First the place is held where the changes will begin, then the tables are read in parts while they go on changing. A
+row that changed after it was read, or before but after that place, comes again with the changes, whose last image of a
+row is what counts. So when the changes are applied up to where the source was at the end of the copy, the target is as
+the source was there.
 """
 
+import logging
 import time
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing
-from dataclasses import dataclass, replace
-from typing import Final, cast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
 import pymysql
-from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from sluice.client_sdk.spark.database import Database
-from sluice.client_sdk.spark.keyranges import Column, KeyRange, Piece, Table, connect, cut, describe, read
+from sluice.client_sdk.client import Client
+from sluice.client_sdk.spark import keyranges
+from sluice.client_sdk.spark.apply import copy_of
+from sluice.client_sdk.spark.database import Database, reason
+from sluice.client_sdk.spark.keyranges import KeyRange, Table
+from sluice.client_sdk.spark.loading import TABLES, Chunk, Progress, Run, load, prepare
 from sluice.client_sdk.spark.options import Options
-from sluice.client_sdk.spark.ranges import Envelope, Form, Typed
-from sluice.protocol.errors import BadParameterError, SourceError
+from sluice.client_sdk.spark.progress import TABLES as TABLES_OF_MIRROR
+from sluice.client_sdk.spark.progress import Progress as ProgressOfMirror
+from sluice.client_sdk.spark.ranges import Envelope
+from sluice.client_sdk.spark.subscription import Subscription
+from sluice.client_sdk.spark.tables import database_of, describe_all, split_name
+from sluice.client_sdk.spark.target import Target
+from sluice.client_sdk.spark.visibility import wait_until_visible
+from sluice.protocol.errors import BadParameterError, SourceError, TargetError
+from sluice.protocol.position import Position
 
-ZONE: Final = "UTC"
-"""Of the texts of TIMESTAMP values."""
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
+logger = logging.getLogger(__name__)
 
-def database_of(options: Options) -> Database:
-    """Return the database that the options name. Raises BadParameterError."""
-    return Database.of(
-        options.snapshot or "",
-        password=options.snapshot_password,
-        password_file=options.snapshot_password_file,
-        variable="SLUICE_SNAPSHOT_PASSWORD",
-    )
-
-
-def form_of(options: Options) -> Form:
-    """Return the form that the options ask for; the database is asked for the columns of the table."""
-    if options.table is None:
-        return Envelope()
-    columns = options.columns
-    if columns is None:
-        table = describe_all(database_of(options), [options.table])[0]
-        columns = tuple((column.name, column.mysql_type) for column in table.columns)
-    return Typed(options.table, columns, ZONE, options.invalid_dates, options.missing_columns)
+START: Final = 15.0
+"""Seconds for which a target out of reach is tried before anything is done."""
 
 
-def describe_all(database: Database, names: Sequence[tuple[str, str]]) -> list[Table]:
-    """Ask a database for tables. Raises SourceError, also for one that it does not have."""
-    with closing(connect(database)) as session:
+@dataclass(slots=True)
+class Loaded:
+    """How far a snapshot is."""
+
+    tables: int
+    tables_done: int = 0
+    chunks_done: int = 0
+    rows: int = 0
+    """That are loaded, by earlier runs, too."""
+    expected: int = 0
+    """Rows of all tables: an estimate of the source, when it was asked."""
+    of_this_run: int = 0
+    since: float = field(default_factory=time.monotonic)
+
+    @property
+    def rows_per_second(self) -> float:
+        """Of this run."""
+        return self.of_this_run / max(time.monotonic() - self.since, 0.001)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.tables_done} of {self.tables} tables, {self.chunks_done} chunks, {self.rows:,} of about"
+            f" {max(self.expected, self.rows):,} rows, {self.rows_per_second:,.0f} rows/s"
+        )
+
+
+def load_snapshot(
+    spark: "SparkSession",
+    target: Database,
+    options: Mapping[str, Any],
+    *,
+    job: str = "mirror",
+    schemas: Mapping[str, str] | None = None,
+    progress: str = "sluice",
+    tasks: int | None = None,
+    overwrite: bool = False,
+    report: Callable[[Loaded], None] | None = None,
+) -> str:
+    """Copy the tables of a destination to another server; `start_mirror` with the same job then applies the changes.
+
+    The client id is subscribed first, at the source's present end unless it is already; changes wait there until the
+    mirror is started. The tables have to be on the target, with the same columns and primary keys, and empty. When it
+    ends early, by whatever, the next call with the same job goes on behind the last rows that were loaded. After it is
+    complete a call returns at once. A table must not be altered meanwhile.
+
+    Args:
+        spark: the session.
+        target: the server and an account that may write its tables.
+        options: of the source, as for `start_mirror`, and of the reading of its tables: ``snapshot``,
+            ``snapshotPassword`` or ``snapshotPasswordFile``, ``snapshotRows``, ``maxRowsPerSecond`` (docs/spark.md).
+        job: under which the progress is kept.
+        schemas: under which name a schema of the source stands on the target, where that is another one.
+        progress: schema on the target for the tables of the progress; it is made when it is not there.
+        tasks: that load at the same time, each over a connection to both sides; as Spark has cores when not given.
+        overwrite: empty the tables of the target before they are loaded.
+        report: gets how far the snapshot is whenever a chunk is done; else it is logged now and then.
+
+    Returns:
+        The position where the changes begin.
+
+    Raises:
+        BadParameterError: an option cannot be used.
+        SourceError: the database refuses, or stays out of reach.
+        TargetError: the target refuses, stays out of reach, or its tables do not fit.
+    """
+    parsed = Options.parse({name: str(value) for name, value in options.items()})
+    if parsed.table is not None:
+        raise BadParameterError("a snapshot for a mirror has all tables that pass the `filter`", "table")
+    source = database_of(parsed)
+    keeper = Target(target, retry=START)
+    try:
+        with closing(Subscription(parsed, Envelope())) as subscription:
+            client = subscription.open("latest" if parsed.starting_position is None else parsed.starting_position)
+            position = Position.parse(subscription.begin())
+            kept = Progress(keeper, progress, job)
+            run = kept.start(str(position))
+            if run.is_done:
+                return run.position
+            _check_cursor(position, run)
+            is_source = ProgressOfMirror(keeper, progress, job).is_source(position)
+            names = _tables(client, parsed.filter)
+        copies = {name: copy_of(name, schemas or {}, is_source=is_source) for name in names}
+        snapshot = _Snapshot(spark, source, keeper, kept, run, copies, parsed, tasks)
+        snapshot.load(describe_all(source, names), overwrite=overwrite, report=report or _Log())
+        kept.finish(run)
+        return run.position
+    finally:
+        keeper.close()
+
+
+def _check_cursor(position: Position, run: Run) -> None:
+    begin = Position.parse(run.position)
+    if not begin.same_history(position) or position > begin:
+        raise TargetError(
+            f"the snapshot of job {run.job} was begun at {begin}, but its client id stands at {position}: changes in"
+            " between were confirmed, and the copy would lack them. Begin anew with another job and another client id,"
+            " on empty tables"
+        )
+
+
+def _tables(client: Client, wanted: str | None) -> list[tuple[str, str]]:
+    found = [split_name(name) for name in client.tables(wanted if wanted is not None else client.status()["filter"])]
+    found = [name for name in found if name[1] not in (*TABLES, *TABLES_OF_MIRROR)]
+    if not found:
+        raise BadParameterError("the source has no table that passes the filters of destination and client", "filter")
+    return found
+
+
+class _Log:
+    """Logs how far a snapshot is, twice a minute."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def __call__(self, loaded: Loaded) -> None:
+        if time.monotonic() > self._next:
+            self._next = time.monotonic() + 30
+            logger.info("snapshot: %s", loaded)
+
+
+class _Snapshot:
+    """The driver's side."""
+
+    def __init__(
+        self,
+        spark: "SparkSession",
+        source: Database,
+        target: Target,
+        progress: Progress,
+        run: Run,
+        copies: Mapping[tuple[str, str], tuple[str, str]],
+        options: Options,
+        tasks: int | None,
+    ) -> None:
+        self._context = spark.sparkContext
+        self._source = source
+        self._target = target
+        self._progress = progress
+        self._run = run
+        self._copies = copies
+        self._rows = options.snapshot_rows
+        self._tasks = tasks or self._context.defaultParallelism
+        self._rate = options.max_rows_per_second and options.max_rows_per_second / self._tasks
+        self._tag = f"sluice-snapshot-{uuid.uuid4()}"
+
+    def load(self, tables: list[Table], *, overwrite: bool, report: Callable[[Loaded], None]) -> None:
+        """Load the tables; a few chunks are cut ahead of the tasks that load them."""
+        known = {table: self._progress.chunks((table.schema, table.name)) for table in tables}
+        for table, chunks in known.items():
+            copy = self._copies[table.schema, table.name]
+            prepare(self._target, table, copy, is_begun=bool(chunks), overwrite=overwrite)
+        loaded = Loaded(len(tables), expected=self._expect(tables))
+        loaded.rows = sum(chunk.loaded for chunks in known.values() for chunk in chunks)
+        loaded.chunks_done = sum(chunk.is_done for chunks in known.values() for chunk in chunks)
+        open_chunks = dict.fromkeys(tables, 1)  # while a table is cut that counts, too
+        running: dict[Future[int], Table] = {}
+        pool = ThreadPoolExecutor(self._tasks, "sluice-snapshot")
+
+        def collect() -> None:
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                table, rows = running.pop(future), future.result()
+                loaded.rows += rows
+                loaded.of_this_run += rows
+                loaded.chunks_done += 1
+                close(table)
+
+        def close(table: Table) -> None:
+            open_chunks[table] -= 1
+            loaded.tables_done += not open_chunks[table]
+            report(loaded)
+
         try:
-            return [describe(session, *name) for name in names]
-        except (pymysql.MySQLError, OSError) as error:
-            raise SourceError(f"{database} does not describe its tables: {error}") from error
-
-
-class Throttle:
-    """Lets so many rows a second pass, on average."""
-
-    def __init__(self, rows_per_second: float | None) -> None:
-        """Let everything pass when None is given."""
-        self._rate = rows_per_second
-        self._next = time.monotonic()
-
-    def wait(self, rows: int) -> None:
-        """Wait until that many rows may have passed since the call before."""
-        if self._rate is not None:
-            self._next = max(self._next, time.monotonic()) + rows / self._rate
-            time.sleep(max(0.0, self._next - time.monotonic()))
-
-
-@dataclass
-class TablePartition(InputPartition):
-    """What one task reads: a range of a table."""
-
-    table: Table
-    part: KeyRange
-
-
-class SnapshotReader(DataSourceReader):
-    """The rows of tables, in ranges of their keys."""
-
-    def __init__(self, options: Options, form: Form) -> None:
-        """Nothing is sent yet. Raises BadParameterError."""
-        self._options = options
-        self._form = form
-        self._database = database_of(options)
-
-    def partitions(self) -> Sequence[InputPartition]:
-        """Cut the tables into ranges."""
-        options = self._options
-        names = [options.table] if options.table is not None else self._ask()
-        parts: list[InputPartition] = []
-        tables = describe_all(self._database, names)
-        with closing(connect(self._database)) as session:
             for table in tables:
-                chosen = replace(table, columns=self._chosen(table))
-                try:
-                    parts += [TablePartition(chosen, part) for part in cut(session, chosen, options.snapshot_rows)]
-                except (pymysql.MySQLError, OSError) as error:
-                    raise SourceError(f"{table} cannot be cut into ranges: {error}") from error
-        return parts
+                for chunk in self._chunks(table, known[table]):
+                    while len(running) >= 2 * self._tasks:
+                        collect()
+                    open_chunks[table] += 1
+                    running[pool.submit(self._run_task, table, chunk)] = table
+                close(table)
+            while running:
+                collect()
+        except BaseException:
+            self._context.cancelJobsWithTag(self._tag)
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read a range, in an executor."""
-        given = cast("TablePartition", partition)
-        decoder = self._form.decoder()
-        for piece in throttled(self._options, self._options.partitions, read(self._database, given.table, given.part)):
-            yield decoder.decode(piece.data)
+    def _chunks(self, table: Table, known: list[Chunk]) -> Iterator[Chunk]:
+        """Give what is not loaded of a table, first what was cut before."""
+        yield from (chunk for chunk in known if not chunk.is_done)
+        if known and known[-1].part.to is None:
+            return
+        parts = keyranges.ranges(self._source, table, self._rows, known[-1].part.to if known else None)
+        for number, part in enumerate(parts, len(known)):
+            chunk = Chunk((table.schema, table.name), number, part)
+            self._progress.add(self._run, chunk)
+            yield chunk
 
-    def _ask(self) -> list[tuple[str, str]]:
-        """Ask the server for the tables that the stream has."""
-        with self._options.client() as client:
-            found = [split_name(name) for name in client.tables(self._options.filter or "")]
-        if not found:
-            raise BadParameterError(
-                f"destination {self._options.destination} has no table that matches: name one by option table", "filter"
-            )
-        return found
+    def _expect(self, tables: Iterable[Table]) -> int:
+        """Look at the source: that it shows all that stands before the position, and about how many rows it has."""
+        with closing(keyranges.connect(self._source)) as session:
+            try:
+                wait_until_visible(session, Position.parse(self._run.position))
+                return sum(keyranges.estimate(session, table, KeyRange()) for table in tables)
+            except (pymysql.MySQLError, OSError) as error:
+                raise SourceError(f"{self._source} refuses: {reason(error)}") from error
 
-    def _chosen(self, table: Table) -> tuple[Column, ...]:
-        if not isinstance(self._form, Typed):
-            return table.columns
-        wanted = dict(self._form.columns)
-        return tuple(column for column in table.columns if column.name in wanted)
-
-
-def split_name(name: str) -> tuple[str, str]:
-    """Return schema and name of ``schema.table``."""
-    schema, _, table = name.partition(".")
-    return schema, table
+    def _run_task(self, table: Table, chunk: Chunk) -> int:
+        """Load a chunk by a job of one task, in a thread that waits for it."""
+        copy = self._copies[chunk.table]
+        task = _Task(self._source, self._target.database, self._run, chunk, table, copy, self._rate)
+        self._context.addJobTag(self._tag)
+        [(rows, error)] = self._context.parallelize([task], 1).map(_Task.load).collect()
+        if error is not None:
+            raise error
+        return rows
 
 
-def throttled(options: Options, tasks: int, pieces: Iterator[Piece]) -> Iterator[Piece]:
-    """Hand pieces on no faster than the options allow, while so many tasks run at a time."""
-    throttle = Throttle(options.max_rows_per_second and options.max_rows_per_second / tasks)
-    for piece in pieces:
-        throttle.wait(piece.rows)
-        yield piece
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """Loads a chunk, in an executor."""
+
+    source: Database
+    target: Database
+    run: Run
+    chunk: Chunk
+    table: Table
+    copy: tuple[str, str]
+    rate: float | None
+
+    def load(self) -> tuple[int, SourceError | TargetError | None]:
+        """Return how many rows were loaded, or what went wrong: raised here, Spark would only try it again."""
+        with closing(Target(self.target)) as target:
+            try:
+                return load(self.source, target, self.run, self.chunk, self.table, self.copy, rate=self.rate), None
+            except (SourceError, TargetError) as error:
+                return 0, type(error)(str(error))

@@ -6,7 +6,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from sluice.client_sdk.spark import snapshot
+from sluice.client_sdk.spark import tables
 from sluice.client_sdk.spark.options import Options
 from sluice.client_sdk.spark.ranges import Form, form_of
 from sluice.client_sdk.spark.reader import BatchReader, StreamReader
@@ -28,7 +28,7 @@ class SluiceDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns, which docs/arrow-types.md describes; Spark asks once, when a stream is loaded."""
-        self._form = form_of(self._options) if self._options.snapshot is None else snapshot.form_of(self._options)
+        self._form = form_of(self._options) if self._options.snapshot is None else tables.form_of(self._options)
         return from_arrow_schema(self._form.decoder().schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -40,7 +40,7 @@ class SluiceDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Make the reader of a range or a snapshot."""
         if self._options.snapshot is not None:
-            return snapshot.SnapshotReader(self._options, self._checked_form(schema))
+            return tables.TableReader(self._options, self._checked_form(schema))
         from_, to = self._options.from_, self._options.to
         if from_ is None or to is None:
             raise BadParameterError(

@@ -1,22 +1,41 @@
 """Tables as they are now in Spark, and copies of them that a mirror goes on with."""
 
+import dataclasses
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests.faults.harness import Sluice
+from sluice.client_sdk.spark.database import Database as AddressOf
+from sluice.client_sdk.spark.mirror import start_mirror
+from sluice.client_sdk.spark.snapshot import load_snapshot
+from sluice.protocol.errors import TargetError
+from tests.conftest import Database
+from tests.faults.harness import Sluice, eventually
 from tests.servers import Server
 from tests.spark.streams import load, options
 
 
+def reading_of(source: Server) -> dict[str, str]:
+    """Options that say where the tables are read."""
+    return {"snapshot": f"mysql://{source.user}@{source.host}:{source.port}", "snapshotPassword": source.password}
+
+
 def snapshot(spark: SparkSession, source: Server, **others: object) -> DataFrame:
     """A snapshot of tables of the source."""
-    given = {
-        "snapshot": f"mysql://{source.user}@{source.host}:{source.port}",
-        "snapshotPassword": source.password,
-    } | others
+    given = reading_of(source) | others
     return spark.read.format("sluice").options(**{name: str(value) for name, value in given.items()}).load()
 
 
@@ -38,7 +57,7 @@ def test_a_table_is_read_in_ranges_with_the_types_of_the_stream(
         " data BINARY(4), colour ENUM('red', 'blue'), tags SET('a', 'b'), n BIGINT UNSIGNED, f FLOAT, day DATE)"
     )
     rows = ", ".join(
-        f"('ž{i}', {i}.5, FROM_UNIXTIME({i}), X'00FF{i % 256:02X}01', 'blue', 'a,b', {(1 << 64) - 1 - i}, 0.1, '2026-1-1')"
+        f"('ž{i}', {i}.5, FROM_UNIXTIME({i}), X'00FF{i % 256:02X}01', 'blue', 'a,b', {(1 << 64) - 1 - i}, 1, 20260101)"
         for i in range(1, 1001)
     )
     source.query(f"INSERT INTO {schema}.goods VALUES {rows}")
@@ -86,3 +105,170 @@ def test_what_cannot_be_read_is_an_error(spark: SparkSession, source: Server, sc
     stream = spark.readStream.format("sluice").option("snapshot", "mysql://cdc@127.0.0.1").load()
     with pytest.raises(StreamingQueryException, match=r"a snapshot is read by spark\.read"):
         stream.writeStream.format("noop").start().awaitTermination(60)
+
+
+class Churn(threading.Thread):
+    """Changes rows of all kinds until it is stopped: new ones, gone ones, other keys, swapped unique values."""
+
+    def __init__(self, source: Server, schema: str) -> None:
+        super().__init__(daemon=True)
+        self.done = 0
+        self._connection = source.connect(database=schema, autocommit=False)
+        self._numbers = random.Random(7)
+        self._ended = threading.Event()
+        self._failure: Exception | None = None
+        self._next = 10_000
+
+    def stop(self) -> None:
+        self._ended.set()
+        self.join(30)
+        self._connection.close()
+        assert self._failure is None, self._failure
+
+    def run(self) -> None:
+        try:
+            with self._connection.cursor() as cursor:
+                while not self._ended.is_set():
+                    for _ in range(self._numbers.randrange(1, 4)):
+                        self._change(cursor)
+                    self._connection.commit()
+                    self.done += 1
+                    time.sleep(0.002)  # leave something of the machine to the others
+        except Exception as error:  # noqa: BLE001  told by stop()
+            self._failure = error
+
+    def _change(self, cursor: Any) -> None:
+        numbers = self._numbers
+        self._next += 1
+        one, other = (numbers.randrange(2000) for _ in range(2))
+        what = numbers.randrange(7)
+        if what == 0:
+            cursor.execute("INSERT INTO orders (id, u, v) VALUES (%s, %s, 'new')", (self._next, self._next))
+            cursor.execute("INSERT IGNORE INTO names VALUES (%s, %s, 'new')", (f"ž{one}", other % 3))
+        elif what == 1:
+            cursor.execute("UPDATE orders SET v = CONCAT(LEFT(v, 20), %s), at = NOW(3) WHERE id = %s", (one, one))
+            cursor.execute("UPDATE names SET v = %s WHERE name = %s", (str(other), f"Ž{one}"))
+        elif what == 2:
+            cursor.execute("DELETE FROM orders WHERE id IN (%s, %s)", (one, self._next - other % 50))
+            cursor.execute("DELETE FROM names WHERE name = %s", (f"ž{other}",))
+        elif what == 3:
+            cursor.execute("UPDATE orders SET id = %s WHERE id = %s", (self._next, one))
+        elif what == 4:
+            cursor.execute("UPDATE IGNORE names SET name = %s, n = 9 WHERE name = %s", (f"ž{one}", f"ž{other}"))
+        else:
+            cursor.execute("SELECT id, u FROM orders WHERE id IN (%s, %s) FOR UPDATE", (one, other))
+            found = cursor.fetchall()
+            if len(found) == 2:
+                (first, mine), (second, theirs) = found
+                cursor.execute("UPDATE orders SET u = -1 WHERE id = %s", (first,))
+                cursor.execute("UPDATE orders SET u = %s WHERE id = %s", (mine, second))
+                cursor.execute("UPDATE orders SET u = %s WHERE id = %s", (theirs, first))
+
+
+TABLES = {
+    "orders": "id INT PRIMARY KEY, u INT NOT NULL, v VARCHAR(50), at TIMESTAMP(3) NULL, d DECIMAL(12,3), UNIQUE (u)",
+    "names": "name VARCHAR(20) COLLATE utf8mb4_unicode_ci, n INT, v VARCHAR(20), PRIMARY KEY (name, n)",
+}
+
+DRIVER = """
+import json, sys
+from sluice.client_sdk.spark.database import Database
+from sluice.client_sdk.spark.snapshot import load_snapshot
+from tests.spark.conftest import start_spark
+
+target, options, given = json.loads(sys.argv[1])
+load_snapshot(start_spark(), Database(*target), options, report=lambda it: print(it, flush=True), **given)
+"""
+
+
+@pytest.mark.timeout(400)  # two starts of Spark
+def test_a_copy_and_the_changes_since_make_the_target_equal_although_it_is_killed_and_writes_go_on(
+    spark: SparkSession,
+    source: Server,
+    schema: str,
+    sluice: Sluice,
+    mysql97: Server,
+    database: Database,
+    tmp_path: Path,
+) -> None:
+    copy = database(mysql97)
+    for name, columns in TABLES.items():
+        source.query(f"CREATE TABLE {schema}.{name} ({columns})")
+        mysql97.query(f"CREATE TABLE {copy}.{name} ({columns})")
+    rows = ", ".join(f"({i}, {-10 - i}, 'as it was', FROM_UNIXTIME({i + 1}), {i}.125)" for i in range(2000))
+    source.query(f"INSERT INTO {schema}.orders VALUES {rows}")
+    rows = ", ".join(f"('ž{i}', 1, 'x')" for i in range(0, 2000, 3))
+    source.query(f"INSERT INTO {schema}.names VALUES {rows}")
+    target = AddressOf(mysql97.host, mysql97.port, mysql97.user, mysql97.password)
+    stream = options(sluice, clientId=3001)
+    reading = stream | reading_of(source) | {"snapshotRows": "300"}
+    given: dict[str, Any] = {"schemas": {schema: copy}, "progress": f"{copy}_progress"}
+    chunks = f"SELECT source_table, number, is_done, loaded FROM {copy}_progress.sluice_chunks"
+    churn = Churn(source, schema)
+    churn.start()
+    try:
+        slow = [dataclasses.astuple(target), reading | {"maxRowsPerSecond": "800"}, given]
+        with subprocess.Popen(
+            [sys.executable, "-c", DRIVER, json.dumps(slow)], stdout=subprocess.PIPE, text=True, start_new_session=True
+        ) as driver:
+            assert driver.stdout is not None
+            reports = [driver.stdout.readline() for _ in range(3)]
+            os.killpg(driver.pid, signal.SIGKILL)
+        assert "of 2 tables" in reports[-1]
+        done = set(mysql97.query(chunks + " WHERE is_done"))
+        assert 0 < len(done) < len(mysql97.query(chunks))
+        before = churn.done
+        seen: list[str] = []
+        position = load_snapshot(spark, target, reading, report=lambda it: seen.append(str(it)), **given)
+        assert churn.done > before
+        found = mysql97.query(chunks)
+        assert len(found) >= 2000 // 300
+        assert done < set(found)
+        assert all(is_done for _, _, is_done, _ in found)
+        assert "2 of 2 tables" in seen[-1]
+        assert load_snapshot(spark, target, reading, **given) == position
+        assert contents(mysql97, copy) != contents(source, schema)
+        query = start_mirror(spark, target, str(tmp_path / "checkpoint"), stream, **given)
+        eventually(lambda: query.lastProgress is not None and query.lastProgress.batchId > 1, "micro-batches", 60)
+        before = churn.done
+        eventually(lambda: churn.done > before + 20, "changes", 60)
+        query.stop()
+    finally:
+        churn.stop()
+    query = start_mirror(spark, target, str(tmp_path / "checkpoint"), stream, once=True, **given)
+    assert query.awaitTermination(100)
+    assert contents(mysql97, copy) == contents(source, schema)
+    mysql97.query(f"DROP DATABASE {copy}_progress")
+
+
+def contents(server: Server, schema: str) -> dict[str, list[tuple[object, ...]]]:
+    """All rows, in an order that does not depend on collations."""
+    rows = {}
+    with closing(server.connect(database=schema, init_command="SET time_zone = '+00:00'")) as connection:
+        for name in TABLES:
+            with connection.cursor() as cursor:
+                cursor.execute(f"SELECT * FROM {name}")
+                rows[name] = sorted(cursor.fetchall(), key=repr)
+    return rows
+
+
+def test_a_snapshot_is_refused_whose_changes_are_gone(
+    spark: SparkSession, source: Server, schema: str, sluice: Sluice, mysql97: Server, database: Database
+) -> None:
+    copy = database(mysql97)
+    for server, name in ((source, schema), (mysql97, copy)):
+        server.query(f"CREATE TABLE {name}.t (id INT PRIMARY KEY)")
+    target = AddressOf(mysql97.host, mysql97.port, mysql97.user, mysql97.password)
+    reading = options(sluice, clientId=3002) | reading_of(source)
+    given: dict[str, Any] = {"schemas": {schema: copy}, "progress": f"{copy}_progress"}
+    mysql97.query(f"INSERT INTO {copy}.t VALUES (1)")
+    with pytest.raises(TargetError, match=rf"{copy}\.t on the target has rows"):
+        load_snapshot(spark, target, reading, **given)
+    source.query(f"INSERT INTO {schema}.t VALUES (2)")
+    with sluice.client(3002) as client:
+        client.ack(client.position(client.status()["position"], timeout=10).to, durable=True)
+    with pytest.raises(TargetError, match="changes in between were confirmed, and the copy would lack them"):
+        load_snapshot(spark, target, reading, overwrite=True, **given)
+    load_snapshot(spark, target, reading, overwrite=True, job="another", **given)
+    assert mysql97.query(f"SELECT * FROM {copy}.t") == [(2,)]
+    mysql97.query(f"DROP DATABASE {copy}_progress")

@@ -347,14 +347,15 @@ class EmbeddedServer:
                 remaining = deadline - time.monotonic()
                 if not cursors.is_fresh(client_id) or remaining <= 0:
                     raise
-                if position > await instance.source_end():
+                instance.check_stream(client_id)
+                # While the stream has not come to the client's cursor, it may also be that of another source.
+                if cursors.awaited(client_id) is None and position > await instance.source_end():
                     raise
                 end = cursors.position_before(instance.ring.next)
                 if instance.ring.waiting and end is not None and end < position:  # what is stored is confirmed with it
                     cursors.ack_to(client_id, end, now=time.time(), session=session)
                 await instance.wait(min(remaining, 1.0))
                 instance.check_running()
-                instance.check_stream(client_id)
             else:
                 return
 

@@ -73,7 +73,7 @@ class Options:
         """
         values: dict[str, Any] = {}
         for given, text in options.items():
-            name = _NAMES.get(given.lower())
+            name = NAMES.get(given.lower())
             if name is None:
                 raise BadParameterError(f"unknown option {given!r}{_similar(given)}", given)
             attribute, read = _OPTIONS[name]
@@ -226,9 +226,10 @@ _OPTIONS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "snapshotRows": ("snapshot_rows", _count),
     "maxRowsPerSecond": ("max_rows_per_second", _count),
 }
-_NAMES: Final = {name.lower(): name for name in _OPTIONS}
+NAMES: Final = {name.lower(): name for name in _OPTIONS}
+"""The names of the options, by the same in lower case."""
 
 
 def _similar(name: str) -> str:
-    found = difflib.get_close_matches(name.lower(), _NAMES, 1)
-    return f": did you mean {_NAMES[found[0]]}?" if found else ""
+    found = difflib.get_close_matches(name.lower(), NAMES, 1)
+    return f": did you mean {NAMES[found[0]]}?" if found else ""

@@ -14,6 +14,7 @@ from sluice.client_sdk.client import Client
 from sluice.client_sdk.spark.options import Options
 from sluice.protocol.arrow import Decoder, EnvelopeDecoder, TableDecoder, arrow_type
 from sluice.protocol.errors import (
+    BadParameterError,
     DecodeError,
     GoneError,
     NotSubscribedError,
@@ -94,7 +95,15 @@ class Typed:
             if columns is None:
                 columns = current_columns(client, table)
             if time_zone is None:
-                time_zone = client.destination()["timeZone"] or "UTC"
+                time_zone = client.destination()["timeZone"]
+        if not time_zone:
+            if any(arrow_type(mysql_type) == pa.timestamp("us", tz="UTC") for _, mysql_type in columns):
+                raise BadParameterError(
+                    "the server cannot name the time zone that it writes TIMESTAMP values in: set option timeZone, or"
+                    " sluice.instance.timeZone of the destination",
+                    "timeZone",
+                )
+            time_zone = "UTC"
         return cls(table, columns, time_zone, options.invalid_dates, options.missing_columns)
 
     def decoder(self) -> Decoder:

@@ -87,7 +87,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._start = self._place = start["position"]
             self._skipped = 0
             self._since = time.monotonic()
-        max_bytes = self._subscription.max_bytes
+        subscription = self._subscription
+        max_bytes = subscription.half_ring if isinstance(limit, ReadAllAvailable) else subscription.max_bytes
         deadline = time.monotonic() + (POLL if self._until is None else PATIENCE)
         while True:
             found = client.position(
@@ -134,7 +135,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Cut a micro-batch into parts."""
         client = self._subscription.open(start["position"])
         found, self._range = self._range, None
-        size = self._subscription.max_bytes
+        size = self._subscription.half_ring
         if found is not None and found.to == end["position"]:
             size = found.bytes + self._skipped
         return plan(client, start["position"], end["position"], self._options.partitions, size)

@@ -36,7 +36,8 @@ class Subscription:
         self._form = form
         self._client: Client | None = None
         self._is_new = False
-        self._half = 0
+        self.half_ring = 0
+        """Bytes: the ring has to hold a batch and what comes meanwhile."""
 
     @property
     def is_open(self) -> bool:
@@ -65,14 +66,14 @@ class Subscription:
                 )
                 client.subscribe(options.tables)
         client.open_session()
-        self._half = client.destination()["capacity"] // 2
+        self.half_ring = client.destination()["capacity"] // 2
         self._client = client
         wanted = options.max_bytes_per_trigger
-        if wanted is not None and wanted > self._half:
+        if wanted is not None and wanted > self.half_ring:
             logger.warning(
                 "maxBytesPerTrigger=%d is more than half of what the ring of the server holds: it counts as %d",
                 wanted,
-                self._half,
+                self.half_ring,
             )
         return client
 
@@ -83,8 +84,8 @@ class Subscription:
 
     @property
     def max_bytes(self) -> int:
-        """Bytes of a batch at most: the ring has to hold it and what comes meanwhile."""
-        return min(self._options.max_bytes_per_trigger or self._half, self._half)
+        """Bytes of a batch at most, as the option says; more than half the ring cannot be."""
+        return min(self._options.max_bytes_per_trigger or self.half_ring, self.half_ring)
 
     def begin(self) -> str:
         """Return the client's durable cursor; make a client that does not exist. Waits until the source is reached."""

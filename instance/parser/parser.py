@@ -21,7 +21,7 @@ from sluice.instance.parser.schema import InformationSchema, Schemas, charsets
 from sluice.instance.parser.start import Start, StartFinder, parse_gtids, resume
 from sluice.instance.parser.status import ParserStatus
 from sluice.instance.sink.filters import FieldFilter, TableFilter
-from sluice.protocol.errors import PurgedError, SluiceError, SourceError
+from sluice.protocol.errors import PurgedError, SluiceError, SourceError, UnknownTableError
 from sluice.protocol.position import Position
 from sluice.store.cursors import Cursor, GtidSet
 from sluice.store.ring import Ring
@@ -123,11 +123,13 @@ class Parser:
         """
         source = InformationSchema(lambda: Connection(self._config))
         try:
-            columns = source.fetch(schema, table).columns
+            found = source.fetch(schema, table)
         finally:
             source.close()
+        if found.name != (schema, table):
+            raise UnknownTableError(f"{schema}.{table} is called {'.'.join(found.name or ())} by the source")
         fields = FieldFilter.from_config(self._config)
-        return [column for column in columns if fields.keeps(schema, table, column.name)]
+        return [column for column in found.columns if fields.keeps(schema, table, column.name)]
 
     def tables(self) -> list[tuple[str, str]]:
         """Ask the source for schema and name of its tables, whatever the filter.

@@ -30,6 +30,8 @@ class TableSchema:
     """End of the binlog (file number, offset) when the source had been asked; None: the columns are those of then."""
     first_use: Position | None = field(default=None, compare=False)
     """Where the first rows stand that were read with it; None: none were."""
+    name: tuple[str, str] | None = None
+    """Schema and name as the source writes them, where it was asked."""
 
     def is_younger(self, timestamp: int, at: Position | None) -> bool:
         """Whether the table may have been altered after the Unix time `timestamp`, so that rows of then may not fit.
@@ -68,7 +70,8 @@ class ColumnSource(Protocol):
 
 
 _TIMES: Final = (
-    "SELECT UNIX_TIMESTAMP(create_time) FROM information_schema.tables WHERE table_schema = %s AND table_name = %s"
+    "SELECT UNIX_TIMESTAMP(create_time), table_schema, table_name FROM information_schema.tables"
+    " WHERE table_schema = %s AND table_name = %s"
 )
 # Not columns.column_key: where there is no primary key it says PRI of a unique key.
 _PRIMARY_KEY: Final = (
@@ -118,12 +121,13 @@ class InformationSchema:
                 f" or the account may not see it (GRANT SELECT ON `{schema}`.* TO it)"
             )
         keys = {name for (name,) in key}
-        (altered,) = times[0]
+        altered, *names = times[0]
         file, offset, _ = connection.end_of_binlog()
         return TableSchema(
             [Column(name, _text(kind), charset, name in keys) for name, kind, charset in rows],
             None if altered is None else int(altered),
             (int(file.rpartition(".")[2]), offset),
+            name=(_text(names[0]), _text(names[1])),
         )
 
     def tables(self) -> list[tuple[str, str]]:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from sluice.protocol.errors import UnknownTableError
 from tests.conftest import Database
 from tests.reading import Reading, config
 from tests.servers import Server
@@ -93,3 +94,22 @@ def test_names_of_tables_may_differ_by_case_where_the_source_ignores_it(tmp_path
         server.query("ALTER TABLE SHOP.ORDERS ADD v INT FIRST")
         server.query("INSERT INTO shop.orders VALUES (2, 3)")
         reading.wait_for("INSERT shop.orders 2,3")
+        assert [column.name for column in reading.parser.columns("shop", "orders")] == ["v", "id"]
+        with pytest.raises(UnknownTableError, match=r"Shop\.Orders is called shop\.orders by the source"):
+            reading.parser.columns("Shop", "Orders")
+
+
+def test_columns_are_told_as_they_are_now_without_those_that_are_filtered_out(
+    server: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(server)
+    server.query("CREATE TABLE t (a INT, b BIGINT UNSIGNED, `É` VARCHAR(9), PRIMARY KEY (b, a))", database=schema)
+    configuration = config(server, tmp_path).model_copy(update={"filter_black_field": f"{schema}.t:É"})
+    with Reading(configuration) as reading:
+        a, b = reading.parser.columns(schema, "t")
+        assert (a.name, a.is_key, b.name, b.is_key, b.is_unsigned) == ("a", True, "b", True, True)
+        server.query("ALTER TABLE t DROP PRIMARY KEY, DROP a", database=schema)
+        (b,) = reading.parser.columns(schema, "t")
+        assert (b.name, b.is_key) == ("b", False)
+        with pytest.raises(UnknownTableError, match="is unknown to"):
+            reading.parser.columns(schema, "T")

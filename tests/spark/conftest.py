@@ -15,6 +15,13 @@ from tests.servers import Server
 ROOT = Path(__file__).resolve().parents[2]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each of these tests more time: on a busy machine Spark and its first query take a minute or two."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.timeout(300))
+
+
 def start_spark(cores: str = "2") -> SparkSession:
     """Start a small Spark: ``local[cores]``."""
     # Its Python processes have to find what this one runs.
@@ -26,6 +33,7 @@ def start_spark(cores: str = "2") -> SparkSession:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "512m",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # half the work for short tests
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.streaming.stopTimeout": "30s",

@@ -11,14 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from sluice.client_sdk.calls import Call
 from sluice.client_sdk.spark import ranges, reader, subscription
 from sluice.client_sdk.spark.options import Options
-from sluice.client_sdk.spark.ranges import form_of
+from sluice.client_sdk.spark.ranges import Typed, form_of
 from sluice.client_sdk.spark.reader import BatchReader, Offset, StreamReader
-from sluice.protocol.errors import NotSubscribedError, SluiceError, StaleSessionError
+from sluice.protocol.errors import BadParameterError, NotSubscribedError, SluiceError, StaleSessionError
 from sluice.protocol.position import Position
 from tests.faults.harness import Sluice, eventually
 from tests.servers import Server
@@ -224,7 +224,7 @@ def test_entries_without_rows_that_fill_the_ring_move_the_offset(source: Server,
         start = stream.initialOffset()
         for _ in range(3):
             source.query(f"ALTER TABLE {numbers} COMMENT '{'x' * 200}'")
-        moved = next_offset(stream, start)
+        moved = next_offset(stream, start, stream.getDefaultReadLimit())
         assert moved != start
 
 
@@ -251,7 +251,9 @@ def test_limits_of_options_are_told_to_spark_and_its_own_count(
         assert ids(rows(stream, start, next_offset(stream, start))) == list(range(1, 31))
     with reading(sluice, maxBytesPerTrigger=2000, clientId=3) as stream:
         start = stream.initialOffset()
-        assert 0 < len(ids(rows(stream, start, next_offset(stream, start)))) < 10
+        assert stream.getDefaultReadLimit() == ReadMaxBytes(2000)
+        assert 0 < len(ids(rows(stream, start, next_offset(stream, start, ReadMaxBytes(2000))))) < 10
+        assert len(ids(rows(stream, start, next_offset(stream, start, ALL)))) == 30
 
 
 def test_a_new_client_begins_where_it_shall_and_an_existing_one_where_it_stands(
@@ -332,6 +334,28 @@ def test_a_batch_needs_a_client_that_has_subscribed(sluice: Sluice) -> None:
     parsed = Options.parse(options(sluice, clientId=77))
     with pytest.raises(NotSubscribedError, match="In Spark: the clientId is that of a stream"):
         BatchReader(parsed, form_of(parsed), begin, begin).partitions()
+
+
+def test_the_zone_of_timestamps_is_that_of_the_server_or_has_to_be_named(
+    source: Server, schema: str, sluice: Sluice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.query(f"CREATE TABLE {schema}.plain (id INT)")
+    source.query(f"CREATE TABLE {schema}.timed (id INT, t TIMESTAMP NULL)")
+
+    def zone(table: str, **others: object) -> str:
+        form = form_of(Options.parse(options(sluice, table=f"{schema}.{table}", **others)))
+        assert isinstance(form, Typed)
+        return form.time_zone
+
+    for told, wanted in (("Asia/Shanghai", "Asia/Shanghai"), ("CST-8", "")):
+        sluice.stop()
+        monkeypatch.setenv("TZ", told)
+        sluice.start()
+        assert sluice.destination()["timeZone"] == wanted
+        assert zone("timed", timeZone="+08:00") == "+08:00"
+        assert zone("plain") == wanted or "UTC"
+    with pytest.raises(BadParameterError, match="cannot name the time zone that it writes TIMESTAMP values in"):
+        zone("timed")
 
 
 def test_a_source_that_cannot_be_read_ends_a_query_that_needs_it(

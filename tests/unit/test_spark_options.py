@@ -1,15 +1,17 @@
 """Options of the Spark source: what they read, and what they refuse."""
 
 import pickle
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sluice.client_sdk.spark.options import Options
+from sluice.client_sdk.spark.options import NAMES, Options
 from sluice.protocol.errors import BadParameterError
 
+PAGE = Path(__file__).resolve().parents[2] / "docs/spark.md"
 COLUMNS = r"id bigint unsigned,`b ``x``` decimal(10, 2) ,c enum('a,)','it''s','\\') null"
 
 
@@ -73,3 +75,9 @@ def test_a_token_is_not_shown_and_one_in_a_file_is_read_when_it_is_needed(tmp_pa
         options.client()
     file.write_text("first\n")
     assert options.client()._endpoint._token == "first"
+
+
+def test_every_option_is_described() -> None:
+    _, _, table = PAGE.read_text().partition("| option |")
+    rows = re.findall(r"^\| (`.*?`) \|", table.partition("\n\n")[0], re.MULTILINE)
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(NAMES.values())

@@ -6,7 +6,7 @@ from time import monotonic
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 from libcpp.unordered_map cimport unordered_map
@@ -14,7 +14,7 @@ from libcpp.vector cimport vector
 
 from sluice.protocol.wire cimport put_varint, varint_size
 
-from sluice.protocol.errors import ConfigError
+from sluice.protocol.errors import ConfigError, DecodeError
 from sluice.store.segment cimport Segment, SegmentPool, SegmentWriter
 
 cdef enum:
@@ -69,10 +69,14 @@ cdef class Staging:
         return slot
 
     cdef Slot *finish(self, SegmentWriter writer) except NULL nogil:
+        cdef size_t length = writer.cursor - writer.entry
+        if length > UINT32_MAX:
+            with gil:
+                raise DecodeError(f"an entry of {length} bytes: one of 4 GiB or more cannot be stored")
         cdef Slot *slot = self.extend()
         slot.segment = <void *>writer.segment
         slot.offset = writer.entry - writer.segment.data
-        slot.length = <uint32_t>(writer.cursor - writer.entry)
+        slot.length = <uint32_t>length
         self.bytes += slot.length
         writer.segment.count(1)
         writer.next_entry()

@@ -34,7 +34,8 @@ cdef extern from "<zstd.h>" nogil:
 
 cdef enum:
     ORDINARY = 256 << 10           # bytes a buffer may keep after a larger event
-    LARGEST = 0x7FFFFFFF           # of an inflated event
+    LARGEST = 0x7FFFFFFF           # of an inflated event of MariaDB
+    LARGEST_INNER = 1 << 30        # of an event in a payload: `max_log_event_size`, where MySQL stops inflating
     ZLIB_BEST_RATIO = 1032         # no deflate stream inflates further: what claims to is not worth the allocation
 
     PAYLOAD_END = 0                # field types of a TRANSACTION_PAYLOAD event
@@ -96,7 +97,8 @@ cdef class Inflater:
 cdef class PayloadReader:
     """The events in a TRANSACTION_PAYLOAD event, inflated one after the other.
 
-    Memory is bounded by one event and zstd's window, whatever the size of the transaction.
+    Memory is bounded by one event and zstd's window, whatever the size of the transaction; and by twice what has come
+    out of the stream, whatever sizes the payload and its events claim to have.
     """
 
     def __dealloc__(self):
@@ -172,17 +174,18 @@ cdef class PayloadReader:
         cdef size_t code, before
         if self.end - self.start >= least:
             return 0
-        memmove(self.data, self.data + self.start, self.end - self.start)
-        self.end -= self.start
-        self.start = 0
-        grow(&self.data, &self.capacity, least if least > ORDINARY else ORDINARY)
+        if self.start:
+            memmove(self.data, self.data + self.start, self.end - self.start)
+            self.end -= self.start
+            self.start = 0
         source.src = self.source
         source.size = self.source_end - self.source
         source.pos = 0
-        target.dst = self.data
-        target.size = self.capacity
         target.pos = self.end
         while target.pos < least:
+            grow(&self.data, &self.capacity, max(<size_t>ORDINARY, min(least, max(2 * target.pos, self.capacity))))
+            target.dst = self.data
+            target.size = self.capacity
             before = source.pos + target.pos
             code = ZSTD_decompressStream(<ZSTD_DStream *>self.stream, &target, &source)
             if ZSTD_isError(code):
@@ -230,7 +233,10 @@ cdef class PayloadReader:
             length = le32(self.data + self.start + 9)
         else:
             length = le32(self.source + 9)
-        if length < HEADER_SIZE or length > self.rest or length > LARGEST:
+        if length > LARGEST_INNER:
+            with gil:
+                raise DecodeError(f"an event of {length} bytes in a transaction payload, more than MySQL writes")
+        if length < HEADER_SIZE or length > self.rest:
             with gil:
                 raise DecodeError(f"an event of {length} bytes where a transaction payload has {self.rest} bytes left")
         if self.compressed:

@@ -1,11 +1,13 @@
 """The decoder, on binlogs captured from real servers and on events made for the purpose."""
 
+import re
 import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from sluice.instance.parser.columns import Column
@@ -462,6 +464,59 @@ def test_a_heartbeat_of_version_2_has_a_position_of_64_bits() -> None:
     place = b"\xfe" + struct.pack("<Q", log.offset)
     log.add(EventType.HEARTBEAT_EVENT_V2, b"\1\x0abin.000001" + b"\2\x09" + place + b"\0", counts=False)
     assert decode(log.packets, gtid=True).positions[-1][1].begin == log.offset
+
+
+def compressed(inner: bytes, announced: int | None = None) -> list[bytes]:
+    """Packets of a transaction whose events stand in a payload, which says that it has so many bytes."""
+    packed: bytes = pa.compress(inner, codec="zstd", asbytes=True)
+    sizes = struct.pack("<BBBQ", 3, 9, 0xFE, len(inner) if announced is None else announced)
+    sizes += struct.pack("<BBBQ", 1, 9, 0xFE, len(packed))
+    log = Log().add(EventType.GTID_EVENT, b"\1" + bytes(15) + b"\1" + struct.pack("<q", 8))
+    return log.add(EventType.TRANSACTION_PAYLOAD_EVENT, b"\2\1\0" + sizes + b"\0" + packed).packets
+
+
+def inner(log: Log) -> bytes:
+    """The events of a log without checksums as a payload has them."""
+    return b"".join(packet[5:] for packet in log.packets[2:])
+
+
+def virtual_peak() -> int:
+    """KiB of memory that this process has ever asked for."""
+    return int(re.search(r"VmPeak:\s+(\d+)", Path("/proc/self/status").read_text())[1])  # type: ignore[index]
+
+
+def test_a_compressed_transaction_of_small_and_large_events() -> None:
+    log = Log(checksum=False).query("BEGIN").table_map()
+    for size in (1, 100_000, 3, 400_000, 2):  # less and more than is inflated at once
+        log.insert(*range(size))
+    packets = compressed(inner(log.xid()))
+    assert [slot.rows for slot, _ in decode(packets).slots if slot.rows] == [1, 100_000, 3, 400_000, 2]
+
+
+@pytest.mark.parametrize(
+    ("claim", "message"),
+    [
+        ((1 << 30) + 1, "of 1073741825 bytes in a transaction payload, more than MySQL writes"),
+        (0xFFFFFFFF, "more than MySQL writes"),
+        (1 << 30, "ends in the middle of an event"),
+        (18, "an event of 18 bytes where"),
+    ],
+)
+def test_an_event_in_a_payload_that_claims_to_be_large_takes_no_memory(claim: int, message: str) -> None:
+    event = bytearray(inner(Log(checksum=False).query("BEGIN")))
+    event[9:13] = claim.to_bytes(4, "little")
+    packets = compressed(bytes(event), announced=1 << 40)
+    before = virtual_peak()
+    with pytest.raises(DecodeError, match=message):
+        decode(packets)
+    assert virtual_peak() < before + (256 << 10)
+
+
+@pytest.mark.parametrize("excess", [-1, 1, 19, 1 << 62])
+def test_a_payload_that_is_not_as_large_as_it_says_is_an_error(excess: int) -> None:
+    events = inner(Log(checksum=False).transaction())
+    with pytest.raises(DecodeError, match="transaction payload"):
+        decode(compressed(events, announced=len(events) + excess))
 
 
 def test_an_unknown_event_is_an_error_unless_it_may_be_ignored() -> None:

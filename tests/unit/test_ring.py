@@ -1,5 +1,6 @@
 """The ring: what goes in comes out, within its bounds, and memory is not reused while somebody reads it."""
 
+import ctypes
 import gc
 import threading
 import time
@@ -8,7 +9,7 @@ from collections.abc import Generator
 
 import pytest
 
-from sluice.protocol.errors import ConfigError
+from sluice.protocol.errors import ConfigError, DecodeError
 from sluice.store.ring import Flag, Kind, Ring, Staging
 from sluice.store.segment import SegmentWriter
 
@@ -50,6 +51,21 @@ def wait_until_put_blocks(ring: Ring) -> None:
 def test_size_must_be_a_power_of_two(size: int) -> None:
     with pytest.raises(ConfigError, match="power of 2"):
         Ring(size)
+
+
+def test_an_entry_of_four_gibibytes_is_refused() -> None:
+    source = Source(Ring())
+    source.writer.write(b"entry")
+    # Nobody has the memory to write so much in a test: the writer's pointer to the end of the entry is moved.
+    words = (ctypes.c_size_t * 8).from_address(id(source.writer))
+    end = next(i + 1 for i in range(7) if words[i + 1] - words[i] == len(b"entry"))
+    words[end] += (1 << 32) - len(b"entry")
+    with pytest.raises(DecodeError, match="an entry of 4294967296 bytes"):
+        source.stage(b"")
+    assert len(source.staging) == 0
+    words[end] -= (1 << 32) - len(b"entry")
+    source.put(b" that fits")
+    assert joined(source.ring.collect(0).slices) == b"entry that fits"
 
 
 def test_consecutive_entries_are_one_slice_without_a_copy() -> None:

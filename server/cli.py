@@ -17,7 +17,14 @@ from rich.text import Text
 
 from sluice.instance.config import InstanceConfig, parse_address
 from sluice.instance.sink.filters import TableFilter
-from sluice.protocol.errors import ConfigError, ConnectionLostError, SluiceError, SourceChangedError, SourceError
+from sluice.protocol.errors import (
+    ConfigError,
+    ConnectionLostError,
+    SluiceError,
+    SourceChangedError,
+    SourceError,
+    TargetError,
+)
 from sluice.server.arguments import (
     INTERRUPTED,
     NO,
@@ -53,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         status = options.run(options)
-    except (SourceError, ConnectionLostError) as error:
+    except (SourceError, ConnectionLostError, TargetError) as error:
         status = _complain(error, UNREACHABLE)
     except SluiceError as error:
         status = _complain(error, USAGE)
@@ -89,7 +96,8 @@ def parser() -> argparse.ArgumentParser:
         "  sluice serve --conf conf                 run the server\n"
         "  sluice tail example                      watch changes as they come\n"
         "  sluice status                            where do clients stand?\n"
-        "  sluice spark changelog example 2001 ...  keep every change as Parquet\n\n"
+        "  sluice spark changelog example 2001 ...  keep every change as Parquet\n"
+        "  sluice spark mirror example 3001 ...     keep another server's tables alike\n\n"
         "sluice COMMAND --help explains a command, with examples.\n\n" + EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from sluice.protocol import errors
-from sluice.protocol.errors import ConfigError, ConnectionLostError, SluiceError, SourceError
+from sluice.protocol.errors import ConfigError, ConnectionLostError, SluiceError, SourceError, TargetError
 from sluice.server.arguments import add_client, add_command, add_server, positive
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ CAUSE = re.compile(
     r"^(?:\w+: )?sluice\.protocol\.errors\.(\w+): (.+?)(?=\n SQLSTATE|\n\tat |\n\n|\n===|\s*\Z)",
     re.MULTILINE | re.DOTALL,
 )
+ELSEWHERE = SourceError | ConnectionLostError | TargetError  # errors of what is reached over the network
 
 log = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -57,6 +58,47 @@ def add_spark_commands(commands: Any) -> None:
     changelog.add_argument("--to", required=True, metavar="FOLDER", help="of the files; nothing else may lie in it")
     add_stream(changelog, interval=10)
 
+    mirror = add_command(
+        commands,
+        "mirror",
+        mirror_command,
+        "keep the tables of another MySQL or MariaDB server like those of the source",
+        "Apply every change of a destination to the tables of another server, exactly once: kill it, and start it\n"
+        "with the same arguments, and it goes on where it was. The tables have to be there, with the same columns and\n"
+        "primary keys; DDL is not applied. How far it came is kept on the target, in the tables sluice_mirror and\n"
+        "sluice_progress. The target's password is taken from --password-file, else from $SLUICE_TARGET_PASSWORD.\n"
+        "Ctrl-C and SIGTERM end it in order.",
+        "sluice spark mirror example 3001 --to mysql://mirror@db2 --checkpoint /data/mirror-checkpoint",
+        "sluice spark mirror example 3001 --to mysql://mirror@db2 --checkpoint at --schema shop=copy --tasks 4",
+        "sluice spark mirror example 3001 --to 'mysql://mirror@db2?sslMode=VERIFY_CA&sslCa=ca.pem' --checkpoint at",
+    )
+    mirror.add_argument(
+        "--to",
+        required=True,
+        metavar="mysql://USER@HOST[:PORT]",
+        help="the target; behind a ? stand sslMode, sslCa, sslCert and sslKey",
+    )
+    mirror.add_argument("--password-file", type=Path, metavar="FILE", help="holds the password of the target")
+    mirror.add_argument(
+        "--schema",
+        action="append",
+        default=[],
+        type=setting,
+        metavar="SOURCE=TARGET",
+        help="a schema that has another name on the target (may be repeated)",
+    )
+    mirror.add_argument("--job", metavar="NAME", help="name of the progress (default: DESTINATION/CLIENT)")
+    mirror.add_argument(
+        "--progress",
+        default="sluice",
+        metavar="SCHEMA",
+        help="schema of the progress on the target; it is made when it is not there (default: %(default)s)",
+    )
+    mirror.add_argument(
+        "--tasks", type=positive, metavar="N", help="connections that write at the same time (default: cores of Spark)"
+    )
+    add_stream(mirror, interval=0)
+
 
 def changelog_command(options: Any) -> int:
     """Write all changes to Parquet files."""
@@ -66,6 +108,31 @@ def changelog_command(options: Any) -> int:
     def start(spark: "SparkSession") -> "StreamingQuery":
         return start_changelog(
             spark, options.to, options.checkpoint, source_options(options), once=options.once, interval=options.interval
+        )
+
+    return run_stream(options, start)
+
+
+def mirror_command(options: Any) -> int:
+    """Keep the tables of another server like those of the source."""
+    require_spark()
+    from sluice.client_sdk.spark.database import Database
+    from sluice.client_sdk.spark.mirror import start_mirror
+
+    target = Database.of(options.to, password_file=options.password_file, variable="SLUICE_TARGET_PASSWORD")
+
+    def start(spark: "SparkSession") -> "StreamingQuery":
+        return start_mirror(
+            spark,
+            target,
+            options.checkpoint,
+            source_options(options),
+            job=options.job,
+            schemas=dict(options.schema),
+            progress=options.progress,
+            tasks=options.tasks,
+            once=options.once,
+            interval=options.interval,
         )
 
     return run_stream(options, start)
@@ -250,7 +317,7 @@ def _cause(error: Exception) -> SluiceError:
         return SourceError(STACK.sub("", str(error)))
     name, text = found[-1]
     kind = getattr(errors, name, SluiceError)
-    return SourceError(text) if issubclass(kind, SourceError | ConnectionLostError) else ConfigError(text)
+    return SourceError(text) if issubclass(kind, ELSEWHERE) else ConfigError(text)
 
 
 class Progress:

@@ -5,40 +5,46 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
 
 from sluice.client_sdk.spark.apply import COLUMNS, Applier
 from sluice.client_sdk.spark.database import Database
 from sluice.client_sdk.spark.options import Options
 from sluice.client_sdk.spark.progress import BUCKETS, TABLES, Place, Progress, Run
 from sluice.client_sdk.spark.target import RETRY, Target
-from sluice.protocol.errors import BadParameterError, TargetError
+from sluice.protocol.errors import BadParameterError, SluiceError, TargetError
 from sluice.protocol.position import Position
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-
     from sluice.client_sdk.client import Client
 
 START = 15.0
 """Seconds for which a target out of reach is tried before the query starts."""
+REASON = 2000
+"""Characters of what Spark says about a job that failed."""
 RESULT = "place array<bigint>, error string"
 """What a task gives back."""
 
 
 def start_mirror(
-    spark: "SparkSession",
+    spark: SparkSession,
     target: Database,
     checkpoint: str,
     options: Mapping[str, Any],
     *,
-    job: str = "mirror",
+    job: str | None = None,
     schemas: Mapping[str, str] | None = None,
     progress: str = "sluice",
     tasks: int | None = None,
     once: bool = False,
     interval: float = 0.0,
-) -> "StreamingQuery":
+) -> StreamingQuery:
     """Start to apply all changes to the tables of another server, each exactly once, whatever is killed and restarted.
 
     The tables have to be there, with the same columns and primary keys, and with the rows as they were where the
@@ -51,7 +57,7 @@ def start_mirror(
         target: the server and an account that may write its tables.
         checkpoint: folder where Spark remembers how far it came.
         options: of the source: ``url``, ``destination``, ``clientId``, ``filter`` … (docs/spark.md).
-        job: under which the progress is kept. Two mirrors to one target need two names.
+        job: name of the progress; two mirrors to one target need two names. ``destination/clientId`` when not given.
         schemas: under which name a schema of the source stands on the target, where that is another one.
         progress: schema on the target for the tables of the progress; it is made when it is not there.
         tasks: that write at the same time, each over a connection of its own; as Spark has cores when not given.
@@ -67,14 +73,15 @@ def start_mirror(
         raise BadParameterError("a mirror has the rows of all tables in one form: choose by `filter`", "table")
     if tasks is None:
         tasks = spark.sparkContext.defaultParallelism
+    name = f"{parsed.destination}/{parsed.client_id}"
     keeper = Target(target, retry=START)
-    kept = Progress(keeper, progress, job)
+    kept = Progress(keeper, progress, job or name)
     mirror = _Mirror(parsed, target, kept, kept.start(), dict(schemas or {}), max(1, min(tasks, BUCKETS)))
     keeper.retry = RETRY
     changes = spark.readStream.format("sluice").options(**options).load()
     writer = changes.writeStream.foreachBatch(mirror.apply).option("checkpointLocation", checkpoint)
     writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{interval} seconds")
-    return writer.queryName(f"mirror {job}").start()
+    return writer.queryName(f"mirror {name}").start()
 
 
 class _Mirror:
@@ -99,10 +106,8 @@ class _Mirror:
         self._zone = ""
         self._is_source = False
 
-    def apply(self, changes: "DataFrame", number: int) -> None:
+    def apply(self, changes: DataFrame, number: int) -> None:
         """Apply a micro-batch."""
-        from pyspark.sql import functions as f  # noqa: PLC0415  the commands import this module without Spark
-
         position = self._position()
         query = changes.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         batch = f"{query}/{number}"
@@ -118,7 +123,10 @@ class _Mirror:
             .select(*COLUMNS)
             .repartitionById(self._tasks, f.pmod(f.col("_bucket"), f.lit(self._tasks)))
         )
-        results = _map_in_arrow(of_tasks, task, RESULT).collect()
+        try:
+            results = _map_in_arrow(of_tasks, task, RESULT).collect()
+        except (Py4JError, PySparkException) as error:  # as long as it is, with two stacks, Spark fails to report it
+            raise SluiceError(_shortened(str(error))) from None
         errors = {result.error for result in results if result.error is not None}
         if errors:
             raise TargetError(min(errors))
@@ -137,15 +145,17 @@ class _Mirror:
         return position
 
 
-def _map_in_arrow(frame: "DataFrame", task: "Task", schema: str) -> "DataFrame":
+def _map_in_arrow(frame: DataFrame, task: "Task", schema: str) -> DataFrame:
     """Do what `DataFrame.mapInArrow` does, which asks for pandas, of which nothing is used."""
-    from pyspark.sql import DataFrame  # noqa: PLC0415
-    from pyspark.sql.udf import UserDefinedFunction  # noqa: PLC0415
-    from pyspark.util import PythonEvalType  # noqa: PLC0415
-
     function = UserDefinedFunction(task, schema, "apply", PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     column = function(*(frame[name] for name in frame.columns))
     return DataFrame(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)  # noqa: SLF001
+
+
+def _shortened(text: str) -> str:
+    """Return the text of an error of Spark as one line, without Java's stack."""
+    lines = [line.strip() for line in text.splitlines() if not line.startswith("\tat ")]
+    return "a job of Spark failed: " + " ".join(filter(None, lines))[:REASON]
 
 
 @dataclass(frozen=True)

@@ -66,11 +66,15 @@ class CanalClient:
     async def connect(cls, port: int, user: str = "", password: str | None = None, *, login: bool = True) -> Self:
         """Connect and, if wanted, authenticate."""
         client = cls(*await asyncio.open_connection("127.0.0.1", port))
-        packet = await client.receive()
-        assert packet.type == Packet.HANDSHAKE
-        client.seed = Handshake.FromString(packet.body).seeds
-        if login:
-            await client.login(user, password)
+        try:
+            packet = await client.receive()
+            assert packet.type == Packet.HANDSHAKE
+            client.seed = Handshake.FromString(packet.body).seeds
+            if login:
+                await client.login(user, password)
+        except BaseException:
+            client.cut()
+            raise
         return client
 
     def cut(self) -> None:

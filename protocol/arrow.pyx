@@ -53,7 +53,7 @@ from sluice.protocol.wire cimport Span, WireField, get_field, get_varint, is_sam
 
 from sluice.protocol.errors import BadParameterError, DecodeError, SchemaMismatchError
 from sluice.protocol.rows import decode_changes
-from sluice.protocol.types import Kind, SqlType, kind_of, labels_of
+from sluice.protocol.types import Kind, SqlType, kind_of, labels_of, width_of
 
 
 cdef extern from *:
@@ -500,13 +500,15 @@ cdef const char *put_time(Column *out, Span text) noexcept nogil:
 
 
 cdef const char *put_bytes(Column *out, Span text) noexcept nogil:
-    """Every byte stands as the character of its number, so in UTF-8 as one or two bytes."""
+    """Every byte stands as the character of its number, so in UTF-8 as one or two bytes; zeros at the end are added."""
     cdef const uint8_t *p = text.data
     cdef const uint8_t *end = p + text.size
     cdef uint8_t *o
-    if reserve(&out.text, text.size) != NULL:
+    cdef uint8_t *padded
+    if reserve(&out.text, text.size + out.precision) != NULL:
         return NO_MEMORY
     o = out.text.data + out.text.size
+    padded = o + out.precision
     while p < end:
         if p[0] < 0x80:
             o[0] = p[0]
@@ -517,6 +519,9 @@ cdef const char *put_bytes(Column *out, Span text) noexcept nogil:
         else:
             return NO_BYTES
         o += 1
+    if o < padded:
+        memset(o, 0, padded - o)
+        o = padded
     out.text.size = o - out.text.data
     return end_text(out)
 
@@ -595,9 +600,11 @@ def _read_type(str mysql_type, int sql_type):
         return kind, DECIMAL128, precision, int(second or 0)
     if kind == Kind.FLOAT:
         return kind, FLOAT32 if word == "float" or sql_type == SqlType.REAL else FLOAT64, 0, 0
+    if kind == Kind.BYTES:
+        return kind, BINARY, width_of(mysql_type), 0
     if kind == Kind.DATETIME:
         return kind, INSTANT if word == "timestamp" else MICROSECONDS, 0, 0
-    outputs = {Kind.DATE: DATE32, Kind.TIME: DURATION, Kind.BYTES: BINARY, Kind.SET: LIST}
+    outputs = {Kind.DATE: DATE32, Kind.TIME: DURATION, Kind.SET: LIST}
     return kind, outputs.get(kind, STRING), 0, 0
 
 

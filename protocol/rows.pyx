@@ -64,7 +64,7 @@ from sluice.protocol.tags cimport (
 from sluice.protocol.wire cimport Span, WireField, get_field, span_of
 
 from sluice.protocol.errors import DecodeError
-from sluice.protocol.types import JsonExpression, kind_of, labels_of
+from sluice.protocol.types import JsonExpression, kind_of, labels_of, width_of
 
 import_datetime()
 
@@ -137,6 +137,7 @@ cdef class Column:
     cdef readonly bint is_key
     cdef int kind
     cdef tuple labels
+    cdef int width                                 # of a binary(n): bytes of every value
 
     def __repr__(self):
         return f"Column({self.index}, {self.name!r}, {self.mysql_type!r})"
@@ -472,6 +473,7 @@ cdef class Change:
         column.is_key = is_key
         column.mysql_type = mysql_type
         column.kind = kind_of(mysql_type, sql_type)
+        column.width = width_of(mysql_type) if column.kind == BYTES else 0
         column.labels = labels_of(mysql_type) if column.kind in (ENUM, SET) else ()
         if len(known_columns) >= COLUMNS_MAX:
             known_columns.clear()
@@ -485,7 +487,7 @@ cdef class Change:
             if column.kind == TEXT:
                 return text(value)
             if column.kind == BYTES:
-                return latin1(value)
+                return latin1(value).ljust(column.width, b"\0")
             if column.kind == DATETIME or column.kind == DATE:
                 return moment(value, column.kind == DATE, self.null_dates)
             if column.kind == DECIMAL:

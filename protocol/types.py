@@ -106,6 +106,7 @@ _KINDS_BY_SQL_TYPE = {
 _BINARY = (SqlType.BLOB, SqlType.BINARY, SqlType.VARBINARY, SqlType.LONGVARBINARY)
 _TEXTS = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "uuid", "inet4", "inet6")
 _WORD = re.compile(r"\s*([A-Za-z0-9_]*)")
+_WIDTH = re.compile(r"\s*binary\b\s*(?:\(\s*(\d+))?", re.IGNORECASE)
 _LABEL = re.compile(r"\s*'((?:[^'\\]|''|\\.)*)'\s*(,|\))", re.DOTALL)
 _ESCAPE = re.compile(r"''|\\(.)", re.DOTALL)
 _ESCAPED = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "b": "\b", "Z": "\x1a"}
@@ -122,6 +123,12 @@ def kind_of(mysql_type: str, sql_type: int = SqlType.OTHER) -> Kind:
     if kind is not None:
         return kind
     return Kind.TEXT if word in _TEXTS else _KINDS_BY_SQL_TYPE.get(sql_type, Kind.TEXT)  # type: ignore[call-overload]
+
+
+def width_of(mysql_type: str) -> int:
+    """Return the bytes of every value of a ``binary(n)``, of which the zeros at the end are not sent; else 0."""
+    found = _WIDTH.match(mysql_type)
+    return int(found[1] or 1) if found else 0
 
 
 def labels_of(mysql_type: str) -> tuple[str, ...]:

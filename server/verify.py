@@ -461,6 +461,8 @@ def compare(column: Any, ours: Any, theirs: Any, none_source: str) -> bool | str
         return "texts and addresses in a form that it leaves as bytes"  # from which it strips zeros at the end
     if isinstance(ours, str) and column.character_set_name == "utf16":
         return "texts in UTF-16, which it reads in the other order of bytes"
+    if isinstance(ours, bytes) and column.type == FIELD_TYPE.STRING:
+        ours = ours.rstrip(b"\0")  # a BINARY is sent without the zeros at its end
     if not ours and not theirs and isinstance(ours, bytes):
         return True  # it gives the empty binary value as a text
     return type(ours) is type(theirs) and bool(ours == theirs)

@@ -63,6 +63,8 @@ class Column:
             return f"CAST({name} AS UNSIGNED)"
         if kind is Kind.FLOAT:
             return f"{name} * 1e0"  # all digits
+        if word == "binary":
+            return f"TRIM(TRAILING X'00' FROM {name})"
         if kind is Kind.ENUM or word == "bit" or "zerofill" in self.mysql_type.lower():
             return f"{name} + 0"
         return name

@@ -316,6 +316,8 @@ def test_a_column_type_has_an_arrow_type(mysql_type: str, expected: pa.DataType)
         ("set('a','b','c')", "5", ["a", "c"]),
         ("set('a')", "0", []),
         ("varbinary(4)", "\x00\x80\xff", b"\x00\x80\xff"),
+        ("binary(4)", "\x01 ", b"\x01 \x00\x00"),
+        ("BINARY", "", b"\x00"),
     ],
 )
 def test_a_value_is_exact(mysql_type: str, text: str, value: Any) -> None:

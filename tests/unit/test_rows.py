@@ -97,6 +97,7 @@ def test_an_entry_is_read_as_by_protobuf(entry: Entry) -> None:
         ("time", 92, "838:59:59", timedelta(hours=838, minutes=59, seconds=59)),
         ("text", 2005, "", ""),
         ("varbinary(4)", 2004, "\x00\x80\xffA", b"\x00\x80\xffA"),
+        ("binary(4)", 2004, "\x01 ", b"\x01 \x00\x00"),
         ("json", 12, '{"a": [1, 2.5, null, "x"]}', {"a": [1, 2.5, None, "x"]}),
         ("enum('a','b')", 4, "2", "b"),
         ("enum('a','b')", 4, "0", ""),

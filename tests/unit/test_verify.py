@@ -39,6 +39,8 @@ def verdict(kind: str, ours: Any, theirs: Any, none_source: str = "", **column: 
         ("VARCHAR", "a", "a"),
         ("BLOB", b"a", b"a"),
         ("BLOB", b"", ""),
+        ("STRING", b"a\0\0", b"a"),
+        ("STRING", b"\0\0", ""),
         ("YEAR", 0, 1900),
         ("YEAR", 2026, 2026),
         ("BIT", 5, "0000000101"),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from rich.console import Console
 from rich.text import Text
@@ -254,18 +254,18 @@ def run_stream(options: Any, start: "Callable[[SparkSession], StreamingQuery]") 
     with _asked_to_stop() as asked:
         try:
             query = start(spark)
-            progress = Progress(query, client)
-            while query.isActive and not asked:
-                progress.show()
-                time.sleep(LOOK)
-            if asked:
-                spark.sparkContext.setLogLevel("OFF")  # a task that is cut off has much to say
-                query.stop()
-                if position := committed(spark, options.checkpoint):  # Spark leaves this to the next micro-batch
-                    client.ack(position, durable=True)
-            else:
-                query.awaitTermination()
-            progress.finish()
+            with Progress(query, client) as progress:
+                while query.isActive and not asked:
+                    progress.show()
+                    time.sleep(LOOK)
+                if asked:
+                    spark.sparkContext.setLogLevel("OFF")  # a task that is cut off has much to say
+                    query.stop()
+                    if position := committed(spark, options.checkpoint):  # Spark leaves this to the next micro-batch
+                        client.ack(position, durable=True)
+                else:
+                    query.awaitTermination()
+            log.print(Text(progress.line()))
         except (PySparkException, Py4JError) as error:
             if not asked:
                 raise _cause(error) from None
@@ -330,25 +330,25 @@ class Progress:
         self._rows = 0
         self._said = time.monotonic()
         self._status = log.status("starting") if log.is_terminal else None
+
+    def __enter__(self) -> Self:
         if self._status:
             self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status:
+            self._status.stop()
 
     def show(self) -> None:
         """Look at the query, and say what is new."""
         if not self._look():
             return
         if self._status:
-            self._status.update(Text(self._line()))
+            self._status.update(Text(self.line()))
         elif time.monotonic() - self._said > QUIET:
             self._said = time.monotonic()
-            log.print(Text(self._line()))
-
-    def finish(self) -> None:
-        """Say what was done."""
-        self._look()
-        if self._status:
-            self._status.stop()
-        log.print(Text(self._line()))
+            log.print(Text(self.line()))
 
     def _look(self) -> bool:
         news = [it for it in self._query.recentProgress if it.batchId > self._seen and it.numInputRows]
@@ -356,7 +356,9 @@ class Progress:
         self._seen = max([self._seen, *(it.batchId for it in news)])
         return bool(news)
 
-    def _line(self) -> str:
+    def line(self) -> str:
+        """Say what was done, and what is to do."""
+        self._look()
         try:
             lag = self._client.status()["lag"]
         except SluiceError as error:  # the source asks for longer

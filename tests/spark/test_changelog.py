@@ -25,9 +25,17 @@ from sluice.protocol.errors import BadParameterError
 from tests.faults.harness import Sluice, eventually
 from tests.servers import Server
 
+pytestmark = pytest.mark.timeout(400)
+
+SECONDS = 120
+"""That a micro-batch, or a start of Spark, may take on a machine with much else to do."""
 Texts = dict[str, str | None]
 TABLES = ("50%", "x=y/z", "Ünïcode 表", "2024", "Goods", "goods", " #?*:'\"\\")
 """Names that mean something in a path or a URL, or that Spark would take for a number."""
+
+
+def some_rows(query: StreamingQuery) -> bool:
+    return any(it.numInputRows for it in query.recentProgress)
 
 
 class Writer(threading.Thread):
@@ -85,7 +93,7 @@ class Changes:
     def write_all(self) -> None:
         """Run a query until all is written."""
         with self.writing(once=True) as query:
-            assert query.awaitTermination(100)
+            assert query.awaitTermination(SECONDS)
 
     def count(self) -> int:
         return self.spark.read.parquet(self.path).count()
@@ -123,7 +131,7 @@ def test_every_change_is_there_once_over_restarts_and_readers_see_whole_micro_ba
     seen = []
     for _ in range(2):
         with changes.writing() as query:
-            eventually(lambda query=query: any(it.numInputRows for it in query.recentProgress), query.exception)  # type: ignore[misc]
+            eventually(lambda query=query: some_rows(query), query.exception, SECONDS)  # type: ignore[misc]
             seen += [changes.count() for _ in range(2)]
     writer.join()
     changes.write_all()
@@ -162,7 +170,6 @@ def test_a_change_log_takes_no_single_table(spark: SparkSession) -> None:
         start_changelog(spark, "changes", "checkpoint", {"Table": "shop.goods"})
 
 
-@pytest.mark.timeout(400)
 def test_the_command_goes_on_after_kill_and_acks_what_is_committed_when_it_is_asked_to_stop(
     source: Server, schema: str, sluice: Sluice, changes: Changes
 ) -> None:
@@ -175,13 +182,13 @@ def test_the_command_goes_on_after_kill_and_acks_what_is_committed_when_it_is_as
     for stop in (signal.SIGKILL, signal.SIGTERM):
         process, before = changes.run("--interval", "0", "--max-rows", "200"), commits()
         try:
-            eventually(lambda before=before: commits() > before, process.poll, 120)  # type: ignore[misc]
+            eventually(lambda before=before: commits() > before, process.poll, SECONDS)  # type: ignore[misc]
         finally:
             if stop == signal.SIGKILL:
                 os.killpg(process.pid, stop)
             else:
                 process.send_signal(stop)
-            _, error = process.communicate(timeout=120)
+            _, error = process.communicate(timeout=SECONDS)
     assert process.returncode == 0, error
     assert re.search(r"^\d+ rows written, \d+ rows and \d+\.\d s behind$", error.splitlines()[-1])
     last = max(int(path.name) for path in Path(changes.checkpoint).glob("commits/[0-9]*"))
@@ -190,6 +197,6 @@ def test_the_command_goes_on_after_kill_and_acks_what_is_committed_when_it_is_as
     assert client["position"] == json.loads(offset)["position"]
     writer.join()
     process = changes.run("--once")
-    _, error = process.communicate(timeout=120)
+    _, error = process.communicate(timeout=SECONDS)
     assert error.splitlines()[-1].endswith(" rows written, 0 rows and 0.0 s behind")
     assert changes.read() == writer.done

@@ -539,7 +539,8 @@ class Cursors:
     def ack_to(self, client_id: int, position: Position, *, now: float, session: str | None = None) -> None:
         """Confirm everything before a position, and with it all marks that end there or before. May be repeated.
 
-        In a new life of the destination a subscriber may first confirm what it was given in an earlier one.
+        In a new life of the destination a subscriber may first confirm what it was given in an earlier one. What it
+        does not want need not be given.
 
         Raises:
             NotSubscribedError, StaleSessionError, GoneError, SourceChangedError: as `check`.
@@ -549,6 +550,8 @@ class Cursors:
         subscriber = self._subscriber(client_id)
         subscriber.last_active = now
         track = subscriber.track
+        if subscriber.given and subscriber.served():
+            self._pass_over(subscriber, position)
         got = track.position_before(subscriber.get if subscriber.given else track.ring.next)
         if got is None or position > got or not subscriber.served():
             raise BadPositionError(f"{position} lies beyond what client {client_id} was given: {got}")
@@ -974,6 +977,19 @@ class Cursors:
             subscriber.boundary = ring.slot(boundary)
             self._changed.add(subscriber.client_id)
         self._free()
+
+    def _pass_over(self, subscriber: _Subscriber, position: Position) -> None:
+        """Let what a subscriber was given reach to a position, if it wants nothing of what lies before that."""
+        track = subscriber.track
+        got = track.position_before(subscriber.get)
+        if got is None or not got.same_history(position) or position <= got:
+            return
+        sequence = track.sequence_of(position)
+        if sequence is None or sequence > subscriber.end():
+            return
+        _, entries = track.ring.cut(subscriber.get, sequence, inside=True, allowed=self._allowed(subscriber))
+        if not entries:
+            subscriber.get = sequence
 
     def _follow(self, subscriber: _Subscriber, now: float) -> None:
         """Let a subscriber that has confirmed everything pass over what it is not given."""

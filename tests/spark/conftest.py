@@ -53,9 +53,10 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def source(mariadb118: Server) -> Server:
-    """The source of most tests."""
-    return mariadb118
+def source(request: pytest.FixtureRequest) -> Server:
+    """The source: MariaDB 11.8, unless a test is parametrized by the name of another one."""
+    found: Server = request.getfixturevalue(getattr(request, "param", "mariadb118"))
+    return found
 
 
 @pytest.fixture

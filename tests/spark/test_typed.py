@@ -3,6 +3,7 @@
 import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +49,12 @@ def values(sink: Sink, *names: str) -> list[tuple[Any, ...]]:
     return [tuple(row[name] for name in names) for row in sink.rows]
 
 
+@pytest.mark.parametrize("source", ["mariadb118", "mysql97"], indirect=True)
 def test_columns_of_every_type_have_their_values_in_spark(
-    spark: SparkSession, source: Server, schema: str, sluice: Sluice, tmp_path: Path
+    request: pytest.FixtureRequest, spark: SparkSession, source: Server, schema: str, sluice: Sluice, tmp_path: Path
 ) -> None:
+    request.addfinalizer(partial(spark.conf.set, "spark.sql.session.timeZone", "UTC"))
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")  # which is not to matter
     sluice.stop()
     sluice.add("shop", source, canal__instance__filter__regex=rf"{schema}\\..*", sluice__instance__timeZone="+08:00")
     sluice.start()

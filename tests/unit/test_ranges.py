@@ -167,6 +167,25 @@ def test_ranges_are_acked_by_their_ends_or_their_marks(setup: Setup) -> None:
     assert setup.cursors.status(CLIENT).acked == setup.at(9)
 
 
+def test_ack_reaches_over_what_is_not_wanted_behind_a_range_but_over_nothing_else(setup: Setup) -> None:
+    setup.cursors.subscribe(2, filter_text="shop.orders", now=NOW)
+    setup.ddl()
+    setup.mark(0)
+    setup.mark(0, client=2)
+    setup.put()  # a transaction of nothing
+    empty = setup.mark(1)
+    assert (empty.batch_id, empty.to) == (-1, setup.at(3))
+    setup.put(b"other", table=("shop", "other"))
+    assert setup.mark(1, client=2).to == setup.at(6)
+    setup.cursors.ack_to(CLIENT, setup.stream.position(3), now=NOW)
+    setup.cursors.ack_to(2, setup.stream.position(6), now=NOW)
+    assert [setup.cursors.status(client).acked for client in (CLIENT, 2)] == [setup.at(3), setup.at(6)]
+    with pytest.raises(BadPositionError):
+        setup.cursors.ack_to(CLIENT, setup.stream.position(6), now=NOW)
+    with pytest.raises(BadPositionError):
+        setup.cursors.ack_to(2, setup.stream.position(7), now=NOW)
+
+
 def test_durable_cursor_stays_before_a_transaction_that_was_acked_in_part(setup: Setup) -> None:
     setup.put(b"one")
     setup.put(b"two", b"three")

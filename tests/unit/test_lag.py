@@ -39,11 +39,13 @@ def destination(*clients: ClientStatus, behind: float | None = 0.0, **values: ob
         "last": "1/bin.000001@1:500:0",
         "entries": 3,
         "bytes": 300,
+        "capacity": 1 << 20,
         "full": False,
         "fill": 0.5,
         "pinned": 0,
         "blocked": 0.0,
         "parser": ParserStatus(behind=behind),
+        "time_zone": "UTC",
     }
     return DestinationStatus(**(status | values))  # type: ignore[arg-type]
 

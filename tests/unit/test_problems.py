@@ -41,7 +41,7 @@ ERRORS = [
     for it in vars(errors).values()
     if isinstance(it, type)
     and issubclass(it, errors.SluiceError)
-    and it is not errors.ConnectionLostError  # the client's
+    and it not in (errors.ConnectionLostError, errors.TargetError)  # of clients and jobs
 ]
 
 

@@ -78,7 +78,8 @@ class Batch:
 
         Raises:
             DecodeError: a value does not fit its column's type.
-            SchemaMismatchError: a column has another type than in ``columns``, or changes it within the batch.
+            SchemaMismatchError: a column has another type than in ``columns``, changes it within the batch, or has no
+                value in a row.
             ImportError: pyarrow is not installed.
         """
         self._warn()

@@ -1368,7 +1368,7 @@ cdef class TableDecoder(Decoder):
         return self.end_row(operation)
 
     cdef int fail_missing(self, int i) except -1:
-        raise DecodeError(
+        raise SchemaMismatchError(
             f"{self.schema_name.decode()}.{self.table_name.decode()}: a row has no value of the column"
             f" {(<Column_>self.declared[i - FIRST]).name!r}: it was dropped or is filtered out, or the source's"
             " binlog_row_image is not FULL"

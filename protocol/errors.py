@@ -94,7 +94,7 @@ class DecodeError(SluiceError):
 
 
 class SchemaMismatchError(DecodeError):
-    """A column in the data has another type than the schema it is decoded with."""
+    """A column in the data has another type than in the schema it is decoded with, or is not there."""
 
 
 class UnknownTableError(DecodeError):

@@ -195,6 +195,7 @@ def read(options: Options, form: Form, partition: RangePartition) -> Iterator[pa
 
     Raises:
         DecodeError: rows are missing in it, unless ``onMarker`` is ``skip``, or a value does not fit its column.
+        SchemaMismatchError: a row has another column than the form.
         SluiceError: what `Client.rows` raises.
     """
     decoder = form.decoder()
@@ -204,10 +205,8 @@ def read(options: Options, form: Form, partition: RangePartition) -> Iterator[pa
             check_markers(batch, form, options.on_marker)
             try:
                 decoded = decoder.decode(batch.data)
-            except DecodeError as error:
-                if isinstance(form, Typed) and (isinstance(error, SchemaMismatchError) or "has no value" in str(error)):
-                    raise type(error)(f"{error}; {_NOT_IN_ALL_ROWS}") from error
-                raise
+            except SchemaMismatchError as error:
+                raise SchemaMismatchError(f"{error}; {_NOT_IN_ALL_ROWS}") from None
             if decoded.num_rows:
                 yield decoded
 

@@ -193,8 +193,7 @@ def test_progress_tells_how_far_the_query_is_behind(
     insert(source, numbers, 1, 20)
     sink = Sink(tmp_path)
     query = sink.read_available(load(spark, sluice, maxRowsPerTrigger=10))
-    reports = [progress["sources"][0]["latestOffset"] for progress in query.recentProgress]
-    reports = [json.loads(report) if isinstance(report, str) else report for report in reports]
+    reports = [json.loads(progress["sources"][0]["latestOffset"]) for progress in query.recentProgress]
     assert [report["lagTransactions"] for report in reports] == [20, 10]
     assert reports[0]["lagBytes"] > reports[1]["lagBytes"] > 0
     assert reports[0]["lagSeconds"] > 0

@@ -5,7 +5,10 @@ A server that cannot be had is an error of the test, never a skip. The older ser
 """
 
 import itertools
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -62,6 +65,34 @@ def server(request: pytest.FixtureRequest) -> Server:
     """Each server in turn: a test that asks for this runs on all of them."""
     found: Server = request.getfixturevalue(request.param)
     return found
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with ca.pem, and server and client certificates that it signed, for the name localhost."""
+    folder = tmp_path_factory.mktemp("tls")
+    openssl = shutil.which("openssl")
+    assert openssl is not None
+    make = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
+    subprocess.run(
+        [*make, "-keyout", "ca-key.pem", "-out", "ca.pem", "-subj", "/CN=Test CA"],
+        cwd=folder,
+        check=True,
+        capture_output=True,
+    )
+    for name in ("server", "client"):
+        subprocess.run(
+            [
+                *make,
+                *("-keyout", f"{name}-key.pem", "-out", f"{name}.pem", "-subj", f"/CN={name}"),
+                *("-CA", "ca.pem", "-CAkey", "ca-key.pem", "-addext", "subjectAltName=DNS:localhost"),
+                *("-addext", "basicConstraints=critical,CA:FALSE"),
+            ],
+            cwd=folder,
+            check=True,
+            capture_output=True,
+        )
+    return folder
 
 
 @pytest.fixture

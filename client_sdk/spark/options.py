@@ -31,6 +31,8 @@ class Options:
     verify: bool = True
     insecure: bool = False
     """Send the token over plain http to another machine."""
+    retry: float = 60.0
+    """Seconds for which a call is repeated that gets no answer; then the query ends."""
     filter: str | None = None
     """The tables wanted: Canal's regular expressions; None: the ``table``, or as the client is subscribed."""
     table: tuple[str, str] | None = None
@@ -92,11 +94,12 @@ class Options:
     def tables(self) -> str | None:
         """The filter to subscribe with; None: that of the client stays."""
         if self.filter is None and self.table is not None:
-            return re.escape(".".join(self.table)).replace(",", r"\,")
+            # A filter refuses two backslashes: most that write them do not mean one.
+            return re.escape(".".join(self.table)).replace(r"\\", r"\x5c").replace(",", r"\,")
         return self.filter
 
-    def client(self, *, retry: float = 60.0) -> Client:
-        """Make a client of the server; nothing is sent yet. ``retry``: as `Client`. Raises BadParameterError."""
+    def client(self, *, retry: float | None = None) -> Client:
+        """Make a client; nothing is sent yet. ``retry``: instead of the option's. Raises BadParameterError."""
         token = self.token
         if self.token_file is not None:
             try:
@@ -111,7 +114,7 @@ class Options:
             ca=self.ca,
             verify=self.verify,
             insecure=self.insecure,
-            retry=retry,
+            retry=self.retry if retry is None else retry,
         )
 
 
@@ -133,6 +136,16 @@ def _count(text: str) -> int:
     if number < 1:
         raise ValueError(f"{number} is less than 1")
     return number
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise ValueError(f"a number of seconds is expected, not {text!r}")
+    return seconds
 
 
 def _one_of(*values: str) -> Callable[[str], str]:
@@ -206,6 +219,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "ca": ("ca", Path),
     "verify": ("verify", _boolean),
     "insecure": ("insecure", _boolean),
+    "retry": ("retry", _seconds),
     "filter": ("filter", str),
     "table": ("table", _table),
     "columns": ("columns", _columns),

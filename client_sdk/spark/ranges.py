@@ -15,6 +15,7 @@ from sluice.client_sdk.spark.options import Options
 from sluice.protocol.arrow import Decoder, EnvelopeDecoder, TableDecoder, arrow_type
 from sluice.protocol.errors import (
     BadParameterError,
+    ConnectionLostError,
     DecodeError,
     GoneError,
     NotSubscribedError,
@@ -35,6 +36,8 @@ PARTS: Final = 10_000
 """The most parts that the server cuts a range into."""
 
 _ADVICE: Final[Mapping[type[SluiceError], str]] = {
+    ConnectionLostError: "the url has to be reached and its certificate trusted (options url, ca, retry); then the"
+    " query can be started again and goes on where it was",
     StaleSessionError: "this query ends, because another one was started with the same clientId: each needs its own",
     NotSubscribedError: "the clientId is that of a stream which was begun, or of a client which has subscribed",
 } | dict.fromkeys(

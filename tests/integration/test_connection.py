@@ -1,8 +1,6 @@
 """Logging in to real servers, checking them, dumping over plain and encrypted connections."""
 
-import shutil
 import ssl
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -140,34 +138,6 @@ def test_an_idle_dump_is_kept_alive_by_heartbeats(server: Server) -> None:
     while time.monotonic() < deadline:
         assert dump.receive_into(buffer)
     dump.close()
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with ca.pem, and server and client certificates that it signed, for the name localhost."""
-    folder = tmp_path_factory.mktemp("tls")
-    openssl = shutil.which("openssl")
-    assert openssl is not None
-    make = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
-    subprocess.run(
-        [*make, "-keyout", "ca-key.pem", "-out", "ca.pem", "-subj", "/CN=Test CA"],
-        cwd=folder,
-        check=True,
-        capture_output=True,
-    )
-    for name in ("server", "client"):
-        subprocess.run(
-            [
-                *make,
-                *("-keyout", f"{name}-key.pem", "-out", f"{name}.pem", "-subj", f"/CN={name}"),
-                *("-CA", "ca.pem", "-CAkey", "ca-key.pem", "-addext", "subjectAltName=DNS:localhost"),
-                *("-addext", "basicConstraints=critical,CA:FALSE"),
-            ],
-            cwd=folder,
-            check=True,
-            capture_output=True,
-        )
-    return folder
 
 
 @pytest.fixture(scope="module", params=["mysql97", "mariadb118"])

@@ -67,8 +67,11 @@ def add_spark_commands(commands: Any) -> None:
         "with the same arguments, and it goes on where it was. The tables have to be there, with the same columns and\n"
         "primary keys; DDL is not applied. How far it came is kept on the target, in the tables sluice_mirror and\n"
         "sluice_progress. The target's password is taken from --password-file, else from $SLUICE_TARGET_PASSWORD.\n"
-        "Ctrl-C and SIGTERM end it in order.",
+        "Ctrl-C and SIGTERM end it in order.\n\n"
+        "With --snapshot the tables of the target are empty in the beginning, and are loaded first, while the source\n"
+        "goes on changing. That is done once; started again before it is complete, the command goes on with it.",
         "sluice spark mirror example 3001 --to mysql://mirror@db2 --checkpoint /data/mirror-checkpoint",
+        "sluice spark mirror example 3001 --to mysql://mirror@db2 --checkpoint at --snapshot mysql://reader@db1",
         "sluice spark mirror example 3001 --to mysql://mirror@db2 --checkpoint at --schema shop=copy --tasks 4",
         "sluice spark mirror example 3001 --to 'mysql://mirror@db2?sslMode=VERIFY_CA&sslCa=ca.pem' --checkpoint at",
     )
@@ -98,6 +101,23 @@ def add_spark_commands(commands: Any) -> None:
         "--tasks", type=positive, metavar="N", help="connections that write at the same time (default: cores of Spark)"
     )
     add_stream(mirror, interval=0)
+    snapshot = mirror.add_argument_group("the snapshot")
+    snapshot.add_argument(
+        "--snapshot",
+        metavar="mysql://USER@HOST[:PORT]",
+        help="the server that the destination reads, and an account that may read its tables",
+    )
+    snapshot.add_argument(
+        "--snapshot-password-file",
+        type=Path,
+        metavar="FILE",
+        help="holds the password of that account (default: $SLUICE_SNAPSHOT_PASSWORD)",
+    )
+    snapshot.add_argument("--snapshot-rows", type=positive, metavar="N", help="rows that a task loads, about")
+    snapshot.add_argument(
+        "--max-rows-per-second", type=positive, metavar="N", help="that are read of the source, by all tasks"
+    )
+    snapshot.add_argument("--overwrite", action="store_true", help="empty the tables of the target before")
 
 
 def changelog_command(options: Any) -> int:
@@ -105,7 +125,7 @@ def changelog_command(options: Any) -> int:
     require_spark()
     from sluice.client_sdk.spark.changelog import start_changelog
 
-    def start(spark: "SparkSession") -> "StreamingQuery":
+    def start(spark: "SparkSession", _stop: Callable[[], bool]) -> "StreamingQuery":
         return start_changelog(
             spark, options.to, options.checkpoint, source_options(options), once=options.once, interval=options.interval
         )
@@ -118,24 +138,54 @@ def mirror_command(options: Any) -> int:
     require_spark()
     from sluice.client_sdk.spark.database import Database
     from sluice.client_sdk.spark.mirror import start_mirror
+    from sluice.client_sdk.spark.options import Options
+    from sluice.client_sdk.spark.snapshot import load_snapshot
+    from sluice.client_sdk.spark.tables import database_of
 
     target = Database.of(options.to, password_file=options.password_file, variable="SLUICE_TARGET_PASSWORD")
+    source = source_options(options)
+    tables = source | _snapshot_options(options)
+    if options.snapshot is not None:
+        database_of(Options.parse(tables))  # what is wrong with it is said before seconds are spent on Spark
+    kept = {
+        "job": options.job,
+        "schemas": dict(options.schema),
+        "progress": options.progress,
+        "tasks": options.tasks,
+    }
 
-    def start(spark: "SparkSession") -> "StreamingQuery":
+    def start(spark: "SparkSession", stop: Callable[[], bool]) -> "StreamingQuery | None":
+        if options.snapshot is not None:
+            state = ""
+
+            def report(loaded: object) -> None:
+                nonlocal state
+                state = f"loaded {loaded}"
+                line.say(lambda: state)
+
+            with Line("loading") as line:
+                done = load_snapshot(
+                    spark, target, tables, overwrite=options.overwrite, report=report, stop=stop, **kept
+                )
+            if not done:
+                log.print(Text(f"{state or 'nothing is loaded yet'}; start it again to go on"))
+                return None
+            log.print(Text(state or "all was loaded before"))
         return start_mirror(
-            spark,
-            target,
-            options.checkpoint,
-            source_options(options),
-            job=options.job,
-            schemas=dict(options.schema),
-            progress=options.progress,
-            tasks=options.tasks,
-            once=options.once,
-            interval=options.interval,
+            spark, target, options.checkpoint, source, once=options.once, interval=options.interval, **kept
         )
 
     return run_stream(options, start)
+
+
+def _snapshot_options(options: Any) -> dict[str, str]:
+    given = {
+        "snapshot": options.snapshot,
+        "snapshotPasswordFile": options.snapshot_password_file,
+        "snapshotRows": options.snapshot_rows,
+        "maxRowsPerSecond": options.max_rows_per_second,
+    }
+    return {name: str(value) for name, value in given.items() if value is not None}
 
 
 # --- what all streams have in common ---------------------------------------------------------------------------------
@@ -237,10 +287,10 @@ def require_spark() -> None:
         raise ConfigError(f"{java} is {said.partition(chr(10))[0] or 'no java'}. {advice}")
 
 
-def run_stream(options: Any, start: "Callable[[SparkSession], StreamingQuery]") -> int:
+def run_stream(options: Any, start: "Callable[[SparkSession, Callable[[], bool]], StreamingQuery | None]") -> int:
     """Run a query to its end, or until Ctrl-C or SIGTERM, and return the exit status; raises SluiceError.
 
-    Call `require_spark` before.
+    ``start`` may ask whether to stop, and then give none. Call `require_spark` before.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -253,7 +303,9 @@ def run_stream(options: Any, start: "Callable[[SparkSession], StreamingQuery]") 
     spark = _start_spark(options)
     with _asked_to_stop() as asked:
         try:
-            query = start(spark)
+            query = start(spark, lambda: bool(asked))
+            if query is None:
+                return 0
             with Progress(query, client) as progress:
                 while query.isActive and not asked:
                     progress.show()
@@ -320,16 +372,12 @@ def _cause(error: Exception) -> SluiceError:
     return SourceError(text) if issubclass(kind, ELSEWHERE) else ConfigError(text)
 
 
-class Progress:
-    """What a query has done: a line that changes on a terminal, else one a minute."""
+class Line:
+    """What is said of something that takes long: a line that changes on a terminal, else one a minute."""
 
-    def __init__(self, query: "StreamingQuery", client: "Client") -> None:
-        self._query = query
-        self._client = client
-        self._seen = -1
-        self._rows = 0
+    def __init__(self, begin: str) -> None:
         self._said = time.monotonic()
-        self._status = log.status("starting") if log.is_terminal else None
+        self._status = log.status(begin) if log.is_terminal else None
 
     def __enter__(self) -> Self:
         if self._status:
@@ -340,15 +388,29 @@ class Progress:
         if self._status:
             self._status.stop()
 
-    def show(self) -> None:
-        """Look at the query, and say what is new."""
-        if not self._look():
-            return
+    def say(self, text: Callable[[], str]) -> None:
+        """Say how it stands, if it is time for it."""
         if self._status:
-            self._status.update(Text(self.line()))
+            self._status.update(Text(text()))
         elif time.monotonic() - self._said > QUIET:
             self._said = time.monotonic()
-            log.print(Text(self.line()))
+            log.print(Text(text()))
+
+
+class Progress(Line):
+    """What a query has done."""
+
+    def __init__(self, query: "StreamingQuery", client: "Client") -> None:
+        super().__init__("starting")
+        self._query = query
+        self._client = client
+        self._seen = -1
+        self._rows = 0
+
+    def show(self) -> None:
+        """Look at the query, and say what is new."""
+        if self._look():
+            self.say(self.line)
 
     def _look(self) -> bool:
         news = [it for it in self._query.recentProgress if it.batchId > self._seen and it.numInputRows]

@@ -29,7 +29,7 @@ from sluice.client_sdk.spark.progress import Progress as ProgressOfMirror
 from sluice.client_sdk.spark.ranges import Envelope
 from sluice.client_sdk.spark.subscription import Subscription
 from sluice.client_sdk.spark.tables import database_of, describe_all, split_name
-from sluice.client_sdk.spark.target import Target
+from sluice.client_sdk.spark.target import RETRY, Target
 from sluice.client_sdk.spark.visibility import wait_until_visible
 from sluice.protocol.errors import BadParameterError, SourceError, TargetError
 from sluice.protocol.position import Position
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+LOOK: Final = 0.5
+"""Seconds between two looks at whether to stop."""
 START: Final = 15.0
 """Seconds for which a target out of reach is tried before anything is done."""
 
@@ -69,18 +71,22 @@ class Loaded:
         )
 
 
+Report = Callable[[Loaded], None]
+
+
 def load_snapshot(
     spark: "SparkSession",
     target: Database,
     options: Mapping[str, Any],
     *,
-    job: str = "mirror",
+    job: str | None = None,
     schemas: Mapping[str, str] | None = None,
     progress: str = "sluice",
     tasks: int | None = None,
     overwrite: bool = False,
-    report: Callable[[Loaded], None] | None = None,
-) -> str:
+    report: Report | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> str | None:
     """Copy the tables of a destination to another server; `start_mirror` with the same job then applies the changes.
 
     The client id is subscribed first, at the source's present end unless it is already; changes wait there until the
@@ -93,15 +99,16 @@ def load_snapshot(
         target: the server and an account that may write its tables.
         options: of the source, as for `start_mirror`, and of the reading of its tables: ``snapshot``,
             ``snapshotPassword`` or ``snapshotPasswordFile``, ``snapshotRows``, ``maxRowsPerSecond`` (docs/spark.md).
-        job: under which the progress is kept.
+        job: name of the progress, the same as for `start_mirror`: ``destination/clientId`` when not given.
         schemas: under which name a schema of the source stands on the target, where that is another one.
         progress: schema on the target for the tables of the progress; it is made when it is not there.
         tasks: that load at the same time, each over a connection to both sides; as Spark has cores when not given.
         overwrite: empty the tables of the target before they are loaded.
         report: gets how far the snapshot is whenever a chunk is done; else it is logged now and then.
+        stop: asked twice a second; the snapshot ends when it is true, and goes on with the next call.
 
     Returns:
-        The position where the changes begin.
+        The position where the changes begin; None when it was stopped before it was complete.
 
     Raises:
         BadParameterError: an option cannot be used.
@@ -112,6 +119,7 @@ def load_snapshot(
     if parsed.table is not None:
         raise BadParameterError("a snapshot for a mirror has all tables that pass the `filter`", "table")
     source = database_of(parsed)
+    job = job or f"{parsed.destination}/{parsed.client_id}"
     keeper = Target(target, retry=START)
     try:
         with closing(Subscription(parsed, Envelope())) as subscription:
@@ -119,14 +127,15 @@ def load_snapshot(
             position = Position.parse(subscription.begin())
             kept = Progress(keeper, progress, job)
             run = kept.start(str(position))
+            keeper.retry = RETRY
             if run.is_done:
                 return run.position
             _check_cursor(position, run)
             is_source = ProgressOfMirror(keeper, progress, job).is_source(position)
             names = _tables(client, parsed.filter)
-        copies = {name: copy_of(name, schemas or {}, is_source=is_source) for name in names}
-        snapshot = _Snapshot(spark, source, keeper, kept, run, copies, parsed, tasks)
-        snapshot.load(describe_all(source, names), overwrite=overwrite, report=report or _Log())
+        snapshot = _Snapshot(spark, source, keeper, kept, run, parsed, tasks, schemas or {}, is_source=is_source)
+        if not snapshot.load(describe_all(source, names), overwrite=overwrite, report=report or _Log(), stop=stop):
+            return None
         kept.finish(run)
         return run.position
     finally:
@@ -151,6 +160,10 @@ def _tables(client: Client, wanted: str | None) -> list[tuple[str, str]]:
     return found
 
 
+class _StoppedError(Exception):
+    """Somebody wants the snapshot to stop."""
+
+
 class _Log:
     """Logs how far a snapshot is, twice a minute."""
 
@@ -164,7 +177,7 @@ class _Log:
 
 
 class _Snapshot:
-    """The driver's side."""
+    """The driver's side: cuts tables, and has the chunks loaded by jobs of one task each."""
 
     def __init__(
         self,
@@ -173,63 +186,74 @@ class _Snapshot:
         target: Target,
         progress: Progress,
         run: Run,
-        copies: Mapping[tuple[str, str], tuple[str, str]],
         options: Options,
         tasks: int | None,
+        schemas: Mapping[str, str],
+        *,
+        is_source: bool,
     ) -> None:
         self._context = spark.sparkContext
         self._source = source
         self._target = target
         self._progress = progress
         self._run = run
-        self._copies = copies
         self._rows = options.snapshot_rows
         self._tasks = tasks or self._context.defaultParallelism
         self._rate = options.max_rows_per_second and options.max_rows_per_second / self._tasks
+        self._schemas = schemas
+        self._is_source = is_source
         self._tag = f"sluice-snapshot-{uuid.uuid4()}"
+        self._running: dict[Future[int], Table] = {}
+        self._open: dict[Table, int] = {}
+        """Chunks that are not loaded, and one more while the table is cut."""
 
-    def load(self, tables: list[Table], *, overwrite: bool, report: Callable[[Loaded], None]) -> None:
-        """Load the tables; a few chunks are cut ahead of the tasks that load them."""
+    def load(self, tables: list[Table], *, overwrite: bool, report: Report, stop: Callable[[], bool]) -> bool:
+        """Load the tables; false when it was stopped. Chunks are cut a little ahead of the tasks that load them."""
         known = {table: self._progress.chunks((table.schema, table.name)) for table in tables}
         for table, chunks in known.items():
-            copy = self._copies[table.schema, table.name]
-            prepare(self._target, table, copy, is_begun=bool(chunks), overwrite=overwrite)
+            prepare(self._target, table, self._copy(table), is_begun=bool(chunks), overwrite=overwrite)
         loaded = Loaded(len(tables), expected=self._expect(tables))
-        loaded.rows = sum(chunk.loaded for chunks in known.values() for chunk in chunks)
-        loaded.chunks_done = sum(chunk.is_done for chunks in known.values() for chunk in chunks)
-        open_chunks = dict.fromkeys(tables, 1)  # while a table is cut that counts, too
-        running: dict[Future[int], Table] = {}
+        for chunk in (chunk for chunks in known.values() for chunk in chunks):
+            loaded.rows += chunk.loaded
+            loaded.chunks_done += chunk.is_done
         pool = ThreadPoolExecutor(self._tasks, "sluice-snapshot")
-
-        def collect() -> None:
-            done, _ = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                table, rows = running.pop(future), future.result()
-                loaded.rows += rows
-                loaded.of_this_run += rows
-                loaded.chunks_done += 1
-                close(table)
-
-        def close(table: Table) -> None:
-            open_chunks[table] -= 1
-            loaded.tables_done += not open_chunks[table]
-            report(loaded)
-
         try:
             for table in tables:
+                self._open[table] = 1
                 for chunk in self._chunks(table, known[table]):
-                    while len(running) >= 2 * self._tasks:
-                        collect()
-                    open_chunks[table] += 1
-                    running[pool.submit(self._run_task, table, chunk)] = table
-                close(table)
-            while running:
-                collect()
-        except BaseException:
-            self._context.cancelJobsWithTag(self._tag)
-            raise
+                    self._open[table] += 1
+                    self._running[pool.submit(self._run_task, table, chunk)] = table
+                    while len(self._running) >= 2 * self._tasks:
+                        self._collect(loaded, report, stop)
+                self._close(table, loaded, report)
+            while self._running:
+                self._collect(loaded, report, stop)
+        except _StoppedError:
+            return False
         finally:
+            self._context.cancelJobsWithTag(self._tag)
             pool.shutdown(cancel_futures=True)
+        return True
+
+    def _collect(self, loaded: Loaded, report: Report, stop: Callable[[], bool]) -> None:
+        """Wait a moment for chunks that are loaded."""
+        done, _ = wait(self._running, LOOK, return_when=FIRST_COMPLETED)
+        if stop():
+            raise _StoppedError
+        for future in done:
+            table, rows = self._running.pop(future), future.result()
+            loaded.rows += rows
+            loaded.of_this_run += rows
+            loaded.chunks_done += 1
+            self._close(table, loaded, report)
+
+    def _close(self, table: Table, loaded: Loaded, report: Report) -> None:
+        self._open[table] -= 1
+        loaded.tables_done += not self._open[table]
+        report(loaded)
+
+    def _copy(self, table: Table) -> tuple[str, str]:
+        return copy_of((table.schema, table.name), self._schemas, is_source=self._is_source)
 
     def _chunks(self, table: Table, known: list[Chunk]) -> Iterator[Chunk]:
         """Give what is not loaded of a table, first what was cut before."""
@@ -253,8 +277,7 @@ class _Snapshot:
 
     def _run_task(self, table: Table, chunk: Chunk) -> int:
         """Load a chunk by a job of one task, in a thread that waits for it."""
-        copy = self._copies[chunk.table]
-        task = _Task(self._source, self._target.database, self._run, chunk, table, copy, self._rate)
+        task = _Task(self._source, self._target.database, self._run, chunk, table, self._copy(table), self._rate)
         self._context.addJobTag(self._tag)
         [(rows, error)] = self._context.parallelize([task], 1).map(_Task.load).collect()
         if error is not None:

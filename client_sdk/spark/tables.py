@@ -18,7 +18,9 @@ from sluice.client_sdk.spark.database import Database, reason
 from sluice.client_sdk.spark.keyranges import Column, KeyRange, Table, connect, describe, ranges, read
 from sluice.client_sdk.spark.options import Options
 from sluice.client_sdk.spark.ranges import Envelope, Form, Typed
+from sluice.client_sdk.spark.visibility import wait_until_visible
 from sluice.protocol.errors import BadParameterError, SourceError
+from sluice.protocol.position import Position
 
 ZONE: Final = "UTC"
 """Of the texts of TIMESTAMP values."""
@@ -76,6 +78,8 @@ class TableReader(DataSourceReader):
         options = self._options
         names = [options.table] if options.table is not None else self._ask()
         parts: list[InputPartition] = []
+        if options.from_ is not None:
+            self._wait(Position.parse(options.from_))
         for table in describe_all(self._database, names):
             chosen = replace(table, columns=self._chosen(table))
             parts += [TablePartition(chosen, part) for part in ranges(self._database, chosen, options.snapshot_rows)]
@@ -88,6 +92,14 @@ class TableReader(DataSourceReader):
         rate = options.max_rows_per_second and options.max_rows_per_second / options.partitions
         for piece in read(self._database, given.table, given.part, rate=rate):
             yield decoder.decode(piece.data)
+
+    def _wait(self, position: Position) -> None:
+        """Wait until the database shows all that stands before a position."""
+        with closing(connect(self._database)) as session:
+            try:
+                wait_until_visible(session, position)
+            except (pymysql.MySQLError, OSError) as error:
+                raise SourceError(f"{self._database} refuses: {reason(error)}") from error
 
     def _ask(self) -> list[tuple[str, str]]:
         """Ask the server for the tables that the stream has."""

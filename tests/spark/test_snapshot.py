@@ -1,7 +1,5 @@
 """Tables as they are now in Spark, and copies of them that a mirror goes on with."""
 
-import dataclasses
-import json
 import os
 import random
 import signal
@@ -170,16 +168,6 @@ TABLES = {
     "names": "name VARCHAR(20) COLLATE utf8mb4_unicode_ci, n INT, v VARCHAR(20), PRIMARY KEY (name, n)",
 }
 
-DRIVER = """
-import json, sys
-from sluice.client_sdk.spark.database import Database
-from sluice.client_sdk.spark.snapshot import load_snapshot
-from tests.spark.conftest import start_spark
-
-target, options, given = json.loads(sys.argv[1])
-load_snapshot(start_spark(), Database(*target), options, report=lambda it: print(it, flush=True), **given)
-"""
-
 
 @pytest.mark.timeout(400)  # two starts of Spark
 def test_a_copy_and_the_changes_since_make_the_target_equal_although_it_is_killed_and_writes_go_on(
@@ -204,21 +192,29 @@ def test_a_copy_and_the_changes_since_make_the_target_equal_although_it_is_kille
     reading = stream | reading_of(source) | {"snapshotRows": "300"}
     given: dict[str, Any] = {"schemas": {schema: copy}, "progress": f"{copy}_progress"}
     chunks = f"SELECT source_table, number, is_done, loaded FROM {copy}_progress.sluice_chunks"
+    tables = "SELECT 1 FROM information_schema.tables WHERE table_schema = '{}' AND table_name = 'sluice_chunks'"
     churn = Churn(source, schema)
     churn.start()
     try:
-        slow = [dataclasses.astuple(target), reading | {"maxRowsPerSecond": "800"}, given]
         with subprocess.Popen(
-            [sys.executable, "-c", DRIVER, json.dumps(slow)], stdout=subprocess.PIPE, text=True, start_new_session=True
-        ) as driver:
-            assert driver.stdout is not None
-            reports = [driver.stdout.readline() for _ in range(3)]
-            os.killpg(driver.pid, signal.SIGKILL)
-        assert "of 2 tables" in reports[-1]
+            [
+                *(sys.executable, "-m", "sluice.server.cli", "spark", "mirror", "shop", "3001", "--url", sluice.url),
+                *("--to", f"mysql://{mysql97.user}@{mysql97.host}:{mysql97.port}", "--schema", f"{schema}={copy}"),
+                *("--progress", given["progress"], "--checkpoint", str(tmp_path / "checkpoint")),
+                *("--snapshot", reading["snapshot"], "--snapshot-rows", "300", "--max-rows-per-second", "800"),
+                *("--master", "local[2]"),
+            ],
+            env=os.environ | {"SLUICE_TARGET_PASSWORD": mysql97.password, "SLUICE_SNAPSHOT_PASSWORD": source.password},
+            start_new_session=True,
+        ) as command:
+            eventually(lambda: mysql97.query(tables.format(given["progress"])), "chunks", 120)
+            eventually(lambda: len(mysql97.query(chunks + " WHERE is_done")) > 1, "chunks that are done", 120)
+            os.killpg(command.pid, signal.SIGKILL)
         done = set(mysql97.query(chunks + " WHERE is_done"))
         assert 0 < len(done) < len(mysql97.query(chunks))
         before = churn.done
         seen: list[str] = []
+        assert load_snapshot(spark, target, reading, stop=lambda: True, **given) is None
         position = load_snapshot(spark, target, reading, report=lambda it: seen.append(str(it)), **given)
         assert churn.done > before
         found = mysql97.query(chunks)

@@ -233,6 +233,25 @@ def test_wrong_arguments_of_spark_are_status_2(sluice: Sluice, arguments: tuple[
     assert complaint in error
 
 
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--snapshot", "db1:3306"), "a database is named as mysql://user@host:port"),
+        (("--snapshot", "mysql://reader:s3cret@db1"), "the password must not stand in the URL"),
+        (("--snapshot", "mysql://reader@db1", "--snapshot-password-file", "/nowhere"), "the file of the password"),
+        (("--snapshot-rows", "0"), "'0' is no number from 1 up"),
+    ],
+)
+def test_a_wrong_snapshot_is_refused_before_spark_is_started(
+    sluice: Sluice, arguments: tuple[str, ...], complaint: str
+) -> None:
+    mirror = ("spark", "mirror", "example", "3001", "--to", "mysql://mirror@db2", "--checkpoint", "at")
+    status, _, error = sluice(*mirror, *arguments)
+    assert status == 2
+    assert complaint in error
+    assert "s3cret" not in error
+
+
 def test_serve_refuses_wrong_files_before_it_starts_anything(sluice: Sluice, conf: Path) -> None:
     (conf / "example" / "instance.properties").write_text(SOURCE + "canal.instance.gtidon = x\n")
     status, _, error = sluice("serve")

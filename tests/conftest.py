@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers import ALL, CI, Server
+from tests.servers import ALL, CI, Server, ZooKeeper
 
 Database = Callable[..., str]
 
@@ -58,6 +58,13 @@ def mysql57() -> Iterator[Server]:
 def mariadb1011() -> Iterator[Server]:
     """MariaDB 10.11; mark the test `extended`."""
     yield from _serve("mariadb1011")
+
+
+@pytest.fixture(scope="session")
+def zookeeper() -> Iterator[ZooKeeper]:
+    """One ZooKeeper server; a test that stops it starts it again."""
+    with ZooKeeper() as zookeeper:
+        yield zookeeper
 
 
 @pytest.fixture(params=[name if name in CI else pytest.param(name, marks=pytest.mark.extended) for name in ALL])

@@ -11,20 +11,6 @@ name="canal client ($1)"
 source "$here/../servers/downloads.sh"
 dist=${SLUICE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sluice}/clients/$1
 
-# Several test runs may share the cache: one of them makes the download, the others wait.
-once() {
-  mkdir -p "${dist%/*}"
-  exec 9>"$dist.lock"
-  flock 9
-  if [ ! -e "$dist/.ok" ]; then
-    say "downloading"
-    rm -rf "$dist" && mkdir -p "$dist"
-    "$@"
-    touch "$dist/.ok"
-  fi
-  exec 9>&-
-}
-
 fetch_java() {
   fetch_maven "$dist" \
     com.alibaba.otter:canal.client:1.1.7 b9fb4064662c65c55aedc3e30c90185b883c2175daf994907ed67040b1f4a8c1 \
@@ -46,12 +32,12 @@ fetch_python() {
 
 case $1 in
   java)
-    once fetch_java
+    once "$dist" fetch_java
     mkdir -p /usr/share/man/man1 # Java's packages write there, and small images of Debian leave it out
     need javac default-jdk-headless
     javac -cp "$dist/*" -d "$2" "$here/Consumer.java" >&2
     echo "$2:$dist/*"
     ;;
-  python) once fetch_python "$2" && echo "$dist" ;;
+  python) once "$dist" fetch_python "$2" && echo "$dist" ;;
   *) say "java or python"; exit 2 ;;
 esac

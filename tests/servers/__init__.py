@@ -1,5 +1,6 @@
-"""Real database servers for tests, the demo and the benchmarks."""
+"""Real servers, of databases and ZooKeeper, for tests, the demo and the benchmarks."""
 
 from tests.servers.server import ALL, CI, Server, ServerError
+from tests.servers.zookeeper import ZooKeeper, ZooKeeperServer
 
-__all__ = ["ALL", "CI", "Server", "ServerError"]
+__all__ = ["ALL", "CI", "Server", "ServerError", "ZooKeeper", "ZooKeeperServer"]

@@ -44,3 +44,20 @@ POM
     shift 2
   done
 }
+
+# once FOLDER COMMAND...: make the folder and let the command fill it, unless that was done. Several test runs may share it: one
+# of them makes the download, the others wait.
+once() {
+  local folder=$1
+  shift
+  mkdir -p "${folder%/*}"
+  exec 9>"$folder.lock"
+  flock 9
+  if [ ! -e "$folder/.ok" ]; then
+    say "downloading"
+    rm -rf "$folder" && mkdir -p "$folder"
+    "$@"
+    touch "$folder/.ok"
+  fi
+  exec 9>&-
+}

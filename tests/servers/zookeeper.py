@@ -1,0 +1,203 @@
+"""ZooKeeper, one server or an ensemble, owned by the process that started it."""
+
+import atexit
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Self
+
+from tests.servers.server import ServerError, free_port
+
+SCRIPT = Path(__file__).with_name("zookeeper.sh")
+
+TICK = 500
+"""Of its clock, ms: sessions last from 2 to 20 of them."""
+
+
+class ZooKeeperServer:
+    """One server. Its ports and its data live as long as the object: kill() and start() is a crash and a recovery."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        """Make the server ``number`` of an ensemble, or the only one."""
+        self.folder = folder
+        self.number = number
+        self.port, self.quorum_port, self.election_port = free_port(), free_port(), free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def address(self) -> str:
+        """Where clients connect."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def started(self) -> bool:
+        """Whether it was started and not ended since, by us."""
+        return self._process is not None
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there, frozen or not."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def mode(self) -> str:
+        """`leader`, `follower` or `standalone`; empty while it serves nobody."""
+        answer = b""
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1) as connection:
+            connection.sendall(b"srvr")
+            while data := connection.recv(4096):
+                answer += data
+        return answer.partition(b"Mode: ")[2].partition(b"\n")[0].decode()
+
+    def configure(self, servers: "list[ZooKeeperServer]") -> None:
+        """Write its configuration as one of these servers."""
+        data = self.folder / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        lines = [
+            f"tickTime={TICK}",
+            "initLimit=20",
+            "syncLimit=4",
+            f"dataDir={data}",
+            f"clientPort={self.port}",
+            "clientPortAddress=127.0.0.1",
+            "admin.enableServer=false",
+            "4lw.commands.whitelist=srvr",
+            "maxClientCnxns=0",
+        ]
+        if len(servers) > 1:
+            (data / "myid").write_text(str(self.number))
+            lines += [f"server.{it.number}=127.0.0.1:{it.quorum_port}:{it.election_port}" for it in servers]
+        (self.folder / "zoo.cfg").write_text("\n".join(lines) + "\n")
+
+    def start(self) -> None:
+        """Start the process; it does not serve yet (`ZooKeeper.wait`)."""
+        if self.running:
+            return
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [str(SCRIPT), "run", str(self.folder / "zoo.cfg")],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def stop(self, seconds: float = 30) -> None:
+        """Shut it down in good order; the data stays."""
+        self._end(signal.SIGTERM, seconds)
+
+    def kill(self) -> None:
+        """kill -9."""
+        self._end(signal.SIGKILL, 30)
+
+    def freeze(self) -> None:
+        """SIGSTOP: connections stay open, and nothing is answered."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is None:
+            raise ServerError(f"ZooKeeper {self.number} does not run")
+        os.kill(self._process.pid, number)
+
+    def _end(self, number: signal.Signals, seconds: float) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.send_signal(signal.SIGCONT)
+            self._process.wait(seconds)
+            self._process = None
+
+
+class ZooKeeper:
+    """A ZooKeeper of one or more servers; `with ZooKeeper() as zookeeper:` or start() and close()."""
+
+    def __init__(self, size: int = 1) -> None:
+        """``size``: how many servers; three go on without any one of them."""
+        self._directory = Path(tempfile.mkdtemp(prefix="sluice-zookeeper-"))
+        atexit.register(self.close)
+        self.servers = [ZooKeeperServer(self._directory / str(number), number) for number in range(1, size + 1)]
+        for server in self.servers:
+            server.configure(self.servers)
+
+    @property
+    def hosts(self) -> str:
+        """What `canal.zkServers` has to be."""
+        return ",".join(server.address for server in self.servers)
+
+    @property
+    def leader(self) -> ZooKeeperServer:
+        """The server that leads, or the only one."""
+        for server in self.servers:
+            if server.running and server.mode in ("leader", "standalone"):
+                return server
+        raise ServerError("no ZooKeeper server leads")
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start all servers that do not run and wait until they serve; the first time ever they are downloaded."""
+        fetched = subprocess.run(
+            [str(SCRIPT), "fetch"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False
+        )
+        if fetched.returncode:
+            raise ServerError(f"ZooKeeper cannot be had:\n{fetched.stderr}")
+        for server in self.servers:
+            server.start()
+        self.wait()
+
+    def wait(self, seconds: float = 60) -> None:
+        """Wait until each server that was started serves."""
+        deadline = time.monotonic() + seconds
+        for server in self.servers:
+            while server.started and not server.mode:
+                if not server.running or time.monotonic() > deadline:
+                    raise ServerError(f"ZooKeeper {server.number} does not serve:\n{self._log(server)}")
+                time.sleep(0.05)
+
+    def _log(self, server: ZooKeeperServer) -> str:
+        return (server.folder / "log").read_text(errors="replace")[-4000:]
+
+    def stop(self) -> None:
+        """Shut all servers down in good order; sessions and data stay for the next start()."""
+        for server in self.servers:
+            server.stop()
+
+    def kill(self) -> None:
+        """kill -9 of all servers."""
+        for server in self.servers:
+            server.kill()
+
+    def freeze(self) -> None:
+        """SIGSTOP of all servers."""
+        for server in self.servers:
+            server.freeze()
+
+    def thaw(self) -> None:
+        """SIGCONT of all servers."""
+        for server in self.servers:
+            server.thaw()
+
+    def restart(self) -> None:
+        """Stop and start all servers; sessions survive it."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stop for good: the data goes too."""
+        self.kill()
+        atexit.unregister(self.close)
+        shutil.rmtree(self._directory, ignore_errors=True)

@@ -425,4 +425,6 @@ class Progress(Line):
             lag = self._client.status()["lag"]
         except SluiceError as error:  # the source asks for longer
             return f"{self._rows} rows written; {error}"
-        return f"{self._rows} rows written, {lag['rows']} rows and {lag['seconds']:.1f} s behind"
+        # Right after each heartbeat of the source the server does not know what came since, and says so in seconds.
+        seconds = 0.0 if lag["stage"] == "none" else lag["seconds"]
+        return f"{self._rows} rows written, {lag['rows']} rows and {seconds:.1f} s behind"

@@ -234,7 +234,7 @@ def test_what_cannot_work_is_said_before_the_query_starts(mirror: Mirror) -> Non
     with pytest.raises(TargetError, match="Access denied"):
         mirror.start()
     mirror.database = Database(mirror.target.host, mirror.target.port, mirror.copy, PASSWORD)
-    with pytest.raises(TargetError, match=r"cannot keep the progress .* schema elsewhere, or name another"):
+    with pytest.raises(TargetError, match=r"cannot keep the progress: .* schema elsewhere, or name another"):
         mirror.start(progress="elsewhere")
 
 

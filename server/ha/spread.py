@@ -1,0 +1,37 @@
+"""Which server shall have which destination."""
+
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+
+
+def spread(destinations: Iterable[str], servers: Iterable[str]) -> dict[str, str]:
+    """Return for each destination the server that shall have it; none without servers.
+
+    Numbers of destinations differ by one at most. Everybody who knows the same names comes to the same result, and when
+    a server comes or goes few others' destinations move: each prefers servers in an order of its own (rendezvous
+    hashing), and takes the first that has room.
+    """
+    names, members = sorted(set(destinations)), sorted(set(servers))
+    if not members:
+        return {}
+    least, more = divmod(len(names), len(members))
+    counts = dict.fromkeys(members, 0)
+    found: dict[str, str] = {}
+    for name in names:
+        for server in sorted(members, key=lambda it: _weight(name, it)):
+            if counts[server] < least or (counts[server] == least and more > 0):
+                more -= counts[server] == least
+                counts[server] += 1
+                found[name] = server
+                break
+    return found
+
+
+def misplaced(owners: Mapping[str, str], servers: Iterable[str]) -> dict[str, str]:
+    """Return the destinations that another of the servers shall have, with that one; ``owners`` is by destination."""
+    wanted = spread(owners, servers)
+    return {name: server for name, server in wanted.items() if owners[name] != server}
+
+
+def _weight(destination: str, server: str) -> bytes:
+    return blake2b(f"{destination}\0{server}".encode(), digest_size=8).digest()

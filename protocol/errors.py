@@ -119,6 +119,12 @@ class FencedError(SluiceError):
         self.active = active
 
 
+class ZooKeeperError(SluiceError):
+    """ZooKeeper cannot be reached, or refuses."""
+
+    type = "zookeeper-error"
+
+
 class NotStoredError(SluiceError):
     """A cursor could not be made durable yet. The ack counts, and is stored as soon as that is possible."""
 

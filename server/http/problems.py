@@ -74,6 +74,9 @@ KINDS: Mapping[type[errors.SluiceError], Kind] = {
     errors.UnknownTableError: Kind(404, "Unknown table", "Correct the name, or let the source's account see it."),
     errors.DecodeError: Kind(500, "Undecodable", "Report it with the file and offset; the destination can skip it."),
     errors.ConfigError: Kind(500, "Bad configuration", "Correct the configuration, then start the destination."),
+    errors.ZooKeeperError: Kind(
+        503, "ZooKeeper not usable", "Mend ZooKeeper or the way to it as the detail says; the server tries again."
+    ),
     errors.NotStoredError: Kind(
         507,
         "Not stored",

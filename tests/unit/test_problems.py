@@ -28,6 +28,7 @@ STATUSES = {
     "undecodable": 500,
     "bad-configuration": 500,
     "fenced": 421,
+    "zookeeper-error": 503,
     "not-stored": 507,
     "bad-parameter": 422,
     "not-acceptable": 406,

@@ -1,0 +1,295 @@
+"""A session with ZooKeeper for asyncio. The only module that knows kazoo, which runs in threads of its own."""
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kazoo import exceptions as kazoo
+from kazoo.client import KazooClient, KazooState
+from kazoo.protocol.serialization import Connect
+
+from sluice.instance.meta.nodes import (
+    BadVersionError,
+    Check,
+    Create,
+    Delete,
+    Node,
+    NodeError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    Operation,
+    Put,
+    SessionExpiredError,
+    UnknownOutcomeError,
+    Watch,
+)
+from sluice.protocol.errors import ZooKeeperError
+
+logger = logging.getLogger(__name__)
+
+BEATS = 8
+"""How often in a session's timeout its life is proved."""
+NODE_ERRORS: tuple[tuple[type[Exception], type[NodeError], str], ...] = (
+    (kazoo.NoNodeError, NoNodeError, "is not there"),
+    (kazoo.NodeExistsError, NodeExistsError, "is there already"),
+    (kazoo.BadVersionError, BadVersionError, "has been changed by somebody else"),
+    (kazoo.NotEmptyError, NotEmptyError, "has children"),
+)
+UNKNOWN = (kazoo.ConnectionLoss, kazoo.OperationTimeoutError, kazoo.SessionMovedError, kazoo.RequestTimeoutError)
+
+
+def since_boot() -> float:
+    """Return the seconds since this host was started, those in which it or the process was suspended included."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class ZooKeeperSession:
+    """One session, from `connect` until it expires or is closed; it is never continued by another.
+
+    All methods belong to one event loop. See `sluice.instance.meta.nodes.Session` for what they raise.
+    """
+
+    def __init__(self, hosts: str, timeout: float, on_connected: Callable[[bool], None] | None = None) -> None:
+        """Nothing runs before `connect`.
+
+        Args:
+            hosts: ``host:port,host:port``, also with semicolons, as in Canal; perhaps with a path, under which all is.
+            timeout: seconds of silence after which ZooKeeper shall end the session; ZooKeeper may choose another.
+            on_connected: called in the loop when the connection is lost (False) and found again (True).
+        """
+        self.hosts = hosts.replace(";", ",")
+        self.timeout = timeout
+        """Seconds of silence after which ZooKeeper ends the session, as it has said."""
+        self.proved = 0.0
+        """`since_boot` when the last call was sent that the leader has answered: the session lived then."""
+        self.session_id = 0
+        self._on_connected = on_connected
+        self._loop = asyncio.get_running_loop()
+        self._over = asyncio.Event()
+        self._begun = asyncio.Event()
+        self._ended = False  # guarded by the lock: set in kazoo's thread before kazoo makes another session
+        self._lock = threading.Lock()
+        self._beating: asyncio.Task[None] | None = None
+        self._client = KazooClient(
+            self.hosts,
+            timeout=timeout,
+            connection_retry={"max_tries": -1, "delay": 0.05, "max_delay": 1.0, "ignore_expire": False},
+        )
+        invoke = self._client._connection._invoke  # noqa: SLF001  nothing else tells the timeout that was agreed on
+
+        def noting(limit: float, request: Any, *rest: Any) -> Any:
+            answer = invoke(limit, request, *rest)
+            if isinstance(request, Connect) and answer[0].time_out > 0:
+                self._note(answer[0].time_out / 1000, answer[0].session_id)
+            return answer
+
+        self._client._connection._invoke = noting  # noqa: SLF001
+        self._client.add_listener(self._state_changed)
+
+    async def connect(self) -> None:
+        """Return when ZooKeeper has given a session; as long as it cannot be reached, go on trying."""
+        self._client.start_async()
+        await self._begun.wait()
+        await self._beat()
+        self._beating = asyncio.create_task(self._go_on_beating(), name="ZooKeeper session")
+
+    @property
+    def over(self) -> bool:
+        """Whether the session has expired or was closed."""
+        return self._over.is_set()
+
+    async def wait_until_over(self) -> None:
+        """Return when the session has expired or was closed."""
+        await self._over.wait()
+
+    async def close(self) -> None:
+        """End the session: ZooKeeper drops its ephemeral nodes at once, if it can be told so within 2 s."""
+        with self._lock:
+            self._ended = True
+        await self._stop()
+        self._finish()
+
+    # --- calls -------------------------------------------------------------------------------------------------------
+
+    async def get(self, path: str, watch: Watch | None = None) -> Node:
+        """Read a node. Raises NoNodeError; it is then not watched."""
+        data, stat = await self._call(path, lambda: self._client.get_async(path, self._watcher(watch)))
+        return Node(data, stat.version, stat.ephemeralOwner)
+
+    async def find(self, path: str, watch: Watch | None = None) -> Node | None:
+        """Read a node; None when there is none, which is watched too."""
+        while True:
+            with contextlib.suppress(NoNodeError):
+                return await self.get(path, watch)
+            if await self._call(path, lambda: self._client.exists_async(path, self._watcher(watch))) is None:
+                return None
+
+    async def children(self, path: str, watch: Watch | None = None) -> list[str]:
+        """Return the names of a node's children, sorted. Raises NoNodeError."""
+        return sorted(await self._call(path, lambda: self._client.get_children_async(path, self._watcher(watch))))
+
+    async def ensure(self, path: str) -> None:
+        """Create a node, and those above it, that stay and hold nothing, unless they are there."""
+        await self._call(path, lambda: self._client.ensure_path_async(path))
+
+    async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
+        """Create a node. Raises NodeExistsError, and NoNodeError when its parent is not there."""
+        await self._call(path, lambda: self._client.create_async(path, data, ephemeral=ephemeral), proves=True)
+
+    async def set(self, path: str, data: bytes, version: int = -1) -> int:
+        """Set the data of a node and return its new version. Raises NoNodeError, BadVersionError."""
+        stat = await self._call(path, lambda: self._client.set_async(path, data, version), proves=True)
+        return int(stat.version)
+
+    async def delete(self, path: str, version: int = -1) -> None:
+        """Delete a node. Raises NoNodeError, BadVersionError, NotEmptyError."""
+        await self._call(path, lambda: self._client.delete_async(path, version), proves=True)
+
+    async def sync(self) -> None:
+        """Return when what all others have done until now is seen by the calls that follow."""
+        await self._call("/", lambda: self._client.sync_async("/"), proves=True)
+
+    async def commit(self, operations: Sequence[Operation]) -> list[int | None]:
+        """Do all or nothing; return the new version of each node that was set, None for the others.
+
+        Raises NodeError of the first operation that fails.
+        """
+        request = self._client.transaction()
+        for operation in operations:
+            match operation:
+                case Check(path, version):
+                    request.check(path, version)
+                case Put(path, data, version):
+                    request.set_data(path, data, version)
+                case Create(path, data, ephemeral):
+                    request.create(path, data, ephemeral=ephemeral)
+                case Delete(path, version):
+                    request.delete(path, version)
+        results = await self._call("", request.commit_async, proves=True)
+        for operation, result in zip(operations, results, strict=True):
+            if isinstance(result, Exception) and not isinstance(result, kazoo.RolledBackError):
+                raise self._translated(result, operation.path) from result
+        return [getattr(result, "version", None) for result in results]
+
+    async def _call(self, path: str, submit: Callable[[], Any], *, proves: bool = False) -> Any:
+        """Submit a call to kazoo, and wait for the answer as long as the session can live without one.
+
+        What proves the life of the session has gone through the leader: a follower that has lost it answers reads.
+        """
+        future: asyncio.Future[Any] = self._loop.create_future()
+        sent = since_boot()
+        with self._lock:
+            if self._ended:
+                raise SessionExpiredError(f"the session {self.session_id:#x} with ZooKeeper is over")
+            result = submit()
+
+        def answered(_result: Any) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
+                self._loop.call_soon_threadsafe(self._settle, future, result)
+
+        result.rawlink(answered)
+        try:
+            async with asyncio.timeout(self.timeout):
+                answer = await future
+        except TimeoutError:
+            raise UnknownOutcomeError(f"ZooKeeper ({self.hosts}) has not answered for {self.timeout:g} s") from None
+        except kazoo.KazooException as error:
+            raise self._translated(error, path) from error
+        if proves:
+            self.proved = max(self.proved, sent)
+        return answer
+
+    @staticmethod
+    def _settle(future: "asyncio.Future[Any]", result: Any) -> None:
+        if future.done():
+            return
+        if result.exception is not None:
+            future.set_exception(result.exception)
+        else:
+            future.set_result(result.value)
+
+    def _translated(self, error: Exception, path: str) -> ZooKeeperError:
+        for kind, ours, text in NODE_ERRORS:
+            if isinstance(error, kind):
+                return ours(f"{path} {text} in ZooKeeper", path)
+        if isinstance(error, kazoo.SessionExpiredError):
+            return SessionExpiredError(f"the session {self.session_id:#x} with ZooKeeper is over")
+        if isinstance(error, UNKNOWN):
+            return UnknownOutcomeError(f"the connection to ZooKeeper ({self.hosts}) was lost")
+        return ZooKeeperError(f"ZooKeeper ({self.hosts}) refuses {path or 'a transaction'}: {type(error).__name__}")
+
+    def _watcher(self, watch: Watch | None) -> Callable[[object], None] | None:
+        if watch is None:
+            return None
+
+        def changed(_event: object) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody watches
+                self._loop.call_soon_threadsafe(watch)
+
+        return changed
+
+    # --- the life of the session -------------------------------------------------------------------------------------
+
+    def _note(self, timeout: float, session_id: int) -> None:
+        with self._lock:
+            if not self._ended:
+                self.timeout, self.session_id = timeout, session_id
+
+    def _state_changed(self, state: str) -> None:
+        """Take notice of a change, in kazoo's thread, which goes on only then."""
+        with self._lock:
+            if self._ended:
+                return
+            self._ended = state == KazooState.LOST
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._follow, state)
+
+    def _follow(self, state: str) -> None:
+        if state == KazooState.LOST:
+            logger.warning("the session %#x with ZooKeeper has expired", self.session_id)
+            self._finish()
+            threading.Thread(target=self._stop_client, name="close ZooKeeper session", daemon=True).start()
+            return
+        self._begun.set()
+        if self._on_connected is not None:
+            self._on_connected(state == KazooState.CONNECTED)
+
+    def _finish(self) -> None:
+        if self._beating is not None:
+            self._beating.cancel()
+        self._over.set()
+
+    async def _go_on_beating(self) -> None:
+        while True:
+            await asyncio.sleep(self.timeout / BEATS)
+            await self._beat()
+
+    async def _beat(self) -> None:
+        with contextlib.suppress(ZooKeeperError):  # what matters is when it went well last
+            await self.sync()
+
+    async def _stop(self) -> None:
+        """Stop kazoo; its threads end with the process if ZooKeeper does not let go of them."""
+        stopped = asyncio.Event()
+
+        def stop() -> None:
+            self._stop_client()
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(stopped.set)
+
+        threading.Thread(target=stop, name="close ZooKeeper session", daemon=True).start()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2):
+                await stopped.wait()
+
+    def _stop_client(self) -> None:
+        try:
+            self._client.stop()
+            self._client.close()
+        except kazoo.KazooException as error:
+            logger.warning("the session %#x with ZooKeeper did not end in good order: %s", self.session_id, error)

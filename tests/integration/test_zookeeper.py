@@ -1,0 +1,184 @@
+"""Sessions with a real ZooKeeper: what they do, what they say when they cannot, and when they are over."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from itertools import count
+
+import pytest
+
+from sluice.instance.meta.nodes import (
+    BadVersionError,
+    Check,
+    Create,
+    Delete,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    Put,
+    SessionExpiredError,
+    UnknownOutcomeError,
+)
+from sluice.server.ha.zookeeper import ZooKeeperSession, since_boot
+from tests.proxy import Proxy
+from tests.servers import ZooKeeper
+
+_numbers = count(1)
+
+
+@asynccontextmanager
+async def session(zookeeper: ZooKeeper, seconds: float = 3.0) -> AsyncIterator[ZooKeeperSession]:
+    it = ZooKeeperSession(zookeeper.hosts, seconds)
+    await it.connect()
+    yield it
+    await it.close()
+
+
+@pytest.fixture
+def path() -> str:
+    return f"/test{next(_numbers)}"
+
+
+async def test_nodes_are_created_set_read_and_deleted(zookeeper: ZooKeeper, path: str) -> None:
+    async with session(zookeeper) as zk:
+        await zk.ensure(f"{path}/deep")
+        await zk.create(f"{path}/b", b"1")
+        await zk.create(f"{path}/a", ephemeral=True)
+        assert await zk.children(path) == ["a", "b", "deep"]
+        assert await zk.set(f"{path}/b", b"2", 0) == 1
+        node = await zk.get(f"{path}/b")
+        assert (node.data, node.version, node.owner) == (b"2", 1, 0)
+        assert (await zk.get(f"{path}/a")).owner == zk.session_id
+        await zk.delete(f"{path}/b")
+        assert await zk.find(f"{path}/b") is None
+
+
+async def test_each_refusal_has_an_error_that_names_the_node(zookeeper: ZooKeeper, path: str) -> None:
+    async with session(zookeeper) as zk:
+        await zk.ensure(f"{path}/child")
+        with pytest.raises(NoNodeError, match=f"{path}/none"):
+            await zk.get(f"{path}/none")
+        with pytest.raises(NodeExistsError, match=path):
+            await zk.create(path)
+        with pytest.raises(BadVersionError, match=path):
+            await zk.set(path, b"", 7)
+        with pytest.raises(NotEmptyError, match=path):
+            await zk.delete(path)
+
+
+async def test_transaction_does_all_or_nothing(zookeeper: ZooKeeper, path: str) -> None:
+    async with session(zookeeper) as zk:
+        await zk.ensure(path)
+        assert await zk.commit([Create(f"{path}/a", b"1"), Put(path, b"2"), Check(f"{path}/a", 0)]) == [None, 1, None]
+        with pytest.raises(BadVersionError) as caught:
+            await zk.commit([Put(path, b"3"), Check(f"{path}/a", 5), Delete(f"{path}/a")])
+        assert caught.value.path == f"{path}/a"
+        assert (await zk.get(path)).data == b"2"
+
+
+async def test_watches_tell_once_of_changes(zookeeper: ZooKeeper, path: str) -> None:
+    async with session(zookeeper) as zk, session(zookeeper) as other:
+        created, changed, child = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        assert await zk.find(path, created.set) is None
+        await other.ensure(path)
+        await asyncio.wait_for(created.wait(), 10)
+        await zk.get(path, changed.set)
+        await zk.children(path, child.set)
+        await other.set(path, b"1")
+        await asyncio.wait_for(changed.wait(), 10)
+        assert not child.is_set()
+        await other.create(f"{path}/a")
+        await asyncio.wait_for(child.wait(), 10)
+
+
+async def test_timeout_is_the_one_that_zookeeper_grants(zookeeper: ZooKeeper) -> None:
+    async with session(zookeeper, 0.1) as shortest, session(zookeeper, 90.0) as longest:
+        assert (shortest.timeout, longest.timeout) == (1.0, 10.0)
+
+
+async def test_life_of_a_session_is_proved_again_and_again(zookeeper: ZooKeeper) -> None:
+    async with session(zookeeper, 1.0) as zk:
+        begun = zk.proved
+        assert 0 < begun < since_boot()
+        for _ in range(1000):
+            await asyncio.sleep(0.02)
+            if zk.proved > begun:
+                break
+        assert zk.proved > begun
+
+
+async def test_end_of_a_session_takes_its_ephemeral_nodes_at_once(zookeeper: ZooKeeper, path: str) -> None:
+    async with session(zookeeper) as watching:
+        gone = asyncio.Event()
+        async with session(zookeeper) as zk:
+            await zk.create(path, ephemeral=True)
+            assert await watching.find(path, gone.set) is not None
+        await asyncio.wait_for(gone.wait(), 10)
+        assert zk.over
+        with pytest.raises(SessionExpiredError):
+            await zk.get(path)
+
+
+async def test_session_and_its_nodes_outlive_a_restart_of_zookeeper(path: str) -> None:
+    with ZooKeeper() as zookeeper:
+        async with session(zookeeper, 10.0) as zk:
+            await zk.create(path, ephemeral=True)
+            await asyncio.to_thread(zookeeper.restart)
+            while True:
+                try:
+                    node = await zk.get(path)
+                    break
+                except UnknownOutcomeError:
+                    await asyncio.sleep(0.05)
+            assert node.owner == zk.session_id
+            assert not zk.over
+
+
+async def test_lost_connection_leaves_the_outcome_unknown_and_proves_nothing(path: str) -> None:
+    with ZooKeeper() as zookeeper:
+        async with session(zookeeper, 2.0) as zk:
+            zookeeper.kill()
+            proved = zk.proved
+            with pytest.raises(UnknownOutcomeError):
+                await zk.create(path)
+            assert zk.proved == proved
+
+
+async def test_frozen_zookeeper_leaves_the_outcome_unknown_and_the_call_may_still_be_done(path: str) -> None:
+    with ZooKeeper() as zookeeper:
+        async with session(zookeeper, 2.0) as zk:
+            zookeeper.freeze()
+            with pytest.raises(UnknownOutcomeError):
+                await zk.create(path)
+            zookeeper.thaw()
+
+
+async def test_expired_session_is_over_and_is_not_continued_by_another(zookeeper: ZooKeeper, path: str) -> None:
+    with Proxy(("127.0.0.1", zookeeper.servers[0].port)) as proxy:
+        zk = ZooKeeperSession(f"127.0.0.1:{proxy.port}", 1.0)
+        await zk.connect()
+        async with session(zookeeper) as other:
+            await zk.create(path, ephemeral=True)
+            before = zk.session_id
+            gone = asyncio.Event()
+            assert await other.find(path, gone.set) is not None
+            proxy.stall()
+            await asyncio.wait_for(gone.wait(), 20)
+            proxy.resume()
+            await asyncio.wait_for(zk.wait_until_over(), 20)
+            with pytest.raises(SessionExpiredError):
+                await zk.create(path)
+            assert zk.session_id == before
+            assert await other.find(path) is None
+
+
+async def test_connecting_goes_on_until_there_is_a_zookeeper() -> None:
+    with closing(ZooKeeper()) as zookeeper:
+        zk = ZooKeeperSession(zookeeper.hosts, 3.0)
+        connecting = asyncio.create_task(zk.connect())
+        await asyncio.sleep(0.3)
+        assert not connecting.done()
+        await asyncio.to_thread(zookeeper.start)
+        await asyncio.wait_for(connecting, 20)
+        assert zk.session_id
+        await zk.close()

@@ -1,31 +1,29 @@
-"""Measure one stage and write the result as JSON, with the versions and the hardware it was measured on."""
+"""Measure, and write the result as JSON, with the versions and the hardware it was measured on."""
 
 import argparse
 import json
 import sys
 from pathlib import Path
 
-from bench import arrow, decode, deliver, spark
+from bench import arrow, decode, deliver, peers, spark
 from bench.environment import environment
 
-STAGES = {"decode": decode, "arrow": arrow, "deliver": deliver, "spark": spark}
+BENCHES = {"decode": decode, "arrow": arrow, "deliver": deliver, "peers": peers, "spark": spark}
 
 
 def main() -> None:
     """Run what the command line names."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    stages = parser.add_subparsers(dest="stage", required=True)
-    for name, stage in STAGES.items():
-        stage_parser = stages.add_parser(name, help=stage.__doc__, description=stage.__doc__)
-        stage_parser.add_argument("--json", default="-", metavar="FILE", help="where to write the result; - prints it")
-        stage.add_arguments(stage_parser)
+    benches = parser.add_subparsers(dest="bench", required=True)
+    for name, bench in BENCHES.items():
+        bench_parser = benches.add_parser(name, help=bench.__doc__, description=bench.__doc__)
+        bench_parser.add_argument("--json", default="-", metavar="FILE", help="where to write the result; - prints it")
+        bench.add_arguments(bench_parser)
     arguments = parser.parse_args()
+    surroundings = environment()
     result = arguments.run(arguments)
-    if "cases" in result:
-        result = {"bench": arguments.stage, "environment": environment(result.pop("versions")), **result}
-    else:
-        result = {"stage": arguments.stage, **result, **environment()}
-    text = json.dumps(result, indent=2) + "\n"
+    surroundings["versions"] |= result.pop("versions", {})
+    text = json.dumps({"bench": arguments.bench, "environment": surroundings, **result}, indent=2) + "\n"
     if arguments.json == "-":
         sys.stdout.write(text)
     else:

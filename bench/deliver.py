@@ -1,130 +1,128 @@
-"""End to end: a binlog that lies on the source, through dump, decoder, ring and HTTP, to a client on this machine."""
+"""Delivery: from a binlog on the source through dump, decoder, ring and HTTP to a client; beside it the raw dump."""
 
 import argparse
-import statistics
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
+import functools
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
-import urllib3
-
-from bench.binlogs import TABLES, write
-from bench.processes import cpu_of, cpu_of_server
-from bench.workloads import ROWS, Written
-from bench.workloads import write as write_workload
-from scripts.serving import serving
-from sluice.client_sdk import Client
-from sluice.protocol.position import Position
-from tests.servers import ALL, Server
+from bench.measuring import Case, Progress, Run, add_choices, case, chosen, take_turns
+from bench.processes import Meter
+from bench.sources import SOURCES, source, version_of
+from bench.workloads import ROWS, SCHEMA, TABLES, Written, write
+from scripts.serving import started
+from tests.servers import Server
 
 DESTINATION = "bench"
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """One delivery. CPU seconds are those of the processes."""
-
-    rows: int
-    """Without those that lay in the ring when the clock started, unless all did."""
-    seconds: float
-    bytes: int
-    cpu_source: float
-    cpu_server: float
-    cpu_client: float
+TIMES = 3
+"""How often the source holds a workload: to warm up, to measure, and to go on behind that."""
+WAYS = {"get": "get", "rows": "rows", "arrow": "arrow", "json": "json"}
+RATES = {"bulk": 500_000, "single": 150_000, "update": 400_000, "wide": 200_000, "mixed": 120_000}
+"""Rows per second by which the time of a measurement is estimated, ..."""
+WRITTEN = {"bulk": 100_000, "single": 30_000, "update": 150_000, "wide": 30_000, "mixed": 8_000}
+"""... and those by which a source is written."""
+CASES = (*ROWS, *(f"{workload}-{way}" for workload in ROWS for way in WAYS))
+"""The bytes of each workload by the stream; get and ack, typed rows, Arrow and FlatMessage instead of that."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what can be chosen."""
-    parser.add_argument("--source", choices=ALL, default="mariadb118")
-    parser.add_argument(
-        "--workload",
-        choices=[*ROWS, "changes"],
-        default="bulk",
-        help="one of the five of bench/workloads.py, or changes: inserts, then updates, of --table (%(default)s)",
-    )
-    parser.add_argument("--table", choices=TABLES, default="sysbench", help="of the workload changes (%(default)s)")
-    parser.add_argument("--rows", type=int, default=500_000, help="row changes (%(default)s)")
-    parser.add_argument("--runs", type=int, default=5, help="deliveries; the median counts (%(default)s)")
-    parser.add_argument("--typed", action="store_true", help="the client also decodes every row to Python values")
+    add_choices(parser, CASES, (*ROWS, *(f"bulk-{way}" for way in WAYS)))
+    parser.add_argument("--source", choices=SOURCES, default="mariadb118")
+    parser.add_argument("--rows", type=int, help="row changes that count; otherwise as many as the workload has")
+    parser.add_argument("--batch-size", type=int, help="of a batch, in units of 1 KiB; otherwise the server's own")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> dict[str, object]:
-    """Write once; deliver to a new server process and a new client in each run."""
-    options = ["--innodb-flush-log-at-trx-commit=0", "--sync-binlog=0"]  # how fast it writes is not measured
-    if arguments.source not in ("mysql56", "mysql57"):
-        options.append("--binlog-row-metadata=FULL")
-    with Server(arguments.source, options) as server:
-        if arguments.workload == "changes":
-            written = Written(write(server, arguments.table, arguments.rows), server.query("SHOW BINARY LOGS")[0][0])
-        else:
-            written = write_workload(server, arguments.workload, arguments.rows)
-        (version,) = server.query("SELECT version()")[0]
-        runs = [deliver(server, written, typed=arguments.typed) for _ in range(arguments.runs)]
+    """Write each workload once; every run has a new server and a new client."""
+    wanted = [name.partition("-") for name in chosen(arguments)]
+    workloads = [workload for workload in ROWS if any(workload == one for one, _, _ in wanted)]
+    runs = arguments.repeats * (len(wanted) + len(workloads))
+    progress = Progress("deliver", runs, estimate(arguments, workloads, runs // len(workloads)))
+    cases: list[Case] = []
+    version = ""
+    for workload in workloads:
+        ways = [way or "stream" for one, _, way in wanted if one == workload]
+        with source(arguments.source) as server:
+            version = version_of(server)
+            written = write(server, workload, arguments.rows or ROWS[workload], TIMES)
+            contenders = {
+                way: functools.partial(by_http, server, written, way, TABLES[workload], arguments.batch_size)
+                for way in ways
+            }
+            contenders["raw dump"] = functools.partial(dump, server, written)
+            results = take_turns(workload, contenders, arguments.repeats, progress)
+        for way in ways:
+            name = workload if way == "stream" else f"{workload}-{way}"
+            cases.append(case(name, results[way], "raw dump, nothing decoded", results["raw dump"]))
+    return {"versions": {arguments.source: version}, "cases": cases}
 
-    def cpu(of: Callable[[Run], float]) -> float:
-        return round(statistics.median(of(one) / written.rows for one in runs) * 1e6, 3)
 
-    rates = [round(one.rows / one.seconds) for one in runs]
-    return {
-        "source": {"server": ALL[arguments.source], "version": version},
-        "workload": arguments.workload,
-        "table": arguments.table,
+def estimate(arguments: argparse.Namespace, workloads: list[str], turns: int) -> float:
+    """Return about how many seconds it takes to write workloads, and to deliver each so many times."""
+    seconds = 0.0
+    for workload in workloads:
+        rows = TIMES * (arguments.rows or ROWS[workload])
+        seconds += 5 + rows / WRITTEN[workload] + turns * (3 + rows / RATES[workload])
+    return seconds
+
+
+def by_http(server: Server, written: Written, way: str, table: str | None, batch_size: int | None) -> Run:
+    """Deliver to the SDK's client, in one of the ways of `bench.client`."""
+    place = place_of(written)
+    with started([DESTINATION], f"{server.host}:{server.port}", server.user, server.password, *place) as sluice:
+        task = {
+            "url": sluice.url,
+            "destination": DESTINATION,
+            "way": way,
+            "table": table and f"{SCHEMA}.{table}",
+            "ends": written.ends[:2],
+            "batch_size": batch_size,
+        }
+        return follow("bench.client", task, written.rows // TIMES, database=server.pid, server=sluice.pid)
+
+
+def dump(server: Server, written: Written) -> Run:
+    """Take the bytes that the source sends, from the first workload to the last."""
+    task = {
+        "host": server.host,
+        "port": server.port,
+        "user": server.user,
+        "password": server.password,
+        "file": written.file,
         "rows": written.rows,
-        "typed": arguments.typed,
-        "bytes_delivered": runs[0].bytes,
-        "rows_per_second": round(statistics.median(rates)),
-        "rows_per_second_of_each_run": rates,
-        "seconds_of_each_run": [round(one.seconds, 3) for one in runs],
-        "cpu_seconds_per_million_rows": {
-            "source": cpu(lambda one: one.cpu_source),
-            "server": cpu(lambda one: one.cpu_server),
-            "client": cpu(lambda one: one.cpu_client),
-        },
     }
+    return follow("bench.dump", task, written.rows, database=server.pid)
 
 
-def deliver(server: Server, written: Written, *, typed: bool) -> Run:
-    """Take the time from the subscription to the last byte. Every batch is acked; the client keeps all bytes.
+def place_of(written: Written) -> tuple[str, ...]:
+    """Return the lines of a configuration that let a destination begin with a workload."""
+    return f"master.journal.name = {written.file}", "master.position = 4", rf"filter.regex = {SCHEMA}\\..*"
 
-    Before, the server has filled its ring; what lay in it does not count as delivered in that time. The rows are
-    counted when the clock has stopped, unless they are wanted as values.
+
+def follow(module: str, task: Mapping[str, Any], rows: int, **pids: int) -> Run:
+    """Start a client, and take what it and other processes use between its `begin` and its `end`.
+
+    The clock runs from batch to batch: the rows may differ from those that were written by what the batches hold in
+    which the workload begins and ends. Raises SystemExit when they differ by more, or when the client fails.
     """
-    last, size = server.query("SHOW BINARY LOGS")[-1][:2]
-    place = (f"master.journal.name = {written.file}", "master.position = 4", r"filter.regex = bench\\..*")
-    address = f"{server.host}:{server.port}"
-    batches, counted = [], 0
-    with (
-        serving(DESTINATION, address, server.user, server.password, *place) as url,
-        Client(url, DESTINATION) as client,
-    ):
-        _wait_until_full(url)
-        cpu_source, cpu_server, cpu_client = cpu_of(server.pid), cpu_of_server(url), time.process_time()
-        start = time.perf_counter()
-        ready = int(client.subscribe()["lag"]["rows"])
-        for batch in client.stream():
-            batches.append(batch)
-            if typed:
-                counted += len(batch.rows())
-            to = Position.parse(batch.to)
-            if (to.file, to.begin) >= (last, size):
-                break
-        seconds = time.perf_counter() - start
-        cpu_client = time.process_time() - cpu_client
-        cpu_server = cpu_of_server(url) - cpu_server
-        cpu_source = cpu_of(server.pid) - cpu_source
-    counted = counted or sum(len(batch.rows()) for batch in batches)
-    if counted != written.rows:
-        raise SystemExit(f"{counted} rows were delivered of the {written.rows} that were written")
-    delivered = sum(len(batch.data) for batch in batches)
-    return Run(written.rows - ready or written.rows, seconds, delivered, cpu_source, cpu_server, cpu_client)
-
-
-def _wait_until_full(url: str, seconds: float = 5) -> None:
-    """Wait until the ring is full, so that its filling takes no part of the time; a small workload does not fill it."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        status = urllib3.request("GET", f"{url}/v1/destinations/{DESTINATION}").json()
-        if status["full"] or status["parser"]["behind"] == 0:
-            return
-        time.sleep(0.05)
+    command = [sys.executable, "-m", module, json.dumps(task)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]) as process:
+        if process.stdout is None:
+            raise TypeError("no pipe")
+        meter = Meter(**pids, client=process.pid)
+        process.stdout.readline()  # begin
+        meter.begin()
+        process.stdout.readline()  # end
+        cpu, peaks = meter.cpu(), meter.peaks()
+        printed = process.stdout.read()
+    if process.returncode:
+        raise SystemExit(f"{module} failed: {task}")
+    result = json.loads(printed)
+    if abs(result["rows"] - rows) > result["slack"]:
+        raise SystemExit(f"{result['rows']} rows were delivered of the {rows} that were written: {task}")
+    return Run(result["rows"], result["seconds"], cpu, peaks, result["bytes"])

@@ -4,10 +4,9 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from types import MappingProxyType
+from typing import Any
 
 
 def _cpu() -> str:
@@ -27,8 +26,8 @@ def _commit() -> str:
     return described.stdout.strip()
 
 
-def environment(versions: Mapping[str, str] = MappingProxyType({})) -> dict[str, object]:
-    """Versions, commit and hardware; further versions of what was measured."""
+def environment() -> dict[str, Any]:
+    """Versions, commit and hardware."""
     return {
         "commit": _commit(),
         "versions": {
@@ -36,7 +35,6 @@ def environment(versions: Mapping[str, str] = MappingProxyType({})) -> dict[str,
             "python": platform.python_version(),
             "cython": version("cython"),
             "kernel": platform.release(),
-            **versions,
         },
         "hardware": {
             "cpu": _cpu(),

@@ -15,6 +15,11 @@ def cpu_of(pid: int) -> float:
     return _seconds(_stat(Path(f"/proc/{pid}"))[11:13])
 
 
+def peak_of(pid: int) -> float:
+    """Return the largest resident memory that a process has had, in MB; VmHWM of proc(5)."""
+    return _peak(Path(f"/proc/{pid}/status").read_text())
+
+
 def cpu_of_server(url: str) -> float:
     """Return the CPU seconds of a `sluice serve`."""
     return _metric(url, "process_cpu_seconds_total")
@@ -32,8 +37,29 @@ def cpu_of_session() -> float:
 
 def peak_of_session() -> float:
     """Return the sum of the largest resident memory that each process of this session has had, in MB."""
-    peaks = (re.search(r"^VmHWM:\s*(\d+) kB$", status, re.MULTILINE) for _, status in _session())
-    return sum(int(peak[1]) for peak in peaks if peak) / 1e3
+    return sum(_peak(status) for _, status in _session())
+
+
+class Meter:
+    """What named processes use while something is measured."""
+
+    def __init__(self, **pids: int) -> None:
+        """Name the processes, and begin."""
+        self._pids = pids
+        self._before: dict[str, float] = {}
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin anew."""
+        self._before = {name: cpu_of(pid) for name, pid in self._pids.items()}
+
+    def cpu(self) -> dict[str, float]:
+        """Return the CPU seconds of each process since the beginning."""
+        return {name: cpu_of(pid) - self._before[name] for name, pid in self._pids.items()}
+
+    def peaks(self) -> dict[str, float]:
+        """Return the largest resident memory that each process has ever had, in MB."""
+        return {name: peak_of(pid) for name, pid in self._pids.items()}
 
 
 def _session() -> Iterator[tuple[list[str], str]]:
@@ -51,6 +77,11 @@ def _session() -> Iterator[tuple[list[str], str]]:
 def _stat(process: Path) -> list[str]:
     """The fields from the third on: the second, the name in parentheses, may hold anything."""
     return (process / "stat").read_text().rpartition(")")[2].split()
+
+
+def _peak(status: str) -> float:
+    found = re.search(r"^VmHWM:\s*(\d+) kB$", status, re.MULTILINE)
+    return int(found[1]) / 1e3 if found else 0.0
 
 
 def _seconds(fields: list[str]) -> float:

@@ -36,6 +36,8 @@ class Written:
     """Row changes."""
     file: str
     """The binlog file that begins with them."""
+    ends: tuple[tuple[str, int], ...]
+    """Where the binlog ended, file and offset, when each of the times was written."""
 
 
 def write(server: Server, workload: str, rows: int, times: int = 1) -> Written:
@@ -56,11 +58,13 @@ def write(server: Server, workload: str, rows: int, times: int = 1) -> Written:
         getattr(writer, f"prepare_{workload}")(rows)
         server.query("FLUSH BINARY LOGS")
         file = server.query("SHOW BINARY LOGS")[-1][0]
+        ends = []
         for _ in range(times):
             getattr(writer, f"write_{workload}")(rows)
+            ends.append(server.query("SHOW BINARY LOGS")[-1][:2])
     finally:
         writer.close()
-    return Written(rows * times, file)
+    return Written(rows * times, file, tuple(ends))
 
 
 class _Writer:

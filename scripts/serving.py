@@ -5,7 +5,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import urllib3
@@ -13,29 +14,51 @@ import urllib3
 from tests.servers.server import free_port
 
 
+@dataclass(frozen=True, slots=True)
+class Sluice:
+    """A running `sluice serve`."""
+
+    url: str
+    canal_port: int
+    """Where it speaks Canal's own protocol; 0 where it does not."""
+    pid: int
+
+
 @contextlib.contextmanager
 def serving(destination: str, address: str, user: str, password: str, *settings: str) -> Iterator[str]:
     """Serve a destination, with a configuration as short as can be and further lines for it; gives the URL."""
+    with started([destination], address, user, password, *settings) as server:
+        yield server.url
+
+
+@contextlib.contextmanager
+def started(
+    destinations: Sequence[str], address: str, user: str, password: str, *settings: str, canal_port: int = 0
+) -> Iterator[Sluice]:
+    """Serve destinations that read the same source, over Canal's own protocol too where a port is given for it."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
         conf = Path(folder, "conf")
-        (conf / destination).mkdir(parents=True)
+        conf.mkdir()
         (conf / "canal.properties").write_text(
-            f"canal.destinations = {destination}\ncanal.file.data.dir = {folder}/data\n"
-            f"sluice.http.port = {port}\ncanal.port = 0\n"
+            f"canal.destinations = {','.join(destinations)}\ncanal.file.data.dir = {folder}/data\n"
+            f"sluice.http.port = {port}\ncanal.port = {canal_port}\n"
         )
         lines = (f"master.address = {address}", f"dbUsername = {user}", f"dbPassword = {password}", *settings)
-        instance = conf / destination / "instance.properties"
-        instance.touch(mode=0o600)
-        instance.write_text("".join(f"canal.instance.{line}\n" for line in lines))
+        for destination in destinations:
+            (conf / destination).mkdir()
+            instance = conf / destination / "instance.properties"
+            instance.touch(mode=0o600)
+            instance.write_text("".join(f"canal.instance.{line}\n" for line in lines))
         log = Path(folder, "log")
         command = [sys.executable, "-m", "sluice.server.cli", "serve", "--conf", str(conf)]
         with log.open("wb") as output:
             process = subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
         try:
             url = f"http://127.0.0.1:{port}"
-            _wait(f"{url}/v1/destinations/{destination}", process, log)
-            yield url
+            for destination in destinations:
+                _wait(f"{url}/v1/destinations/{destination}", process, log)
+            yield Sluice(url, canal_port, process.pid)
         finally:
             process.terminate()
             process.wait(10)

@@ -1,9 +1,11 @@
 """Canal's own Java client, as a process that is led by commands (Consumer.java)."""
 
+import atexit
+import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import NamedTuple, Self
 
 FETCH = Path(__file__).with_name("fetch.sh")
@@ -18,10 +20,11 @@ def fetched(kind: str, argument: object) -> str:
 
 
 @cache
-def _compiled() -> tuple["TemporaryDirectory[str]", str]:
-    """The folder of the classes, which goes with the process, and the class path."""
-    folder = TemporaryDirectory(prefix="sluice-java-")
-    return folder, fetched("java", folder.name)
+def _classes() -> str:
+    """The class path; the folder of what is compiled goes with the process."""
+    folder = mkdtemp(prefix="sluice-java-")
+    atexit.register(shutil.rmtree, folder)
+    return fetched("java", folder)
 
 
 class JavaError(Exception):
@@ -52,11 +55,18 @@ class JavaBatch(NamedTuple):
 class JavaConsumer:
     """One connector at a time in a Java process."""
 
-    def __init__(self) -> None:
-        command = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", _compiled()[1], "Consumer"]
+    def __init__(self, *options: str) -> None:
+        """Start it; the options of Java are those of a small process unless others are given."""
+        options = options or ("-Xmx256m", "-XX:+UseSerialGC")
+        command = ["java", *options, "-cp", _classes(), "Consumer"]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
 
     def __enter__(self) -> Self:
         return self

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,15 +39,30 @@ def test_decoding_to_arrow(form: str) -> None:
     assert measure("arrow", "--source", "mariadb118", "--table", "mixed", "--as", form)["as"] == form
 
 
-@pytest.mark.parametrize("source", ["mysql97", "mariadb118"])
-def test_delivery(source: str) -> None:
-    measure("deliver", "--source", source, "--workload", "changes", "--typed")
+def rates(*arguments: str, only: Sequence[str]) -> list[dict[str, Any]]:
+    """The cases that are asked for, in the form that all measurements in rows per second have."""
+    chosen = [word for name in only for word in ("--only", name)]
+    result = run(*arguments, *chosen, "--rows", "4000", "--repeats", "1", "--batch-size", "100")
+    assert result.keys() == {"bench", "environment", "cases"}
+    assert {"commit", "versions", "hardware"} <= result["environment"].keys()
+    found: list[dict[str, Any]] = result["cases"]
+    assert [case["case"] for case in found] == list(only)
+    for case in found:
+        assert case["ours"] > 0
+        assert case["anchor"] > 0
+        assert case["spread"] == [case["ours"]] * 2
+        assert case["cpu_s_per_mrow"].keys() == case["peak_mb"].keys() == {"database", "server", "client"}
+    return found
 
 
-@pytest.mark.parametrize("workload", ["bulk", "single"])
-def test_delivery_of_large_and_of_small_transactions(workload: str) -> None:
-    result = measure("deliver", "--workload", workload)
-    assert set(result["cpu_seconds_per_million_rows"]) == {"source", "server", "client"}
+def test_delivery() -> None:
+    rates("deliver", only=("single", "single-get", "single-rows", "single-arrow", "single-json"))
+
+
+@pytest.mark.timeout(300)
+def test_side_by_side_with_canal() -> None:
+    for case in rates("peers", "--source", "mysql56", only=("wide", "wide-tcp")):
+        assert case["anchor_cpu_s_per_mrow"]["server"] > 0
 
 
 @pytest.mark.timeout(900)  # Spark is started four times

@@ -1,0 +1,132 @@
+"""A client in a process of its own: `python -m bench.client '{...}'`. Prints `begin`, `end`, and what it had as JSON.
+
+The source holds a workload several times, one behind the other. The clock runs from the batch that ends the first of
+them to the batch that ends the second: what runs warm is measured, and with work before and behind it.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import urllib3
+
+from sluice.client_sdk import Client
+from sluice.client_sdk.batch import Batch
+from sluice.client_sdk.calls import Limits
+from sluice.protocol.position import Position
+
+
+class Taken(NamedTuple):
+    """A batch."""
+
+    to: str
+    """Position behind it."""
+    size: int
+    """Bytes that came over the network."""
+    rows: Callable[[], int]
+    """Counts its rows: called when the clock has stopped, unless the way has had to look at each row before."""
+
+
+def by_stream(task: Mapping[str, Any]) -> Iterator[Taken]:
+    """Take the bytes of one long response; the client keeps them, and counts their rows at last."""
+    with _client(task) as client:
+        for batch in client.stream(limits=_limits(task)):
+            yield Taken(batch.to, len(batch.data), partial(_count, batch))
+
+
+def by_get(task: Mapping[str, Any]) -> Iterator[Taken]:
+    """Take the bytes of batch after batch, each asked for and acked by a request."""
+    with _client(task) as client:
+        while True:
+            batch = client.get_without_ack(1.0, _limits(task))
+            if batch:
+                yield Taken(batch.to, len(batch.data), partial(_count, batch))
+                client.ack(batch)
+
+
+def by_rows(task: Mapping[str, Any]) -> Iterator[Taken]:
+    """Iterate over typed rows."""
+    with _client(task) as client:
+        for batch in client.stream(limits=_limits(task)):
+            rows = 0
+            for _ in batch:
+                rows += 1
+            yield Taken(batch.to, len(batch.data), partial(int, rows))
+
+
+def by_arrow(task: Mapping[str, Any]) -> Iterator[Taken]:
+    """Make record batches, in the types of one table or, where none is named, as the envelope."""
+    with _client(task) as client:
+        for batch in client.stream(limits=_limits(task)):
+            rows = batch.to_arrow(task["table"]).num_rows
+            yield Taken(batch.to, len(batch.data), partial(int, rows))
+
+
+def by_json(task: Mapping[str, Any]) -> Iterator[Taken]:
+    """Take the bytes of batches as Canal's FlatMessages; their rows are counted at last."""
+    http = urllib3.PoolManager(maxsize=1)
+    url = f"{task['url']}/v1/destinations/{task['destination']}/clients/1001"
+    http.request("POST", f"{url}/subscribe", json={})
+    while True:
+        query = {"timeout": "1000"} | {name: str(value) for name, value in _limits(task).query().items()}
+        answer = http.request("POST", f"{url}/getWithoutAck", fields=query, encode_multipart=False)
+        number, to = answer.headers["Sluice-Batch-Id"], answer.headers["Sluice-To"]
+        if number != "-1":
+            yield Taken(to, len(answer.data), partial(_count_flat, answer.data))
+            http.request("POST", f"{url}/ack", json={"batchId": int(number)})
+
+
+WAYS = {"stream": by_stream, "get": by_get, "rows": by_rows, "arrow": by_arrow, "json": by_json}
+
+
+def _client(task: Mapping[str, Any]) -> Client:
+    client = Client(task["url"], task["destination"])
+    client.subscribe()
+    return client
+
+
+def _limits(task: Mapping[str, Any]) -> Limits:
+    return Limits(batch_size=task["batch_size"])
+
+
+def _count(batch: Batch) -> int:
+    return len(batch.rows())
+
+
+def _count_flat(data: bytes) -> int:
+    return sum(len(message["data"] or ()) for message in json.loads(data)["entries"] if not message["isDdl"])
+
+
+def main() -> None:
+    """Do what the command line says."""
+    task = json.loads(sys.argv[1])
+    first, last = (tuple(end) for end in task["ends"])
+    begin = 0.0
+    kept: list[Taken] = []  # the one behind which the clock runs, and those that count
+    for taken in WAYS[task["way"]](task):
+        to = Position.parse(taken.to)
+        if begin:
+            kept.append(taken)
+        elif (to.file, to.begin) >= first:
+            kept.append(taken)
+            _print("begin")
+            begin = time.perf_counter()
+        if begin and len(kept) > 1 and (to.file, to.begin) >= last:
+            break
+    seconds = time.perf_counter() - begin
+    _print("end")
+    before, *rows = (taken.rows() for taken in kept)
+    size = sum(taken.size for taken in kept[1:])
+    _print(json.dumps({"rows": sum(rows), "seconds": seconds, "bytes": size, "slack": max(before, rows[-1])}))
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -11,7 +11,19 @@ import aiohttp
 
 from sluice.client_sdk import calls
 from sluice.client_sdk.batch import Batch, Column, InvalidDates, Part, Range
-from sluice.client_sdk.calls import FRAME, POLL, Attempts, Call, Endpoint, Interrupted, Limits, Reply, Start
+from sluice.client_sdk.calls import (
+    FRAME,
+    PAUSE,
+    POLL,
+    Attempts,
+    Call,
+    Done,
+    Endpoint,
+    Interrupted,
+    Limits,
+    Reply,
+    Start,
+)
 from sluice.client_sdk.client import tls_context
 from sluice.protocol.errors import ConnectionLostError, SluiceError, UnknownBatchError
 from sluice.protocol.position import Position
@@ -44,6 +56,7 @@ class AsyncClient:
         self._retry = retry
         self._invalid_dates = invalid_dates
         self._order = asyncio.Lock()
+        self._done = Done(0)
         self._ssl = tls_context(ca, verify=verify) if "https" in self._endpoint.schemes else None
         self._http: aiohttp.ClientSession | None = None
 
@@ -87,12 +100,14 @@ class AsyncClient:
         """Ack the oldest outstanding batch, or everything before a position; an empty batch needs none."""
         if calls.is_nothing(what):
             return
+        await self._settle(self._done.take(), self._done.generation)
         await self._perform(calls.ack(what, durable=durable))
         if isinstance(what, Batch):
             what.acked = True
 
     async def rollback(self, batch_id: int | None = None) -> None:
         """Give all outstanding batches back, so that they come again; or one, as in Canal."""
+        await self._settle(self._done.take(), self._done.generation)
         await self._perform(calls.rollback(batch_id))
 
     async def get(
@@ -176,8 +191,8 @@ class AsyncClient:
                 pending.append(fetch())
                 if batch and generation == self._endpoint.generation:
                     yield batch
-                    if auto_ack:
-                        await self._settle(batch, generation)
+                    if auto_ack and not batch.acked:
+                        await self._settle([batch], generation)
         finally:
             for task in pending:
                 task.cancel()
@@ -187,43 +202,61 @@ class AsyncClient:
     async def stream(
         self,
         *,
-        window: int = 4,
+        window: int = 8,
         auto_ack: bool = True,
         limits: Limits = Limits(),  # noqa: B008  immutable
     ) -> AsyncGenerator[Batch, None]:
-        """As `batches`, over one long response: the server sends on its own while at most ``window`` are not acked."""
+        """As `batches`, over one long response: the server sends on its own while at most ``window`` are not acked.
+
+        Batches that follow one another within milliseconds are acked together, at most half a window of them.
+        """
         await self.open_session()
         call = calls.stream(window, limits)
         attempts = Attempts(self._endpoint, call, self._retry)
+        done = self._done = Done(window)
         try:
             while True:
-                response, generation = await self._open_stream(call)
+                response, done.generation = await self._open_stream(call)
                 attempts.begin()
                 try:
                     while True:
-                        batch = await self._read_streamed(response)
+                        reading = asyncio.ensure_future(self._read_streamed(response))
+                        try:
+                            if done and not (await asyncio.wait((reading,), timeout=PAUSE))[0]:
+                                await self._settle(done.take(), done.generation)
+                            batch = await reading
+                        except BaseException:
+                            reading.cancel()
+                            await asyncio.gather(reading, return_exceptions=True)
+                            raise
                         attempts.succeeded()
-                        if batch and generation == self._endpoint.generation:
+                        if batch and done.generation == self._endpoint.generation:
                             yield batch
-                            if auto_ack:
-                                await self._settle(batch, generation)
-                        if generation != self._endpoint.generation:
+                            if auto_ack and done.add(batch):
+                                await self._settle(done.take(), done.generation)
+                        if done.generation != self._endpoint.generation:
                             break
                 except Interrupted as failure:
                     await asyncio.sleep(attempts.delay(failure))
                 finally:
                     response.close()
+                    if done and done.generation == self._endpoint.generation:
+                        with suppress(SluiceError, Interrupted):  # else they come again
+                            await self._exchange(self._endpoint.server, calls.ack_all(done.take()))
         finally:
             await self._leave()
 
-    async def _settle(self, batch: Batch, generation: int) -> None:
-        if batch.acked:
+    async def _settle(self, batches: Sequence[Batch], generation: int) -> None:
+        if not batches or generation != self._endpoint.generation:
             return
         try:
-            await self.ack(batch)
+            await self._perform(calls.ack_all(batches))
         except UnknownBatchError:
             if generation == self._endpoint.generation:  # the server has forgotten its marks: it was restarted
                 await self.rollback()
+        else:
+            for batch in batches:
+                batch.acked = True
 
     async def _leave(self) -> None:
         with suppress(SluiceError, Interrupted):

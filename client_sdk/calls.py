@@ -4,11 +4,12 @@
 """
 
 import json
+import math
 import random
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from http import HTTPStatus
 from ipaddress import ip_address
@@ -35,6 +36,8 @@ FRAME = struct.Struct(">I")  # in a stream: the length of the Messages that foll
 HEARTBEAT = 10.0  # seconds after which the server sends an empty batch on an idle stream
 POLL = 1.0  # seconds that `batches` lets the server wait for a change: what closing the iterator may take
 REREAD = 60.0  # seconds that the server may take to come to a range again
+ACK_EVERY = 0.05  # seconds within which the batches of a stream may share an ack
+PAUSE = 0.005  # seconds without a further batch after which those that are done are acked
 FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0  # seconds between the tries of a call
 
 Start = str | Position | datetime
@@ -184,6 +187,13 @@ def ack(what: Batch | int | str | Position, *, durable: bool) -> Call[None]:
     errors: dict[type[SluiceError], type[SluiceError]] = {BadPositionError: UnknownBatchError}
     instead = Call("POST", "/ack", _nothing, query, {"position": what.to}, errors=errors)
     return Call("POST", "/ack", _nothing, query, {"batchId": what.batch_id}, instead=instead)
+
+
+def ack_all(batches: Sequence[Batch]) -> Call[None]:
+    """Ack the oldest outstanding batches, several at once by the position behind the last of them."""
+    if len(batches) == 1:
+        return ack(batches[0], durable=False)
+    return replace(ack(batches[-1].to, durable=False), errors={BadPositionError: UnknownBatchError})
 
 
 def is_nothing(what: Batch | int | str | Position) -> bool:
@@ -438,6 +448,33 @@ class Attempts(Generic[T]):
         self._give_up = None
         self._delay = FIRST_DELAY
         self._failures.clear()
+
+
+class Done:
+    """The batches of a stream that are done and not acked yet: acks that would follow one another closely go as one."""
+
+    def __init__(self, window: int) -> None:
+        self.generation = 0
+        """They belong to it."""
+        self._most = max(window // 2, 1)
+        self._batches: list[Batch] = []
+        self._last = -math.inf
+
+    def add(self, batch: Batch) -> bool:
+        """Add one; whether it is time to ack."""
+        if not batch.acked:
+            self._batches.append(batch)
+        return len(self._batches) >= self._most or time.monotonic() > self._last + ACK_EVERY
+
+    def __bool__(self) -> bool:
+        self._batches = [it for it in self._batches if not it.acked]
+        return bool(self._batches)
+
+    def take(self) -> list[Batch]:
+        """Take what is to be acked."""
+        batches, self._batches = self._batches, []
+        self._last = time.monotonic()
+        return batches
 
 
 def _is_local(host: str) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import urllib3
+from urllib3.connection import HTTPConnection
 from urllib3.exceptions import (
     ConnectTimeoutError,
     HTTPError,
@@ -17,10 +18,23 @@ from urllib3.exceptions import (
     ProxyError,
     SSLError,
 )
+from urllib3.util.wait import wait_for_read
 
 from sluice.client_sdk import calls
 from sluice.client_sdk.batch import Batch, Column, InvalidDates, Part, Range
-from sluice.client_sdk.calls import FRAME, POLL, Attempts, Call, Endpoint, Interrupted, Limits, Reply, Start
+from sluice.client_sdk.calls import (
+    FRAME,
+    PAUSE,
+    POLL,
+    Attempts,
+    Call,
+    Done,
+    Endpoint,
+    Interrupted,
+    Limits,
+    Reply,
+    Start,
+)
 from sluice.protocol.errors import ConnectionLostError, SluiceError, UnknownBatchError
 from sluice.protocol.position import Position
 
@@ -66,6 +80,7 @@ class Client:
         self._retry = retry
         self._invalid_dates = invalid_dates
         self._order = threading.Lock()
+        self._done = Done(0)
         self._http = urllib3.PoolManager(
             maxsize=4,
             retries=False,
@@ -108,12 +123,14 @@ class Client:
         """
         if calls.is_nothing(what):
             return
+        self._settle(self._done.take(), self._done.generation)
         self._perform(calls.ack(what, durable=durable))
         if isinstance(what, Batch):
             what.acked = True
 
     def rollback(self, batch_id: int | None = None) -> None:
         """Give all outstanding batches back, so that they come again; or one, as in Canal."""
+        self._settle(self._done.take(), self._done.generation)
         self._perform(calls.rollback(batch_id))
 
     def get(self, timeout: float = 0.0, limits: Limits = Limits()) -> Batch:  # noqa: B008  immutable
@@ -199,8 +216,8 @@ class Client:
                     pending.append(pool.submit(fetch))
                     if batch and generation == self._endpoint.generation:
                         yield batch
-                        if auto_ack:
-                            self._settle(batch, generation)
+                        if auto_ack and not batch.acked:
+                            self._settle([batch], generation)
             finally:
                 stop.set()
                 pool.shutdown(cancel_futures=True)
@@ -209,45 +226,57 @@ class Client:
     def stream(
         self,
         *,
-        window: int = 4,
+        window: int = 8,
         auto_ack: bool = True,
         limits: Limits = Limits(),  # noqa: B008  immutable
     ) -> Generator[Batch, None, None]:
-        """As `batches`, over one long response: the server sends on its own while at most ``window`` are not acked."""
+        """As `batches`, over one long response: the server sends on its own while at most ``window`` are not acked.
+
+        Batches that follow one another within milliseconds are acked together, at most half a window of them.
+        """
         self.open_session()
         call = calls.stream(window, limits)
         attempts = Attempts(self._endpoint, call, self._retry)
         stop = threading.Event()
+        done = self._done = Done(window)
         try:
             while True:
-                response, generation = self._open_stream(call, stop)
+                response, done.generation = self._open_stream(call, stop)
                 attempts.begin()
                 try:
                     while True:
+                        if done and not _is_readable(response, PAUSE):
+                            self._settle(done.take(), done.generation)
                         batch = self._read_streamed(response)
                         attempts.succeeded()
-                        if batch and generation == self._endpoint.generation:
+                        if batch and done.generation == self._endpoint.generation:
                             yield batch
-                            if auto_ack:
-                                self._settle(batch, generation)
-                        if generation != self._endpoint.generation:
+                            if auto_ack and done.add(batch):
+                                self._settle(done.take(), done.generation)
+                        if done.generation != self._endpoint.generation:
                             break
                 except Interrupted as failure:
                     stop.wait(attempts.delay(failure))
                 finally:
                     response.close()
+                    if done and done.generation == self._endpoint.generation:
+                        with suppress(SluiceError, Interrupted):  # else they come again
+                            self._exchange(self._endpoint.server, calls.ack_all(done.take()))
         finally:
             self._leave()
 
-    def _settle(self, batch: Batch, generation: int) -> None:
-        """Ack a batch that was handed out; one that was rolled back comes again."""
-        if batch.acked:
+    def _settle(self, batches: Sequence[Batch], generation: int) -> None:
+        """Ack batches that were handed out, unless they were rolled back and come again."""
+        if not batches or generation != self._endpoint.generation:
             return
         try:
-            self.ack(batch)
+            self._perform(calls.ack_all(batches))
         except UnknownBatchError:
             if generation == self._endpoint.generation:  # the server has forgotten its marks: it was restarted
                 self.rollback()
+        else:
+            for batch in batches:
+                batch.acked = True
 
     def _leave(self) -> None:
         """Give back what is outstanding, if the server can be reached; else whoever comes next does."""
@@ -341,6 +370,14 @@ def tls_context(ca: str | Path | None, *, verify: bool) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
+
+
+def _is_readable(response: urllib3.BaseHTTPResponse, seconds: float) -> bool:
+    """Whether more of a response arrives in so many seconds, as far as its socket tells."""
+    sock = response.connection.sock if isinstance(response.connection, HTTPConnection) else None
+    if sock is None:
+        return False
+    return (isinstance(sock, ssl.SSLSocket) and sock.pending() > 0) or wait_for_read(sock, seconds)
 
 
 def _reply(response: urllib3.BaseHTTPResponse, body: bytes) -> Reply:

@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import re
 import ssl
 import subprocess
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -14,6 +16,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 import pytest
+import urllib3
 
 from sluice.client_sdk import AsyncClient, Batch, Client
 from sluice.client_sdk import calls as sdk_calls
@@ -35,6 +38,7 @@ from sluice.server.process import serve
 from sluice.store.cursors import Cursor
 from sluice.store.ring import Flag, Kind, Ring, Staging
 from sluice.store.segment import SegmentWriter
+from tests.faults.harness import eventually
 from tests.proxy import Proxy
 
 CREATED = 1_700_000_000
@@ -502,6 +506,38 @@ class TestIterators:
         client = make_client("http://127.0.0.1:1", retry=0.3)
         with pytest.raises(errors.ConnectionLostError, match=r"127\.0\.0\.1"):
             next(getattr(client, method)())
+
+
+class TestAcksOfAStream:
+    def test_batches_that_follow_at_once_share_an_ack(self, client: Any, server: ServerThread) -> None:
+        server.source.write(200)
+        with closing(client.stream(window=20, limits=Limits(max_entries=1))) as batches:
+            assert [numbers(next(batches)) for _ in range(200)] == [[number] for number in range(200)]
+        assert client.status()["acked"] == position(199)
+        metrics = urllib3.request("GET", f"{server.url}/metrics").data.decode()
+        (acks,) = re.findall(
+            r'^sluice_http_request_duration_seconds_count\{.*/ack".*\} ([0-9.]+)$', metrics, re.MULTILINE
+        )
+        assert acks is not None
+        assert float(acks[1]) < 100
+
+    def test_a_pause_acks_what_is_done(self, client: Any, server: ServerThread) -> None:
+        server.source.write(3)
+        with closing(client.stream(window=20, limits=Limits(max_entries=1))) as batches, ThreadPoolExecutor(1) as pool:
+            for _ in range(3):
+                next(batches)
+            waiting = pool.submit(next, batches)
+            eventually(lambda: client.status()["acked"] == position(3), client.status)
+            server.source.write(1)
+            assert numbers(waiting.result()) == [3]
+
+    def test_what_is_done_is_not_rolled_back(self, client: Any, server: ServerThread) -> None:
+        server.source.write(9)
+        with closing(client.stream(window=20, limits=Limits(max_entries=1))) as batches:
+            received = [numbers(next(batches)) for _ in range(5)]
+            client.rollback()
+            received += [numbers(next(batches)) for _ in range(5)]
+        assert received == [[0], [1], [2], [3], [4], [4], [5], [6], [7], [8]]
 
 
 def test_an_ack_whose_reply_is_lost_is_done_once(make_client: MakeClient, client: Any, server: ServerThread) -> None:

@@ -31,7 +31,7 @@ lint: build .venv/.spark
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" scripts/lint.sh
 
 bench: build .venv/.spark
-	@$(RUN) -m bench $(or $(ARGS),decode)
+	@$(RUN) -m bench $(or $(ARGS),deliver)
 
 docs: build
 	@$(RUN) scripts/generate_configuration.py

@@ -5,10 +5,10 @@ import json
 import sys
 from pathlib import Path
 
-from bench import arrow, decode, deliver, peers, spark
+from bench import captures, deliver, peers, spark, stages
 from bench.environment import environment
 
-BENCHES = {"decode": decode, "arrow": arrow, "deliver": deliver, "peers": peers, "spark": spark}
+BENCHES = {"workloads": captures, "stages": stages, "deliver": deliver, "peers": peers, "spark": spark}
 
 
 def main() -> None:
@@ -22,7 +22,7 @@ def main() -> None:
     arguments = parser.parse_args()
     surroundings = environment()
     result = arguments.run(arguments)
-    surroundings["versions"] |= result.pop("versions", {})
+    surroundings["versions"] |= result.pop("versions")
     text = json.dumps({"bench": arguments.bench, "environment": surroundings, **result}, indent=2) + "\n"
     if arguments.json == "-":
         sys.stdout.write(text)

@@ -12,18 +12,17 @@ from typing import Any
 from bench.measuring import Case, Progress, Run, add_choices, case, chosen, take_turns
 from bench.processes import Meter
 from bench.sources import SOURCES, source, version_of
-from bench.workloads import ROWS, SCHEMA, TABLES, Written, write
+from bench.workloads import ROWS, SCHEMA, TABLES, WRITTEN, Written, write
 from scripts.serving import started
 from tests.servers import Server
+from tests.servers.server import free_port
 
 DESTINATION = "bench"
 TIMES = 3
 """How often the source holds a workload: to warm up, to measure, and to go on behind that."""
 WAYS = {"get": "get", "rows": "rows", "arrow": "arrow", "json": "json"}
 RATES = {"bulk": 500_000, "single": 150_000, "update": 400_000, "wide": 200_000, "mixed": 120_000}
-"""Rows per second by which the time of a measurement is estimated, ..."""
-WRITTEN = {"bulk": 100_000, "single": 30_000, "update": 150_000, "wide": 30_000, "mixed": 8_000}
-"""... and those by which a source is written."""
+"""Rows per second by which the time of a measurement is estimated."""
 CASES = (*ROWS, *(f"{workload}-{way}" for workload in ROWS for way in WAYS))
 """The bytes of each workload by the stream; get and ack, typed rows, Arrow and FlatMessage instead of that."""
 
@@ -51,7 +50,7 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
             version = version_of(server)
             written = write(server, workload, arguments.rows or ROWS[workload], TIMES)
             contenders = {
-                way: functools.partial(by_http, server, written, way, TABLES[workload], arguments.batch_size)
+                way: functools.partial(by_way, server, written, way, TABLES[workload], arguments.batch_size)
                 for way in ways
             }
             contenders["raw dump"] = functools.partial(dump, server, written)
@@ -71,12 +70,14 @@ def estimate(arguments: argparse.Namespace, workloads: list[str], turns: int) ->
     return seconds
 
 
-def by_http(server: Server, written: Written, way: str, table: str | None, batch_size: int | None) -> Run:
-    """Deliver to the SDK's client, in one of the ways of `bench.client`."""
+def by_way(server: Server, written: Written, way: str, table: str | None, batch_size: int | None) -> Run:
+    """Deliver to a client, in one of the ways of `bench.client`."""
     place = place_of(written)
-    with started([DESTINATION], f"{server.host}:{server.port}", server.user, server.password, *place) as sluice:
+    address = f"{server.host}:{server.port}"
+    with started([DESTINATION], address, server.user, server.password, *place, canal_port=free_port()) as sluice:
         task = {
             "url": sluice.url,
+            "canal_port": sluice.canal_port,
             "destination": DESTINATION,
             "way": way,
             "table": table and f"{SCHEMA}.{table}",

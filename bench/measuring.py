@@ -121,7 +121,9 @@ def peaks(runs: Sequence[Run]) -> dict[str, int]:
     return {name: round(max(run.peak_mb[name] for run in runs)) for name in runs[0].peak_mb}
 
 
-def add_choices(parser: argparse.ArgumentParser, cases: Collection[str], usual: Collection[str] = ()) -> None:
+def add_choices(
+    parser: argparse.ArgumentParser, cases: Collection[str], usual: Collection[str] = (), *, repeats: int = 5
+) -> None:
     """Add what every measurement lets choose: the cases, of which some are the usual ones, and the repeats."""
     parser.add_argument(
         "--only",
@@ -130,7 +132,8 @@ def add_choices(parser: argparse.ArgumentParser, cases: Collection[str], usual: 
         metavar="CASE",
         help=f"one of {', '.join(cases)}; may be repeated",
     )
-    parser.add_argument("--repeats", type=int, default=5, help="runs of each contender (%(default)s)")
+    if repeats > 1:
+        parser.add_argument("--repeats", type=int, default=repeats, help="runs of each contender (%(default)s)")
     parser.set_defaults(cases=tuple(usual or cases))
 
 

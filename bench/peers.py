@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.deliver import DESTINATION, TIMES, by_http, estimate, place_of
+from bench.deliver import DESTINATION, TIMES, by_way, estimate, place_of
 from bench.measuring import Case, Progress, Run, add_choices, case, chosen, take_turns
 from bench.processes import Meter
 from bench.sources import SOURCES, source, version_of
@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
             version = version_of(server)
             written = write(server, workload, arguments.rows or ROWS[workload], TIMES)
             contenders = {
-                workload: functools.partial(by_http, server, written, "stream", None, arguments.batch_size),
+                workload: functools.partial(by_way, server, written, "stream", None, arguments.batch_size),
                 f"{workload}-tcp": functools.partial(by_tcp, server, written, arguments.batch_size),
                 CANAL: functools.partial(by_canal, server, written, arguments.batch_size),
             }

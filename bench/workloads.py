@@ -24,6 +24,9 @@ VARIETY = 1000
 ROWS = {"bulk": 500_000, "single": 200_000, "update": 200_000, "wide": 200_000, "mixed": 100_000}
 """The workloads, and how many row changes each has."""
 
+WRITTEN = {"bulk": 100_000, "single": 30_000, "update": 150_000, "wide": 30_000, "mixed": 8_000}
+"""Rows per second in which they are written, by which the time of a measurement is estimated."""
+
 TABLES = {"bulk": "t", "single": "t", "update": "t", "wide": "w", "mixed": None}
 """Their tables in `SCHEMA`; mixed has two."""
 

@@ -20,33 +20,32 @@ def run(*arguments: str) -> dict[str, Any]:
     return result
 
 
-def measure(*arguments: str) -> dict[str, Any]:
-    result = run(*arguments, "--rows", "4000", "--runs", "1")
-    assert result["rows"] == 4000
-    assert result["rows_per_second"] > 0
-    assert {"commit", "versions", "hardware"} <= result.keys()
-    return result
+def test_workloads() -> None:
+    cases = run("workloads", "--rows", "4000", *only("bulk", "bulk-mysql97", "bulk-mysql97-compressed"))["cases"]
+    plain, mysql, compressed = (case["ours"] for case in cases)
+    assert compressed < mysql
+    assert [case["anchor"] for case in cases] == [None, plain, plain]
 
 
-@pytest.mark.parametrize("source", ["mysql97", "mariadb118"])
-@pytest.mark.parametrize("table", ["narrow", "sysbench", "mixed"])
-def test_decoding(source: str, table: str) -> None:
-    measure("decode", "--source", source, "--table", table)
+def test_stages() -> None:
+    (case,) = run("stages", "--rows", "4000", "--repeats", "1", *only("mixed"))["cases"]
+    assert case["anchor"] > case["ours"] > 0
+    stages = ["socket", "framing", "decode", "filter", "put", "get", "http", "tcp", "rows", "arrow"]
+    assert [stage["stage"] for stage in case["stages"]] == stages
+    assert all(stage["rows_per_s"] > 0 for stage in case["stages"])
 
 
-@pytest.mark.parametrize("form", ["typed", "envelope"])
-def test_decoding_to_arrow(form: str) -> None:
-    assert measure("arrow", "--source", "mariadb118", "--table", "mixed", "--as", form)["as"] == form
+def only(*names: str) -> list[str]:
+    return [word for name in names for word in ("--only", name)]
 
 
-def rates(*arguments: str, only: Sequence[str]) -> list[dict[str, Any]]:
+def rates(*arguments: str, names: Sequence[str]) -> list[dict[str, Any]]:
     """The cases that are asked for, in the form that all measurements in rows per second have."""
-    chosen = [word for name in only for word in ("--only", name)]
-    result = run(*arguments, *chosen, "--rows", "4000", "--repeats", "1", "--batch-size", "100")
+    result = run(*arguments, *only(*names), "--rows", "4000", "--repeats", "1", "--batch-size", "100")
     assert result.keys() == {"bench", "environment", "cases"}
     assert {"commit", "versions", "hardware"} <= result["environment"].keys()
     found: list[dict[str, Any]] = result["cases"]
-    assert [case["case"] for case in found] == list(only)
+    assert [case["case"] for case in found] == list(names)
     for case in found:
         assert case["ours"] > 0
         assert case["anchor"] > 0
@@ -56,12 +55,12 @@ def rates(*arguments: str, only: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def test_delivery() -> None:
-    rates("deliver", only=("single", "single-get", "single-rows", "single-arrow", "single-json"))
+    rates("deliver", names=("single", "single-get", "single-rows", "single-arrow", "single-json"))
 
 
 @pytest.mark.timeout(300)
 def test_side_by_side_with_canal() -> None:
-    for case in rates("peers", "--source", "mysql56", only=("wide", "wide-tcp")):
+    for case in rates("peers", "--source", "mysql56", names=("wide", "wide-tcp")):
         assert case["anchor_cpu_s_per_mrow"]["server"] > 0
 
 

@@ -5,10 +5,17 @@ import json
 import sys
 from pathlib import Path
 
-from bench import captures, deliver, peers, spark, stages
+from bench import captures, deliver, latency, peers, spark, stages
 from bench.environment import environment
 
-BENCHES = {"workloads": captures, "stages": stages, "deliver": deliver, "peers": peers, "spark": spark}
+BENCHES = {
+    "workloads": captures,
+    "stages": stages,
+    "deliver": deliver,
+    "latency": latency,
+    "peers": peers,
+    "spark": spark,
+}
 
 
 def main() -> None:

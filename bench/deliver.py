@@ -13,7 +13,7 @@ from bench.measuring import Case, Progress, Run, add_choices, case, chosen, take
 from bench.processes import Meter
 from bench.sources import SOURCES, source, version_of
 from bench.workloads import ROWS, SCHEMA, TABLES, WRITTEN, Written, write
-from scripts.serving import started
+from scripts.serving import lines_for, started
 from tests.servers import Server
 from tests.servers.server import free_port
 
@@ -72,9 +72,7 @@ def estimate(arguments: argparse.Namespace, workloads: list[str], turns: int) ->
 
 def by_way(server: Server, written: Written, way: str, table: str | None, batch_size: int | None) -> Run:
     """Deliver to a client, in one of the ways of `bench.client`."""
-    place = place_of(written)
-    address = f"{server.host}:{server.port}"
-    with started([DESTINATION], address, server.user, server.password, *place, canal_port=free_port()) as sluice:
+    with started({DESTINATION: lines_of(server, written)}, canal_port=free_port()) as sluice:
         task = {
             "url": sluice.url,
             "canal_port": sluice.canal_port,
@@ -100,9 +98,10 @@ def dump(server: Server, written: Written) -> Run:
     return follow("bench.dump", task, written.rows, database=server.pid)
 
 
-def place_of(written: Written) -> tuple[str, ...]:
+def lines_of(server: Server, written: Written) -> list[str]:
     """Return the lines of a configuration that let a destination begin with a workload."""
-    return f"master.journal.name = {written.file}", "master.position = 4", rf"filter.regex = {SCHEMA}\\..*"
+    place = f"master.journal.name = {written.file}", "master.position = 4", rf"filter.regex = {SCHEMA}\\..*"
+    return lines_for(f"{server.host}:{server.port}", server.user, server.password, *place)
 
 
 def follow(module: str, task: Mapping[str, Any], rows: int, **pids: int) -> Run:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from bench.deliver import DESTINATION, TIMES, by_way, estimate, place_of
+from bench.deliver import DESTINATION, TIMES, by_way, estimate, lines_of
 from bench.measuring import Case, Progress, Run, add_choices, case, chosen, take_turns
 from bench.processes import Meter
 from bench.sources import SOURCES, source, version_of
@@ -78,10 +78,8 @@ def beside(result: Case) -> Case:
 
 def by_tcp(server: Server, written: Written, batch_size: int) -> Run:
     """Deliver to Canal's Java client over Canal's protocol."""
-    place = place_of(written)
     port = free_port()
-    address = f"{server.host}:{server.port}"
-    with started([DESTINATION], address, server.user, server.password, *place, canal_port=port) as sluice:
+    with started({DESTINATION: lines_of(server, written)}, canal_port=port) as sluice:
         return drain(port, written, batch_size, database=server.pid, server=sluice.pid)
 
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,15 +27,18 @@ class Sluice:
 @contextlib.contextmanager
 def serving(destination: str, address: str, user: str, password: str, *settings: str) -> Iterator[str]:
     """Serve a destination, with a configuration as short as can be and further lines for it; gives the URL."""
-    with started([destination], address, user, password, *settings) as server:
+    with started({destination: lines_for(address, user, password, *settings)}) as server:
         yield server.url
 
 
+def lines_for(address: str, user: str, password: str, *settings: str) -> list[str]:
+    """Return the lines of a destination, as short as can be, and further ones."""
+    return [f"master.address = {address}", f"dbUsername = {user}", f"dbPassword = {password}", *settings]
+
+
 @contextlib.contextmanager
-def started(
-    destinations: Sequence[str], address: str, user: str, password: str, *settings: str, canal_port: int = 0
-) -> Iterator[Sluice]:
-    """Serve destinations that read the same source, over Canal's own protocol too where a port is given for it."""
+def started(destinations: Mapping[str, Sequence[str]], *, canal_port: int = 0) -> Iterator[Sluice]:
+    """Serve destinations, each with its lines; over Canal's own protocol too where a port is given for it."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
         conf = Path(folder, "conf")
@@ -44,8 +47,7 @@ def started(
             f"canal.destinations = {','.join(destinations)}\ncanal.file.data.dir = {folder}/data\n"
             f"sluice.http.port = {port}\ncanal.port = {canal_port}\n"
         )
-        lines = (f"master.address = {address}", f"dbUsername = {user}", f"dbPassword = {password}", *settings)
-        for destination in destinations:
+        for destination, lines in destinations.items():
             (conf / destination).mkdir()
             instance = conf / destination / "instance.properties"
             instance.touch(mode=0o600)

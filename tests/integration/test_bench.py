@@ -58,6 +58,16 @@ def test_delivery() -> None:
     rates("deliver", names=("single", "single-get", "single-rows", "single-arrow", "single-json"))
 
 
+def test_latency() -> None:
+    names = ("100", "100-poll", "100-loaded")
+    size = ("--seconds", "1", "--warm-up", "0.5", "--load", "1000", "--repeats", "1")
+    found = run("latency", *only(*names), *size)["cases"]
+    assert tuple(case["case"] for case in found) == names
+    for case in found:
+        assert 0 < case["p50_ms"] <= case["p99_ms"] <= case["max_ms"]
+        assert case["ours"] == case["p50_ms"]
+
+
 @pytest.mark.timeout(300)
 def test_side_by_side_with_canal() -> None:
     for case in rates("peers", "--source", "mysql56", names=("wide", "wide-tcp")):

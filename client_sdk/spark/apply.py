@@ -7,6 +7,7 @@ removes whatever is in its place (REPLACE), which was about to go or to be writt
 micro-batch there are no two such rows on the source. Deleting removes exactly the row of that key.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pymysql
 
+from sluice.client_sdk.spark.changes import is_ascending, last_of_keys
 from sluice.client_sdk.spark.database import reason
 from sluice.client_sdk.spark.progress import Place, Run
 from sluice.client_sdk.spark.statements import Statement, Table
@@ -76,38 +78,39 @@ class Applier:
             written = self._apply(last, batch)
         return Applied(changes.num_rows, written, _place(last, -1))
 
-    def _apply(self, last: pa.Table, batch: str) -> int:
+    def _apply(self, last: pa.RecordBatch, batch: str) -> int:
         written, is_done = 0, False
         while not is_done:
             count, is_done = self._target.transact(lambda cursor: self._write(cursor, last, batch))
             written += count
         return written
 
-    def _write(self, cursor: "Cursor", last: pa.Table, batch: str) -> tuple[int, bool]:
+    def _write(self, cursor: "Cursor", last: pa.RecordBatch, batch: str) -> tuple[int, bool]:
         """Write the next transaction: how many rows, and whether nothing is left."""
-        places = self._run.places(cursor, last.column("_bucket").unique().to_pylist())
+        places = self._run.places(cursor, last["_bucket"].unique().to_pylist())
         left = _left(last, places)
         if not left.num_rows:
             return 0, True
         some = left.slice(0, _size(left))
-        is_delete = pc.equal(some.column("_op"), "DELETE")
-        for table, changes in self._by_table(cursor, some.filter(is_delete)):
-            images, keys = changes["before"].combine_chunks(), changes["_key"].combine_chunks()
-            execute(cursor, table, table.delete(images, keys))
-        for table, changes in self._by_table(cursor, some.filter(pc.invert(is_delete))):
-            images, keys = changes["after"].combine_chunks(), changes["_key"].combine_chunks()
-            execute(cursor, table, table.replace(images, keys, self._target.packet))
+        is_delete = pc.equal(some["_op"], "DELETE")
+        for table, rows in self._by_table(cursor, some, is_delete):
+            execute(cursor, table, table.delete(some["before"], some["_key"], rows))
+        for table, rows in self._by_table(cursor, some, pc.invert(is_delete)):
+            execute(cursor, table, table.replace(some["after"], some["_key"], self._target.packet, rows))
         place = _place(some, -1)
         self._run.advance(cursor, [bucket for bucket, at in places.items() if at < place], batch, place)
         return some.num_rows, some.num_rows == left.num_rows
 
-    def _by_table(self, cursor: "Cursor", changes: pa.Table) -> Iterator[tuple[Table, pa.Table]]:
-        names = pc.binary_join_element_wise(changes["_schema"], changes["_table"], "\0").combine_chunks()
-        kinds = names.dictionary_encode()
-        for number, name in enumerate(kinds.dictionary.to_pylist()):
-            schema, _, table = name.partition("\0")
-            some = changes if len(kinds.dictionary) == 1 else changes.filter(pc.equal(kinds.indices, number))
-            yield self._table(cursor, schema, table), some
+    def _by_table(
+        self, cursor: "Cursor", changes: pa.RecordBatch, chosen: pa.BooleanArray
+    ) -> Iterator[tuple[Table, pa.Int32Array]]:
+        """Give the numbers of the chosen rows of each table."""
+        schemas, tables = (changes[name].dictionary_encode() for name in ("_schema", "_table"))
+        numbers = pc.add(pc.multiply(schemas.indices, len(tables.dictionary)), tables.indices)
+        for number in pc.unique(numbers.filter(chosen)).to_pylist():
+            rows = pc.indices_nonzero(pc.and_(chosen, pc.equal(numbers, number))).cast(pa.int32())
+            schema, table = (it.dictionary[it.indices[rows[0].as_py()].as_py()].as_py() for it in (schemas, tables))
+            yield self._table(cursor, schema, table), rows
 
     def _table(self, cursor: "Cursor", schema: str, table: str) -> Table:
         if (schema, table) not in self._tables:
@@ -147,46 +150,38 @@ def execute(cursor: "Cursor", table: Table, statements: Iterator[Statement]) -> 
             set_modes(cursor, is_strict=True)
 
 
-def last_changes(changes: pa.Table) -> pa.Table:
+def last_changes(changes: pa.Table) -> pa.RecordBatch:
     """Return the last change of each key, in the order of the source."""
-    changes = changes.combine_chunks()
-    positions = changes["_pos"].combine_chunks()
-    places = pa.table([positions.field(name) for name in Place._fields], names=Place._fields)
-    order = pc.sort_indices(places, sort_keys=[(name, "ascending") for name in Place._fields])
-    keys = changes["_key"].combine_chunks()
-    parts = pc.replace_substring(keys.values, "'", "''")  # so that what is joined can be told apart
-    columns = {
-        "schema": changes["_schema"],
-        "table": changes["_table"],
-        "key": pc.binary_join(pa.ListArray.from_arrays(keys.offsets, parts), "','"),
-    }
-    ordered = pa.table(columns).take(order).append_column("number", [pa.array(range(len(order)), pa.int64())])
-    last = ordered.group_by(list(columns), use_threads=False).aggregate([("number", "max")])
-    return changes.take(order.take(last["number_max"].combine_chunks().sort())).combine_chunks()
+    (found,) = changes.combine_chunks().to_batches()
+    places = pa.table([found["_pos"].field(name) for name in Place._fields], names=Place._fields)
+    if not is_ascending(*(column.cast(pa.int64()).chunk(0) for column in places.columns)):
+        found = found.take(pc.sort_indices(places, sort_keys=[(name, "ascending") for name in Place._fields]))
+    last = last_of_keys(found["_schema"], found["_table"], found["_key"])
+    return found if last is None else found.take(last)
 
 
-def _left(changes: pa.Table, places: Mapping[int, Place]) -> pa.Table:
+def _left(changes: pa.RecordBatch, places: Mapping[int, Place]) -> pa.RecordBatch:
     """Return those that lie behind the places of their buckets."""
-    first = _place(changes, 0)
-    if all(place < first for place in places.values()):
+    first = min(places.values())
+    changes = changes.slice(_count_before(changes, first))
+    later = {bucket: place for bucket, place in places.items() if place > first}
+    if not later or not changes.num_rows or max(later.values()) < _place(changes, 0):
         return changes
-    positions = changes["_pos"].combine_chunks()
-    found = None
-    for place in set(places.values()):
-        is_behind = None
-        for name, number in reversed(tuple(zip(Place._fields, place, strict=True))):
-            column = positions.field(name)
-            is_greater = pc.greater(column, number)
-            if is_behind is not None:
-                is_greater = pc.or_(is_greater, pc.and_(pc.equal(column, number), is_behind))
-            is_behind = is_greater
-        buckets = pa.array([bucket for bucket, at in places.items() if at == place], changes["_bucket"].type)
-        mask = pc.and_(is_behind, pc.is_in(changes["_bucket"].combine_chunks(), buckets))
-        found = mask if found is None else pc.or_(found, mask)
-    return changes.filter(found)
+    numbers = pa.array(range(changes.num_rows))
+    is_done = pa.array([False] * changes.num_rows)
+    for place in set(later.values()):
+        buckets = pa.array([bucket for bucket, at in later.items() if at == place], changes["_bucket"].type)
+        is_before = pc.less(numbers, _count_before(changes, place))
+        is_done = pc.or_(is_done, pc.and_(is_before, pc.is_in(changes["_bucket"], buckets)))
+    return changes.filter(pc.invert(is_done))
 
 
-def _size(changes: pa.Table) -> int:
+def _count_before(changes: pa.RecordBatch, place: Place) -> int:
+    """Return how many lie before a place or at it."""
+    return bisect_right(range(changes.num_rows), place, key=lambda number: _place(changes, number))
+
+
+def _size(changes: pa.RecordBatch) -> int:
     """Return how many of the first changes fit a transaction; changes of one place stay together."""
     size: int = min(ROWS, changes.num_rows)
     while size > 1 and changes.slice(0, size).nbytes > SIZE:
@@ -196,5 +191,5 @@ def _size(changes: pa.Table) -> int:
     return size
 
 
-def _place(changes: pa.Table, index: int) -> Place:
+def _place(changes: pa.RecordBatch, index: int) -> Place:
     return Place(**changes["_pos"][index].as_py())

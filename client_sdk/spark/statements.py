@@ -1,7 +1,7 @@
 """Changes of a table as SQL statements for its copy on the target.
 
 A change brings Canal's texts (docs/arrow-types.md). What literal a text becomes is decided by the target's own column;
-the text of a statement is put together by Arrow, column by column, so that no Python runs for a row.
+the text of a statement is put together by compiled code, so that no Python runs for a row.
 
 The statements are for the session that `sluice.client_sdk.spark.target` sets up: a backslash in a string is nothing
 special, a zero is no request for a new number, and a date may be one that the calendar does not have.
@@ -9,14 +9,15 @@ special, a zero is no request for a new number, and a date may be one that the c
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import dataclass, replace
+from enum import IntEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sluice.client_sdk.spark.changes import UnfitError, kinds, statements
 from sluice.protocol.errors import TargetError
 
 if TYPE_CHECKING:
@@ -37,12 +38,47 @@ _BYTES = frozenset(
 )
 
 
-class Way(Enum):
+class Way(IntEnum):
     """How a text is written as a literal."""
 
-    INTEGER = "a number"
-    BYTES = "bytes"
-    QUOTED = "text"
+    INTEGER = 0
+    UNSIGNED = 1
+    BYTES = 2
+    QUOTED = 3
+    NUMBER = 4
+    """As it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A literal: what stands around a text, and how that is written."""
+
+    way: Way
+    before: str = ""
+    after: str = ""
+    width: int = 0
+    """Bytes that it is filled up to with zeros."""
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """The values that some rows have in a column: of each its place among the texts."""
+
+    texts: pa.StringArray
+    places: pa.Int32Array
+
+    def take(self) -> pa.StringArray:
+        """Return the texts, one a row."""
+        return self.texts.take(self.places)
+
+    def filter(self, mask: pa.BooleanArray) -> "Values":
+        """Return those of some of the rows."""
+        return Values(self.texts, self.places.filter(mask))
+
+    @classmethod
+    def of(cls, texts: pa.StringArray) -> "Values":
+        """Make them of the texts of the rows."""
+        return cls(texts, _numbers(len(texts)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,85 +102,71 @@ class Column:
     is_generated: bool = False
 
     @property
-    def way(self) -> Way:
-        """How its texts are written."""
+    def literal(self) -> Literal:
+        """What its values are as SQL."""
         if self.data_type in _INTEGERS:
-            return Way.INTEGER
-        return Way.BYTES if self.data_type in _BYTES else Way.QUOTED
+            is_unsigned = self.data_type in _UNSIGNED or "unsigned" in self.full_type
+            return Literal(Way.UNSIGNED if is_unsigned else Way.INTEGER)
+        return Literal(Way.BYTES if self.data_type in _BYTES else Way.QUOTED)
 
-    def literals(self, texts: pa.StringArray) -> pa.StringArray:
-        """Return its values as SQL."""
-        if self.way is Way.INTEGER:
-            found = self._integers(texts)
-        elif self.way is Way.BYTES:
-            found = pc.binary_join_element_wise("X'", self._hexadecimal(texts), "'", "")
-        elif self.data_type == "float":  # the shortest text of the largest one is beyond it when read as a DOUBLE
-            found = quote_texts(self._floats(texts))
-        else:
-            found = quote_texts(texts)
-        return found.fill_null("NULL") if found.null_count else found
-
-    def key_literals(self, texts: pa.StringArray) -> pa.StringArray:
-        """Return its values as SQL that is equal to the column where it has that value."""
-        if self.data_type in ("float", "double"):  # a FLOAT is compared as the DOUBLE that it is
-            return self._floats(texts)
+    @property
+    def key_literal(self) -> Literal:
+        """What is equal to the column where it has a value."""
+        if self.data_type in ("float", "double"):
+            return Literal(Way.NUMBER)
         if self.data_type == "decimal":
-            return pc.binary_join_element_wise("CAST(", quote_texts(texts), f" AS {self._plain_type})", "")
+            return Literal(Way.QUOTED, "CAST(", f" AS {self._plain_type})")
         if self.data_type == "year":
-            return pc.binary_join_element_wise("CAST(", quote_texts(texts), " AS UNSIGNED)", "")
+            return Literal(Way.QUOTED, "CAST(", " AS UNSIGNED)")
         if self.data_type == "binary":  # the zeros at its end are not sent
-            width = 2 * int("".join(filter(str.isdigit, self._plain_type)) or 1)
-            texts = pc.utf8_rpad(self._hexadecimal(texts), width, "0")
-            return pc.binary_join_element_wise("X'", texts, "'", "")
-        return self.literals(texts)
+            return Literal(Way.BYTES, width=int("".join(filter(str.isdigit, self._plain_type)) or 1))
+        return self.literal
 
-    def equalities(self, texts: pa.StringArray) -> pa.StringArray:
-        """Return conditions that hold for exactly these values, although the collation may take others for equal."""
-        name, literals = quote_name(self.name), self.key_literals(texts)
-        if self.data_type not in _STRINGS:
-            return pc.binary_join_element_wise(f"{name} = ", literals, "")
-        exact = f" AND CAST(CONVERT({name} USING utf8mb4) AS BINARY) = "
-        return pc.binary_join_element_wise(f"{name} = ", literals, exact, literals, "")
+    def values(self, values: Values) -> Values:
+        """Return the texts to write: the shortest one of the largest FLOAT is beyond it when read as a DOUBLE."""
+        return self._floats(values) if self.data_type == "float" else values
+
+    def key_values(self, values: Values) -> Values:
+        """Return the texts to compare with: a FLOAT is compared as the DOUBLE that it is."""
+        return self._floats(values) if self.data_type in ("float", "double") else values
+
+    def equality(self, values: Values) -> "list[Term]":
+        """Return what holds for exactly these values, although the collation may take others for equal."""
+        name, literal, values = quote_name(self.name), self.key_literal, self.key_values(values)
+        terms = [Term(f"{name} = {literal.before}", values, literal, self), Term(literal.after)]
+        if self.data_type in _STRINGS:
+            terms.append(Term(f" AND CAST(CONVERT({name} USING utf8mb4) AS BINARY) = ", values, literal, self))
+        return terms
+
+    def unfit(self, error: object) -> TargetError:
+        """Make the error for a value that it does not take."""
+        takes = {Way.BYTES: "bytes", Way.QUOTED: "text"}.get(self.literal.way, "a number")
+        return TargetError(
+            f"the target's column {self.name} is {self.full_type}, which takes {takes}, and the change has {error}:"
+            " give both tables the same types"
+        )
 
     @property
     def _plain_type(self) -> str:
         return self.full_type.split(" ")[0]
 
-    def _integers(self, texts: pa.StringArray) -> pa.StringArray:
-        unsigned = self.data_type in _UNSIGNED or "unsigned" in self.full_type
-        try:
-            pc.cast(texts, pa.uint64() if unsigned else pa.int64())
-        except pa.ArrowInvalid as error:
-            raise self._unfit(error) from None
-        return texts
-
-    def _floats(self, texts: pa.StringArray) -> pa.StringArray:
+    def _floats(self, values: Values) -> Values:
         """Return the exact numbers: those of a FLOAT have more digits as a DOUBLE."""
         try:
-            numbers = pc.cast(texts, pa.float32() if self.data_type == "float" else pa.float64())
+            numbers = pc.cast(values.take(), pa.float32() if self.data_type == "float" else pa.float64())
         except pa.ArrowInvalid as error:
-            raise self._unfit(error) from None
-        return pc.cast(pc.cast(numbers, pa.float64()), pa.string())
+            raise self.unfit(error) from None
+        return Values.of(pc.cast(pc.cast(numbers, pa.float64()), pa.string()))
 
-    def _hexadecimal(self, texts: pa.StringArray) -> pa.StringArray:
-        """Return the bytes in hexadecimal digits; each is a character of the text."""
-        present = texts.fill_null("") if texts.null_count else texts
-        lengths = pc.multiply(pc.utf8_length(present), 2)
-        ends = pc.cumulative_sum(lengths)
-        offsets = pa.concat_arrays([pa.array([0], pa.int32()), ends.cast(pa.int32())])
-        joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(present)], pa.int32()), present), "")[0]
-        try:
-            digits = joined.as_py().encode("latin-1").hex().encode()
-        except UnicodeEncodeError:
-            raise self._unfit("a character above U+00FF, so the source's column is one of text") from None
-        found = pa.StringArray.from_buffers(len(texts), offsets.buffers()[1], pa.py_buffer(digits))
-        return pc.if_else(texts.is_valid(), found, None) if texts.null_count else found
 
-    def _unfit(self, error: object) -> TargetError:
-        return TargetError(
-            f"the target's column {self.name} is {self.full_type}, which takes {self.way.value}, and the change has"
-            f" {error}: give both tables the same types"
-        )
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A part of the text of each row: what is the same in all, and the value behind it, if there is one."""
+
+    constant: str
+    values: Values | None = None
+    literal: Literal | None = None
+    column: Column | None = None
 
 
 class Table:
@@ -189,77 +211,74 @@ class Table:
             )
         return cls(name, source, columns, key)
 
-    def replace(self, images: pa.MapArray, keys: pa.ListArray, limit: int) -> Iterator[Statement]:
+    def replace(
+        self, images: pa.MapArray, keys: pa.ListArray, limit: int, rows: pa.Int32Array | None = None
+    ) -> Iterator[Statement]:
         """Give statements that make the rows as the images are, whatever was in their place.
 
-        ``keys``: the texts of the source's key; ``limit``: bytes that the target takes in a statement.
+        ``keys``: the texts of the source's key; ``limit``: bytes that the target takes in a statement; ``rows``: the
+        numbers of those wanted, all when not given.
         """
-        for texts, rows in _by_columns(images):
-            self._check_columns(texts)
-            self._check_keys(texts, keys.take(rows))
-            written = {name: it for name, it in texts.items() if not self.columns[name].is_generated}
-            lenient = self._with_error_values(written)
-            for is_lenient in (False, True):
-                chosen = written
-                if is_lenient or lenient is not None:
-                    if lenient is None:
-                        break
-                    mask = lenient if is_lenient else pc.invert(lenient)
-                    chosen = {name: it.filter(mask) for name, it in written.items()}
-                yield from self._replace(chosen, limit, is_lenient=is_lenient)
+        for values, chosen in _by_columns(images, rows):
+            self._check_columns(values)
+            self._check_keys(values, keys, chosen)
+            written = {name: it for name, it in values.items() if not self.columns[name].is_generated}
+            error_values = self._with_error_values(written)
+            if error_values is None:
+                yield from self._replace(written, limit, len(chosen), is_lenient=False)
+                continue
+            for is_lenient, mask in ((False, pc.invert(error_values)), (True, error_values)):
+                some = {name: it.filter(mask) for name, it in written.items()}
+                yield from self._replace(some, limit, pc.sum(mask).as_py(), is_lenient=is_lenient)
 
-    def delete(self, images: pa.MapArray, keys: pa.ListArray) -> Iterator[Statement]:
+    def delete(self, images: pa.MapArray, keys: pa.ListArray, rows: pa.Int32Array | None = None) -> Iterator[Statement]:
         """Give statements that delete the rows with the keys of these images, if they are there."""
-        for texts, rows in _by_columns(images):
-            self._check_keys(texts, keys.take(rows))
-            parts = [texts[column.name.lower()] for column in self.key]
+        for values, chosen in _by_columns(images, rows):
+            self._check_keys(values, keys, chosen)
+            parts = [values[column.name.lower()] for column in self.key]
             (column, *others) = self.key
+            head = f"DELETE FROM {quote_table(self.name)} WHERE "  # noqa: S608
             if others or column.data_type in _STRINGS:
-                conditions = [it.equalities(part) for it, part in zip(self.key, parts, strict=True)]
-                terms = pc.binary_join_element_wise("(", pc.binary_join_element_wise(*conditions, " AND "), ")", "")
-                yield from self._delete(terms, TERMS, " OR ", "")
+                terms = [Term("(")]
+                for number, (it, part) in enumerate(zip(self.key, parts, strict=True)):
+                    terms += [Term(" AND " if number else ""), *it.equality(part)]
+                yield from _statements(head, [*terms, Term(")")], " OR ", "", (len(chosen), TERMS, STATEMENT))
             else:
-                yield from self._delete(column.key_literals(parts[0]), KEYS, ",", f"{quote_name(column.name)} IN (")
+                literal = column.key_literal
+                terms = [Term(literal.before, column.key_values(parts[0]), literal, column), Term(literal.after)]
+                head += f"{quote_name(column.name)} IN ("
+                yield from _statements(head, terms, ",", ")", (len(chosen), KEYS, STATEMENT))
 
-    def _replace(self, texts: dict[str, pa.StringArray], limit: int, *, is_lenient: bool) -> Iterator[Statement]:
-        literals = [self.columns[name].literals(it) for name, it in texts.items()]
-        rows = pc.binary_join_element_wise("(", pc.binary_join_element_wise(*literals, ","), ")", "")
-        if not len(rows):
-            return
-        names = ",".join(quote_name(self.columns[name].name) for name in texts)
-        head = f"REPLACE INTO {quote_table(self.name)} ({names}) VALUES ".encode()  # noqa: S608
-        lengths = pc.add(pc.binary_length(rows), 1).cast(pa.int64())
-        longest = pc.max(lengths).as_py() + len(head)
-        if longest > limit:
-            raise TargetError(
-                f"a row of {self.source} needs a statement of {longest} bytes, and the target takes {limit}:"
-                f" SET GLOBAL max_allowed_packet there to {_power_above(longest)} or more, then start the mirror again"
-            )
-        size = max(min(STATEMENT, limit - len(head) - longest), 1)
-        statement = pc.divide(pc.cumulative_sum(lengths), size)  # the number of the one that a row belongs to
-        ends = pc.run_end_encode(statement).run_ends
-        for body, count in _joined(rows, ends, ","):
-            yield Statement(head + body, count, is_lenient)
+    def _replace(self, values: dict[str, Values], limit: int, count: int, *, is_lenient: bool) -> Iterator[Statement]:
+        terms: list[Term] = []
+        for name, it in values.items():
+            column = self.columns[name]
+            terms.append(Term("," if terms else "(", column.values(it), column.literal, column))
+        names = ",".join(quote_name(self.columns[name].name) for name in values)
+        head = f"REPLACE INTO {quote_table(self.name)} ({names}) VALUES "  # noqa: S608
+        limits = count, count, min(STATEMENT, limit)
+        for statement in _statements(head, [*terms, Term(")")], ",", "", limits):
+            size = len(statement.sql)
+            if size > limit:
+                raise TargetError(
+                    f"a row of {self.source} needs a statement of {size} bytes, and the target takes {limit}:"
+                    f" SET GLOBAL max_allowed_packet there to {_power_above(size)} or more, then start the mirror again"
+                )
+            yield replace(statement, is_lenient=is_lenient)
 
-    def _delete(self, terms: pa.StringArray, count: int, separator: str, opening: str) -> Iterator[Statement]:
-        head = f"DELETE FROM {quote_table(self.name)} WHERE {opening}".encode()  # noqa: S608
-        ends = pa.array([*range(count, len(terms), count), len(terms)], pa.int32())
-        for body, rows in _joined(terms, ends, separator):
-            yield Statement(head + body + (b")" if opening else b""), rows)
-
-    def _with_error_values(self, texts: dict[str, pa.StringArray]) -> pa.BooleanArray | None:
+    def _with_error_values(self, values: dict[str, Values]) -> pa.BooleanArray | None:
         """Tell the rows with an ENUM that has MySQL's error value, the number 0; None when there are none."""
         found = None
-        for name, it in texts.items():
+        for name, it in values.items():
             if self.columns[name].data_type == "enum":
-                zero = pc.equal(it, "0").fill_null(False)
+                zero = pc.equal(it.take(), "0").fill_null(False)
                 found = zero if found is None else pc.or_(found, zero)
         return found if found is not None and pc.any(found).as_py() else None
 
-    def _check_columns(self, texts: dict[str, pa.StringArray]) -> None:
+    def _check_columns(self, values: dict[str, Values]) -> None:
         """Raise TargetError unless the change has all that has to be written, and nothing else."""
         wanted = {name for name, column in self.columns.items() if not column.is_generated}
-        unknown, missing = texts.keys() - self.columns.keys(), wanted - texts.keys()
+        unknown, missing = values.keys() - self.columns.keys(), wanted - values.keys()
         if not unknown and not missing:
             return
         problems = []
@@ -271,7 +290,7 @@ class Table:
         if missing:
             advice += ". A source whose binlog_row_image is not FULL leaves columns out, too: set it to FULL there"
         raise TargetError(
-            f"{' and '.join(problems)}. A change of {self.source} has the columns {', '.join(texts)};"
+            f"{' and '.join(problems)}. A change of {self.source} has the columns {', '.join(values)};"
             f" {'.'.join(self.name)} on the target has {', '.join(self._written)}: {advice}"
         )
 
@@ -279,17 +298,19 @@ class Table:
     def _written(self) -> list[str]:
         return [column.name for column in self.columns.values() if not column.is_generated]
 
-    def _check_keys(self, texts: dict[str, pa.StringArray], keys: pa.ListArray) -> None:
+    def _check_keys(self, values: dict[str, Values], keys: pa.ListArray, rows: pa.Int32Array) -> None:
         """Raise TargetError unless the target's primary key has the values of the source's."""
-        parts = [texts.get(column.name.lower()) for column in self.key]
+        keys = keys.take(rows)
         if keys.null_count:
             raise TargetError(
                 f"{self.source} has no primary key on the source: give it one, or leave it out by the filter"
             )
         count = len(self.key)
         same = pc.all(pc.equal(pc.list_value_length(keys), count)).as_py()
-        for place, part in enumerate(parts):
-            same = same and part is not None and part.equals(keys.values.take(pc.add(_starts(keys), place)))
+        starts = keys.offsets.slice(0, len(keys))
+        for number, column in enumerate(self.key):
+            part = values.get(column.name.lower())
+            same = same and part is not None and part.take().equals(Values(keys.values, _added(starts, number)).take())
         if not same:
             raise TargetError(
                 f"the primary key of {'.'.join(self.name)} on the target is"
@@ -308,41 +329,47 @@ def quote_table(name: tuple[str, str]) -> str:
     return ".".join(map(quote_name, name))
 
 
-def quote_texts(texts: pa.StringArray) -> pa.StringArray:
-    """Return string literals."""
-    return pc.binary_join_element_wise("'", pc.replace_substring(texts, "'", "''"), "'", "")
-
-
-def _by_columns(images: pa.MapArray) -> Iterator[tuple[dict[str, pa.StringArray], pa.Int32Array]]:
+def _by_columns(images: pa.MapArray, rows: pa.Int32Array | None) -> Iterator[tuple[dict[str, Values], pa.Int32Array]]:
     """Turn images into columns, by name in lower case; give those apart that have other columns or another order.
 
     With each the numbers of its rows. The images of a table have the same names in the same order, unless a DDL came
     between them, or the source leaves out what is unchanged.
     """
-    names = pc.binary_join(pa.ListArray.from_arrays(_starts(images, end=True), images.keys), "\0")
-    kinds = names.dictionary_encode()
-    for number in range(len(kinds.dictionary)):
-        rows = pc.indices_nonzero(pc.equal(kinds.indices, number)).cast(pa.int32())
-        some = images if len(kinds.dictionary) == 1 else images.take(rows)
-        starts = _starts(some)
-        columns = kinds.dictionary[number].as_py().lower().split("\0")
-        yield {name: some.items.take(pc.add(starts, place)) for place, name in enumerate(columns)}, rows
+    for names, chosen in kinds(images, _numbers(len(images)) if rows is None else rows):
+        starts = images.offsets.take(chosen)
+        yield {name.lower(): Values(images.items, _added(starts, place)) for place, name in enumerate(names)}, chosen
 
 
-def _starts(lists: pa.Array, *, end: bool = False) -> pa.Int32Array:
-    """Return where each list begins in its values; ``end``: and where the last one ends."""
-    offsets = lists.offsets
-    return offsets if end else offsets.slice(0, len(lists))
+def _statements(
+    head: str, terms: Sequence[Term], separator: str, tail: str, limits: tuple[int, int, int]
+) -> Iterator[Statement]:
+    """Put statements together; ``limits``: rows in all, and of a statement rows and bytes."""
+    parts = []
+    for term in terms:
+        values, literal = term.values, term.literal or Literal(Way.NUMBER)
+        texts, places = (None, None) if values is None else (values.texts, values.places)
+        parts.append((term.constant.encode(), texts, places, int(literal.way), literal.width))
+    try:
+        found = statements(head.encode(), parts, separator.encode(), tail.encode(), *limits)
+    except UnfitError as error:
+        number, text = error.args
+        column, shown = terms[number].column, f"the text {text[:100]!r}"
+        if column is None:
+            raise
+        if column.literal.way is Way.BYTES:
+            shown = "a character above U+00FF, so the source's column is one of text"
+        raise column.unfit(shown) from None
+    for sql, rows in found:
+        yield Statement(sql, rows)
 
 
-def _joined(texts: pa.StringArray, ends: pa.Int32Array, separator: str) -> Iterator[tuple[bytes, int]]:
-    """Join texts up to each of the ends; with the number of each."""
-    begin = pa.array([0], pa.int32())
-    bounds = pa.concat_arrays([begin, ends])
-    bodies = pc.binary_join(pa.ListArray.from_arrays(bounds, texts), separator)
-    counts = pc.subtract(ends, bounds.slice(0, len(ends)))
-    for body, count in zip(bodies.cast(pa.binary()), counts, strict=True):
-        yield body.as_py(), count.as_py()
+def _numbers(count: int) -> pa.Int32Array:
+    """Return 0, 1, 2 and so on."""
+    return pa.array(range(count), pa.int32())
+
+
+def _added(numbers: pa.Int32Array, number: int) -> pa.Int32Array:
+    return pc.add(numbers, pa.scalar(number, pa.int32()))
 
 
 def _power_above(number: int) -> int:

@@ -19,6 +19,8 @@ from sluice.protocol.errors import ConfigError, FilterError
 from sluice.protocol.tls import SslMode
 
 DEFAULT_PORT = 3306
+IN_ZOOKEEPER = ("zookeeper", "mixed", "period")
+"""Where cursors may be kept that several servers share."""
 DESTINATION_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 
 # Names of charsets that MySQL spells otherwise.
@@ -259,15 +261,27 @@ class InstanceConfig(Settings):
     catch_up_readers: int = setting("sluice.instance.catchUp.readers", 2, ge=0, le=64)
     """How many parsers may at most read the source again for what is no longer in the ring, each with a server id and a
     ring of its own. 0 forbids it: a client that is behind the ring is `gone`."""
-    meta: Annotated[Literal["file", "memory"], BeforeValidator(_lower)] = setting("sluice.instance.meta", "file")
-    """Where subscriptions and cursors are kept: `file` survives a restart, `memory` does not. When not given, Canal's
-    `canal.instance.global.spring.xml` says it: `file-instance.xml` or `memory-instance.xml`."""
+    meta: Annotated[Literal["file", "memory", "zookeeper", "mixed", "period"], BeforeValidator(_lower)] = setting(
+        "sluice.instance.meta", "file"
+    )
+    """Where subscriptions and cursors are kept: `file` survives a restart, `memory` does not. With `canal.zkServers` the
+    default is `zookeeper`: an ack is answered when it is durable there, those that come meanwhile share the next write.
+    `mixed` writes them as they come, and `period` each `canal.zookeeper.flush.period`; neither lets an ack wait, so that
+    what was acked last can come again from another server. When not given, Canal's
+    `canal.instance.global.spring.xml` says it: `file-instance.xml`, `memory-instance.xml`, or `default-instance.xml` for
+    `period`."""
     file_data_dir: FolderPath = setting("canal.file.data.dir", Path())
     """Folder of `<destination>/meta.dat`. Empty is the folder of `canal.properties`, as in Canal."""
     file_flush_period: int = setting("canal.file.flush.period", 1000, ge=1, unit="ms")
     """How often changed cursors are written to the file."""
-    zk_servers: str = setting("canal.zkServers", "")
-    """ZooKeeper servers of a pair of servers. Has to be empty as yet."""
+    zookeeper_flush_period: int = setting("canal.zookeeper.flush.period", 1000, ge=1, unit="ms")
+    """How often changed cursors are written to ZooKeeper, where no ack waits for that."""
+
+    @property
+    def flush_period(self) -> float:
+        """Seconds between two writes of cursors that nobody waits for."""
+        milliseconds = self.zookeeper_flush_period if self.meta in IN_ZOOKEEPER else self.file_flush_period
+        return milliseconds / 1000
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -276,11 +290,6 @@ class InstanceConfig(Settings):
             raise ValueError(
                 f"canal.instance.memory.buffer.size has to be a power of two, such as {below} or {2 * below},"
                 f" not {self.memory_buffer_size}"
-            )
-        if self.zk_servers:
-            raise ValueError(
-                f"canal.zkServers is set, but cursors are kept in {self.meta}, where a second server cannot see them."
-                " Leave canal.zkServers empty: a pair of servers on ZooKeeper is not supported yet"
             )
         if self.master_position and not self.master_journal_name:
             raise ValueError(

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from sluice.instance.catchup import CatchUp
-from sluice.instance.config import InstanceConfig
+from sluice.instance.config import IN_ZOOKEEPER, InstanceConfig
 from sluice.instance.meta.base import MetaStore
 from sluice.instance.meta.file import FileMetaStore
 from sluice.instance.meta.memory import MemoryMetaStore
@@ -16,6 +16,7 @@ from sluice.instance.parser.status import ParserStatus
 from sluice.instance.sink.filters import TableFilter
 from sluice.instance.source import Parser, ParserFactory
 from sluice.protocol.errors import (
+    ConfigError,
     DestinationStoppedError,
     FilterError,
     NotStoredError,
@@ -300,7 +301,7 @@ class Instance:
     async def _flush_each_period(self) -> None:
         failed = False
         while True:
-            await asyncio.sleep(self.config.file_flush_period / 1000)
+            await asyncio.sleep(self.config.flush_period)
             self.catch_up.close_idle()
             self._tend()
             try:
@@ -315,7 +316,9 @@ class Instance:
 
 
 def make_meta(config: InstanceConfig) -> MetaStore:
-    """Make the store of clients that is configured."""
+    """Make the store of clients that is configured. Raises ConfigError for one that belongs to several servers."""
     if config.meta == "memory":
         return MemoryMetaStore()
+    if config.meta in IN_ZOOKEEPER:
+        raise ConfigError(f"cursors are kept in ZooKeeper ({config.meta}), which only a server among others uses")
     return FileMetaStore(config.file_data_dir, config.destination, config.master_address)

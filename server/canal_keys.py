@@ -13,13 +13,11 @@ STORES = "certificates are PEM files here: sluice.instance.sslCa, sluice.instanc
 
 WITHOUT_EFFECT = {
     r"canal\.id": "Canal itself does not use it",
-    r"canal\.register\.ip": "a pair of servers on ZooKeeper is not supported yet",
     r"canal\.metrics\.pull\.port": "metrics are at /metrics of the HTTP API",
     r"canal\.admin\..*": ADMIN,
     r"canal\.instance\.(global|[^.]+)\.manager\.address": ADMIN,
     r"canal\.instance\.(global|[^.]+)\.lazy": "every destination starts with the server",
     r"canal\.instance\.[^.]+\.mode": ADMIN,
-    r"canal\.zookeeper\.flush\.period": "a pair of servers on ZooKeeper is not supported yet",
     r"canal\.instance\.memory\.rawEntry": "entries are always kept encoded",
     r"canal\.instance\.detecting\..*": STANDBY,
     r"canal\.instance\.standby.*": STANDBY,

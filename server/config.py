@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 
-from sluice.instance.config import DESTINATION_NAME, InstanceConfig, has_daylight_saving
+from sluice.instance.config import DESTINATION_NAME, IN_ZOOKEEPER, InstanceConfig, has_daylight_saving
 from sluice.instance.properties import Lookup, Property, environment_name, read_properties
 from sluice.instance.settings import FolderPath, Settings, setting
 from sluice.protocol.errors import ConfigError, UnknownDestinationError
@@ -115,6 +115,18 @@ class ServerConfig(Settings):
     """How long a get with a timeout waits for a full batch once there is an entry. Under `strictCanal` it waits for a
     full batch until the timeout, as in Canal."""
 
+    # Several servers.
+
+    zk_servers: str = setting("canal.zkServers", "")
+    """ZooKeeper servers, `host:port` separated by commas, through which servers share their destinations: each is
+    active on one of them, and another takes it over when that one goes. They need the same destinations. Empty: no
+    others."""
+    register_ip: str = setting("canal.register.ip", "")
+    """Address under which clients reach this server, as it stands in ZooKeeper. Empty takes `canal.ip`."""
+    session_timeout: float = setting("sluice.ha.sessionTimeout", 6.0, gt=0, unit="s")
+    """How long ZooKeeper hears nothing from a server before others may take its destinations over. ZooKeeper limits it,
+    by default to 2 to 20 of its ticks."""
+
     # Logs.
 
     log_level: Annotated[LogLevel, BeforeValidator(_upper)] = setting("sluice.log.level", LogLevel.INFO)
@@ -128,9 +140,23 @@ class ServerConfig(Settings):
             raise ValueError("sluice.http.tlsCert and sluice.http.tlsKey belong together; give both or neither")
         if self.tcp_user and not self.tcp_passwd.get_secret_value():
             raise ValueError("canal.user needs canal.passwd, or else everybody who knows the name is let in")
+        if self.zk_servers and self.address[0] in ("0.0.0.0", "::"):  # noqa: S104  nothing is bound here
+            raise ValueError(
+                "canal.zkServers needs canal.register.ip, the address under which clients reach this server"
+            )
+        if self.zk_servers and not (self.tcp_port and self.http_port):
+            raise ValueError(
+                "canal.zkServers needs fixed ports, by which others know this server: set canal.port and"
+                " sluice.http.port"
+            )
         if self.destinations_expr:
             expand(self.destinations_expr)
         return self
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port by which other servers, and Canal's clients, know this one."""
+        return self.register_ip or self.tcp_host, self.tcp_port
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -196,8 +222,19 @@ class Configuration:
             )
         properties = self._lookup(destination)(InstanceConfig.fields_by_key())
         config = InstanceConfig.fill(properties, self.folder, destination=destination)
+        self._check_meta(config)
         redactor.hide(config.db_password.get_secret_value())
         return config
+
+    def _check_meta(self, config: InstanceConfig) -> None:
+        """Refuse to share destinations whose cursors only this server can see: that loses changes without a word."""
+        if self.server.zk_servers and config.meta not in IN_ZOOKEEPER:
+            raise ConfigError(
+                f"canal.zkServers is set, but cursors are kept in {config.meta}, where other servers cannot see them:"
+                " set sluice.instance.meta to zookeeper, or leave canal.zkServers empty"
+            )
+        if not self.server.zk_servers and config.meta in IN_ZOOKEEPER:
+            raise ConfigError(f"cursors are to be kept in ZooKeeper ({config.meta}): set canal.zkServers")
 
     def warnings(self) -> list[str]:
         """Name what stands in files and environment and has no effect, each with its place and what to do about it."""
@@ -240,7 +277,8 @@ class Configuration:
         own = read_properties(file) if file.is_file() else {}
         name = {"canal.instance.destination": Property(destination, "name of the folder")}
         beans = Lookup(self._main, own, name, environ=self._environ)(_bean_keys(destination))
-        return Lookup(_meta_of(beans), self._main, own, name, environ=self._environ)
+        default = {META_KEY: Property("zookeeper", "default with canal.zkServers")} if self.server.zk_servers else {}
+        return Lookup(default, _meta_of(beans), self._main, own, name, environ=self._environ)
 
 
 def _bean_keys(destination: str) -> tuple[str, str]:
@@ -255,10 +293,12 @@ def _meta_of(beans: Mapping[str, Property]) -> dict[str, Property]:
                 return {META_KEY: item._replace(value="file")}
             case "memory-instance.xml":
                 return {META_KEY: item._replace(value="memory")}
+            case "default-instance.xml":
+                return {META_KEY: item._replace(value="period")}
             case other if other:
                 raise ConfigError(
-                    f"{item.origin}: {other} is not supported; use file-instance.xml, which keeps cursors in a file, or"
-                    " memory-instance.xml"
+                    f"{item.origin}: {other} is not supported; use file-instance.xml, which keeps cursors in a file,"
+                    " default-instance.xml, which keeps them in ZooKeeper, or memory-instance.xml"
                 )
     return {}
 

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from sluice.instance.meta.base import epoch_by_clock
-from sluice.protocol.errors import BadPositionError, ConfigError
-from sluice.protocol.position import Position
-from sluice.store.cursors import Cursor, StoredClient, parse_gtids
+from sluice.instance.meta.canal import Address, dumps, log_position, our_keys, read_address, read_cursor
+from sluice.protocol.errors import ConfigError
+from sluice.store.cursors import StoredClient
 
 FILE_NAME = "meta.dat"
 LOCK_NAME = "meta.lock"
@@ -34,11 +34,12 @@ LOCK_NAME = "meta.lock"
 class FileMetaStore:
     """Keeps the clients of a destination in a file that is replaced as a whole, so that it is never half written."""
 
-    def __init__(self, folder: Path, destination: str, address: tuple[str, int]) -> None:
-        """``address`` is that of the source; Canal wants it in each cursor."""
+    def __init__(self, folder: Path, destination: str, address: Address) -> None:
+        """``address`` is that of the source; Canal wants it in each cursor, and finds that again which was there."""
         self.path = folder / destination / FILE_NAME
         self._destination = destination
         self._address = address
+        self._addresses: dict[int, Address] = {}
         self._clients: dict[int, StoredClient] = {}
         self._lock: BinaryIO | None = None
 
@@ -51,6 +52,7 @@ class FileMetaStore:
         for client_id, client in changes.items():
             if client is None:
                 self._clients.pop(client_id, None)
+                self._addresses.pop(client_id, None)
             else:
                 self._clients[client_id] = client
         await asyncio.to_thread(self._replace, list(self._clients.values()), epoch)
@@ -98,7 +100,10 @@ class FileMetaStore:
             data = json.loads(text)
             if data["destination"] != self._destination:
                 raise ConfigError(f"{self.path} belongs to the destination {data['destination']!r}")
-            clients = [_client(item) for item in data.get("clientDatas", [])]
+            items = data.get("clientDatas", [])
+            clients = [_client(item) for item in items]
+            found = {int(item["clientIdentity"]["clientId"]): read_address(item.get("cursor") or {}) for item in items}
+            self._addresses = {client_id: address for client_id, address in found.items() if address is not None}
             epoch = int(data["sluice"]["epoch"]) + 1 if "sluice" in data else epoch_by_clock()
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(
@@ -116,7 +121,7 @@ class FileMetaStore:
         }
         new = self.path.with_suffix(".tmp")
         with new.open("wb") as file:
-            file.write(json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode())
+            file.write(dumps(data))
             file.flush()
             os.fsync(file.fileno())
         new.replace(self.path)
@@ -137,46 +142,13 @@ class FileMetaStore:
         cursor = client.cursor
         if cursor is None:
             return data
-        host, port = self._address
-        data["cursor"] = {
-            "identity": {"slaveId": -1, "sourceAddress": {"address": host, "port": port}},
-            "postion": {
-                "gtid": cursor.gtid,
-                "included": False,
-                "journalName": cursor.journal,
-                "position": cursor.offset,
-                "serverId": cursor.server_id,
-                "timestamp": cursor.timestamp,
-            },
-        }
-        ours = {"delivered": cursor.delivered, "position": cursor.position}
-        if cursor.position is not None:
-            data["sluice"] = {key: str(value) for key, value in ours.items() if value is not None}
+        data["cursor"] = log_position(cursor, self._addresses.get(client.client_id, self._address))
+        if ours := our_keys(cursor):
+            data["sluice"] = ours
         return data
 
 
 def _client(data: dict[str, Any]) -> StoredClient:
     identity = data["clientIdentity"]
-    cursor = None
-    if "cursor" in data:
-        place = data["cursor"]["postion"]
-        ours = data.get("sluice", {})
-        cursor = Cursor(
-            journal=str(place["journalName"]),
-            offset=int(place["position"]),
-            timestamp=int(place.get("timestamp") or 0),
-            server_id=int(place.get("serverId") or 0),
-            gtid=_gtids(place.get("gtid") or ""),
-            position=Position.parse(ours["position"]) if "position" in ours else None,
-            delivered=Position.parse(ours["delivered"]) if "delivered" in ours else None,
-        )
+    cursor = read_cursor(data["cursor"], data.get("sluice", {})) if "cursor" in data else None
     return StoredClient(int(identity["clientId"]), str(identity.get("filter") or ""), cursor)
-
-
-def _gtids(text: str) -> str:
-    """The text, if it is a GTID set; what Canal writes for MariaDB may be none, and is not needed to resume."""
-    try:
-        parse_gtids(text)
-    except BadPositionError:
-        return ""
-    return text

@@ -53,6 +53,10 @@ class Node:
     """How often the data was set since the node was created."""
     owner: int
     """The session that it will end with; 0 for a node that stays."""
+    created: int
+    """Number of the transaction that created it; they ascend."""
+    changed: int
+    """Number of the transaction that set its data last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +99,9 @@ Watch = Callable[[], None]
 
 
 class Session(Protocol):
-    """A session with ZooKeeper. What it does is done in the order of the calls; once it is over, it does nothing more.
+    """A session with ZooKeeper. Calls are done in their order, and wait while there is no connection.
+
+    Once it is over it does nothing more, and no other goes on in its place.
 
     Every method raises `UnknownOutcomeError`, `SessionExpiredError`, and ZooKeeperError for what ZooKeeper refuses.
     """

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,8 +31,6 @@ from sluice.protocol.errors import ZooKeeperError
 
 logger = logging.getLogger(__name__)
 
-BEATS = 8
-"""How often in a session's timeout its life is proved."""
 NODE_ERRORS: tuple[tuple[type[Exception], type[NodeError], str], ...] = (
     (kazoo.NoNodeError, NoNodeError, "is not there"),
     (kazoo.NodeExistsError, NodeExistsError, "is there already"),
@@ -41,11 +38,6 @@ NODE_ERRORS: tuple[tuple[type[Exception], type[NodeError], str], ...] = (
     (kazoo.NotEmptyError, NotEmptyError, "has children"),
 )
 UNKNOWN = (kazoo.ConnectionLoss, kazoo.OperationTimeoutError, kazoo.SessionMovedError, kazoo.RequestTimeoutError)
-
-
-def since_boot() -> float:
-    """Return the seconds since this host was started, those in which it or the process was suspended included."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class ZooKeeperSession:
@@ -65,8 +57,6 @@ class ZooKeeperSession:
         self.hosts = hosts.replace(";", ",")
         self.timeout = timeout
         """Seconds of silence after which ZooKeeper ends the session, as it has said."""
-        self.proved = 0.0
-        """`since_boot` when the last call was sent that the leader has answered: the session lived then."""
         self.session_id = 0
         self._on_connected = on_connected
         self._loop = asyncio.get_running_loop()
@@ -74,7 +64,6 @@ class ZooKeeperSession:
         self._begun = asyncio.Event()
         self._ended = False  # guarded by the lock: set in kazoo's thread before kazoo makes another session
         self._lock = threading.Lock()
-        self._beating: asyncio.Task[None] | None = None
         self._client = KazooClient(
             self.hosts,
             timeout=timeout,
@@ -95,8 +84,6 @@ class ZooKeeperSession:
         """Return when ZooKeeper has given a session; as long as it cannot be reached, go on trying."""
         self._client.start_async()
         await self._begun.wait()
-        await self._beat()
-        self._beating = asyncio.create_task(self._go_on_beating(), name="ZooKeeper session")
 
     @property
     def over(self) -> bool:
@@ -112,14 +99,14 @@ class ZooKeeperSession:
         with self._lock:
             self._ended = True
         await self._stop()
-        self._finish()
+        self._over.set()
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
     async def get(self, path: str, watch: Watch | None = None) -> Node:
         """Read a node. Raises NoNodeError; it is then not watched."""
         data, stat = await self._call(path, lambda: self._client.get_async(path, self._watcher(watch)))
-        return Node(data, stat.version, stat.ephemeralOwner)
+        return Node(data, stat.version, stat.ephemeralOwner, stat.czxid, stat.mzxid)
 
     async def find(self, path: str, watch: Watch | None = None) -> Node | None:
         """Read a node; None when there is none, which is watched too."""
@@ -139,20 +126,20 @@ class ZooKeeperSession:
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
         """Create a node. Raises NodeExistsError, and NoNodeError when its parent is not there."""
-        await self._call(path, lambda: self._client.create_async(path, data, ephemeral=ephemeral), proves=True)
+        await self._call(path, lambda: self._client.create_async(path, data, ephemeral=ephemeral))
 
     async def set(self, path: str, data: bytes, version: int = -1) -> int:
         """Set the data of a node and return its new version. Raises NoNodeError, BadVersionError."""
-        stat = await self._call(path, lambda: self._client.set_async(path, data, version), proves=True)
+        stat = await self._call(path, lambda: self._client.set_async(path, data, version))
         return int(stat.version)
 
     async def delete(self, path: str, version: int = -1) -> None:
         """Delete a node. Raises NoNodeError, BadVersionError, NotEmptyError."""
-        await self._call(path, lambda: self._client.delete_async(path, version), proves=True)
+        await self._call(path, lambda: self._client.delete_async(path, version))
 
     async def sync(self) -> None:
         """Return when what all others have done until now is seen by the calls that follow."""
-        await self._call("/", lambda: self._client.sync_async("/"), proves=True)
+        await self._call("/", lambda: self._client.sync_async("/"))
 
     async def commit(self, operations: Sequence[Operation]) -> list[int | None]:
         """Do all or nothing; return the new version of each node that was set, None for the others.
@@ -170,19 +157,15 @@ class ZooKeeperSession:
                     request.create(path, data, ephemeral=ephemeral)
                 case Delete(path, version):
                     request.delete(path, version)
-        results = await self._call("", request.commit_async, proves=True)
+        results = await self._call("", request.commit_async)
         for operation, result in zip(operations, results, strict=True):
             if isinstance(result, Exception) and not isinstance(result, kazoo.RolledBackError):
                 raise self._translated(result, operation.path) from result
         return [getattr(result, "version", None) for result in results]
 
-    async def _call(self, path: str, submit: Callable[[], Any], *, proves: bool = False) -> Any:
-        """Submit a call to kazoo, and wait for the answer as long as the session can live without one.
-
-        What proves the life of the session has gone through the leader: a follower that has lost it answers reads.
-        """
+    async def _call(self, path: str, submit: Callable[[], Any]) -> Any:
+        """Submit a call to kazoo, and wait for the answer; without a connection it waits until there is one again."""
         future: asyncio.Future[Any] = self._loop.create_future()
-        sent = since_boot()
         with self._lock:
             if self._ended:
                 raise SessionExpiredError(f"the session {self.session_id:#x} with ZooKeeper is over")
@@ -194,15 +177,9 @@ class ZooKeeperSession:
 
         result.rawlink(answered)
         try:
-            async with asyncio.timeout(self.timeout):
-                answer = await future
-        except TimeoutError:
-            raise UnknownOutcomeError(f"ZooKeeper ({self.hosts}) has not answered for {self.timeout:g} s") from None
+            return await future
         except kazoo.KazooException as error:
             raise self._translated(error, path) from error
-        if proves:
-            self.proved = max(self.proved, sent)
-        return answer
 
     @staticmethod
     def _settle(future: "asyncio.Future[Any]", result: Any) -> None:
@@ -252,26 +229,12 @@ class ZooKeeperSession:
     def _follow(self, state: str) -> None:
         if state == KazooState.LOST:
             logger.warning("the session %#x with ZooKeeper has expired", self.session_id)
-            self._finish()
+            self._over.set()
             threading.Thread(target=self._stop_client, name="close ZooKeeper session", daemon=True).start()
             return
         self._begun.set()
         if self._on_connected is not None:
             self._on_connected(state == KazooState.CONNECTED)
-
-    def _finish(self) -> None:
-        if self._beating is not None:
-            self._beating.cancel()
-        self._over.set()
-
-    async def _go_on_beating(self) -> None:
-        while True:
-            await asyncio.sleep(self.timeout / BEATS)
-            await self._beat()
-
-    async def _beat(self) -> None:
-        with contextlib.suppress(ZooKeeperError):  # what matters is when it went well last
-            await self.sync()
 
     async def _stop(self) -> None:
         """Stop kazoo; its threads end with the process if ZooKeeper does not let go of them."""

@@ -120,8 +120,6 @@ def test_values_are_read_as_canal_reads_them() -> None:
         ({"canal.instance.memory.batch.mode": "SIZE"}, "batch.mode: .*'MEMSIZE' or 'ITEMSIZE'"),
         ({"canal.instance.gtidon": "maybe"}, "f:1: canal.instance.gtidon: .*boolean"),
         ({"sluice.instance.timeZone": "Mars/Base"}, "'Mars/Base' is no time zone"),
-        ({"canal.zkServers": "zk:2181"}, "canal.zkServers is set, but cursors are kept in file"),
-        ({"canal.zkServers": "zk:2181", "sluice.instance.meta": "memory"}, "but cursors are kept in memory"),
         ({"canal.instance.master.position": "4"}, "position needs canal.instance.master.journal.name"),
         ({"canal.instance.master.gtid": "0-1-2"}, "gtid needs canal.instance.gtidon = true"),
         ({"sluice.instance.sslCert": "a.pem"}, "sslCert and sluice.instance.sslKey belong together"),
@@ -247,10 +245,49 @@ def test_a_bean_file_of_one_destination_wins(conf: Conf) -> None:
     assert conf.read().instance("example").meta == "memory"
 
 
-def test_a_bean_file_that_needs_zookeeper_is_refused(conf: Conf) -> None:
+def test_a_bean_file_that_needs_zookeeper_is_refused_without(conf: Conf) -> None:
     conf.write("canal.properties", "canal.instance.global.spring.xml = classpath:spring/default-instance.xml\n")
-    with pytest.raises(ConfigError, match=r"canal.properties:1: default-instance.xml is not supported; use file-"):
+    with pytest.raises(ConfigError, match=r"kept in ZooKeeper \(period\): set canal.zkServers"):
         conf.read().instance("example")
+    conf.write(
+        "canal.properties",
+        "canal.instance.global.spring.xml = classpath:spring/default-instance.xml\ncanal.zkServers = zk:2181\n",
+    )
+    assert conf.read().instance("example").meta == "period"
+
+
+def test_a_bean_file_without_a_part_here_is_refused(conf: Conf) -> None:
+    conf.write("canal.properties", "canal.instance.global.spring.xml = classpath:spring/group-instance.xml\n")
+    with pytest.raises(ConfigError, match=r"canal.properties:1: group-instance.xml is not supported; use file-"):
+        conf.read().instance("example")
+
+
+def test_with_other_servers_cursors_are_kept_in_zookeeper(conf: Conf) -> None:
+    conf.write("canal.properties", "canal.zkServers = zk:2181\n")
+    assert conf.read().instance("example").meta == "zookeeper"
+
+
+@pytest.mark.parametrize(
+    "settings", ["sluice.instance.meta = file", "canal.instance.global.spring.xml = memory-instance.xml"]
+)
+def test_with_other_servers_cursors_that_only_one_can_see_are_refused(conf: Conf, settings: str) -> None:
+    conf.write("canal.properties", f"canal.destinations = example\ncanal.zkServers = zk:2181\n{settings}\n")
+    with pytest.raises(ConfigError, match=r"example: canal.zkServers is set, but cursors are kept in (file|memory)"):
+        conf.read().check()
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ("canal.ip = 0.0.0.0", "canal.zkServers needs canal.register.ip"),
+        ("canal.port = 0", "canal.zkServers needs fixed ports"),
+        ("sluice.http.port = 0", "canal.zkServers needs fixed ports"),
+    ],
+)
+def test_among_other_servers_each_is_known_by_its_address(conf: Conf, settings: str, complaint: str) -> None:
+    conf.write("canal.properties", f"canal.zkServers = zk:2181\n{settings}\n")
+    with pytest.raises(ConfigError, match=complaint):
+        conf.read()
 
 
 def test_an_unknown_key_is_named_with_its_place_and_the_nearest_known_one(conf: Conf) -> None:

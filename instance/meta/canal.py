@@ -1,0 +1,82 @@
+"""Cursors in Canal's JSON, its file's and its ZooKeeper's, with keys of ours beside Canal's.
+
+Canal reads what we write, and drops our keys when it writes. A cursor without them resumes at Canal's event.
+"""
+
+import json
+from typing import Any
+
+from sluice.protocol.errors import BadPositionError
+from sluice.protocol.position import Position
+from sluice.store.cursors import Cursor, parse_gtids
+
+LOG_POSITION = "com.alibaba.otter.canal.protocol.position.LogPosition"
+"""Canal's class of a cursor; in ZooKeeper its reader wants to be told."""
+
+Address = tuple[str, int]
+
+
+def dumps(data: dict[str, Any]) -> bytes:
+    """Write JSON as Canal does: without spaces, in UTF-8."""
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def log_position(cursor: Cursor, address: Address) -> dict[str, Any]:
+    """Return Canal's form of a cursor, its keys in Canal's order; ``postion`` is Canal's spelling.
+
+    ``address`` is the source's; Canal resumes exactly there only if it is that which it has written itself.
+    """
+    host, port = address
+    return {
+        "identity": {"slaveId": -1, "sourceAddress": {"address": host, "port": port}},
+        "postion": {
+            "gtid": cursor.gtid,
+            "included": False,
+            "journalName": cursor.journal,
+            "position": cursor.offset,
+            "serverId": cursor.server_id,
+            "timestamp": cursor.timestamp or _creation(cursor),
+        },
+    }
+
+
+def our_keys(cursor: Cursor) -> dict[str, str]:
+    """Return what Canal has no key for; empty for a cursor that Canal wrote."""
+    if cursor.position is None:
+        return {}
+    ours = {"delivered": cursor.delivered, "position": cursor.position}
+    return {key: str(value) for key, value in ours.items() if value is not None}
+
+
+def read_cursor(data: dict[str, Any], ours: dict[str, str]) -> Cursor:
+    """Understand Canal's form of a cursor, and our keys to it. Raises ValueError, KeyError or TypeError if it is none."""
+    place = data["postion"]
+    return Cursor(
+        journal=str(place["journalName"]),
+        offset=int(place["position"]),
+        timestamp=int(place.get("timestamp") or 0),
+        server_id=int(place.get("serverId") or 0),
+        gtid=_gtids(place.get("gtid") or ""),
+        position=Position.parse(ours["position"]) if "position" in ours else None,
+        delivered=Position.parse(ours["delivered"]) if "delivered" in ours else None,
+    )
+
+
+def read_address(data: dict[str, Any]) -> Address | None:
+    """Return the source's address in Canal's form of a cursor."""
+    address = (data.get("identity") or {}).get("sourceAddress") or {}
+    return (str(address["address"]), int(address["port"])) if {"address", "port"} <= address.keys() else None
+
+
+def _creation(cursor: Cursor) -> int:
+    """A time, in ms, for a cursor of who has confirmed nothing yet: Canal takes 0 for none at all. It is never late."""
+    return cursor.position.created * 1000 if cursor.position is not None else 0
+
+
+def _gtids(text: str) -> str:
+    """The text, if it is a GTID set; what Canal writes for MariaDB may be none, and is not needed to resume."""
+    try:
+        parse_gtids(text)
+    except BadPositionError:
+        return ""
+    return text

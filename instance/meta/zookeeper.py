@@ -1,0 +1,192 @@
+"""Subscriptions and cursors in ZooKeeper, in the nodes and the JSON of Canal.
+
+Layout, below ``/otter/canal/destinations/<destination>``::
+
+    1001            a client; nothing
+    1001/filter     its filter, as text, unless it is blank
+    1001/cursor     {"@type":"...LogPosition","identity":{...},"postion":{...},"sluice":{"delivered":...,"position":...}}
+    1001/mark       Canal's own: batches that it has given
+    sluice          {"epoch":7}; its version fences those who have had the destination before
+
+Canal lists the children whose names are numbers as clients, and reads nothing else.
+"""
+
+import json
+from collections.abc import Mapping
+
+from sluice.instance.meta.canal import LOG_POSITION, Address, dumps, log_position, our_keys, read_address, read_cursor
+from sluice.instance.meta.nodes import Check, Create, Delete, NodeError, NoNodeError, Operation, Put, Session
+from sluice.protocol.errors import ConfigError
+from sluice.store.cursors import Cursor, StoredClient
+
+DESTINATIONS = "/otter/canal/destinations"
+ATTEMPTS = 3
+"""How often a write is made anew because of nodes that only Canal's clients can have made or removed."""
+
+
+def epoch_node(destination: str) -> str:
+    """Return the path of the node that holds the epoch of a destination."""
+    return f"{DESTINATIONS}/{destination}/sluice"
+
+
+def epoch_data(epoch: int) -> bytes:
+    """Return what the epoch's node holds."""
+    return dumps({"epoch": epoch})
+
+
+def read_epoch(data: bytes, destination: str) -> int:
+    """Understand what the epoch's node holds. Raises ConfigError."""
+    try:
+        return int(json.loads(data)["epoch"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{epoch_node(destination)} in ZooKeeper holds no epoch: delete the node") from error
+
+
+class ZooKeeperClients:
+    """The clients of one destination, read and written in one session."""
+
+    def __init__(self, session: Session, destination: str, address: Address) -> None:
+        """``address`` is that of the source; Canal wants it in each cursor, and finds that again which was there."""
+        self._session = session
+        self._destination = destination
+        self._root = f"{DESTINATIONS}/{destination}"
+        self._address = address
+        self._addresses: dict[int, Address] = {}
+        self._filters: dict[int, str | None] = {}
+        """The clients that have a node, and what their filter's node holds; None without that node."""
+        self._cursors: set[int] = set()
+        """Those that have a cursor's node."""
+
+    async def load(self) -> tuple[StoredClient, ...]:
+        """Return the clients, and delete the batches that Canal has noted: they are not outstanding here.
+
+        Raises:
+            ConfigError: a node holds something else.
+            ZooKeeperError: it cannot be read now.
+        """
+        await self._survey()
+        clients = []
+        for client_id, text in self._filters.items():
+            cursor = await self._read_cursor(client_id) if client_id in self._cursors else None
+            clients.append(StoredClient(client_id, text or "", cursor))
+        marks = [path for client_id in self._filters for path in await self._below(f"{self._node(client_id)}/mark")]
+        if marks:
+            await self._session.commit([Delete(path) for path in marks])
+        return tuple(clients)
+
+    async def store(self, version: int, changes: Mapping[int, StoredClient | None], epoch: int | None) -> int:
+        """Write changed clients, None for removed ones, and the epoch if it is given, in one transaction.
+
+        Returns the version of the epoch's node, which has to be ``version`` before.
+
+        Raises:
+            NodeError: it is not, as its ``path`` says: another server has taken the destination over.
+            UnknownOutcomeError: nobody knows whether it was done.
+            ZooKeeperError: ZooKeeper refuses.
+        """
+        fence = epoch_node(self._destination)
+        first: Operation = Check(fence, version) if epoch is None else Put(fence, epoch_data(epoch), version)
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                await self._survey()
+            operations = [first]
+            for client_id, client in changes.items():
+                operations += await self._removal(client_id) if client is None else self._changes(client)
+            try:
+                results = await self._session.commit(operations)
+            except NodeError as error:
+                if error.path == fence or attempt == ATTEMPTS - 1:
+                    raise
+            except BaseException:
+                self._filters.clear()  # what is there is not known: the next write finds out by its own refusal
+                self._cursors.clear()
+                raise
+            else:
+                break
+        for client_id, client in changes.items():
+            self._remember(client_id, client)
+        return version if results[0] is None else results[0]
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _node(self, client_id: int) -> str:
+        return f"{self._root}/{client_id}"
+
+    def _changes(self, client: StoredClient) -> list[Operation]:
+        node, client_id = self._node(client.client_id), client.client_id
+        operations: list[Operation] = []
+        if client_id not in self._filters:
+            operations.append(Create(node))
+        known, wanted = self._filters.get(client_id), client.filter if client.filter.strip() else None
+        if wanted is None and known is not None:
+            operations.append(Delete(f"{node}/filter"))
+        elif wanted is not None and wanted != known:
+            operations.append((Create if known is None else Put)(f"{node}/filter", wanted.encode()))
+        if client.cursor is not None:
+            data = self._cursor_data(client_id, client.cursor)
+            operations.append((Put if client_id in self._cursors else Create)(f"{node}/cursor", data))
+        return operations
+
+    async def _removal(self, client_id: int) -> list[Operation]:
+        node = self._node(client_id)
+        return [Delete(path) for path in [*await self._below(node), *([node] if client_id in self._filters else [])]]
+
+    def _cursor_data(self, client_id: int, cursor: Cursor) -> bytes:
+        data = {"@type": LOG_POSITION, **log_position(cursor, self._addresses.get(client_id, self._address))}
+        if ours := our_keys(cursor):
+            data["sluice"] = ours
+        return dumps(data)
+
+    def _remember(self, client_id: int, client: StoredClient | None) -> None:
+        if client is None:
+            self._filters.pop(client_id, None)
+            self._addresses.pop(client_id, None)
+            self._cursors.discard(client_id)
+            return
+        self._filters[client_id] = client.filter if client.filter.strip() else None
+        if client.cursor is not None:
+            self._cursors.add(client_id)
+
+    async def _survey(self) -> None:
+        """See which nodes are there."""
+        self._filters, self._cursors = {}, set()
+        for name in await self._session.children(self._root):
+            if not name.removeprefix("-").isdecimal():
+                continue
+            client_id = int(name)
+            children = await self._session.children(self._node(client_id))
+            self._filters[client_id] = None
+            if "filter" in children:
+                node = await self._session.get(f"{self._node(client_id)}/filter")
+                self._filters[client_id] = node.data.decode(errors="replace")
+            if "cursor" in children:
+                self._cursors.add(client_id)
+
+    async def _read_cursor(self, client_id: int) -> Cursor | None:
+        path = f"{self._node(client_id)}/cursor"
+        node = await self._session.get(path)
+        if not node.data:
+            return None
+        try:
+            data = json.loads(node.data)
+            cursor = read_cursor(data, data.get("sluice", {}))
+            address = read_address(data)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(
+                f"{path} in ZooKeeper is no cursor ({type(error).__name__}: {error}): correct it, or delete the node of"
+                " the client to begin without it"
+            ) from error
+        if address is not None:
+            self._addresses[client_id] = address
+        return cursor
+
+    async def _below(self, path: str) -> list[str]:
+        """Return the paths of all nodes below one, the deepest first."""
+        try:
+            names = await self._session.children(path)
+        except NoNodeError:
+            return []
+        found = []
+        for name in names:
+            found += [*await self._below(f"{path}/{name}"), f"{path}/{name}"]
+        return found

@@ -1,0 +1,193 @@
+"""Subscriptions and cursors in a real ZooKeeper: Canal's nodes and bytes, fenced writes, and the way there and back."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+from itertools import count
+
+import pytest
+
+from sluice.instance.meta.nodes import BadVersionError, NodeError
+from sluice.instance.meta.zookeeper import ZooKeeperClients, epoch_data, epoch_node, read_epoch
+from sluice.protocol.errors import ConfigError
+from sluice.protocol.position import Position
+from sluice.server.ha.zookeeper import ZooKeeperSession
+from sluice.store.cursors import Cursor, StoredClient
+from tests.servers import ZooKeeper
+
+POSITION = Position("101", "mysql-bin.000003", 1_700_000_000, 1551, 0)
+CURSOR = Cursor("mysql-bin.000003", 1520, 1_700_000_000_000, 1, "", POSITION, POSITION)
+CLIENT = StoredClient(1001, r"shop\..*", CURSOR)
+JAVA = (
+    b'{"@type":"com.alibaba.otter.canal.protocol.position.LogPosition",'
+    b'"identity":{"slaveId":-1,"sourceAddress":{"address":"localhost","port":3306}},'
+    b'"postion":{"gtid":"","included":false,"journalName":"mysql-bin.000003","position":1520,"serverId":1,'
+    b'"timestamp":1700000000000}}'
+)
+"""A cursor as Canal writes it."""
+
+_numbers = count(1)
+
+
+@pytest.fixture
+async def zk(zookeeper: ZooKeeper) -> AsyncIterator[ZooKeeperSession]:
+    session = ZooKeeperSession(zookeeper.hosts, 5.0)
+    await session.connect()
+    yield session
+    await session.close()
+
+
+@pytest.fixture
+async def name(zk: ZooKeeperSession) -> str:
+    """A destination whose epoch is 1, at version 0."""
+    name = f"shop{next(_numbers)}"
+    await zk.ensure(f"/otter/canal/destinations/{name}")
+    await zk.create(epoch_node(name), epoch_data(1))
+    return name
+
+
+def clients(zk: ZooKeeperSession, name: str, host: str = "db") -> ZooKeeperClients:
+    return ZooKeeperClients(zk, name, (host, 3306))
+
+
+def node(name: str, below: str) -> str:
+    return f"/otter/canal/destinations/{name}/{below}"
+
+
+async def test_what_is_written_is_read_again(zk: ZooKeeperSession, name: str) -> None:
+    without_cursor = StoredClient(-5)
+    store = clients(zk, name)
+    assert await store.load() == ()
+    assert await store.store(0, {1001: CLIENT, -5: without_cursor}, None) == 0
+    assert set(await clients(zk, name).load()) == {CLIENT, without_cursor}
+    moved = replace(CLIENT, filter="", cursor=replace(CURSOR, offset=2000))
+    await store.store(0, {1001: moved, -5: None}, None)
+    assert await clients(zk, name).load() == (moved,)
+    assert await zk.children(node(name, "1001")) == ["cursor"]
+
+
+async def test_nodes_and_bytes_are_canals(zk: ZooKeeperSession, name: str) -> None:
+    written_by_canal = StoredClient(1001, r"shop\..*", replace(CURSOR, position=None, delivered=None))
+    await clients(zk, name, "localhost").store(0, {1001: written_by_canal}, None)
+    assert (await zk.get(node(name, "1001/cursor"))).data == JAVA
+    assert (await zk.get(node(name, "1001/filter"))).data == rb"shop\..*"
+    assert (await zk.get(node(name, "1001"))).data == b""
+    assert await zk.children(f"/otter/canal/destinations/{name}") == ["1001", "sluice"]
+
+
+async def test_our_keys_stand_behind_canals(zk: ZooKeeperSession, name: str) -> None:
+    await clients(zk, name, "localhost").store(0, {1001: CLIENT}, None)
+    ours = b',"sluice":{"delivered":"%s","position":"%s"}}' % ((str(POSITION).encode(),) * 2)
+    assert (await zk.get(node(name, "1001/cursor"))).data == JAVA[:-1] + ours
+
+
+async def test_cursor_that_canal_wrote_is_understood(zk: ZooKeeperSession, name: str) -> None:
+    await zk.ensure(node(name, "1001/running"))
+    await zk.create(node(name, "1001/cursor"), JAVA)
+    assert await clients(zk, name).load() == (
+        StoredClient(1001, "", Cursor("mysql-bin.000003", 1520, 1_700_000_000_000, 1)),
+    )
+
+
+async def test_identity_stays_as_canal_wrote_it(zk: ZooKeeperSession, name: str) -> None:
+    await zk.ensure(node(name, "1001"))
+    await zk.create(node(name, "1001/cursor"), JAVA)
+    store = clients(zk, name, "10.0.0.7")
+    await store.load()
+    await store.store(0, {1001: CLIENT, 1002: replace(CLIENT, client_id=1002)}, None)
+    addresses = [
+        json.loads((await zk.get(node(name, f"{client_id}/cursor"))).data)["identity"]["sourceAddress"]["address"]
+        for client_id in (1001, 1002)
+    ]
+    assert addresses == ["localhost", "10.0.0.7"]
+
+
+async def test_client_that_has_confirmed_nothing_has_a_time_that_canal_takes(zk: ZooKeeperSession, name: str) -> None:
+    begun = Cursor("mysql-bin.000003", 1551, 0, 0, "", POSITION, POSITION)
+    await clients(zk, name).store(0, {1001: StoredClient(1001, "", begun)}, None)
+    data = json.loads((await zk.get(node(name, "1001/cursor"))).data)
+    assert data["postion"]["timestamp"] == POSITION.created * 1000
+
+
+async def test_batches_that_canal_noted_are_deleted(zk: ZooKeeperSession, name: str) -> None:
+    await zk.ensure(node(name, "1001/mark/0000000007"))
+    await zk.ensure(node(name, "1001/mark/0000000008"))
+    await clients(zk, name).load()
+    assert await zk.children(node(name, "1001/mark")) == []
+
+
+async def test_removed_client_goes_with_all_that_canal_keeps_there(zk: ZooKeeperSession, name: str) -> None:
+    await zk.create(node(name, "1001"))
+    await zk.ensure(node(name, "1001/mark/0000000007"))
+    store = clients(zk, name)
+    await store.store(0, {1001: CLIENT}, None)
+    await store.store(0, {1001: None}, None)
+    assert await zk.children(f"/otter/canal/destinations/{name}") == ["sluice"]
+
+
+async def test_node_that_a_canal_client_made_meanwhile_is_no_obstacle(zk: ZooKeeperSession, name: str) -> None:
+    store = clients(zk, name)
+    await store.load()
+    await zk.ensure(node(name, "1001/running"))
+    await store.store(0, {1001: CLIENT}, None)
+    assert await clients(zk, name).load() == (CLIENT,)
+
+
+async def test_write_of_an_earlier_epoch_changes_nothing(zk: ZooKeeperSession, name: str) -> None:
+    store = clients(zk, name)
+    await store.store(0, {1001: CLIENT}, None)
+    await zk.set(epoch_node(name), epoch_data(2))
+    with pytest.raises(BadVersionError) as caught:
+        await store.store(0, {1001: replace(CLIENT, cursor=replace(CURSOR, offset=9))}, None)
+    assert caught.value.path == epoch_node(name)
+    assert await clients(zk, name).load() == (CLIENT,)
+
+
+async def test_write_without_an_epoch_is_refused(zk: ZooKeeperSession, name: str) -> None:
+    await zk.delete(epoch_node(name))
+    with pytest.raises(NodeError) as caught:
+        await clients(zk, name).store(0, {1001: CLIENT}, None)
+    assert caught.value.path == epoch_node(name)
+
+
+async def test_epoch_is_raised_with_the_clients(zk: ZooKeeperSession, name: str) -> None:
+    store = clients(zk, name)
+    assert await store.store(0, {1001: CLIENT}, 5) == 1
+    assert read_epoch((await zk.get(epoch_node(name))).data, name) == 5
+    assert await store.store(1, {1001: CLIENT}, None) == 1
+
+
+async def test_lost_answers_do_not_confuse_the_next_write(own_zookeeper: ZooKeeper) -> None:
+    zk = ZooKeeperSession(own_zookeeper.hosts, 10.0)
+    await zk.connect()
+    await zk.ensure("/otter/canal/destinations/shop")
+    await zk.create(epoch_node("shop"), epoch_data(1))
+    store = clients(zk, "shop")
+    own_zookeeper.freeze()
+    writing = asyncio.create_task(store.store(0, {1001: CLIENT}, None))
+    await asyncio.sleep(0.2)
+    await asyncio.to_thread(own_zookeeper.kill)
+    with pytest.raises(ConnectionError):
+        await asyncio.wait_for(writing, 10)
+    await asyncio.to_thread(own_zookeeper.start)
+    await asyncio.wait_for(store.store(0, {1001: CLIENT}, None), 20)
+    assert await clients(zk, "shop").load() == (CLIENT,)
+    await zk.close()
+
+
+@pytest.fixture
+def own_zookeeper() -> Iterator[ZooKeeper]:
+    """A ZooKeeper of the test's own."""
+    with ZooKeeper() as zookeeper:
+        yield zookeeper
+
+
+@pytest.mark.parametrize("data", [b"{", b"[]", b"null", b"{}", b'{"postion":{"journalName":"a"}}'])
+async def test_cursor_that_is_none_is_an_error_that_names_its_node(
+    zk: ZooKeeperSession, name: str, data: bytes
+) -> None:
+    await zk.ensure(node(name, "1001"))
+    await zk.create(node(name, "1001/cursor"), data)
+    with pytest.raises(ConfigError, match="1001/cursor"):
+        await clients(zk, name).load()

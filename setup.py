@@ -26,7 +26,7 @@ def extension(source: Path) -> Extension:
         [str(source.relative_to(ROOT))],
         language="c++",
         include_dirs=["store", "protocol", "instance/parser"],
-        libraries={"events": ["z"], "inflate": ["z", "zstd"], "values": ["z"]}.get(source.stem, []),
+        libraries={"events": ["deflate"], "inflate": ["z", "zstd"], "values": ["z"]}.get(source.stem, []),
         # Structures that a call fills are "maybe uninitialized" to gcc, which does not follow Cython's error paths.
         extra_compile_args=["-O3", "-std=c++17", "-Wno-maybe-uninitialized"],
     )

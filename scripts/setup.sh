@@ -63,6 +63,7 @@ command -v curl >/dev/null || packages+=(curl)
 "$python" -c 'import ensurepip' 2>/dev/null || packages+=(python3-venv)
 includes Python.h "-I$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))' 2>/dev/null)" || packages+=(python3-dev)
 includes zlib.h || packages+=(zlib1g-dev)
+includes libdeflate.h || packages+=(libdeflate-dev)
 includes zstd.h || packages+=(libzstd-dev)
 [ ${#packages[@]} -eq 0 ] || install "${packages[@]}"
 

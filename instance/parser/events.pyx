@@ -2,13 +2,16 @@
 
 import re
 
-from libc.stdint cimport uint8_t
+from libc.stdint cimport uint8_t, uint32_t
 
-from sluice.instance.parser.inflate cimport crc32
 from sluice.instance.parser.littleendian cimport le32
 from sluice.instance.parser.plan cimport INSERT, UPDATE, RowsKind
 
 from sluice.protocol.errors import DecodeError
+
+
+cdef extern from "<libdeflate.h>" nogil:
+    uint32_t libdeflate_crc32(uint32_t crc, const void *data, size_t size)  # zlib's takes five times as long
 
 
 cdef bint rows_type(int type, RowsType *rows) noexcept nogil:
@@ -45,15 +48,15 @@ cdef bint checksum_fits(const uint8_t *data, size_t size) noexcept nogil:
     The flag LOG_EVENT_BINLOG_IN_USE_F of a FORMAT_DESCRIPTION event, which says that the file is still written, is not
     part of it.
     """
-    cdef unsigned long crc
+    cdef uint32_t crc
     cdef uint8_t flags
     if data[4] != FORMAT_DESCRIPTION_EVENT:
-        crc = crc32(0, data, <unsigned int>(size - CHECKSUM_SIZE))
+        crc = libdeflate_crc32(0, data, size - CHECKSUM_SIZE)
     else:
         flags = data[17] & ~<uint8_t>LOG_EVENT_BINLOG_IN_USE_F
-        crc = crc32(0, data, 17)
-        crc = crc32(crc, &flags, 1)
-        crc = crc32(crc, data + 18, <unsigned int>(size - CHECKSUM_SIZE - 18))
+        crc = libdeflate_crc32(0, data, 17)
+        crc = libdeflate_crc32(crc, &flags, 1)
+        crc = libdeflate_crc32(crc, data + 18, size - CHECKSUM_SIZE - 18)
     return crc == le32(data + size - CHECKSUM_SIZE)
 
 

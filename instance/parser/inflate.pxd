@@ -3,10 +3,6 @@
 from libc.stdint cimport uint8_t, uint64_t
 
 
-cdef extern from "<zlib.h>" nogil:
-    unsigned long crc32(unsigned long crc, const unsigned char *data, unsigned int size)
-
-
 cdef class Inflater:
     cdef uint8_t *data
     cdef size_t capacity

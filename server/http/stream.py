@@ -54,12 +54,12 @@ class StreamResponse(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream (ASGI)."""
+        transport: asyncio.WriteTransport = scope["state"]["transport"]
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         async with Listener(receive, self._context.stopping) as listener:
             try:
                 while not listener.ended:
-                    for part in await self._next(listener):
-                        await self._send_chunk(part, send, scope["state"]["transport"])
+                    await self._send_chunk(await self._next(listener), send, transport)
             except SluiceError as error:
                 log.info("stream of %s/%d ends: %s", *self._client, error)
                 if self._form is Format.NDJSON:
@@ -68,14 +68,13 @@ class StreamResponse(Response):
         await send({"type": "http.response.body"})
 
     @staticmethod
-    async def _send_chunk(part: Part, send: Send, transport: "asyncio.WriteTransport") -> None:
+    async def _send_chunk(parts: list[Part], send: Send, transport: "asyncio.WriteTransport") -> None:
         """Send a chunk; a long one past uvicorn, which would join it with its length and so copy it."""
-        if len(part) <= COPIED:
-            await send_or_cut(send, {"type": "http.response.body", "body": part, "more_body": True}, transport)
-            return
-        await send_or_cut(send, {"type": "http.response.body", "body": b"", "more_body": True}, transport)
-        if not transport.is_closing():
-            transport.writelines([b"%x\r\n" % len(part), part, b"\r\n"])
+        size = sum(map(len, parts))
+        joined = b"".join(parts) if size <= COPIED else b""
+        await send_or_cut(send, {"type": "http.response.body", "body": joined, "more_body": True}, transport)
+        if not joined and size and not transport.is_closing():
+            transport.writelines([b"%x\r\n" % size, *parts, b"\r\n"])
 
     async def _next(self, listener: Listener) -> list[Part]:
         """Return what to send next; nothing when there is reason to look again."""

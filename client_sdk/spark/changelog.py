@@ -37,7 +37,7 @@ def start_changelog(
         spark: the session.
         path: folder of the files, as Spark names folders; nothing else may lie in it.
         checkpoint: folder where Spark remembers how far it came. Who loses it has to begin with another ``path``.
-        options: of the source: ``url``, ``destination``, ``clientId``, ``filter`` … (docs/spark.md).
+        options: of the source: ``url``, ``destination``, ``clientId``, ``filter`` … (docs/spark-reference.md).
         once: stop when everything is written that the source has now.
         interval: seconds from the begin of a micro-batch to that of the next; each writes files of its own.
 

@@ -48,8 +48,8 @@ class SubscriptionJob:
 
         Args:
             spark: the session.
-            options: those of the source (docs/spark.md): ``url``, ``destination``, ``clientId``, ``filter``, ``table``;
-                ``maxRowsPerTrigger`` and ``maxBytesPerTrigger`` limit a batch.
+            options: those of the source (docs/spark-reference.md): ``url``, ``destination``, ``clientId``, ``filter``,
+                ``table``; ``maxRowsPerTrigger`` and ``maxBytesPerTrigger`` limit a batch.
             prefetch: how many batches are marked beyond the one in work.
 
         Raises:

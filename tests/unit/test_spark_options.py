@@ -11,7 +11,7 @@ import pytest
 from sluice.client_sdk.spark.options import NAMES, Options
 from sluice.protocol.errors import BadParameterError
 
-PAGE = Path(__file__).resolve().parents[2] / "docs/spark.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs/spark-reference.md"
 COLUMNS = r"id bigint unsigned,`b ``x``` decimal(10, 2) ,c enum('a,)','it''s','\\') null"
 
 

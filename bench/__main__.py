@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from bench import captures, deliver, latency, peers, spark, stages
+from bench import captures, deliver, latency, memory, peers, scale, spark, stages
 from bench.environment import environment
 
 BENCHES = {
@@ -13,6 +13,8 @@ BENCHES = {
     "stages": stages,
     "deliver": deliver,
     "latency": latency,
+    "memory": memory,
+    "scale": scale,
     "peers": peers,
     "spark": spark,
 }

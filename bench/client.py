@@ -148,11 +148,13 @@ def main() -> None:
         to = Position.parse(taken.to)
         if begin:
             kept.append(taken)
+        elif (to.file, to.begin) >= last:
+            raise SystemExit("one batch holds the whole workload: it takes more rows, or smaller batches")
         elif (to.file, to.begin) >= first:
             kept.append(taken)
             _print("begin")
             begin = time.perf_counter()
-        if begin and len(kept) > 1 and (to.file, to.begin) >= last:
+        if len(kept) > 1 and (to.file, to.begin) >= last:
             break
     seconds = time.perf_counter() - begin
     _print("end")

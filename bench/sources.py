@@ -16,10 +16,10 @@ SOURCES: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 @contextlib.contextmanager
-def source(name: str) -> Iterator[Server]:
-    """Start one of SOURCES; it does not wait for disks, for how fast it writes is not measured."""
+def source(name: str, *more: str) -> Iterator[Server]:
+    """Start one of SOURCES, with more options; it does not wait for disks, for how fast it writes is not measured."""
     server, options = SOURCES[name]
-    with Server(server, ("--innodb-flush-log-at-trx-commit=0", "--sync-binlog=0", *options)) as started:
+    with Server(server, ("--innodb-flush-log-at-trx-commit=0", "--sync-binlog=0", *options, *more)) as started:
         yield started
 
 

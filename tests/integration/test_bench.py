@@ -68,6 +68,21 @@ def test_latency() -> None:
         assert case["ours"] == case["p50_ms"]
 
 
+def test_memory() -> None:
+    (case,) = run("memory", *only("row"), "--scale", "0.01", "--repeats", "1")["cases"]
+    assert case["rows"] == 1
+    assert case["anchor"] > case["idle_mb"] > 0
+    assert case["ours"] >= case["idle_mb"] - 5
+
+
+def test_scale() -> None:
+    names = ("subscribers-1", "subscribers-10", "destinations-10", "batch-100")
+    found = run("scale", *only(*names), "--rows", "4000", "--repeats", "1")["cases"]
+    assert [case["anchor_name"] for case in found] == [None, "subscribers-1", None, None]
+    assert [case["rows"] for case in found[:3]] == [4000, 40_000, 40_000]
+    assert all(case["ours"] > 0 for case in found)
+
+
 @pytest.mark.timeout(300)
 def test_side_by_side_with_canal() -> None:
     for case in rates("peers", "--source", "mysql56", names=("wide", "wide-tcp")):

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from sluice.protocol.arrow import EnvelopeDecoder, TableDecoder, columns_of
+from sluice.protocol.arrow import Decoder, EnvelopeDecoder, TableDecoder, columns_of
 from sluice.protocol.rows import Change, Row, decode_changes, decode_rows, occurs_in_header
 
 if TYPE_CHECKING:
@@ -82,20 +82,24 @@ class Batch:
                 value in a row.
             ImportError: pyarrow is not installed.
         """
-        self._warn()
+        decoder: Decoder
         if table is None:
-            return EnvelopeDecoder(split_keys=split_keys).decode(self.data)
-        schema, _, name = table.partition(".")
-        decoder = TableDecoder(
-            schema,
-            name,
-            columns_of(self.data, schema, name) if columns is None else columns,
-            time_zone=time_zone,
-            invalid_dates=invalid_dates,
-            missing_columns=missing_columns,
-            split_keys=split_keys,
-        )
-        return decoder.decode(self.data)
+            decoder = EnvelopeDecoder(split_keys=split_keys)
+        else:
+            schema, _, name = table.partition(".")
+            decoder = TableDecoder(
+                schema,
+                name,
+                columns_of(self.data, schema, name) if columns is None else columns,
+                time_zone=time_zone,
+                invalid_dates=invalid_dates,
+                missing_columns=missing_columns,
+                split_keys=split_keys,
+            )
+        decoded = decoder.decode(self.data)
+        if decoder.markers:
+            self._warn()
+        return decoded
 
     def _warn(self) -> None:
         for marker in self.markers():

@@ -9,6 +9,8 @@ def columns_of(data: Buffer, schema: str, table: str) -> list[tuple[str, str]]: 
 
 class Decoder:
     schema: pa.Schema
+    @property
+    def markers(self) -> int: ...
     def decode(self, data: Buffer) -> pa.RecordBatch: ...
 
 @final

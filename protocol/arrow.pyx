@@ -782,6 +782,7 @@ cdef class Decoder:
     cdef const uint8_t *positions_end
     cdef object lock
     cdef readonly object schema
+    cdef readonly int64_t markers                  # that the last `decode` passed over: rows are missing in their place
 
     def __cinit__(self, *_args, **_kwargs):
         self.lock = threading.Lock()
@@ -814,7 +815,7 @@ cdef class Decoder:
         cdef int i
         cdef Column *column
         cdef const char *reason = NULL
-        self.rows = 0
+        self.rows = self.markers = 0
         self.has_positions = False
         self.positions = self.positions_end = NULL
         for i in range(self.count):
@@ -833,7 +834,7 @@ cdef class Decoder:
         """The rows in `data`, in order, as one record batch of this decoder's schema.
 
         Entries that are no row changes (the ends of transactions, DDL, markers of rows that are missing) are passed
-        over. Raises DecodeError.
+        over; `markers` then says how many of these there were. Raises DecodeError.
         """
         cdef Py_buffer view
         cdef const uint8_t *start
@@ -965,6 +966,8 @@ cdef class Decoder:
                 value = span_of(&field)
         if is_same(key, span_at(b"curtGtid", 8)):
             self.entry.gtid = value
+        elif is_same(key, span_at(b"sluice.quarantine", 17)) or is_same(key, span_at(b"sluice.gap", 10)):
+            self.markers += 1
         return 0
 
     cdef int read_file(self, Span name) except -1 nogil:

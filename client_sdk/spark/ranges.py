@@ -205,11 +205,12 @@ def read(options: Options, form: Form, partition: RangePartition) -> Iterator[pa
     with advised(), options.client() as client:
         for from_, to in partition.pieces:
             batch = client.rows(from_, to)
-            check_markers(batch, form, options.on_marker)
             try:
                 decoded = decoder.decode(batch.data)
             except SchemaMismatchError as error:
                 raise SchemaMismatchError(f"{error}; {_NOT_IN_ALL_ROWS}") from None
+            if decoder.markers:
+                check_markers(batch, form, options.on_marker)
             if decoded.num_rows:
                 yield decoded
 

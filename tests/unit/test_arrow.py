@@ -18,7 +18,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluice.protocol.arrow import EnvelopeDecoder, TableDecoder, arrow_type, columns_of
-from sluice.protocol.entry_pb2 import DELETE, INSERT, ROWDATA, UPDATE, Column, Entry, EventType, Header, RowChange
+from sluice.protocol.entry_pb2 import (
+    DELETE,
+    INSERT,
+    QUERY,
+    ROWDATA,
+    UPDATE,
+    Column,
+    Entry,
+    EventType,
+    Header,
+    RowChange,
+)
 from sluice.protocol.errors import BadParameterError, DecodeError, SchemaMismatchError
 from sluice.protocol.packet_pb2 import Messages
 from sluice.protocol.rows import decode_rows
@@ -362,6 +373,22 @@ def test_a_value_is_exact(mysql_type: str, text: str, value: Any) -> None:
 def test_a_value_that_does_not_fit_its_type_is_an_error(mysql_type: str, text: str) -> None:
     with pytest.raises(DecodeError):
         decode(insert(mysql_type, text), mysql_type)
+
+
+def marker(prop: str) -> bytes:
+    """What stands in the place of rows of another table; but for the property it is no marker."""
+    header = Header(eventType=QUERY, schemaName="shop", tableName="other")
+    header.props.add(key=prop, value="why")
+    return frame([Entry(header=header, entryType=ROWDATA, storeValue=RowChange(eventType=QUERY).SerializeToString())])
+
+
+@pytest.mark.parametrize("decoder", [EnvelopeDecoder(), TableDecoder("shop", "goods", [("c", "int")])])
+def test_markers_are_counted_in_each_call(decoder: EnvelopeDecoder | TableDecoder) -> None:
+    data = insert("int", "1") + marker("sluice.quarantine") + marker("curtGtid") + marker("sluice.gap")
+    assert decoder.decode(data).num_rows == 1
+    assert decoder.markers == 2
+    assert decoder.decode(insert("int", "1") + marker("sluice.gaps")).num_rows == 1
+    assert decoder.markers == 0
 
 
 def test_an_error_names_the_column_and_the_value_and_leaves_the_decoder_usable() -> None:

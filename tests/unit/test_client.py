@@ -347,6 +347,9 @@ def test_a_marker_is_seen(caplog: pytest.LogCaptureFixture) -> None:
     assert numbers(batch) == [1, 2]
     assert [it.sql for it in batch.markers()] == ["-- sluice.quarantine: why"]
     assert "rows are missing at bin.000001:4" in caplog.text
+    caplog.clear()
+    assert batch.to_arrow().num_rows == 2
+    assert "rows are missing at bin.000001:4" in caplog.text
     assert Batch(8, "", "", Messages(messages=[entry(1)]).SerializeToString()).markers() == []
 
 

@@ -150,11 +150,11 @@ cdef class Decoder:
     cdef int start_inner_event(self, const uint8_t *data, size_t size) except -1 nogil
     cdef int read_header(self, const uint8_t *data, size_t size) except -1 nogil
     cdef int check_offset(self) except -1 nogil
-    cdef bint dispatch(self, const uint8_t *body, const uint8_t *end) except? True nogil
+    cdef bint dispatch(self, const uint8_t *body, const uint8_t *end) except -1 nogil
     cdef int finish_event(self) except -1 nogil
-    cdef bint control(self, int type, const uint8_t *body, const uint8_t *end) except? True nogil
+    cdef bint control(self, int type, const uint8_t *body, const uint8_t *end) except -1 nogil
     cdef int open_group(self, Group group) noexcept nogil
-    cdef bint delivers(self, int64_t begin, uint32_t n) except? True nogil
+    cdef bint delivers(self, int64_t begin, uint32_t n) noexcept nogil
     cdef bint has_stopped(self) noexcept nogil
     cdef int heartbeat(self, const uint8_t *body, const uint8_t *end) except -1 nogil
     cdef int rotate(self, const uint8_t *body, const uint8_t *end) except -1
@@ -162,13 +162,13 @@ cdef class Decoder:
     cdef int start_file(self) except -1
     cdef int gtid_event(self, const uint8_t *body, const uint8_t *end) except -1 nogil
     cdef int number_source(self) except -1 nogil
-    cdef bint query(self, const uint8_t *body, const uint8_t *end, bint is_compressed) except? True nogil
+    cdef bint query(self, const uint8_t *body, const uint8_t *end, bint is_compressed) except -1 nogil
     cdef int begin_transaction(self, uint64_t thread_id, const uint8_t *xa, size_t xa_size) except -1 nogil
     cdef int end_transaction(self, const uint8_t *id, size_t id_size, const uint8_t *xa, size_t xa_size) except -1 nogil
     cdef int put_begin(self) except -1 nogil
     cdef int put_end(self, const uint8_t *id, size_t id_size, const uint8_t *xa, size_t xa_size) except -1 nogil
     cdef bint passes_filter(self, int64_t time_ms, bint is_end) noexcept nogil
-    cdef bint table_map(self, const uint8_t *body, const uint8_t *end) except? True nogil
+    cdef bint table_map(self, const uint8_t *body, const uint8_t *end) except -1 nogil
     cdef int rows(self, const uint8_t *body, const uint8_t *end) except -1 nogil
     cdef int statement(self, const uint8_t *text, size_t size) except -1 nogil
     cdef int variables(self, int type, const uint8_t *body, const uint8_t *end) except -1

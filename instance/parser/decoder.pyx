@@ -350,7 +350,7 @@ cdef class Decoder:
         event.position = self.make_position(self.event_begin, self.event_n)
         return event
 
-    cdef bint control(self, int type, const uint8_t *body, const uint8_t *end) except? True nogil:
+    cdef bint control(self, int type, const uint8_t *body, const uint8_t *end) except -1 nogil:
         """Hands the event to Python; finish_event() follows at the next run()."""
         with gil:
             self.event = self.make_event(type, body, end)
@@ -502,7 +502,7 @@ cdef class Decoder:
                 raise DecodeError("an event of this type cannot be in a transaction payload")
         return 0
 
-    cdef bint dispatch(self, const uint8_t *body, const uint8_t *end) except? True nogil:
+    cdef bint dispatch(self, const uint8_t *body, const uint8_t *end) except -1 nogil:
         """Decodes the event; True when Python has to."""
         cdef int type = self.header.type
         cdef uint8_t text[20]
@@ -613,7 +613,7 @@ cdef class Decoder:
         self.begun.pending = False
         return 0
 
-    cdef bint delivers(self, int64_t begin, uint32_t n) except? True nogil:
+    cdef bint delivers(self, int64_t begin, uint32_t n) noexcept nogil:
         """Whether what has this position is wanted."""
         if self.skipping and (begin > self.skip_begin or (begin == self.skip_begin and n >= self.skip_n)):
             self.skipping = False
@@ -841,7 +841,7 @@ cdef class Decoder:
     # thread id 4 | execution time 4 | length of the schema 1 | error code 2 | length of the status variables 2
     # | status variables | schema | 0x00 | text, in MariaDB's QUERY_COMPRESSED event compressed
     # (`Query_event`, libs/mysql/binlog/event/statement_events.h)
-    cdef bint query(self, const uint8_t *body, const uint8_t *end, bint is_compressed) except? True nogil:
+    cdef bint query(self, const uint8_t *body, const uint8_t *end, bint is_compressed) except -1 nogil:
         cdef const uint8_t *text
         cdef const uint8_t *text_end
         cdef size_t size
@@ -1000,7 +1000,7 @@ cdef class Decoder:
 
     # table id 6 (4 where the post-header has 6 bytes) | flags 2 | what `sluice.instance.parser.table_map` reads
     # (`Table_map_event`, libs/mysql/binlog/event/rows_event.h)
-    cdef bint table_map(self, const uint8_t *body, const uint8_t *end) except? True nogil:
+    cdef bint table_map(self, const uint8_t *body, const uint8_t *end) except -1 nogil:
         cdef int id_size = self.table_id_size()
         cdef uint64_t id
         cdef size_t size = end - body - id_size - 2

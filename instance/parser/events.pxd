@@ -92,7 +92,7 @@ cdef struct RowsType:      # what a type of rows event says of its rows
 cdef bint rows_type(int type, RowsType *rows) noexcept nogil       # False when it is no type of rows event
 cdef bint may_be_made_up(int type) noexcept nogil
 cdef bint checksum_fits(const uint8_t *data, size_t size) noexcept nogil
-cdef bint has_checksum_algorithm(str version) except? True
+cdef bint has_checksum_algorithm(str version) except -1
 
 
 cdef class Event:

@@ -60,7 +60,7 @@ cdef bint checksum_fits(const uint8_t *data, size_t size) noexcept nogil:
     return crc == le32(data + size - CHECKSUM_SIZE)
 
 
-cdef bint has_checksum_algorithm(str version) except? True:
+cdef bint has_checksum_algorithm(str version) except -1:
     """Whether a server of that version says in its FORMAT_DESCRIPTION event whether events have checksums."""
     numbers = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
     if numbers is None:

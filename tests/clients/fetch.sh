@@ -9,7 +9,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 name="canal client ($1)"
 # shellcheck source=tests/servers/downloads.sh
 source "$here/../servers/downloads.sh"
-dist=${SLUICE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sluice}/clients/$1
+dist=$cache/clients/$1
 
 fetch_java() {
   fetch_maven "$dist" \

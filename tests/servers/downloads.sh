@@ -2,14 +2,23 @@
 # Downloads for tests, by the package registries' own clients as configured on this machine; each is verified. To be sourced;
 # `name` says for whom it speaks.
 
+cache=${SLUICE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sluice}
+
 say() { echo "${name:-downloads}: $*" >&2; }
+
+# alone COMMAND...: run what cannot bear another of its kind beside it, as several test processes may start it: apt fails then,
+# and Maven may spoil its repository.
+alone() {
+  mkdir -p "$cache"
+  flock -o "$cache/alone.lock" "$@"
+}
 
 # need COMMAND PACKAGE: install Debian's package when the command is missing.
 need() {
   command -v "$1" >/dev/null && return
   say "installing $2"
-  apt-get -qq update >&2
-  DEBIAN_FRONTEND=noninteractive apt-get -qq install --no-install-recommends "$2" >/dev/null
+  alone apt-get -qq update >&2
+  DEBIAN_FRONTEND=noninteractive alone apt-get -qq install --no-install-recommends "$2" >/dev/null
 }
 
 # verify FILE SHA256
@@ -36,7 +45,7 @@ fetch_maven() {
 </project>
 POM
   need mvn maven
-  mvn -B -q -ntp -C -f "$folder/pom.xml" org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy >&2
+  alone mvn -B -q -ntp -C -f "$folder/pom.xml" org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy >&2
   set -- "${jars[@]}"
   while [ $# -gt 0 ]; do
     artifact=${1#*:}

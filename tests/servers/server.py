@@ -2,6 +2,8 @@
 
 import atexit
 import contextlib
+import fcntl
+import os
 import random
 import shutil
 import socket
@@ -27,8 +29,13 @@ class ServerError(Exception):
     """The server could not be fetched or did not start; the message ends with its log."""
 
 
+_given: set[int] = set()
+_ports = os.open(Path(tempfile.gettempdir(), f"sluice-ports-{os.getuid()}"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+"""An empty file; a process has a lock on the byte at the number of each port that it was given."""
+
+
 def free_port() -> int:
-    """Return a port that nobody listens on.
+    """Return a port that nobody listens on, and that no process is given before this one has ended.
 
     It lies below the range the kernel takes for outgoing connections: a server stopped for a while finds it free again.
     """
@@ -37,7 +44,10 @@ def free_port() -> int:
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))
-            return port
+            if port not in _given:
+                fcntl.lockf(_ports, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+                _given.add(port)
+                return port
 
 
 class Server:

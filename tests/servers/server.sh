@@ -14,18 +14,17 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 name=$1 command=$2
-cache=${SLUICE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sluice}
-dist=$cache/servers/$name
 
 # shellcheck source=tests/servers/downloads.sh
 source "$here/downloads.sh"
+dist=$cache/servers/$name
 
 # fetch_debian SUITE PACKAGE UNWANTED: unpack a package and all it depends on, libc too, into $dist/root, from the mirror that
 # this machine uses already, with package lists of our own. UNWANTED is a pattern of dependencies the server does not need.
 fetch_debian() {
   local suite=$1 package=$2 unwanted=$3 apt=$dist/apt mirror packages
   mirror() { apt-get indextargets --format "\$(SITE)" 'Created-By: Packages' | grep -v security | sort -u | head -n 1; }
-  mirror=$(mirror) || { apt-get -qq update >&2; mirror=$(mirror); }
+  mirror=$(mirror) || { alone apt-get -qq update >&2; mirror=$(mirror); }
   mkdir -p "$apt"/lists/partial "$apt"/cache/archives/partial "$dist/root"
   echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main" >"$apt/sources.list"
   : >"$apt/status" # nothing counts as installed: so apt gives the whole closure

@@ -16,7 +16,7 @@ fetch() {
   python3 -m zipfile -e "$dist/tmp/$artifact-0.6.jar" "$dist/tmp"
   tar -xzf "$dist/tmp/mysql-Linux-amd64.tar.gz" -C "$dist" --no-same-owner
   if LD_LIBRARY_PATH="$dist/lib" ldd "$dist/bin/mysqld" | grep -q 'not found'; then
-    apt-get -qq update >&2
+    alone apt-get -qq update >&2
     (cd "$dist/tmp" && apt-get -qq -o APT::Sandbox::User=root download libaio1 libnuma1 >&2)
     for package in "$dist"/tmp/*.deb; do dpkg-deb -x "$package" "$dist/extra"; done
   fi

@@ -43,6 +43,14 @@ def processes() -> Iterator[Process]:
                 yield Process(int(folder.name), int(parent), int(session), command)
 
 
+def descendants(ancestor: int) -> list[Process]:
+    """Return the processes that a process has started, and those that these have started, and so on."""
+    found, parents = list(processes()), {ancestor}
+    while more := {it.pid for it in found if it.parent in parents} - parents:
+        parents |= more
+    return [it for it in found if it.pid in parents - {ancestor}]
+
+
 class Driver:
     """A driver of Spark in a session of its own, which is started again and again with the same order."""
 

@@ -1,5 +1,6 @@
 """A transaction that is much larger than what a micro-batch may hold goes through in memory that is bounded."""
 
+import os
 import re
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.faults.harness import Sluice, eventually
-from tests.faults.spark_harness import processes
+from tests.faults.spark_harness import descendants
 from tests.servers import Server
 from tests.spark.streams import load
 
@@ -31,9 +32,9 @@ def sluice(tmp_path: Path, source: Server, schema: str) -> Sluice:
 
 
 def peaks() -> dict[str, int]:
-    """The most memory that processes of Spark in Python have held, in bytes: of readers that control, of workers."""
+    """The most memory that our Spark's processes in Python have held, in bytes: of readers that control, of workers."""
     found = {"control": 0, "worker": 0}
-    for process in processes():
+    for process in descendants(os.getpid()):
         kind = "control" if "streaming_source_runner" in process.command else "worker"
         if kind == "control" or "pyspark.daemon" in process.command:
             status = Path(f"/proc/{process.pid}/status").read_text()

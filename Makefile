@@ -6,6 +6,7 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 RUN := .venv/bin/python
+PYTEST := $(RUN) -m pytest -n 2 --durations=20
 PACKAGES := protocol store instance server client_sdk
 SOURCES := setup.py pyproject.toml $(shell find $(PACKAGES) -name '*.pyx' -o -name '*.pxd')
 
@@ -19,10 +20,10 @@ demo: build
 	@$(RUN) -m scripts.demo
 
 test: build .venv/.spark
-	$(RUN) -m pytest $(ARGS)
+	$(PYTEST) $(ARGS)
 
 test-all: build .venv/.spark
-	$(RUN) -m pytest -m "not soak" $(ARGS)
+	$(PYTEST) -m "not soak" $(ARGS)
 
 soak: build .venv/.spark
 	$(RUN) -m pytest -m soak $(ARGS)

@@ -5,18 +5,47 @@ A server that cannot be had is an error of the test, never a skip. The older ser
 """
 
 import itertools
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import hypothesis
 import pytest
 
+from tests import schedule
 from tests.servers import ALL, CI, Server, ZooKeeper
 
 Database = Callable[..., str]
 
 _numbers = itertools.count(1)
+
+# A JVM has a short life in a test: a second compiler and a collector's threads would cost more than they give.
+os.environ["JDK_JAVA_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+# How fast an example is says nothing on a machine that does other things too.
+hypothesis.settings.register_profile("sluice", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("sluice")
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> schedule.Schedule:
+    """Say which tests run side by side."""
+    return schedule.Schedule(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Say which tests begin first."""
+    items.sort(key=lambda item: schedule.rank(item.nodeid))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how long each part took; where several ran side by side the sum is longer than the run."""
+    reports = [it for found in terminalreporter.stats.values() for it in found if isinstance(it, pytest.TestReport)]
+    for part, time in sorted(schedule.seconds(reports).items()):
+        terminalreporter.write_line(f"{part:<20}{time:>6.0f} s")
 
 
 def _serve(name: str) -> Iterator[Server]:

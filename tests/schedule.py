@@ -1,0 +1,42 @@
+"""Which tests run side by side when pytest has several processes, and how long each part took.
+
+A file stays in one process, for the sake of what its tests share. Nearly all that runs Spark stays in one too: several
+Sparks would only wait for each other on two cores. That part begins first, for it takes longest; short files come last,
+so that all processes end at about the same time.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+SPARK = ("tests/faults/test_spark_kills.py", "tests/spark/")
+"""What stays in one process."""
+ORDER = (*SPARK, "tests/integration/", "tests/faults/")
+"""What begins first; all else follows."""
+
+
+class Schedule(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
+    """Hands one file after the other to a process that has nothing to do, in the order in which they were collected."""
+
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        config.option.loadscopereorder = False
+        super().__init__(config, log)
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "spark" if nodeid.startswith(SPARK) else nodeid.partition("::")[0]
+
+
+def rank(nodeid: str) -> int:
+    """Tell when a test begins, 0 for the first."""
+    return next((number for number, part in enumerate(ORDER) if nodeid.startswith(part)), len(ORDER))
+
+
+def seconds(reports: Iterable[pytest.TestReport]) -> dict[str, float]:
+    """Add up what the tests of each folder took."""
+    found: dict[str, float] = defaultdict(float)
+    for report in reports:
+        found[report.nodeid.partition("::")[0].rpartition("/")[0]] += report.duration
+    return dict(found)

@@ -161,13 +161,13 @@ def _start(text: str) -> Start:
     """Read ``earliest``, ``latest``, a position, ms since 1970, or an ISO 8601 time with its zone."""
     if text.lower() in ("earliest", "latest"):
         return text.lower()
-    if text.isdecimal():
-        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=int(text))
     if "/" in text:
         return text
     try:
+        if text.isdecimal():
+            return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=int(text))
         time = datetime.fromisoformat(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         time = None
     if time is None or time.tzinfo is None:
         raise ValueError(

@@ -35,6 +35,12 @@ class SluiceDataSource(DataSource):
         """Make the reader of a stream."""
         if self._options.snapshot is not None:
             raise BadParameterError("a snapshot is read by spark.read, the changes by spark.readStream", "snapshot")
+        if self._options.from_ is not None or self._options.to is not None:
+            raise BadParameterError(
+                "the options from and to are those of a batch (spark.read): a stream goes on from its checkpoint, or"
+                " from the cursor of its clientId; where a new one begins says startingPosition",
+                "from" if self._options.from_ is not None else "to",
+            )
         return StreamReader(self._options, self._checked_form(schema))
 
     def reader(self, schema: StructType) -> DataSourceReader:

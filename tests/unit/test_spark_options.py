@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.types import StructType
 
 from sluice.client_sdk.spark.options import NAMES, Options
+from sluice.client_sdk.spark.source import SluiceDataSource
 from sluice.protocol.errors import BadParameterError
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/spark-reference.md"
@@ -55,6 +57,7 @@ def test_values_are_read(given: dict[str, str], attribute: str, value: Any) -> N
         ({"columns": "id", "table": "a.b"}, r"option columns: a name and a type are expected, .*: 'id'"),
         ({"columns": "", "table": "a.b"}, "option columns: at least one column is expected"),
         ({"startingPosition": "2026-01-31T12:00"}, "option startingPosition: earliest, latest, a position, or a time"),
+        ({"startingPosition": "9" * 30}, "option startingPosition: earliest, latest, a position, or a time"),
         ({"startingPositions": "latest"}, r"unknown option 'startingPositions': did you mean startingPosition\?"),
         ({"path": "/tmp"}, r"unknown option 'path'$"),
         ({"token": "a", "tokenFile": "b"}, "give either token or tokenFile"),
@@ -63,6 +66,19 @@ def test_values_are_read(given: dict[str, str], attribute: str, value: Any) -> N
 def test_what_cannot_be_meant_is_refused(given: dict[str, str], message: str) -> None:
     with pytest.raises(BadParameterError, match=message):
         Options.parse(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"from": "1/bin.1@2:3:4"}, "from and to are those of a batch"),
+        ({"to": "1/bin.1@2:3:4"}, "from and to are those of a batch"),
+        ({"snapshot": "mysql://reader@db"}, "a snapshot is read by spark.read"),
+    ],
+)
+def test_a_stream_refuses_what_only_a_batch_has(given: dict[str, str], message: str) -> None:
+    with pytest.raises(BadParameterError, match=message):
+        SluiceDataSource(given).streamReader(StructType())
 
 
 def test_a_token_is_not_shown_and_one_in_a_file_is_read_when_it_is_needed(tmp_path: Path) -> None:

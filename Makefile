@@ -10,7 +10,7 @@ PYTEST := $(RUN) -m pytest -n 2 --durations=20
 PACKAGES := protocol store instance server client_sdk
 SOURCES := setup.py pyproject.toml $(shell find $(PACKAGES) -name '*.pyx' -o -name '*.pxd')
 
-.PHONY: setup build demo test test-all soak lint bench docs lock clean
+.PHONY: setup build demo test test-all soak lint bench bench-quick docs lock clean
 
 setup: .venv/.ready
 
@@ -33,6 +33,10 @@ lint: build .venv/.spark
 
 bench: build .venv/.spark
 	@$(RUN) -m bench $(or $(ARGS),deliver)
+
+# Each measurement on next to nothing, without a judgement: that they all still run.
+bench-quick: build
+	@$(RUN) -m pytest -k "not spark" tests/integration/test_bench.py
 
 docs: build
 	@$(RUN) scripts/generate_configuration.py

@@ -105,11 +105,12 @@ def by_tcp(task: Mapping[str, Any]) -> Iterator[Taken]:
         while True:
             send(
                 Packet.GET,
-                Get(destination=name, client_id=client_id, fetch_size=task["batch_size"] or 1000, timeout=1000, unit=2),
+                Get(destination=name, client_id=client_id, fetch_size=task["batch_size"] or 1000, timeout=-1, unit=2),
             )
             data = receive().body
             messages = Messages.FromString(data)
             if messages.batch_id == -1:
+                time.sleep(0.001)
                 continue
             header = Entry.FromString(messages.messages[-1]).header
             to = Position("source", header.logfileName, 0, header.logfileOffset + header.eventLength, 0)

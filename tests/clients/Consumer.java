@@ -72,7 +72,7 @@ public class Consumer {
                 if (words.length == 1) connector.rollback();
                 else connector.rollback(Long.parseLong(words[1]));
                 break;
-            case "drain": // size, rows: batch after batch, each acked, until so many rows have come
+            case "drain": // size, rows: what is there, batch after batch, each acked, until so many rows have come
                 drain(size(words), Long.parseLong(words[2]));
                 break;
             default:
@@ -140,9 +140,12 @@ public class Consumer {
         long found = 0, gets = 0;
         long begin = System.nanoTime();
         while (found < rows) {
-            Message message = connector.getWithoutAck(size, 1L, TimeUnit.SECONDS);
+            Message message = connector.getWithoutAck(size);
             gets++;
-            if (message.getId() == -1) continue;
+            if (message.getId() == -1) {
+                Thread.sleep(1);
+                continue;
+            }
             for (Entry entry : entries(message)) {
                 if (entry.getEntryType() == EntryType.ROWDATA) found += RowChange.parseFrom(entry.getStoreValue()).getRowDatasCount();
             }

@@ -55,11 +55,30 @@ def rates(*arguments: str, names: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def test_delivery() -> None:
-    rates("deliver", names=("single", "single-get", "single-rows", "single-arrow", "single-json"))
+    rates("deliver", names=("single", "single-get", "single-rows", "single-json"))
+
+
+def test_report_and_comparison_of_two_results(tmp_path: Path) -> None:
+    results, page = tmp_path / "results", tmp_path / "page.md"
+    page.write_text("# Page\n")
+    size = ("--rows", "4000", "--repeats", "1", "--stage", "decode")
+    before, after = results / "before.json", results / "after.json"
+    command = [sys.executable, "-m", "bench", "stages", *only("bulk"), *size, "--json", str(before)]
+    subprocess.run(command, cwd=ROOT, check=True, stderr=subprocess.PIPE)
+    slower = json.loads(before.read_text())
+    slower["cases"][0] |= {"ours": 1, "spread": [1, 1]}
+    after.write_text(json.dumps(slower))
+    run("report", "--results", str(results), "--page", str(page))
+    assert page.read_text().count("| bulk | rows/s |") == 2
+    assert (tmp_path / "plots" / "after.svg").exists()
+    compare = [sys.executable, "-m", "bench.compare", str(before), str(after)]
+    compared = subprocess.run(compare, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert compared.returncode == 1
+    assert "worse  bulk" in compared.stdout
 
 
 def test_latency() -> None:
-    names = ("100", "100-poll", "100-loaded")
+    names = ("100", "100-poll-loaded")
     size = ("--seconds", "1", "--warm-up", "0.5", "--load", "1000", "--repeats", "1")
     found = run("latency", *only(*names), *size)["cases"]
     assert tuple(case["case"] for case in found) == names

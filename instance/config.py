@@ -264,12 +264,12 @@ class InstanceConfig(Settings):
     meta: Annotated[Literal["file", "memory", "zookeeper", "mixed", "period"], BeforeValidator(_lower)] = setting(
         "sluice.instance.meta", "file"
     )
-    """Where subscriptions and cursors are kept: `file` survives a restart, `memory` does not. With `canal.zkServers` the
-    default is `zookeeper`: an ack is answered when it is durable there, those that come meanwhile share the next write.
-    `mixed` writes them as they come, and `period` each `canal.zookeeper.flush.period`; neither lets an ack wait, so that
-    what was acked last can come again from another server. When not given, Canal's
-    `canal.instance.global.spring.xml` says it: `file-instance.xml`, `memory-instance.xml`, or `default-instance.xml` for
-    `period`."""
+    """Where subscriptions and cursors are kept: `file` survives a restart, `memory` does not. With `canal.zkServers`
+    the default is `zookeeper`: an ack is answered when it is durable there, those that come meanwhile share the next
+    write. `mixed` writes them as they come, and `period` each `canal.zookeeper.flush.period`; neither lets an ack wait,
+    so that what was acked last can come again from another server. When not given, Canal's
+    `canal.instance.global.spring.xml` says it: `file-instance.xml`, `memory-instance.xml`, or
+    `default-instance.xml` for `period`."""
     file_data_dir: FolderPath = setting("canal.file.data.dir", Path())
     """Folder of `<destination>/meta.dat`. Empty is the folder of `canal.properties`, as in Canal."""
     file_flush_period: int = setting("canal.file.flush.period", 1000, ge=1, unit="ms")

@@ -1,6 +1,7 @@
 """One destination: its ring, its cursors, where they are kept, and the parser that fills the ring; their life cycle."""
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
@@ -38,11 +39,25 @@ CLOSING = 3.0
 class Instance:
     """A destination. All methods belong to the event loop."""
 
-    def __init__(self, config: InstanceConfig, make_parser: ParserFactory, meta: MetaStore | None = None) -> None:
-        """Nothing runs before `start`; ``meta`` is made as configured if it is not given."""
+    def __init__(
+        self,
+        config: InstanceConfig,
+        make_parser: ParserFactory,
+        meta: MetaStore | None = None,
+        check_active: Callable[[], None] | None = None,
+    ) -> None:
+        """Nothing runs before `start`.
+
+        Args:
+            config: what is configured.
+            make_parser: makes the parser.
+            meta: where subscriptions and cursors are kept; made as configured if it is not given.
+            check_active: raises FencedError unless this server may serve the destination now; None for one alone.
+        """
         self.config = config
         self.state = "stopped"
         self.error = ""
+        self.check_active = check_active
         self._make_parser = make_parser
         self._filter = TableFilter.from_config(config)
         self._meta = meta or make_meta(config)
@@ -50,6 +65,7 @@ class Instance:
         self._start: Cursor | None = None
         self._flusher: asyncio.Task[None] | None = None
         self._flushing = asyncio.Lock()
+        self._unstored = asyncio.Event()
         self._changed = asyncio.Event()
         self._notified = threading.Event()
         self._make_ring(0)
@@ -74,7 +90,7 @@ class Instance:
         Raises:
             SluiceError: it cannot: what is stored of it, for instance, cannot be used.
         """
-        if self.state != "stopped":
+        if self.state not in ("stopped", "standby"):
             return
         self._set_state("starting", "")
         try:
@@ -127,6 +143,8 @@ class Instance:
         """Stop the parser, store the cursors, wake everybody who waits."""
         parser, flusher = self._parser, self._flusher
         if parser is None or flusher is None:
+            if self.state == "standby":
+                self._set_state("stopped", "")
             return
         self._parser = self._flusher = None
         self._set_state("stopped", "")
@@ -142,13 +160,19 @@ class Instance:
         finally:
             await self._meta.close()
 
+    def stand_by(self) -> None:
+        """Say that another server has, or can have, the destination: this one is ready to start it."""
+        self._set_state("standby", "")
+
     @property
     def parser_status(self) -> ParserStatus:
         """How far the parser is; without one nothing is known."""
         return self._parser.status if self._parser is not None else ParserStatus()
 
     def check_running(self) -> None:
-        """Raise `DestinationStoppedError` unless clients can be served."""
+        """Raise `DestinationStoppedError` unless it runs, FencedError if another server may serve its clients."""
+        if self.check_active is not None:
+            self.check_active()
         if self.state == "stopped":
             reason = f": {self.error}" if self.error else ""
             raise DestinationStoppedError(f"destination:{self.config.destination} should start first{reason}")
@@ -284,6 +308,13 @@ class Instance:
         # A caller that goes away must not tear a write that others wait for.
         await asyncio.shield(asyncio.ensure_future(self._flush()))
 
+    async def confirm(self, *, durable: bool) -> None:
+        """Make an ack durable if that is wanted, or the rule here; else it is stored in its time. Raises as `flush`."""
+        if durable or self.config.meta == "zookeeper":
+            await self.flush()
+        elif self.config.meta == "mixed":
+            self._unstored.set()
+
     async def _flush(self) -> None:
         async with self._flushing:
             if not self.cursors.changed:
@@ -301,7 +332,10 @@ class Instance:
     async def _flush_each_period(self) -> None:
         failed = False
         while True:
-            await asyncio.sleep(self.config.flush_period)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.config.flush_period):
+                    await self._unstored.wait()
+            self._unstored.clear()
             self.catch_up.close_idle()
             self._tend()
             try:

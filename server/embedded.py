@@ -6,17 +6,22 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from sluice.instance.catchup import mask_of
 from sluice.instance.config import BatchMode, InstanceConfig, local_time_zone
 from sluice.instance.instance import Instance
+from sluice.instance.meta.base import MetaStore
+from sluice.instance.meta.memory import MemoryMetaStore
 from sluice.instance.parser.columns import Column
 from sluice.instance.parser.status import ParserStatus
 from sluice.instance.source import ParserFactory
 from sluice.protocol.errors import BadParameterError, BadPositionError, GoneError, SourceError, UnknownDestinationError
 from sluice.protocol.position import Position
 from sluice.store.cursors import UNMARKED, Batch, ClientStatus, Part, Range, RangeLimits, join_parts
+
+if TYPE_CHECKING:
+    from sluice.server.ha.cluster import Cluster
 
 T = TypeVar("T")
 
@@ -47,7 +52,7 @@ class DestinationStatus:
 
     destination: str
     state: str
-    """``starting``, ``running``, ``error`` (it tries again) or ``stopped``."""
+    """``starting``, ``running``, ``error`` (it tries again), ``stopped``, or ``standby`` for another server."""
     error: str
     clients: list[ClientStatus]
     first: str
@@ -81,6 +86,8 @@ class EmbeddedServer:
     def __init__(self, load: Callable[[str], InstanceConfig], make_parser: ParserFactory) -> None:
         """``load`` reads the configuration of a destination; it raises `UnknownDestinationError` and `ConfigError`."""
         self.instances: dict[str, Instance] = {}
+        self.cluster: Cluster | None = None
+        """The servers with which the destinations are shared; to be set before any is started."""
         self._load = load
         self._make_parser = make_parser
         self._locks: dict[str, asyncio.Lock] = {}
@@ -90,6 +97,8 @@ class EmbeddedServer:
     async def start(self, destination: str) -> None:
         """Start a destination with its configuration as it is now; a running one goes on as it is.
 
+        Among several servers it stands by until it is this server's turn.
+
         Raises:
             SluiceError: its configuration, or what is stored of it, cannot be used.
         """
@@ -98,13 +107,36 @@ class EmbeddedServer:
             if known is not None and known.state != "stopped":
                 return
             config = await asyncio.to_thread(self._load, destination)
-            instance = self.instances[destination] = Instance(config, self._make_parser)
-            await instance.start()
+            if self.cluster is None:
+                instance = self.instances[destination] = Instance(config, self._make_parser)
+                await instance.start()
+            else:
+                self._stand_by(destination, config)
+                self.cluster.start(destination)
 
     async def stop(self, destination: str) -> None:
         """Stop a destination and store its cursors; a stopped one stays so."""
         async with self._locks.setdefault(destination, asyncio.Lock()):
-            await self._known(destination).stop()
+            instance = self._known(destination)
+            if self.cluster is not None and instance.state != "stopped":
+                await self.cluster.stop(destination)
+                instance = self._known(destination)
+                instance.check_active = None
+            await instance.stop()
+
+    async def activate(self, destination: str, meta: MetaStore) -> None:
+        """Start a destination that this server has taken over. Raises SluiceError when it cannot start."""
+        config = await asyncio.to_thread(self._load, destination)
+        instance = self._stand_by(destination, config, meta)
+        await instance.start()
+
+    async def deactivate(self, destination: str) -> None:
+        """Stop a destination that this server gives up. Raises SluiceError when its cursors cannot be stored."""
+        instance = self._known(destination)
+        try:
+            await instance.stop()
+        finally:
+            instance.stand_by()
 
     async def close(self) -> None:
         """Stop all destinations."""
@@ -314,7 +346,8 @@ class EmbeddedServer:
     ) -> None:
         """Confirm the oldest outstanding batch, or everything before a position.
 
-        With ``durable`` the call returns when the cursor is stored; otherwise that happens within the flush period.
+        With ``durable``, and always where cursors are kept in ``zookeeper``, the call returns when the cursor is
+        stored; otherwise that happens within the flush period.
 
         Raises:
             BadParameterError: not exactly one of batch id and position is given.
@@ -333,8 +366,7 @@ class EmbeddedServer:
             await self._ack_to(instance, client_id, Position.parse(position), session)
         else:
             raise BadParameterError("an ack names either a batch or a position")
-        if durable:
-            await instance.flush()
+        await instance.confirm(durable=durable)
 
     async def _ack_to(self, instance: Instance, client_id: int, position: Position, session: str | None) -> None:
         """Confirm up to a position; after a restart wait until the stream has come to it again."""
@@ -542,6 +574,14 @@ class EmbeddedServer:
             instance.check_running()
 
     # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _stand_by(self, destination: str, config: InstanceConfig, meta: MetaStore | None = None) -> Instance:
+        """Make a destination that is served when, and as long as, it is this server's."""
+        check = functools.partial(self.cluster.check, destination) if self.cluster is not None else None
+        instance = Instance(config, self._make_parser, meta or MemoryMetaStore(), check)
+        self.instances[destination] = instance
+        instance.stand_by()
+        return instance
 
     def _known(self, destination: str) -> Instance:
         instance = self.instances.get(destination)

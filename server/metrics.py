@@ -44,7 +44,7 @@ DELAYS = {
     "ack": "Time since the event of the last entry that all clients have acked, ms",
 }
 """Canal's delays."""
-STATES = ("starting", "running", "error", "stopped")
+STATES = ("starting", "running", "error", "stopped", "standby")
 DESTINATION = {
     "destination_state": ("1 for the state that the destination is in, 0 for the others", "state"),
     "source_lag_seconds": ("All that the source wrote before so many seconds is read",),

@@ -4,12 +4,13 @@ import asyncio
 import contextlib
 import gc
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 from sluice.instance.parser.parser import Parser
 from sluice.protocol.errors import ConfigError, SluiceError
 from sluice.server.config import Configuration, ServerConfig
 from sluice.server.embedded import EmbeddedServer
+from sluice.server.ha.cluster import Cluster, Identity
 from sluice.server.http.serve import serve as serve_http
 from sluice.server.metrics import Metrics
 from sluice.server.scan import Scanner
@@ -41,12 +42,41 @@ async def run(configuration: Configuration, listening: Callable[[str], None] | N
     scanner = Scanner(configuration, embedded)
     scanner.remember()
     async with contextlib.AsyncExitStack() as stack:
+        if configuration.server.zk_servers:
+            embedded.cluster = make_cluster(configuration, embedded)
+            await stack.enter_async_context(_taking_part(embedded.cluster))
         stack.push_async_callback(embedded.close)
         await _start(embedded, names)
         if configuration.server.auto_scan:
             scanning = asyncio.create_task(scanner.run(), name="scan")
             stack.callback(scanning.cancel)
         await serve(embedded, configuration.server, ready)
+
+
+def make_cluster(configuration: Configuration, embedded: EmbeddedServer) -> Cluster:
+    """Make this server one of those that share their destinations over ZooKeeper."""
+    config = configuration.server
+    host, port = config.address
+    scheme = "https" if config.http_tls_cert else "http"
+    name = f"[{host}]" if ":" in host else host
+    return Cluster(
+        config.zk_servers,
+        config.session_timeout,
+        Identity(f"{host}:{port}", f"{scheme}://{name}:{config.http_port}"),
+        embedded,
+        lambda destination: configuration.instance(destination).master_address,
+    )
+
+
+@contextlib.asynccontextmanager
+async def _taking_part(cluster: Cluster) -> AsyncIterator[None]:
+    running = asyncio.create_task(cluster.run(), name="cluster")
+    try:
+        yield
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
 
 
 async def serve(embedded: EmbeddedServer, config: ServerConfig, listening: Callable[[str], None] | None = None) -> None:

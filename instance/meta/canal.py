@@ -49,7 +49,7 @@ def our_keys(cursor: Cursor) -> dict[str, str]:
 
 
 def read_cursor(data: dict[str, Any], ours: dict[str, str]) -> Cursor:
-    """Understand Canal's form of a cursor, and our keys to it. Raises ValueError, KeyError or TypeError if it is none."""
+    """Understand Canal's form of a cursor, and our keys. Raises ValueError, KeyError or TypeError if it is none."""
     place = data["postion"]
     return Cursor(
         journal=str(place["journalName"]),

@@ -4,7 +4,7 @@ Layout, below ``/otter/canal/destinations/<destination>``::
 
     1001            a client; nothing
     1001/filter     its filter, as text, unless it is blank
-    1001/cursor     {"@type":"...LogPosition","identity":{...},"postion":{...},"sluice":{"delivered":...,"position":...}}
+    1001/cursor     {"@type":"...LogPosition","identity":{...},"postion":{...},"sluice":{"position":...}}
     1001/mark       Canal's own: batches that it has given
     sluice          {"epoch":7}; its version fences those who have had the destination before
 

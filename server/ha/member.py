@@ -67,6 +67,11 @@ class Member:
 
     # --- destinations ------------------------------------------------------------------------------------------------
 
+    @property
+    def destinations(self) -> list[str]:
+        """Those that it has ever taken part in the election of."""
+        return list(self._elections)
+
     def start(self, destination: str) -> None:
         """Take part in the election of a destination."""
         if destination not in self._elections:

@@ -1,0 +1,495 @@
+"""One server among others: what `Member` decides is done in ZooKeeper, and to the destinations of this process."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from time import CLOCK_BOOTTIME, clock_gettime
+from typing import Protocol
+
+from sluice.instance.meta.base import epoch_by_clock
+from sluice.instance.meta.canal import Address, dumps
+from sluice.instance.meta.nodes import (
+    Check,
+    Create,
+    Delete,
+    Node,
+    NodeError,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+    Put,
+    SessionExpiredError,
+    UnknownOutcomeError,
+)
+from sluice.instance.meta.zookeeper import DESTINATIONS, ZooKeeperClients, epoch_data, epoch_node, read_epoch
+from sluice.protocol.errors import ConfigError, FencedError, SluiceError, ZooKeeperError
+from sluice.server.ha.election import State
+from sluice.server.ha.member import Member
+from sluice.server.ha.operations import (
+    REFUSED,
+    UNKNOWN,
+    Activate,
+    Ask,
+    Beat,
+    Claim,
+    Deactivate,
+    Done,
+    Load,
+    Loaded,
+    Look,
+    OfDestination,
+    Outcome,
+    Release,
+    Running,
+    Seen,
+    Store,
+    Stored,
+)
+from sluice.server.ha.zookeeper import ZooKeeperSession
+from sluice.store.cursors import StoredClient
+
+logger = logging.getLogger(__name__)
+
+SERVERS = "/otter/canal/cluster"
+PATIENCE = 5.0
+"""Seconds after which it is said that ZooKeeper cannot be reached."""
+STOPPING = 3.0
+"""Seconds that the last write of a destination, or the giving up of it, may take."""
+RETRY = 1.0
+"""Seconds to wait after a refusal that nobody foresaw."""
+
+
+class Host(Protocol):
+    """The destinations of this process."""
+
+    async def activate(self, destination: str, meta: "ClusterMetaStore") -> None:
+        """Start a destination with these clients. Raises SluiceError when it cannot start."""
+
+    async def deactivate(self, destination: str) -> None:
+        """Stop it and let it stand by; its cursors are stored if they can be. Raises SluiceError if they cannot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """By what others know this server."""
+
+    address: str
+    """``ip:port`` of Canal's protocol, the name of its nodes."""
+    url: str
+    """Of the HTTP API."""
+
+    @property
+    def data(self) -> bytes:
+        """What its nodes hold; those of Canal's own servers hold nothing."""
+        return dumps({"tls": self.url.startswith("https:"), "url": self.url})
+
+
+class ClusterMetaStore:
+    """The clients of a destination while this server has it."""
+
+    def __init__(self, cluster: "Cluster", destination: str, epoch: int, clients: tuple[StoredClient, ...]) -> None:
+        self._cluster = cluster
+        self._destination = destination
+        self._epoch = epoch
+        self._clients = clients
+
+    async def open(self) -> tuple[int, list[StoredClient]]:
+        """Return what was found when the destination was taken over."""
+        return self._epoch, list(self._clients)
+
+    async def write(self, changes: Mapping[int, StoredClient | None], epoch: int) -> None:
+        """Store changed clients. See `MetaStore.write`."""
+        await self._cluster.store(self._destination, changes, epoch)
+
+    async def close(self) -> None:
+        """Do nothing: the destination is given up by its election."""
+
+
+class Cluster:
+    """One server among others. All methods belong to one event loop.
+
+    Args:
+        hosts: ZooKeeper's servers.
+        timeout: of the session, in seconds, as wanted.
+        identity: by what others know this server.
+        host: the destinations of this process.
+        source_address: of a destination, as configured.
+    """
+
+    def __init__(
+        self,
+        hosts: str,
+        timeout: float,
+        identity: Identity,
+        host: Host,
+        source_address: Callable[[str], Address],
+    ) -> None:
+        self.problem = "no session with ZooKeeper yet"
+        """Why nothing can be taken over now; empty when all is well."""
+        self.member = Member(identity.address)
+        self._hosts = hosts
+        self._timeout = timeout
+        self._identity = identity
+        self._host = host
+        self._source_address = source_address
+        self._session: ZooKeeperSession | None = None
+        self._clients: dict[str, ZooKeeperClients] = {}
+        """Of the session, by destination."""
+        self._last: dict[str, asyncio.Task[None]] = {}
+        """The operation of each destination that was asked for last."""
+        self._lives: dict[str, asyncio.Lock] = {}
+        self._stores: dict[str, asyncio.Future[bool]] = {}
+        self._given_up: set[str] = set()
+        """The destinations for which nothing is stored any more, since they are no longer this server's."""
+        self._stopped: dict[str, asyncio.Event] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._driving = False
+
+    async def run(self) -> None:
+        """Take part, in one session after the other, until cancelled."""
+        try:
+            while True:
+                session = ZooKeeperSession(self._hosts, self._timeout, self._connection_changed)
+                try:
+                    await self._wait_for(session)
+                    await self._begin(session)
+                    await session.wait_until_over()
+                finally:
+                    await self._end(session)
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            for task in self._tasks:
+                task.cancel()
+
+    def start(self, destination: str) -> None:
+        """Take part in the election of a destination, which is activated when it is won."""
+        self._stopped.pop(destination, None)
+        self.member.start(destination)
+        if self._session is not None:
+            self._spawn(self._register(self._session, f"{DESTINATIONS}/{destination}/cluster"))
+        self._drive()
+
+    async def stop(self, destination: str) -> None:
+        """Give a destination up, with its cursors stored; return when others can have it, or after 3 s."""
+        stopped = self._stopped.setdefault(destination, asyncio.Event())
+        self.member.stop(destination, _now())
+        self._drive()
+        try:
+            async with asyncio.timeout(STOPPING + 1):
+                await stopped.wait()
+        except TimeoutError:
+            logger.warning("ZooKeeper has not taken it back yet", extra={"destination": destination})
+        if self._session is not None:
+            self._spawn(self._unregister(self._session, destination))
+
+    def check(self, destination: str) -> None:
+        """Raise FencedError, with the active server's URL where it is known, unless this server may serve it now."""
+        try:
+            self.member.check(destination, _now())
+        except FencedError as error:
+            raise FencedError(f"{error}{self._reason()}", error.active) from None
+
+    async def store(self, destination: str, changes: Mapping[int, StoredClient | None], epoch: int) -> None:
+        """Store changed clients, durably and fenced. Raises FencedError when another has the destination."""
+        if destination in self._given_up:
+            raise FencedError(f"destination:{destination} is not active here any more: the cursors were not stored")
+        self.member.store(destination, changes, epoch)
+        stored = self._stores[destination] = asyncio.get_running_loop().create_future()
+        self._drive()
+        if not await stored:
+            raise FencedError(f"destination:{destination} is not active here any more: the cursors were not stored")
+
+    # --- the life of a session ---------------------------------------------------------------------------------------
+
+    async def _wait_for(self, session: ZooKeeperSession) -> None:
+        connecting = asyncio.create_task(session.connect(), name="connect to ZooKeeper")
+        try:
+            while not (await asyncio.wait([connecting], timeout=PATIENCE))[0]:
+                self.problem = f"ZooKeeper ({session.hosts}) cannot be reached"
+                logger.warning("%s: nothing can be taken over; it is tried again", self.problem)
+            await connecting
+        finally:
+            connecting.cancel()
+
+    async def _begin(self, session: ZooKeeperSession) -> None:
+        self.problem = ""
+        logger.info("session %#x with ZooKeeper, timeout %g s", session.session_id, session.timeout)
+        try:
+            await session.ensure(DESTINATIONS)
+            self._spawn(self._register(session, SERVERS))
+            for destination in self.member.destinations:
+                self._spawn(self._register(session, f"{DESTINATIONS}/{destination}/cluster"))
+            await session.ensure(SERVERS)
+            await self._read_servers(session)
+        except ZooKeeperError as error:
+            logger.warning("%s", error)
+        if session.over:
+            return
+        self._session = session
+        self.member.opened(session.session_id, session.timeout, _now())
+        self._drive()
+
+    async def _end(self, session: ZooKeeperSession) -> None:
+        self._session = None
+        self._clients.clear()
+        self._last.clear()
+        self.problem = "no session with ZooKeeper yet"
+        self.member.expired(_now())
+        self._drive()
+        await session.close()
+
+    def _connection_changed(self, connected: bool) -> None:
+        self.problem = "" if connected else f"the connection to ZooKeeper ({self._hosts}) is lost"
+        if connected and self._session is not None:
+            for destination in self.member.destinations:
+                self.member.changed(destination)
+            self._spawn(self._read_servers(self._session))
+            self._drive()
+
+    def _reason(self) -> str:
+        return f" ({self.problem})" if self.problem else ""
+
+    # --- registration ------------------------------------------------------------------------------------------------
+
+    async def _register(self, session: ZooKeeperSession, parent: str) -> None:
+        """Have a node in a folder for as long as the session lives."""
+        path = f"{parent}/{self._identity.address}"
+        while not session.over:
+            gone = asyncio.Event()
+            try:
+                await session.ensure(parent)
+                node = await session.find(path, gone.set)
+                if node is None:
+                    await session.create(path, self._identity.data, ephemeral=True)
+                    return
+                if node.owner == session.session_id:
+                    return
+                await gone.wait()  # of an earlier process at this address; it goes with that one's session
+            except SessionExpiredError:
+                return
+            except (UnknownOutcomeError, NodeExistsError, NoNodeError):
+                await asyncio.sleep(RETRY)
+
+    async def _unregister(self, session: ZooKeeperSession, destination: str) -> None:
+        path = f"{DESTINATIONS}/{destination}/cluster/{self._identity.address}"
+        try:
+            node = await session.find(path)
+            if node is not None and node.owner == session.session_id:
+                await session.delete(path)
+        except ZooKeeperError as error:
+            logger.info("%s", error, extra={"destination": destination})
+
+    async def _read_servers(self, session: ZooKeeperSession) -> None:
+        """See which servers live, now and whenever that changes."""
+        try:
+            nodes = await self._registered(session, SERVERS, lambda: self._read_servers_again(session))
+        except ZooKeeperError:
+            return  # after the connection comes back it is read again
+        if session.over:
+            return
+        self.member.registered({name: url for name, node in nodes.items() if (url := _url(node))})
+        self._drive()
+
+    def _read_servers_again(self, session: ZooKeeperSession) -> None:
+        self._spawn(self._read_servers(session))
+
+    @staticmethod
+    async def _registered(session: ZooKeeperSession, parent: str, watch: Callable[[], None]) -> dict[str, Node]:
+        found = {}
+        for name in await session.children(parent, watch):
+            node = await session.find(f"{parent}/{name}")
+            if node is not None:
+                found[name] = node
+        return found
+
+    # --- what the member decides -------------------------------------------------------------------------------------
+
+    def _drive(self) -> None:
+        """Do what the member has decided, and look again when it wants to."""
+        if self._driving:
+            return
+        self._driving = True
+        try:
+            while actions := self.member.take_actions():
+                for action in actions:
+                    match action:
+                        case Ask():
+                            self._ask(action)
+                        case Activate() | Deactivate():
+                            self._spawn(self._live(action))
+                        case Stored(destination, durable):
+                            self._end_store(destination, durable=durable)
+        finally:
+            self._driving = False
+        for destination, stopped in self._stopped.items():
+            if self.member.election(destination).state is State.STOPPED or self._session is None:
+                stopped.set()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline = self.member.deadline
+        if deadline != float("inf"):
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, deadline - _now()), self._tick)
+
+    def _tick(self) -> None:
+        self.member.tick(_now())
+        self._drive()
+
+    def _spawn(self, work: Awaitable[None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _end_store(self, destination: str, *, durable: bool) -> None:
+        stored = self._stores.pop(destination, None)
+        if stored is not None and not stored.done():
+            stored.set_result(durable)
+
+    async def _live(self, action: Activate | Deactivate) -> None:
+        """Start or stop a destination, one after the other."""
+        destination = action.destination
+        problem = ""
+        async with self._lives.setdefault(destination, asyncio.Lock()):
+            try:
+                if isinstance(action, Activate):
+                    logger.info("active, epoch %d", action.epoch, extra={"destination": destination})
+                    self._given_up.discard(destination)
+                    meta = ClusterMetaStore(self, destination, action.epoch, action.clients)
+                    await self._host.activate(destination, meta)
+                    return
+                await self._deactivate(action)
+            except SluiceError as error:
+                problem = str(error) if isinstance(action, Activate) else ""
+                logger.warning("%s", error, extra={"destination": destination})
+        self.member.deactivated(destination, _now(), problem)
+        self._drive()
+
+    async def _deactivate(self, action: Deactivate) -> None:
+        logger.info("no longer active here", extra={"destination": action.destination})
+
+        def give_up() -> None:
+            self._given_up.add(action.destination)
+            self._end_store(action.destination, durable=False)
+
+        if not action.flush:
+            give_up()
+        timer = asyncio.get_running_loop().call_later(STOPPING, give_up)
+        try:
+            await self._host.deactivate(action.destination)
+        finally:
+            timer.cancel()
+
+    # --- operations --------------------------------------------------------------------------------------------------
+
+    def _ask(self, ask: Ask) -> None:
+        """Do an operation when those of the same destination that were asked for before are done."""
+        session = self._session
+        if session is None or session.session_id != ask.session:
+            return
+        key = "" if isinstance(ask.operation, Beat) else ask.operation.destination
+        self._last[key] = self._spawn(self._answer(ask, session, self._last.get(key)))
+
+    async def _answer(self, ask: Ask, session: ZooKeeperSession, previous: asyncio.Task[None] | None) -> None:
+        if previous is not None:
+            await asyncio.wait([previous])
+        try:
+            outcome = await self._do(ask.operation, session)
+        except SessionExpiredError:
+            return
+        except UnknownOutcomeError:
+            outcome = UNKNOWN
+        except (ZooKeeperError, ConfigError) as error:
+            logger.error("%s", error)  # noqa: TRY400  the text says all
+            if isinstance(ask.operation, Load):
+                self.member.deactivated(ask.operation.destination, _now(), str(error))
+            await asyncio.sleep(RETRY)
+            outcome = UNKNOWN
+        if self._session is session:
+            self.member.answered(ask.number, outcome, _now())
+            self._drive()
+
+    async def _do(self, operation: Beat | OfDestination, session: ZooKeeperSession) -> Outcome:
+        if isinstance(operation, Beat):
+            await session.sync()
+            return Done()
+        destination = operation.destination
+        running = f"{DESTINATIONS}/{destination}/running"
+        try:
+            match operation:
+                case Look():
+                    return await self._look(destination, session)
+                case Claim(epoch=epoch, version=version):
+                    data = epoch_data(epoch)
+                    fence: Operation = (
+                        Create(epoch_node(destination), data)
+                        if version < 0
+                        else Put(epoch_node(destination), data, version)
+                    )
+                    mine = dumps({"active": True, "address": self._identity.address})
+                    results = await session.commit([fence, Create(running, mine, ephemeral=True)])
+                    return Done(results[0] or 0)
+                case Load():
+                    return Loaded(await self._clients_of(destination, session).load())
+                case Store(version=version, changes=changes, epoch=changed_epoch):
+                    return Done(await self._clients_of(destination, session).store(version, changes, changed_epoch))
+                case Release(version=version):
+                    await session.commit([Check(epoch_node(destination), version), Delete(running)])
+                    return Done()
+        except NodeError:
+            return REFUSED
+
+    async def _look(self, destination: str, session: ZooKeeperSession) -> Seen:
+        def changed() -> None:
+            if self._session is session:
+                self.member.changed(destination)
+                self._drive()
+
+        root = f"{DESTINATIONS}/{destination}"
+        await session.ensure(f"{root}/cluster")
+        await session.sync()
+        node = await session.find(f"{root}/running", changed)
+        fence = await session.find(epoch_node(destination))
+        servers = await self._registered(session, f"{root}/cluster", changed)
+        strangers = tuple(name for name, it in servers.items() if not it.data)
+        epoch, version = epoch_by_clock() - 1, -1
+        if fence is not None:
+            epoch, version = read_epoch(fence.data, destination), fence.version
+        running = None
+        if node is not None:
+            data = _object(node)
+            running = Running(
+                node.owner,
+                str(data.get("address", "")),
+                active=bool(data.get("active", True)),
+                fenced=fence is not None and fence.changed >= node.created,
+            )
+        return Seen(running, epoch, version, strangers)
+
+    def _clients_of(self, destination: str, session: ZooKeeperSession) -> ZooKeeperClients:
+        if destination not in self._clients:
+            address = self._source_address(destination)
+            self._clients[destination] = ZooKeeperClients(session, destination, address)
+        return self._clients[destination]
+
+
+def _now() -> float:
+    """Return the seconds since this host was started, those in which it or the process was suspended included."""
+    return clock_gettime(CLOCK_BOOTTIME)
+
+
+def _object(node: Node) -> dict[str, object]:
+    """Return the JSON object that a node holds; an empty one if it holds something else."""
+    try:
+        data = json.loads(node.data)
+    except ValueError:
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _url(node: Node) -> str:
+    return str(_object(node).get("url") or "")

@@ -1,0 +1,206 @@
+"""Two servers and a ZooKeeper: one serves, the other takes over when that one dies, freezes or loses ZooKeeper."""
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3
+from kazoo.client import KazooClient
+
+from tests.conftest import Database
+from tests.faults.harness import Sluice, eventually
+from tests.proxy import Proxy
+from tests.servers import Server, ZooKeeper
+
+NAME = "shop"
+ROOT = f"/otter/canal/destinations/{NAME}"
+
+
+@pytest.fixture
+def own_zookeeper() -> Iterator[ZooKeeper]:
+    """A ZooKeeper of the test's own."""
+    with ZooKeeper() as zookeeper:
+        yield zookeeper
+
+
+@contextmanager
+def nodes(zookeeper: ZooKeeper) -> Iterator[KazooClient]:
+    client = KazooClient(zookeeper.hosts, timeout=10.0)
+    client.start()
+    yield client
+    client.stop()
+    client.close()
+
+
+class Pair:
+    """Two servers with the same destination."""
+
+    def __init__(self, folder: Path, hosts: str, source: Server, schema: str, **settings: object) -> None:
+        self.source, self.schema = source, schema
+        source.script("CREATE TABLE t (id INT PRIMARY KEY);\n", database=schema)
+        self.servers = [Sluice(folder / name) for name in "ab"]
+        for server in self.servers:
+            server.settings |= {"canal__zkServers": hosts, "sluice__ha__sessionTimeout": 2} | settings
+            server.add(NAME, source, canal__instance__filter__regex=f"{schema}\\\\..*")
+
+    def insert(self, *numbers: int) -> None:
+        for number in numbers:
+            self.source.query(f"INSERT INTO t VALUES ({number})", database=self.schema)
+
+    def active(self) -> Sluice:
+        """Wait until exactly one serves, and return that one."""
+        found: list[Sluice] = []
+
+        def one() -> bool:
+            found[:] = [server for server in self.servers if state(server) == "running"]
+            return len(found) == 1
+
+        eventually(one, lambda: [(state(server), "".join(server.log)) for server in self.servers])
+        return found[0]
+
+    def other(self, server: Sluice) -> Sluice:
+        return next(it for it in self.servers if it is not server)
+
+
+def state(server: Sluice) -> str:
+    try:
+        return str(server.destination(NAME)["state"])
+    except urllib3.exceptions.HTTPError:
+        return "away"
+
+
+def call(server: Sluice, path: str, body: object = None) -> Any:
+    with urllib3.PoolManager(retries=False) as http:
+        url = f"{server.url}/v1/destinations/{NAME}/clients/1001/{path}"
+        return http.request("POST", url, json=body if body is not None else {})
+
+
+def read(server: Sluice, wanted: int) -> tuple[list[int], list[int]]:
+    """Get without ack until so many rows have come; return their numbers and the batches' ids."""
+    rows: list[int] = []
+    batches: list[int] = []
+
+    def more() -> bool:
+        answer = call(server, "getWithoutAck?timeout=500").json()
+        if "entries" not in answer:
+            return False
+        for entry in answer["entries"]:
+            rows.extend(int(row["id"]) for row in entry.get("data") or [] if entry["table"] == "t")
+        if answer["batchId"] > 0:
+            batches.append(answer["batchId"])
+        return len(rows) >= wanted
+
+    eventually(more, lambda: (rows, "".join(server.log)))
+    return rows, batches
+
+
+def ack(server: Sluice, batches: list[int]) -> list[int]:
+    """The statuses of the acks of these batches."""
+    return [call(server, "ack", {"batchId": batch}).status for batch in batches]
+
+
+@pytest.fixture
+def pair(tmp_path: Path, own_zookeeper: ZooKeeper, mariadb118: Server, database: Database) -> Iterator[Pair]:
+    pair = Pair(tmp_path, own_zookeeper.hosts, mariadb118, database(mariadb118))
+    with ExitStack() as stack:
+        for server in pair.servers:
+            stack.enter_context(server)
+        yield pair
+
+
+def test_other_server_goes_on_from_the_durable_cursor_when_the_active_one_is_killed(
+    pair: Pair, own_zookeeper: ZooKeeper
+) -> None:
+    first = pair.active()
+    second = pair.other(first)
+    assert call(first, "subscribe").status == 200
+    pair.insert(1, 2)
+    rows, batches = read(first, 2)
+    assert rows == [1, 2]
+    assert set(ack(first, batches)) == {204}
+    pair.insert(3)
+    rows, batches = read(first, 1)  # and not acked
+    assert rows == [3]
+    dumping = [row for row in pair.source.query("SHOW PROCESSLIST") if "Binlog Dump" in str(row[4])]
+    assert len(dumping) == 1, "who stands by reads nothing"
+    with nodes(own_zookeeper) as zk:
+        running = f'{{"active":true,"address":"127.0.0.1:{first.canal_port}"}}'.encode()
+        assert zk.get(f"{ROOT}/running")[0] == running
+        assert json.loads(zk.get(f"/otter/canal/cluster/127.0.0.1:{second.canal_port}")[0])["url"] == second.url
+        epoch = json.loads(zk.get(f"{ROOT}/sluice")[0])["epoch"]
+
+    refused = call(second, "getWithoutAck")
+    assert refused.status == 421
+    assert refused.json()["active"] == first.url
+
+    first.kill()
+    pair.insert(4)
+    eventually(lambda: state(second) == "running", lambda: "".join(second.log))
+    assert set(ack(second, batches)) == {409}, "they are of an earlier epoch"
+    rows, batches = read(second, 2)
+    assert rows == [3, 4], "what was not acked comes again, and nothing else"
+    assert set(ack(second, batches)) == {204}
+    with nodes(own_zookeeper) as zk:
+        assert json.loads(zk.get(f"{ROOT}/sluice")[0])["epoch"] > epoch
+
+    first.start()
+    eventually(lambda: state(first) == "standby", lambda: "".join(first.log))
+    eventually(lambda: call(first, "getWithoutAck").json().get("active") == second.url)
+
+
+def test_server_that_ends_in_good_order_hands_over_at_once(pair: Pair) -> None:
+    first = pair.active()
+    second = pair.other(first)
+    assert call(first, "subscribe").status == 200
+    pair.insert(1)
+    assert set(ack(first, read(first, 1)[1])) == {204}
+    first.stop()
+    eventually(lambda: state(second) == "running", lambda: "".join(second.log))
+    pair.insert(2)
+    assert read(second, 1)[0] == [2]
+
+
+def test_owner_yields_when_its_node_says_inactive(pair: Pair, own_zookeeper: ZooKeeper) -> None:
+    first = pair.active()
+    with nodes(own_zookeeper) as zk:
+        running = json.loads(zk.get(f"{ROOT}/running")[0])
+        zk.set(f"{ROOT}/running", json.dumps(running | {"active": False}).encode())
+    second = pair.other(first)
+    eventually(lambda: state(second) == "running", lambda: "".join(second.log))
+    assert state(first) == "standby"
+
+
+def test_start_without_zookeeper_waits_and_says_so(
+    tmp_path: Path, own_zookeeper: ZooKeeper, mariadb118: Server, database: Database
+) -> None:
+    own_zookeeper.stop()
+    pair = Pair(tmp_path, own_zookeeper.hosts, mariadb118, database(mariadb118))
+    with pair.servers[0] as server:
+        answer = call(server, "subscribe")
+        assert answer.status == 421
+        assert "ZooKeeper" in answer.json()["detail"]
+        eventually(lambda: any("cannot be reached" in line for line in server.log))
+        own_zookeeper.start()
+        eventually(lambda: state(server) == "running", lambda: "".join(server.log))
+        assert call(server, "subscribe").status == 200
+
+
+def test_server_cut_off_from_zookeeper_stands_down_and_comes_back(
+    tmp_path: Path, own_zookeeper: ZooKeeper, mariadb118: Server, database: Database
+) -> None:
+    with Proxy(("127.0.0.1", own_zookeeper.servers[0].port)) as proxy:
+        pair = Pair(tmp_path, f"127.0.0.1:{proxy.port}", mariadb118, database(mariadb118))
+        with pair.servers[0] as server:
+            eventually(lambda: state(server) == "running", lambda: "".join(server.log))
+            assert call(server, "subscribe").status == 200
+            pair.insert(1)
+            batches = read(server, 1)[1]
+            proxy.stall()
+            eventually(lambda: call(server, "getWithoutAck").status == 421, lambda: "".join(server.log))
+            assert set(ack(server, batches)) == {421}
+            proxy.resume()
+            eventually(lambda: state(server) == "running", lambda: "".join(server.log))
+            assert read(server, 1)[0] == [1]

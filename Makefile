@@ -1,6 +1,7 @@
 # On a fresh Debian with Python 3.11, gcc and root, these two do everything themselves:
 #   make demo      a MariaDB, the server, live changes, and a proof that what was written was delivered
 #   make test      all tests, on real servers
+#   make simulate  1,000,000 random schedules of failures of several servers; SEED=7 shows what happens in one
 # PYTHON names another interpreter; SLUICE_CACHE another place for downloads (~/.cache/sluice).
 
 SHELL := /bin/bash
@@ -10,7 +11,7 @@ PYTEST := $(RUN) -m pytest -n 2 --durations=20
 PACKAGES := protocol store instance server client_sdk
 SOURCES := setup.py pyproject.toml $(shell find $(PACKAGES) -name '*.pyx' -o -name '*.pxd')
 
-.PHONY: setup build demo test test-all soak lint bench bench-quick docs lock clean
+.PHONY: setup build demo test test-all soak simulate lint bench bench-quick docs lock clean
 
 setup: .venv/.ready
 
@@ -27,6 +28,9 @@ test-all: build .venv/.spark
 
 soak: build .venv/.spark
 	$(RUN) -m pytest -m soak $(ARGS)
+
+simulate: build
+	$(RUN) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 lint: build .venv/.spark
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" scripts/lint.sh

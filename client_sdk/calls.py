@@ -303,6 +303,8 @@ class Endpoint:
         """Whether the server may hold batches of an earlier stay, which no get would give again."""
         self.generation = 0
         """Counts rollbacks and moves: a batch of an earlier generation comes again."""
+        self.lost = 0
+        """Counts gets whose outcome is not known: one that arrives late must not keep a batch from the next."""
         self._session: str | None = None
         self._sessions: dict[str, str] = {}  # by server: what it knows us by, though a newer one was opened elsewhere
         self._destination = f"/v1/destinations/{quote(destination, safe='')}"
@@ -338,7 +340,7 @@ class Endpoint:
             headers["Authorization"] = f"Bearer {self._token}"
         session = self._sessions.get(server, self._session)
         if session is not None and not call.opens_session:
-            headers["Sluice-Session"] = session
+            headers["Sluice-Session"] = f"{session}.{self.lost}" if self.lost else session
         return headers
 
     def body(self, call: Call[Any]) -> bytes | None:
@@ -399,12 +401,20 @@ class Endpoint:
 class Attempts(Generic[T]):
     """The tries of one call: what to send next, to which server, and after how long."""
 
-    def __init__(self, endpoint: Endpoint, call: Call[T], patience: float) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        call: Call[T],
+        patience: float,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        """``patience`` is for how many seconds a call that fails is tried; ``uniform`` gives chance to the pauses."""
         self.before: Call[None] | None = None
         self.call = call
         self._endpoint = endpoint
         self._server = endpoint.server
         self._patience = patience
+        self._uniform = uniform
         self._give_up: float | None = None
         self._delay = FIRST_DELAY
         self._failures: dict[str, str] = {}  # by server, since the last pause
@@ -426,6 +436,8 @@ class Attempts(Generic[T]):
         self._endpoint.leave(self._server, failure.active)
         self._failures[self._server] = str(failure.reason)
         if failure.may_be_done:
+            if self.call.before is not None:
+                self._endpoint.lost += 1
             if self.call.instead is not None:
                 self.call = self.call.instead
             elif not self.call.repeatable:
@@ -433,7 +445,7 @@ class Attempts(Generic[T]):
             self.before = self.call.before
         delay = 0.0
         if self._endpoint.server in self._failures:  # all were asked
-            delay = self._delay * random.uniform(0.5, 1.0)  # noqa: S311  no secret: it keeps clients from marching in step
+            delay = self._delay * self._uniform(0.5, 1.0)  # it keeps clients from marching in step
         if failure.is_final or now + delay > self._give_up:
             for server in self._failures.keys() - {self._server}:
                 failure.reason.add_note(f"{server}: {self._failures[server]}")

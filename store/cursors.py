@@ -77,6 +77,12 @@ def _add_runs(ring: Ring, gtids: GtidSet, start: int, stop: int) -> None:
         gtids.add(ring.gtid_sources[source], first, last)
 
 
+def _attempt(session: str) -> tuple[str, int]:
+    """Return the token of a session, and how many gets it has given up."""
+    token, _, attempt = session.partition(".")
+    return token, int(attempt) if attempt.isdecimal() else 0
+
+
 def _same_history(one: Cursor, other: Cursor) -> bool:
     if one.position is not None and other.position is not None:
         return one.position.same_history(other.position)
@@ -251,6 +257,8 @@ class _Subscriber:
     ack: int = 0
     marks: dict[int, Mark] = field(default_factory=dict)
     session: str | None = None
+    attempt: int = 0
+    """How many gets the session has given up."""
     mask: TableMask | None = None
     cursor: Cursor | None = None
     """As last stored, or as loaded."""
@@ -439,7 +447,7 @@ class Cursors:
         """Open a session, which fences all earlier ones; return its token."""
         subscriber = self._subscriber(client_id)
         subscriber.last_active = now
-        subscriber.session = secrets.token_urlsafe(16)
+        subscriber.session, subscriber.attempt = secrets.token_urlsafe(16), 0
         return subscriber.session
 
     @property
@@ -497,11 +505,17 @@ class Cursors:
     ) -> Batch | None:
         """Give the next batch and mark it; None when nothing is there. For the limits see `Ring.collect`.
 
+        A session may count the gets that it has given up, without knowing what became of them: ``token.2`` has two
+        behind it. One of them may arrive late: it takes nothing when a later one has come before it, and what it was
+        given is given again when a later one comes behind it, so that nothing is missing between two batches.
+
         Raises what `check` raises.
         """
         self.check(client_id, session)
         subscriber = self._subscriber(client_id)
         subscriber.last_active = now
+        if session is not None and _attempt(session)[1] < subscriber.attempt:
+            raise StaleSessionError(f"client {client_id} has given this get up and sent another")
         if not subscriber.served():
             return None
         collected = subscriber.track.ring.collect(
@@ -760,11 +774,16 @@ class Cursors:
         subscriber = self._subscribers.get(client_id)
         if subscriber is None:
             raise NotSubscribedError(f"client {client_id} has not subscribed")
-        if session is not None and session != subscriber.session:
+        if session is not None:
+            token, attempt = _attempt(session)
             if subscriber.session is None:  # sessions end with the process: the first to come back goes on with its own
-                subscriber.session = session
-                return subscriber
-            raise StaleSessionError(f"another consumer has opened a newer session of client {client_id}")
+                subscriber.session = token
+            elif token != subscriber.session:
+                raise StaleSessionError(f"another consumer has opened a newer session of client {client_id}")
+            if attempt > subscriber.attempt:  # what earlier attempts were given, nobody has received
+                subscriber.attempt = attempt
+                subscriber.marks.clear()
+                subscriber.get = subscriber.ack
         return subscriber
 
     def _add(self, client_id: int, filter_text: str, now: float) -> _Subscriber:

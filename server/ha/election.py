@@ -184,6 +184,8 @@ class Election:
         self._end_store(durable=False)
         if self.state in (State.CLAIMING, State.LOADING, State.RELEASING):
             self.state = State.STANDBY
+        if self.state is State.STANDBY and not self._wanted:
+            self.state = State.STOPPED
 
     def changed(self) -> None:
         """``running`` may have changed."""

@@ -182,6 +182,31 @@ def test_newer_session_fences_the_older_one() -> None:
     cursors.ack(CLIENT, batch.batch_id, now=NOW, session=new)
 
 
+def test_a_get_that_was_given_up_takes_nothing_from_a_later_one() -> None:
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, now=NOW)
+    put(cursors, stream, b"one", b"two")
+    session = cursors.open_session(CLIENT, NOW)
+    first = get(cursors, limit=1, session=f"{session}.1")
+    with pytest.raises(StaleSessionError):
+        get(cursors, limit=1, session=session)
+    second = get(cursors, limit=1, session=f"{session}.1")
+    assert second.from_ == first.to
+    cursors.ack(CLIENT, first.batch_id, now=NOW, session=session)
+
+
+def test_what_a_get_was_given_that_was_given_up_comes_again() -> None:
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, now=NOW)
+    put(cursors, stream, b"one", b"two")
+    session = cursors.open_session(CLIENT, NOW)
+    late = get(cursors, limit=1, session=session)
+    again = get(cursors, limit=1, session=f"{session}.1")
+    assert again.from_ == late.from_
+    with pytest.raises(UnknownBatchError):
+        cursors.ack(CLIENT, late.batch_id, now=NOW, session=session)
+
+
 def test_late_ack_of_an_earlier_life_is_unknown() -> None:
     cursors, stream = make(epoch=1)
     cursors.subscribe(CLIENT, now=NOW)

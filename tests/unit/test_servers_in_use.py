@@ -155,6 +155,20 @@ class TestSession:
         made.leave(A, None)
         assert self.session(made) == "two"
 
+    def test_gets_that_may_still_arrive_are_counted(self) -> None:
+        made = endpoint()
+        self.open(made, "one")
+        ack = Attempts(made, calls.ack(7, durable=False), 60)
+        ack.begin()
+        with pytest.raises(ConnectionLostError):
+            ack.delay(LOST)
+        assert self.session(made) == "one"
+        get = Attempts(made, GET, 60)
+        for failure, counted in ((LOST, "one.1"), (LOST, "one.2"), (REFUSED, "one.2")):
+            get.begin()
+            get.delay(failure)
+            assert self.session(made) == counted
+
     def test_a_server_that_knows_another_session_refuses(self) -> None:
         made = endpoint()
         self.open(made, "one")

@@ -1,0 +1,54 @@
+"""Which write makes which changes of the cursors durable, without any I/O."""
+
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+from sluice.store.cursors import Cursors, StoredClient
+
+W = TypeVar("W")
+
+
+class Commits(Generic[W]):
+    """Group commit: one write at a time; what changes, and who begins to wait, during a write shares the next one."""
+
+    def __init__(self, cursors: Cursors) -> None:
+        self._cursors = cursors
+        self._under_way: Mapping[int, StoredClient | None] | None = None
+        self._waiting: list[W] = []
+        self._writing_for: list[W] = []
+
+    @property
+    def busy(self) -> bool:
+        """Whether a write is under way."""
+        return self._under_way is not None
+
+    def wait(self, waiter: W) -> bool:
+        """Let somebody wait until every change until now is durable; False when it is so already."""
+        if self._cursors.changed:
+            self._waiting.append(waiter)
+        elif self._under_way is not None:
+            self._writing_for.append(waiter)
+        else:
+            return False
+        return True
+
+    def begin(self) -> Mapping[int, StoredClient | None] | None:
+        """Return what is to be written now; None when nothing is, or a write is under way."""
+        if self._under_way is not None or not self._cursors.changed:
+            return None
+        self._under_way = self._cursors.take_changes()
+        self._writing_for, self._waiting = self._waiting, []
+        return self._under_way
+
+    def end(self, *, durable: bool) -> list[W]:
+        """End the write, and return who has waited for it; what could not be stored is kept for the next one."""
+        if not durable and self._under_way is not None:
+            self._cursors.give_back(set(self._under_way))
+        self._under_way = None
+        waiters, self._writing_for = self._writing_for, []
+        return waiters
+
+    def abandon(self) -> list[W]:
+        """Return all who wait: nothing will be written any more."""
+        waiters, self._waiting = self.end(durable=False) + self._waiting, []
+        return waiters

@@ -1,0 +1,104 @@
+"""What must hold after every step."""
+
+from typing import TYPE_CHECKING
+
+from sluice.client_sdk import Batch
+from sluice.protocol.varint import varint
+from sluice.server.ha.operations import Store
+from sluice.store.cursors import StoredClient
+from tests.simulation.ensemble import CLIENT, Ensemble, Session
+from tests.simulation.source import Source, entries, index_of
+from tests.simulation.world import World
+
+if TYPE_CHECKING:
+    from tests.simulation.server import Server
+
+
+class Violation(AssertionError):  # noqa: N818  the field's word for an invariant that does not hold
+    """Something that must never happen has happened."""
+
+
+def reach(client: StoredClient) -> int:
+    """Return how many changes a durable cursor says are confirmed."""
+    cursor = client.cursor
+    return index_of(cursor.position) if cursor is not None and cursor.position is not None else 0
+
+
+class Checks:
+    """The invariants.
+
+    * At most one epoch is effective: no two servers serve at a time, none serves in an epoch that is over, and cursors
+      are written by the session only that raised the epoch last and owns ``running``.
+    * No acked change is unseen: what lies before the durable cursor was processed and acked by the consumer.
+    * The durable cursor never goes back.
+    * The consumer gets the changes in their order, and skips none.
+    """
+
+    def __init__(self, world: World, source: Source) -> None:
+        self.deposed: set[int] = set()
+        """Epochs whose ``running`` somebody has deleted by hand: their servers learn of it late, but write no more."""
+        self.seen = 0
+        """Up to which change the consumer has processed."""
+        self.ensemble: Ensemble
+        self.servers: list[Server] = []
+        self._world = world
+        self._source = source
+        self._acked = bytearray()
+
+    def step(self) -> None:
+        """Check what concerns all servers."""
+        epochs = [epoch for server in self.servers if (epoch := server.epoch) is not None]
+        if len(epochs) > 1 and len(set(epochs) - self.deposed) > 1:
+            raise self._violation(f"several servers serve, in the epochs {epochs}")
+
+    def serves(self, server: "Server", epoch: int) -> None:
+        """Check that a server may serve."""
+        nodes = self.ensemble.nodes
+        if epoch not in self.deposed and (
+            nodes.epoch != epoch or nodes.running is None or nodes.running.address != server.name
+        ):
+            raise self._violation(
+                f"{server.name} serves in epoch {epoch}, but that of {nodes.running} is {nodes.epoch}"
+            )
+
+    def stores(self, session: Session, store: Store) -> None:
+        """Check a write of cursors that ZooKeeper has allowed."""
+        nodes = self.ensemble.nodes
+        if session.number != nodes.raised_by:
+            raise self._violation(f"session {session.number} writes in the epoch of session {nodes.raised_by}")
+        if nodes.epoch not in self.deposed and (nodes.running is None or nodes.running.owner != session.number):
+            raise self._violation(f"session {session.number} writes, but {nodes.running} owns the destination")
+        client = store.changes[CLIENT]
+        before, after = reach(nodes.client), reach(client) if client is not None else 0
+        self._world.log("zookeeper", "stores", before, "->", after)
+        if after < before:
+            raise self._violation(f"the durable cursor goes back from {before} to {after}")
+        if 0 in self._acked[before:after] or after > len(self._acked):
+            raise self._violation(f"the durable cursor goes from {before} to {after}, but not all of that was acked")
+
+    def processes(self, batch: Batch) -> None:
+        """Check a batch that the consumer processes."""
+        start, stop = index_of(batch.from_), index_of(batch.to)
+        if start > self.seen:
+            raise self._violation(f"the consumer gets {start} to {stop} after {self.seen}")
+        if batch.data != b"\x08" + varint(batch.batch_id) + entries(start, stop):
+            raise self._violation(f"the consumer gets something else than {start} to {stop}")
+        self.seen = max(self.seen, stop)
+
+    def acks(self, batch: Batch) -> None:
+        """Hear that the consumer acks what it has processed."""
+        start, stop = index_of(batch.from_), index_of(batch.to)
+        self._acked.extend(bytes(max(0, stop - len(self._acked))))
+        self._acked[start:stop] = b"\x01" * (stop - start)
+
+    @property
+    def finished(self) -> bool:
+        """Whether every change was processed and its ack is durable, and one server serves."""
+        return (
+            self.seen == len(self._source)
+            and reach(self.ensemble.nodes.client) == self.seen
+            and any(server.epoch is not None for server in self.servers)
+        )
+
+    def _violation(self, what: str) -> Violation:
+        return Violation(f"seed {self._world.seed}, step {self._world.steps}, {self._world.now:.3f} s: {what}")

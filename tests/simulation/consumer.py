@@ -1,0 +1,170 @@
+"""A consumer: the real machine of the SDK that chooses servers and repeats calls, on a simulated network."""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sluice.client_sdk import Batch, calls
+from sluice.client_sdk.calls import Attempts, Call, Endpoint, Interrupted, Limits, Reply
+from sluice.protocol.errors import ConnectionLostError, SluiceError, StaleSessionError, UnknownBatchError
+from tests.simulation.checks import Checks
+from tests.simulation.ensemble import CLIENT
+from tests.simulation.server import DESTINATION, Request, Server
+from tests.simulation.source import index_of
+from tests.simulation.world import World
+
+PATIENCE = 2.0
+"""Seconds after which an answer is waited for no more ..."""
+LONGEST_WAY = 12.0
+"""... though messages may take so long."""
+
+_GETS = [calls.get_without_ack(0, Limits(max_entries=entries), "text") for entries in range(8)]
+
+Then = Callable[[Any], None]
+
+
+class Consumer:
+    """A process that gets, processes, acks; what it has processed outlives it."""
+
+    def __init__(self, world: World, servers: Mapping[str, Server], checks: Checks) -> None:
+        """``servers`` are those of the cluster, by URL."""
+        self.world = world
+        self.life = 0
+        self.awake_at = 0.0
+        self.lossy_until = 0.0
+        """Of its messages some are lost until then."""
+        self._servers = servers
+        self._checks = checks
+        self._number = 0
+
+    def start(self) -> None:
+        """Begin a life, with a session that fences the one before."""
+        random = self.world.random.random
+        urls = list(self._servers)[: 1 + int(2 * random())]
+        self._endpoint = Endpoint(urls, DESTINATION, CLIENT, None, insecure=True)
+        self._window = 1 + int(4 * random())
+        self._pace = 1.5 * random() ** 3
+        self._pending: deque[tuple[int, Batch]] = deque()
+        self._since = self.world.now
+        self._answered: Callable[[Reply | Interrupted], None] | None = None
+        self.world.tell(PATIENCE, self, self._watch)
+        self._open()
+
+    def crash(self) -> None:
+        """Die; what it has sent stays on its way."""
+        self.life += 1
+        self.awake_at = 0.0
+
+    def _open(self, _: object = None) -> None:
+        self._perform(calls.open_session(), lambda _: self._perform(calls.rollback(), self._go_on))
+
+    def _go_on(self, _: object = None) -> None:
+        """Get, until there are enough batches; then work on the oldest."""
+        if len(self._pending) < self._window:
+            entries = 1 + int(6 * self.world.random.random())
+            self._perform(_GETS[entries], self._got)
+        else:
+            self.world.tell(self._pace * self.world.random.random(), self, self._work)
+
+    def _got(self, batch: Batch) -> None:
+        if batch:
+            self._pending.append((self._endpoint.generation, batch))
+            self._go_on()
+        else:
+            self.world.tell(0.3, self, self._work if self._pending else self._go_on)
+
+    def _work(self) -> None:
+        generation, batch = self._pending.popleft()
+        if generation != self._endpoint.generation:  # it comes again
+            self._go_on()
+            return
+        self.world.log("consumer", "processes", batch.batch_id, index_of(batch.from_), "to", index_of(batch.to))
+        self._checks.processes(batch)
+        self._checks.acks(batch)
+        durable = self.world.random.random() < 0.5
+
+        def failed(error: SluiceError) -> None:
+            if not isinstance(error, UnknownBatchError):
+                raise error
+            if generation == self._endpoint.generation:
+                self._perform(calls.rollback(), self._go_on)
+            else:
+                self._go_on()
+
+        self._perform(calls.ack(batch, durable=durable), self._go_on, failed)
+
+    # --- calls -------------------------------------------------------------------------------------------------------
+
+    def _perform(self, call: Call[Any], then: Then, failed: Callable[[SluiceError], None] | None = None) -> None:
+        attempts = Attempts(self._endpoint, call, float("inf"), self.world.random.uniform)
+
+        def attempt() -> None:
+            server = attempts.begin()
+            if attempts.before is not None:
+                exchange(server, attempts.before, lambda _: exchange(server, attempts.call, then))
+            else:
+                exchange(server, attempts.call, then)
+
+        def exchange(server: str, call: Call[Any], then: Then) -> None:
+            def answered(reply: Reply | Interrupted) -> None:
+                try:
+                    if isinstance(reply, Interrupted):
+                        raise reply
+                    result = self._endpoint.read(server, call, reply)
+                except Interrupted as failure:
+                    self.world.log("consumer", "fails with", call.path, "at", server, failure)
+                    self.world.tell(attempts.delay(failure) + 0.01, self, attempt)
+                except StaleSessionError:
+                    self._open()
+                except SluiceError as error:
+                    if failed is None:
+                        raise
+                    failed(error)
+                else:
+                    then(result)
+
+            self._send(server, call, answered)
+
+        attempt()
+
+    def _send(self, url: str, call: Call[Any], answered: Callable[[Reply | Interrupted], None]) -> None:
+        world, server = self.world, self._servers[url]
+        self._number += 1
+        self._since = world.now
+        self._answered = answered
+        number = self._number
+        if not server.is_up:
+            refused = Interrupted(ConnectionLostError("refused"), may_be_done=False)
+            world.tell(world.latency(), self, self._receive, number, refused)
+            return
+
+        def answer(reply: Reply) -> None:
+            if not self._is_lost():
+                world.tell(world.latency(), self, self._receive, number, reply)
+
+        if not self._is_lost():
+            headers = self._endpoint.headers(url, call)
+            entries = call.query.get("maxEntries", 0)
+            request = Request(
+                call.path,
+                call.body,
+                int(entries),
+                "durable" in call.query,
+                headers.get("Sluice-Session"),
+                answer,
+            )
+            world.tell(world.latency(LONGEST_WAY), server, server.request, request)
+
+    def _is_lost(self) -> bool:
+        return self.lossy_until > self.world.now and self.world.random.random() < 0.3
+
+    def _receive(self, number: int, reply: Reply | Interrupted) -> None:
+        if number == self._number and self._answered is not None:
+            answered, self._answered = self._answered, None
+            answered(reply)
+
+    def _watch(self) -> None:
+        """Wait no longer for what takes too long."""
+        self.world.tell(PATIENCE, self, self._watch)
+        if self.world.now - self._since > PATIENCE:
+            self._receive(self._number, Interrupted(ConnectionLostError("timed out"), may_be_done=True))

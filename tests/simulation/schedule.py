@@ -1,0 +1,172 @@
+"""One schedule: servers, a consumer, a source and ZooKeeper, and what goes wrong with them; all from one seed."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tests.simulation.checks import Checks, Violation
+from tests.simulation.consumer import Consumer
+from tests.simulation.ensemble import FOLLOWERS, TIMEOUT, Ensemble
+from tests.simulation.server import Server
+from tests.simulation.source import Source
+from tests.simulation.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+STEPS = 200
+"""Of a schedule, before its faults stop."""
+RECOVERY = 120.0
+"""Seconds after the last fault in which everything has to be delivered and acked."""
+
+
+class Schedule:
+    """A run.
+
+    Args:
+        seed: what it is made from.
+        make_server: what the servers are.
+        trace: keep in ``world.trace`` what happens.
+    """
+
+    def __init__(self, seed: int, make_server: type[Server] = Server, *, trace: bool = False) -> None:
+        world = self.world = World(seed, trace=trace)
+        self.source = Source(world)
+        self.checks = Checks(world, self.source)
+        self.ensemble = self.checks.ensemble = Ensemble(world, self.checks.stores)
+        count = 2 + (world.random.random() < 0.5)
+        self.servers = self.checks.servers = [
+            make_server(f"server{i}", world, self.ensemble, self.source, self.checks) for i in range(count)
+        ]
+        self.consumer = Consumer(world, {server.url: server for server in self.servers}, self.checks)
+        self._faulty = True
+        server_faults: list[tuple[int, Callable[[Server], None]]] = [
+            (3, self._crash),
+            (4, self._pause),
+            (3, self._lose_link),
+            (1, self._jump),
+        ]
+        other_faults: list[tuple[int, Callable[[], None]]] = [
+            (3, self._cut_follower),
+            (1, self._delete_running),
+            (2, self._yield),
+            (1, self._crash_consumer),
+            (1, self._pause_consumer),
+            (1, self._lose_messages),
+        ]
+        self._server_faults = [fault for weight, fault in server_faults for _ in range(weight)]
+        self._other_faults = [fault for weight, fault in other_faults for _ in range(weight)]
+
+    def run(self) -> None:
+        """Run; raises Violation."""
+        world, checks = self.world, self.checks
+        for server in self.servers:
+            server.start()
+        self.consumer.start()
+        self._grow()
+        self._break()
+        while world.steps < STEPS:
+            world.step()
+            checks.step()
+        self._heal()
+        end = world.now + RECOVERY
+        while not checks.finished:
+            world.step()
+            checks.step()
+            if world.now > end:
+                raise Violation(f"seed {world.seed}: no progress {RECOVERY:g} s after the last fault")
+
+    def _grow(self) -> None:
+        if self._faulty:
+            self.source.grow()
+            self.world.after(self.world.random.random() * 1.5, self._grow)
+
+    # --- faults ------------------------------------------------------------------------------------------------------
+
+    def _break(self) -> None:
+        if not self._faulty:
+            return
+        random = self.world.random
+        if random.random() < 0.6:
+            random.choice(self._server_faults)(random.choice(self.servers))
+        else:
+            random.choice(self._other_faults)()
+        self.world.after(random.expovariate(0.8), self._break)
+
+    def _seconds(self, most: float) -> float:
+        """Return a time, mostly short."""
+        return most * self.world.random.random() ** 2
+
+    def _log(self, who: str, what: str) -> None:
+        self.world.log(who, f"** {what}")
+
+    def _crash(self, server: Server) -> None:
+        if server.is_up:
+            self._log(server.name, "crashes")
+            server.crash()
+            self.world.after(self._seconds(2 * TIMEOUT), self._restart, server)
+
+    def _restart(self, server: Server) -> None:
+        if not server.is_up:
+            self._log(server.name, "starts")
+            server.start()
+
+    def _pause(self, server: Server) -> None:
+        server.awake_at = self.world.now + self._seconds(2 * TIMEOUT)
+        self._log(server.name, f"stands still until {server.awake_at:.4f}")
+
+    def _lose_link(self, server: Server) -> None:
+        if server.is_up:
+            self._log(server.name, "loses its connection")
+            self.world.tell(0, server, server.lose_link, self._seconds(2 * TIMEOUT))
+
+    def _jump(self, server: Server) -> None:
+        server.wall = self.world.random.uniform(-1e6, 1e6)
+
+    def _cut_follower(self) -> None:
+        follower = self.world.random.randrange(FOLLOWERS)
+        if any(self.ensemble.cut):
+            return
+        self._log("zookeeper", f"loses follower {follower}")
+        self.ensemble.cut[follower] = True
+        self.world.after(self._seconds(2 * TIMEOUT), self._join_follower, follower)
+
+    def _join_follower(self, follower: int) -> None:
+        self.ensemble.cut[follower] = False
+        for server in self.servers:
+            if server.is_up and server.link is not None and server.link.follower == follower:
+                self.world.tell(0, server, server.lose_link)
+
+    def _delete_running(self) -> None:
+        nodes = self.ensemble.nodes
+        if nodes.running is not None:
+            self._log("operator", "deletes running")
+            self.checks.deposed.add(nodes.epoch)
+            self.ensemble.write(replace(nodes, running=None))
+
+    def _yield(self) -> None:
+        nodes = self.ensemble.nodes
+        if nodes.running is not None:
+            self._log("operator", "lets the owner yield")
+            self.ensemble.write(replace(nodes, running=replace(nodes.running, active=False)))
+
+    def _crash_consumer(self) -> None:
+        self._log("consumer", "starts anew")
+        self.consumer.crash()
+        self.consumer.start()
+
+    def _pause_consumer(self) -> None:
+        self.consumer.awake_at = self.world.now + self._seconds(2 * TIMEOUT)
+
+    def _lose_messages(self) -> None:
+        self.consumer.lossy_until = self.world.now + self._seconds(2 * TIMEOUT)
+
+    def _heal(self) -> None:
+        self._log("world", "heals")
+        self._faulty = False
+        for follower in range(FOLLOWERS):
+            if self.ensemble.cut[follower]:
+                self._join_follower(follower)
+        for server in self.servers:
+            self._restart(server)
+            server.cut_until = 0.0
+        self.consumer.lossy_until = 0.0

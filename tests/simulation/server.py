@@ -1,0 +1,378 @@
+"""A server: the real machines, a ring with its cursors, and around them what a host does, on simulated networks."""
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sluice.client_sdk.calls import Reply
+from sluice.protocol.errors import FencedError, SluiceError
+from sluice.protocol.position import Position
+from sluice.protocol.varint import varint
+from sluice.server.ha.member import Member
+from sluice.server.ha.operations import UNKNOWN, Action, Activate, Ask, Deactivate, Operation, Outcome, Stored
+from sluice.store.commits import Commits
+from sluice.store.cursors import Cursors
+from sluice.store.ring import Ring
+from tests.simulation.ensemble import CLIENT, TIMEOUT, Ensemble, Session
+from tests.simulation.source import RING_BYTES, RING_SLOTS, Reader, Source, index_of, place
+from tests.simulation.world import World
+
+if TYPE_CHECKING:
+    from tests.simulation.checks import Checks
+
+DESTINATION = "example"
+FLUSH_PERIOD = 1.0
+
+Answer = Callable[[Reply], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A call of a consumer."""
+
+    path: str
+    body: Any
+    entries: int
+    """How many a get may give."""
+    durable: bool
+    session: str | None
+    answer: Answer
+
+
+class Link:
+    """A connection of a server to a follower. Both directions keep their order."""
+
+    def __init__(self, server: "Server", session: Session, follower: int) -> None:
+        self.server = server
+        self.session = session
+        self.follower = follower
+        self._asked: dict[int, Operation] = {}
+        self._there = self._back = 0.0
+
+    def ask(self, number: int, operation: Operation) -> None:
+        """Send a question."""
+        world = self.server.world
+        self._asked[number] = operation
+        self._there = max(self._there, world.now + world.latency())
+        world.after(self._there - world.now, self._arrive, number, operation)
+
+    def _arrive(self, number: int, operation: Operation) -> None:
+        server = self.server
+        outcome = server.ensemble.serve(self.session, self, operation)
+        if outcome is not None:
+            self._send(self._answered, number, outcome)
+
+    def _send(self, call: Callable[..., None], *arguments: Any) -> None:
+        world = self.server.world
+        self._back = max(self._back, world.now + world.latency())
+        world.tell(self._back - world.now, self.server, call, *arguments)
+
+    def _answered(self, number: int, outcome: Outcome) -> None:
+        if self.server.link is self:
+            self._asked.pop(number)
+            self.server.hear(self.server.member.answered, number, outcome)
+
+    def notice(self) -> None:
+        """Send word that ``running`` has changed."""
+        self._send(self._changed)
+
+    def _changed(self) -> None:
+        if self.server.link is self:
+            self.server.changed()
+
+    def expire(self) -> None:
+        """Send word that the session has expired."""
+        self._send(self._expired)
+
+    def _expired(self) -> None:
+        if self.server.link is self:
+            self.server.expired()
+
+    def lose(self) -> None:
+        """Break: nobody knows what becomes of what is under way."""
+        asked, self._asked = self._asked, {}
+        for number in asked:
+            self.server.hear(self.server.member.answered, number, UNKNOWN, run=False)
+
+
+class Instance:
+    """The destination on the server that serves it."""
+
+    def __init__(self, source: Source, make_cursors: type[Cursors], activate: Activate, now: float) -> None:
+        ring = Ring(RING_SLOTS, RING_BYTES, segment_size=4096)
+        self.epoch = activate.epoch
+        self.cursors = make_cursors(ring, epoch=activate.epoch, compile_filter=lambda _: None)
+        self.commits: Commits[Answer] = Commits(self.cursors)
+        self.closing = False
+        start = 0
+        for client in activate.clients:
+            self.cursors.restore(client, now)
+            if client.cursor is not None and client.cursor.position is not None:
+                start = index_of(client.cursor.position)
+        self.cursors.begin(place(start), None)
+        self.reader = Reader(source, ring, start)
+
+
+class Server:
+    """A process that may die and come back, stand still, and lose its connections."""
+
+    make_member = Member
+    make_cursors = Cursors
+
+    def __init__(self, name: str, world: World, ensemble: Ensemble, source: Source, checks: "Checks") -> None:
+        self.name = name
+        self.url = f"http://{name}:8080"
+        self.world = world
+        self.ensemble = ensemble
+        self.life = 0
+        self.awake_at = 0.0
+        self.is_up = False
+        self.cut_until = 0.0
+        """It does not reach ZooKeeper until then."""
+        self.link: Link | None = None
+        self.instance: Instance | None = None
+        self.wall = 0.0
+        """By how many seconds the clock of the day is wrong."""
+        self._source = source
+        self._checks = checks
+        self._rate = 0.95 + 0.1 * world.random.random()
+        self._timer = math.inf
+        self._timers = 0
+        self._held: list[Ask] = []
+        self._running = False
+
+    def clock(self) -> float:
+        """CLOCK_BOOTTIME, a little too slow or too fast."""
+        return self.world.now * self._rate
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch in which it would serve a request now; None when it would refuse."""
+        if not self.is_up or self.awake_at > self.world.now or self.instance is None or self.instance.closing:
+            return None
+        try:
+            self.member.check(DESTINATION, self.clock())
+        except FencedError:
+            return None
+        return self.instance.epoch
+
+    # --- life --------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin a life."""
+        self.is_up = True
+        self.member = self.make_member(self.name)
+        self.member.registered({f"server{i}": f"http://server{i}:8080" for i in range(3)})
+        self.member.start(DESTINATION)
+        self._connect(None)
+
+    def crash(self) -> None:
+        """Die: what it had in memory is lost, its session lives on for a while."""
+        self.life += 1
+        self.is_up = False
+        self.awake_at = 0.0
+        self.link = self.instance = None
+        self._timer = math.inf
+        self._held = []
+
+    # --- ZooKeeper ---------------------------------------------------------------------------------------------------
+
+    def lose_link(self, seconds: float = 0.0) -> None:
+        """Lose the connection, and get none for a time."""
+        self.cut_until = max(self.cut_until, self.world.now + seconds)
+        link, self.link = self.link, None
+        if link is not None:
+            link.lose()
+            self._connect(link.session)
+            self._run()
+
+    def _connect(self, session: Session | None) -> None:
+        wait = max(0.0, self.cut_until - self.world.now) + self.world.latency()
+        self.world.tell(wait, self, self._connected, session)
+
+    def _connected(self, session: Session | None) -> None:
+        follower = int(self.world.random.random() * len(self.ensemble.cut))
+        if self.cut_until > self.world.now or self.ensemble.cut[follower]:
+            self._connect(session)
+            return
+        made = session or self.ensemble.open(self.name)
+        link = Link(self, made, follower)
+        if not self.ensemble.attach(made, link):
+            self.expired()
+            return
+        self.link = link
+        if session is None:
+            self.hear(self.member.opened, made.number, TIMEOUT)
+            return
+        held, self._held = self._held, []
+        for ask in held:
+            link.ask(ask.number, ask.operation)
+        self.changed()
+
+    def expired(self) -> None:
+        """The session is lost: begin another."""
+        self.link = None
+        self._held = []
+        self._connect(None)
+        self.hear(self.member.expired)
+
+    def changed(self) -> None:
+        """``running`` has changed."""
+        self.member.changed(DESTINATION)
+        self._run()
+
+    def hear(self, call: Callable[..., None], *arguments: Any, run: bool = True) -> None:
+        """Tell the machines of something, and do what they want."""
+        call(*arguments, self.clock())
+        if run:
+            self._run()
+
+    def _run(self) -> None:
+        if self._running:  # what is done leads to more: that comes behind
+            return
+        self._running = True
+        while actions := self.member.take_actions():
+            for action in actions:
+                self._do(action)
+        self._running = False
+        deadline = self.member.deadline / self._rate
+        if deadline < self._timer:
+            self._timer = deadline
+            self._timers += 1
+            self.world.tell(max(0.0, deadline - self.world.now) + 1e-6, self, self._tick, self._timers)
+
+    def _tick(self, number: int) -> None:
+        if number == self._timers:
+            self._timer = math.inf
+            self.hear(self.member.tick)
+
+    def _do(self, action: Action) -> None:
+        match action:
+            case Ask():
+                if self.link is not None and self.link.session.number == action.session:
+                    self.link.ask(action.number, action.operation)
+                else:
+                    self._held.append(action)
+            case Activate():
+                self.world.log(self.name, "activates epoch", action.epoch)
+                self.instance = Instance(self._source, self.make_cursors, action, self._now())
+                self.world.tell(self.world.latency(), self, self._read, self.instance)
+                self.world.tell(FLUSH_PERIOD, self, self._flush_each_period, self.instance)
+            case Deactivate() if self.instance is not None:
+                self.world.log(self.name, "deactivates epoch", self.instance.epoch)
+                self.instance.closing = True
+                if action.flush:
+                    self._flush(self.instance)
+                self._close(self.instance)
+            case Stored() if self.instance is not None:
+                self._stored(self.instance, durable=action.durable)
+
+    # --- the destination ---------------------------------------------------------------------------------------------
+
+    def _now(self) -> float:
+        return self.world.now + self.wall
+
+    def _read(self, instance: Instance) -> None:
+        if instance is self.instance and not instance.closing:
+            if instance.reader.read(8):
+                instance.cursors.advance(self._now())
+            self.world.tell(0.4, self, self._read, instance)
+
+    def _flush_each_period(self, instance: Instance) -> None:
+        if instance is self.instance and not instance.closing:
+            self._flush(instance)
+            self.world.tell(FLUSH_PERIOD, self, self._flush_each_period, instance)
+
+    def _flush(self, instance: Instance) -> None:
+        changes = instance.commits.begin()
+        if changes is None:
+            return
+        try:
+            self.member.store(DESTINATION, changes, instance.cursors.epoch)
+        except FencedError as error:
+            self._refuse(instance.commits.end(durable=False), error)
+        self._run()
+
+    def _stored(self, instance: Instance, *, durable: bool) -> None:
+        answers = instance.commits.end(durable=durable)
+        if not durable:
+            self._refuse(answers, FencedError("not active"))
+        for answer in answers if durable else ():
+            answer(_NOTHING)
+        if durable:
+            self._flush(instance)
+        if instance.closing:
+            self._close(instance)
+
+    def _close(self, instance: Instance) -> None:
+        """Go on with stopping, when nothing is left to store."""
+        if not instance.commits.busy:
+            self._refuse(instance.commits.abandon(), FencedError("not active"))
+            self.world.tell(self.world.latency(), self, self._closed, instance)
+
+    def _closed(self, instance: Instance) -> None:
+        if self.instance is instance:
+            self.instance = None
+            self.hear(self.member.deactivated, DESTINATION)
+
+    # --- consumers ---------------------------------------------------------------------------------------------------
+
+    def request(self, request: Request) -> None:
+        """Serve a consumer."""
+        try:
+            self.member.check(DESTINATION, self.clock())
+            if self.instance is None or self.instance.closing:
+                raise FencedError("not active")
+            reply = self._serve(self.instance, request)
+        except SluiceError as error:
+            reply = _problem(error)
+        if self.world.trace is not None:
+            detail = reply.body[:80] if reply is not None and reply.status >= 300 else ""
+            self.world.log(self.name, "serves", request.path, request.body or "", detail)
+        if reply is not None:
+            request.answer(reply)
+
+    def _serve(self, instance: Instance, request: Request) -> Reply | None:
+        cursors, session, now = instance.cursors, request.session, self._now()
+        self._checks.serves(self, instance.epoch)
+        match request.path:
+            case "/session":
+                return _reply(json.dumps({"session": cursors.open_session(CLIENT, now)}).encode())
+            case "/rollback":
+                cursors.rollback(CLIENT, now=now, session=session)
+            case "/getWithoutAck":
+                batch = cursors.get(CLIENT, now=now, max_entries=request.entries, session=session)
+                if batch is None:
+                    return _EMPTY
+                body = b"\x08" + varint(batch.batch_id) + b"".join(batch.slices)
+                return _reply(body, {"sluice-from": batch.from_, "sluice-to": batch.to})
+            case "/ack":
+                if "batchId" in request.body:
+                    cursors.ack(CLIENT, request.body["batchId"], now=now, session=session)
+                else:
+                    cursors.ack_to(CLIENT, Position.parse(request.body["position"]), now=now, session=session)
+                if request.durable and instance.commits.wait(request.answer):
+                    self._flush(instance)
+                    return None
+        return _NOTHING
+
+    @staticmethod
+    def _refuse(answers: list[Answer], error: SluiceError) -> None:
+        for answer in answers:
+            answer(_problem(error))
+
+
+def _reply(body: bytes, headers: dict[str, str] | None = None) -> Reply:
+    return Reply(200, {"content-length": "0", **(headers or {})}, body)
+
+
+def _problem(error: SluiceError) -> Reply:
+    active = error.active if isinstance(error, FencedError) else None
+    body = json.dumps({"type": error.type, "detail": str(error), "active": active}).encode()
+    return Reply(421 if isinstance(error, FencedError) else 409, {"content-length": "0"}, body)
+
+
+_NOTHING = Reply(204, {}, b"")
+_EMPTY = _reply(b"\x08" + varint(-1))

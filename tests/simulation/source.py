@@ -1,0 +1,99 @@
+"""A source of changes, and the ring that they are put into."""
+
+from itertools import accumulate
+
+from sluice.protocol.position import Position
+from sluice.protocol.varint import varint
+from sluice.store.ring import Flag, Kind, Ring, Staging
+from sluice.store.segment import SegmentWriter
+from tests.simulation.world import World
+
+SOURCE, FILE, CREATED = "1", "binlog.000001", 7
+TABLES = ("one", "two")
+RING_SLOTS, RING_BYTES = 64, 1 << 14
+
+
+def place(index: int) -> Position:
+    """Return the position before a change."""
+    return Position(SOURCE, FILE, CREATED, 4 + 10 * index, 0)
+
+
+def index_of(position: str | Position) -> int:
+    """Return the number of the change behind a position."""
+    if isinstance(position, str):
+        position = Position.parse(position)
+    return (position.begin - 4) // 10
+
+
+def _framed(index: int) -> bytes:
+    data = b"%d" % index
+    return b"\x12" + varint(len(data)) + data
+
+
+_ENTRIES = [_framed(index) for index in range(4096)]
+_BYTES = b"".join(_ENTRIES)
+_OFFSETS = [0, *accumulate(map(len, _ENTRIES))]
+
+
+def entries(start: int, stop: int) -> bytes:
+    """Return what lies between two changes, framed as in ``Messages``."""
+    return _BYTES[_OFFSETS[start] : _OFFSETS[stop]]
+
+
+class Source:
+    """What was written: transactions of a few changes each."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.tables: list[int] = []
+        """Of each change its table's number, 0 for the end of a transaction."""
+
+    def __len__(self) -> int:
+        return len(self.tables)
+
+    def grow(self) -> None:
+        """Commit a transaction."""
+        random = self.world.random
+        for _ in range(1 + int(random.random() * 4)):
+            self.tables.append(1 + (random.random() < 0.5))
+        self.tables.append(0)
+
+
+class Reader:
+    """Fills a ring from a place of the source on."""
+
+    def __init__(self, source: Source, ring: Ring, start: int) -> None:
+        self.ring = ring
+        self.next = start
+        self._source = source
+        self._writer = SegmentWriter(ring.pool)
+        self._staging = Staging()
+        self._number = ring.sources.intern(SOURCE)
+        self._file = ring.files.intern((FILE, CREATED))
+        for table in TABLES:
+            ring.tables.intern(("shop", table))
+
+    def read(self, most: int) -> int:
+        """Put so many changes at most, if there is room; return how many."""
+        stop = min(self.next + min(most, RING_SLOTS - len(self.ring)), len(self._source))
+        for index in range(self.next, stop):
+            table = self._source.tables[index]
+            begin = 4 + 10 * index
+            self._writer.write(_ENTRIES[index])
+            self._staging.add_entry(
+                self._writer,
+                Kind.ROW_DATA if table else Kind.TRANSACTION_END,
+                table=table,
+                flags=0 if table else Flag.BOUNDARY,
+                source=self._number,
+                file=self._file,
+                begin=begin,
+                next_file=self._file,
+                next_begin=begin + 10,
+                event_offset=begin,
+            )
+        count = stop - self.next
+        if count:
+            self.ring.put(self._staging)
+            self.next = stop
+        return count

@@ -1,0 +1,116 @@
+"""The simulation can fail: each of these servers has one bug, and some schedule shows it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sluice.protocol.errors import SluiceError
+from sluice.server.ha.operations import Action, Ask, Beat, Claim, Done, Seen, Store
+from sluice.store.cursors import IDS_PER_EPOCH, Batch, Cursors
+from tests.simulation.checks import Violation
+from tests.simulation.ensemble import Session
+from tests.simulation.schedule import Schedule
+from tests.simulation.server import DESTINATION, Server
+
+SEEDS = 5000
+"""By which each bug has to be found."""
+
+
+class NoEpochCheck(Server):
+    """Cursors are written whatever the version of the epoch node."""
+
+    def _do(self, action: Action) -> None:
+        if isinstance(action, Ask) and isinstance(action.operation, Store):
+            action = replace(action, operation=replace(action.operation, version=-1))
+        super()._do(action)
+
+
+class TakeOverBeforeExpiry(Server):
+    """A server takes the destination over though the owner's session lives."""
+
+    def hear(self, call: Callable[..., None], *arguments: Any, run: bool = True) -> None:
+        """See no owner at times."""
+        if len(arguments) == 2 and isinstance(seen := arguments[1], Seen) and self.world.random.random() < 0.1:
+            arguments = (arguments[0], replace(seen, running=None))
+        super().hear(call, *arguments, run=run)
+
+    def _do(self, action: Action) -> None:
+        if isinstance(action, Ask) and isinstance(action.operation, Claim):
+            self.ensemble.write(replace(self.ensemble.nodes, running=None))
+        super()._do(action)
+
+
+class WriteRetriedInNewSession(Server):
+    """What was not answered in a session is asked again in the next one."""
+
+    pending: Store | None = None
+
+    def expired(self) -> None:
+        self.pending = self.member.election(DESTINATION)._store
+        super().expired()
+
+    def _connected(self, session: Session | None) -> None:
+        super()._connected(session)
+        if session is None and self.link is not None and self.pending is not None:
+            self.link.ask(0, self.pending)
+
+
+class PingsOfFollowersCount(Server):
+    """What a follower answers, which the leader may have lost, is taken for a proof that the session lives."""
+
+    def _do(self, action: Action) -> None:
+        if isinstance(action, Ask) and isinstance(action.operation, Beat) and self.link is not None:
+            self.world.tell(self.world.latency(), self, self.hear, self.member.answered, action.number, Done())
+        super()._do(action)
+
+
+class PersistsMoreThanAcked(Server):
+    """The cursor is moved to what was given."""
+
+    class make_cursors(Cursors):  # noqa: N801  as it is called
+        def ack(self, client_id: int, batch_id: int, *, now: float, session: str | None = None) -> None:
+            super().ack(client_id, batch_id, now=now, session=session)
+            self._acked(self._subscriber(client_id), self._subscriber(client_id).get, now)
+
+
+class AcceptsAcksOfEarlierEpochs(Server):
+    """Batch ids are compared without their epoch."""
+
+    class make_cursors(Cursors):  # noqa: N801
+        def ack(self, client_id: int, batch_id: int, *, now: float, session: str | None = None) -> None:
+            epoch = self._next_id // IDS_PER_EPOCH
+            super().ack(client_id, epoch * IDS_PER_EPOCH + batch_id % IDS_PER_EPOCH, now=now, session=session)
+
+
+class LateGetsTakeBatches(Server):
+    """A get that its consumer has given up takes what the next one should get."""
+
+    class make_cursors(Cursors):  # noqa: N801
+        def get(self, client_id: int, *, session: str | None = None, **limits: Any) -> Batch | None:
+            token = session.partition(".")[0] if session else None
+            return super().get(client_id, session=f"{token}.1000000", **limits)
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        NoEpochCheck,
+        TakeOverBeforeExpiry,
+        WriteRetriedInNewSession,
+        PingsOfFollowersCount,
+        PersistsMoreThanAcked,
+        AcceptsAcksOfEarlierEpochs,
+        LateGetsTakeBatches,
+    ],
+)
+def test_a_bug_is_found(server: type[Server]) -> None:
+    for seed in range(SEEDS):
+        try:
+            Schedule(seed, server).run()
+        except Violation:
+            return
+        except SluiceError:  # an answer that the consumer cannot explain: a sign, but no proof
+            continue
+    pytest.fail(f"{server.__name__} is not found by {SEEDS} schedules")

@@ -1,0 +1,62 @@
+"""A clock that stands still between events, the events, and one source of chance for everything."""
+
+import random
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any, Protocol
+
+
+class Process(Protocol):
+    """Something that can stand still, and die."""
+
+    life: int
+    """Counts its lives; what was meant for an earlier one is lost."""
+    awake_at: float
+    """It is paused until then; what comes meanwhile waits."""
+
+
+class World:
+    """Time, events and chance. Times are seconds."""
+
+    def __init__(self, seed: int, *, trace: bool = False) -> None:
+        self.seed = seed
+        self.random = random.Random(seed)
+        self.now = 0.0
+        self.steps = 0
+        self.trace: list[str] | None = [] if trace else None
+        self._events: list[tuple[float, int, Process | None, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._number = 0
+
+    def after(self, delay: float, call: Callable[..., None], *arguments: Any) -> None:
+        """Let something happen."""
+        self._number += 1
+        heappush(self._events, (self.now + delay, self._number, None, 0, call, arguments))
+
+    def tell(self, delay: float, process: Process, call: Callable[..., None], *arguments: Any) -> None:
+        """Let something happen to a process, if it lives so long, and when it is awake."""
+        self._number += 1
+        heappush(self._events, (self.now + delay, self._number, process, process.life, call, arguments))
+
+    def step(self) -> None:
+        """Let the next thing happen."""
+        time, _, process, life, call, arguments = heappop(self._events)
+        if process is not None:
+            if process.life != life:
+                return
+            if process.awake_at > time:
+                self._number += 1
+                heappush(self._events, (process.awake_at, self._number, process, life, call, arguments))
+                return
+        self.now = time
+        self.steps += 1
+        call(*arguments)
+
+    def log(self, who: str, what: str, *details: object) -> None:
+        """Say in the trace what happens."""
+        if self.trace is not None:
+            self.trace.append(f"{self.now:9.4f} {who:<10} {what} {' '.join(map(str, details))}".rstrip())
+
+    def latency(self, longest: float = 3.0) -> float:
+        """Seconds that a message takes: mostly some milliseconds, sometimes long."""
+        chance = self.random.random()
+        return 0.002 + 0.02 * chance if chance < 0.95 else self.random.random() * longest

@@ -1,0 +1,57 @@
+"""Group commit: which write makes which changes durable."""
+
+import pytest
+
+from sluice.store.commits import Commits
+from sluice.store.cursors import Cursors
+from sluice.store.ring import Ring
+
+
+@pytest.fixture
+def cursors() -> Cursors:
+    cursors = Cursors(Ring(64), epoch=1, compile_filter=lambda _: None)
+    cursors.subscribe(1, now=0.0)
+    return cursors
+
+
+@pytest.fixture
+def commits(cursors: Cursors) -> Commits[str]:
+    return Commits(cursors)
+
+
+def test_who_waits_for_what_is_stored_already_need_not_wait(commits: Commits[str]) -> None:
+    commits.begin()
+    commits.end(durable=True)
+    assert not commits.wait("a")
+    assert commits.begin() is None
+
+
+def test_what_comes_during_a_write_shares_the_next_one(commits: Commits[str], cursors: Cursors) -> None:
+    assert commits.wait("a")
+    assert list(commits.begin() or ()) == [1]
+    assert commits.wait("b"), "it waits for the write under way, which has its changes"
+    cursors.subscribe(2, now=0.0)
+    cursors.subscribe(3, now=0.0)
+    assert commits.wait("c")
+    assert commits.wait("d")
+    assert commits.begin() is None, "one write at a time"
+    assert commits.end(durable=True) == ["a", "b"]
+    assert list(commits.begin() or ()) == [2, 3]
+    assert commits.end(durable=True) == ["c", "d"]
+
+
+def test_what_could_not_be_stored_is_in_the_next_write(commits: Commits[str], cursors: Cursors) -> None:
+    commits.wait("a")
+    commits.begin()
+    cursors.subscribe(2, now=0.0)
+    assert commits.end(durable=False) == ["a"]
+    assert list(commits.begin() or ()) == [1, 2]
+
+
+def test_when_nothing_is_written_any_more_nobody_goes_on_waiting(commits: Commits[str], cursors: Cursors) -> None:
+    commits.wait("a")
+    commits.begin()
+    cursors.subscribe(2, now=0.0)
+    commits.wait("b")
+    assert commits.abandon() == ["a", "b"]
+    assert not commits.busy

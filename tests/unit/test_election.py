@@ -1,0 +1,291 @@
+"""Who serves a destination: what a server asks of ZooKeeper, and when it may serve. Without network."""
+
+import pytest
+
+from sluice.protocol.errors import FencedError
+from sluice.server.ha.election import HOLD_OFF, POLITENESS, State
+from sluice.server.ha.member import Member
+from sluice.server.ha.operations import (
+    REFUSED,
+    UNKNOWN,
+    Activate,
+    Ask,
+    Beat,
+    Claim,
+    Deactivate,
+    Done,
+    Load,
+    Loaded,
+    Look,
+    Operation,
+    Outcome,
+    Release,
+    Running,
+    Seen,
+    Store,
+    Stored,
+)
+from sluice.server.ha.spread import misplaced, spread
+from sluice.store.cursors import StoredClient
+
+D, ME, OTHER, TIMEOUT = "example", "10.0.0.1:11111", "10.0.0.2:11111", 6.0
+CLIENT = StoredClient(1001)
+FREE = Seen(None, 4, 7)
+
+
+class Host:
+    """Answers what a member asks."""
+
+    def __init__(self) -> None:
+        self.member = Member(ME)
+        self.told: list[Activate | Deactivate | Stored] = []
+        self.asked: list[Ask] = []
+        self.now = 0.0
+        self.member.start(D)
+
+    def open(self, session: int = 1) -> None:
+        self.member.opened(session, TIMEOUT, self.now)
+        self.answer(Beat, Done())
+
+    def take(self) -> None:
+        for action in self.member.take_actions():
+            if isinstance(action, Ask):
+                self.asked.append(action)
+            else:
+                self.told.append(action)
+
+    def answer(self, kind: type[Operation], outcome: Outcome) -> Operation:
+        """Answer the oldest question of this kind."""
+        self.take()
+        ask = next(ask for ask in self.asked if isinstance(ask.operation, kind))
+        self.asked.remove(ask)
+        self.member.answered(ask.number, outcome, self.now)
+        self.take()
+        return ask.operation
+
+    def activate(self, session: int = 1) -> None:
+        self.open(session)
+        self.answer(Look, FREE)
+        self.answer(Claim, Done(8))
+        self.answer(Load, Loaded((CLIENT,)))
+        assert self.told.pop() == Activate(D, 5, (CLIENT,))
+
+    @property
+    def state(self) -> State:
+        return self.member.election(D).state
+
+    @property
+    def questions(self) -> list[Operation]:
+        self.take()
+        return [ask.operation for ask in self.asked]
+
+
+@pytest.fixture
+def host() -> Host:
+    return Host()
+
+
+def mine(session: int = 1, *, active: bool = True) -> Seen:
+    return Seen(Running(session, ME, active), 5, 8)
+
+
+class TestTakingOver:
+    def test_cursors_are_read_after_the_epoch_was_raised(self, host: Host) -> None:
+        host.open()
+        assert host.answer(Look, FREE) == Look(D)
+        assert host.questions == [Claim(D, 5, 7)]
+        host.answer(Claim, Done(8))
+        assert host.questions == [Load(D)]
+        with pytest.raises(FencedError):
+            host.member.check(D, host.now)
+        host.answer(Load, Loaded((CLIENT,)))
+        assert host.told == [Activate(D, 5, (CLIENT,))]
+        host.member.check(D, host.now)
+
+    def test_who_comes_second_stands_by_and_names_the_first(self, host: Host) -> None:
+        host.open()
+        host.answer(Look, FREE)
+        host.answer(Claim, REFUSED)
+        host.answer(Look, Seen(Running(9, OTHER), 5, 8))
+        host.member.registered({OTHER: "https://other:8080"})
+        with pytest.raises(FencedError) as caught:
+            host.member.check(D, host.now)
+        assert (host.state, caught.value.active) == (State.STANDBY, "https://other:8080")
+
+    def test_a_claim_without_an_answer_is_settled_by_who_owns_the_node(self, host: Host) -> None:
+        host.open()
+        host.answer(Look, FREE)
+        host.answer(Claim, UNKNOWN)
+        host.answer(Look, mine())
+        assert host.questions == [Load(D)]
+
+    def test_a_node_of_an_earlier_process_at_this_address_is_another_ones(self, host: Host) -> None:
+        host.open(session=2)
+        host.answer(Look, mine(session=1))
+        assert (host.questions, host.state) == ([], State.STANDBY)
+
+    def test_a_free_destination_is_left_to_the_server_that_shall_have_it_for_a_moment(self, host: Host) -> None:
+        others = [OTHER, "10.0.0.3:11111", "10.0.0.4:11111"]
+        host.member.registered(dict.fromkeys([ME, *others], ""))
+        host.member.election(D).preferred = False
+        host.open()
+        host.answer(Look, FREE)
+        assert host.questions == []
+        host.now = POLITENESS
+        assert host.member.deadline == host.now
+        host.member.tick(host.now)
+        assert host.questions == [Claim(D, 5, 7)]
+
+
+class TestLease:
+    def test_it_ends_two_thirds_of_the_timeout_after_the_last_beat_was_sent(self, host: Host) -> None:
+        host.activate()
+        host.now = 3.0
+        host.member.tick(host.now)
+        host.now = 3.9
+        host.answer(Beat, Done())
+        host.member.check(D, 6.99)
+        with pytest.raises(FencedError, match="ZooKeeper has not answered"):
+            host.member.check(D, 7.0)
+
+    def test_past_it_the_server_stands_down_and_gives_up_what_it_still_owns(self, host: Host) -> None:
+        host.activate()
+        host.now = 4.0
+        host.member.tick(host.now)
+        host.take()
+        assert host.told == [Deactivate(D, flush=False)]
+        host.member.deactivated(D, host.now)
+        host.answer(Look, mine())
+        assert host.answer(Release, Done()) == Release(D, 8)
+
+    def test_a_lost_session_ends_it(self, host: Host) -> None:
+        host.activate()
+        host.member.expired(host.now)
+        with pytest.raises(FencedError):
+            host.member.check(D, host.now)
+        host.take()
+        assert host.told == [Deactivate(D, flush=False)]
+
+
+class TestStoring:
+    def test_a_write_names_the_version_of_the_epoch(self, host: Host) -> None:
+        host.activate()
+        host.member.store(D, {1001: CLIENT}, 5)
+        assert host.answer(Store, Done(8)) == Store(D, 8, {1001: CLIENT})
+        assert host.told == [Stored(D, durable=True)]
+
+    def test_a_higher_epoch_is_stored_with_it(self, host: Host) -> None:
+        host.activate()
+        host.member.store(D, {}, 6)
+        assert host.answer(Store, Done(9)) == Store(D, 8, {}, 6)
+        host.member.store(D, {}, 6)
+        assert host.answer(Store, Done(9)) == Store(D, 9, {})
+
+    def test_one_without_an_answer_is_repeated_while_the_session_owns_the_destination(self, host: Host) -> None:
+        host.activate()
+        host.member.store(D, {1001: CLIENT}, 6)
+        host.answer(Store, UNKNOWN)
+        host.answer(Look, Seen(Running(1, ME), 6, 9))
+        assert host.answer(Store, Done(10)) == Store(D, 9, {1001: CLIENT}, 6)
+        assert host.told == [Stored(D, durable=True)]
+
+    def test_one_that_is_refused_tells_of_another_owner(self, host: Host) -> None:
+        host.activate()
+        host.member.store(D, {1001: CLIENT}, 5)
+        host.answer(Store, REFUSED)
+        assert host.told == [Stored(D, durable=False), Deactivate(D, flush=False)]
+
+    def test_none_is_asked_again_in_another_session(self, host: Host) -> None:
+        host.activate()
+        host.member.store(D, {1001: CLIENT}, 5)
+        host.member.expired(host.now)
+        host.take()
+        host.asked.clear()
+        assert Stored(D, durable=False) in host.told
+        host.open(session=2)
+        with pytest.raises(FencedError):
+            host.member.store(D, {1001: CLIENT}, 5)
+        assert host.questions == []
+
+
+class TestGivingUp:
+    def test_a_yield_stores_the_cursors_and_then_lets_others_come_first(self, host: Host) -> None:
+        host.activate()
+        host.member.changed(D)
+        host.answer(Look, mine(active=False))
+        assert host.told == [Deactivate(D, flush=True)]
+        host.member.store(D, {1001: CLIENT}, 5)
+        host.answer(Store, Done(8))
+        host.member.deactivated(D, host.now)
+        host.answer(Look, mine(active=False))
+        host.answer(Release, Done(8))
+        host.answer(Look, FREE)
+        assert host.member.election(D).deadline == HOLD_OFF
+
+    def test_a_node_that_somebody_has_deleted_is_no_longer_owned(self, host: Host) -> None:
+        host.activate()
+        host.member.changed(D)
+        host.answer(Look, FREE)
+        assert host.told == [Deactivate(D, flush=False)]
+
+    def test_a_destination_that_cannot_start_is_left_to_others(self, host: Host) -> None:
+        host.activate()
+        host.member.deactivated(D, host.now, "no such host")
+        host.answer(Look, mine())
+        host.answer(Release, Done(8))
+        assert host.member.election(D).problem == "no such host"
+
+    def test_a_stopped_one_is_released(self, host: Host) -> None:
+        host.activate()
+        host.member.stop(D, host.now)
+        host.member.deactivated(D, host.now)
+        host.answer(Look, mine())
+        host.answer(Release, Done(8))
+        host.answer(Look, FREE)
+        assert host.state is State.STOPPED
+
+
+class TestCanal:
+    UNFENCED = Seen(Running(9, OTHER, fenced=False), 4, 7)
+
+    def test_an_owner_that_raises_no_epoch_is_not_succeeded_before_somebody_says_so(self, host: Host) -> None:
+        host.open()
+        host.answer(Look, self.UNFENCED)
+        assert host.state is State.REFUSED
+        assert OTHER in host.member.election(D).problem
+        host.member.changed(D)
+        host.answer(Look, FREE)
+        assert host.questions == []
+        host.member.start(D)
+        host.answer(Look, FREE)
+        assert host.questions == [Claim(D, 5, 7)]
+
+    def test_nothing_is_claimed_while_one_is_registered(self, host: Host) -> None:
+        host.open()
+        host.answer(Look, Seen(None, 4, 7, (OTHER,)))
+        assert (host.questions, OTHER in host.member.election(D).problem) == ([], True)
+        host.member.changed(D)
+        host.answer(Look, FREE)
+        assert host.questions == [Claim(D, 5, 7)]
+
+
+class TestSpread:
+    NAMES = tuple(f"d{number}" for number in range(20))
+
+    @pytest.mark.parametrize("count", [1, 2, 3, 7, 20, 30])
+    def test_numbers_differ_by_one_at_most(self, count: int) -> None:
+        servers = [f"s{number}" for number in range(count)]
+        owners = list(spread(self.NAMES, servers).values())
+        counts = [owners.count(server) for server in servers]
+        assert sum(counts) == len(self.NAMES)
+        assert max(counts) - min(counts) <= 1
+
+    def test_the_order_of_names_does_not_matter(self) -> None:
+        assert spread(reversed(self.NAMES), ["b", "a"]) == spread(self.NAMES, ["a", "b"])
+        assert spread(self.NAMES, []) == {}
+
+    def test_few_move_when_a_server_comes(self) -> None:
+        before = spread(self.NAMES, ["a", "b", "c"])
+        moved = misplaced(before, ["a", "b", "c", "d"])
+        assert len(moved) <= len(self.NAMES) // 2
+        assert misplaced(before, ["a", "b", "c"]) == {}

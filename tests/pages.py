@@ -48,7 +48,10 @@ _COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 
 def steps(page: str) -> Iterator[Step]:
     """Read a page, named as in the repository, from top to bottom."""
-    for language, text, output in _BLOCK.findall((ROOT / page).read_text()):
+    shown = (ROOT / page).read_text()
+    blocks = _BLOCK.findall(shown)
+    assert len(blocks) == len(re.findall(r"^```(?:console|python)", shown, re.MULTILINE)), f"{page} has unread blocks"
+    for language, text, output in blocks:
         if language == "python":
             yield Step(language, text, output)
         else:

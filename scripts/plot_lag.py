@@ -1,4 +1,4 @@
-"""Draw docs/spark-lag.svg: how fast a query of Spark reads, and how far it is behind, while it is stopped for a while.
+"""Draw docs/plots/spark-lag.svg: how fast a query of Spark reads, and how far it is behind, before and after a stop.
 
 A writer commits at a steady pace. The query runs, is stopped, is started again with its checkpoint, and catches up.
 What is drawn of it stands in Spark's progress reports. `python -m scripts.plot_lag` does it again, in 2 minutes.
@@ -12,11 +12,14 @@ import tempfile
 import threading
 import time
 from bisect import bisect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import matplotlib as mpl
+from matplotlib.figure import Figure
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 from pyspark.sql.streaming.query import StreamingQuery
@@ -25,7 +28,7 @@ from scripts.serving import serving
 from tests.servers import Server
 
 ROOT = Path(__file__).resolve().parents[1]
-PICTURE = ROOT / "docs/spark-lag.svg"
+PICTURE = ROOT / "docs/plots/spark-lag.svg"
 TABLE = "shop.orders"
 PACE = 2000
 """Rows a second that are written, ..."""
@@ -125,18 +128,7 @@ def main() -> None:
                 f" {os.cpu_count()} cores that writer, database, server and Spark share, load average"
                 f" {os.getloadavg()[1]:.0f}; {datetime.now(UTC):%Y-%m-%d}"
             )
-    PICTURE.write_text(
-        "\n".join(
-            draw(
-                Picture(stop - RUNS, end),
-                (stop, start),
-                writer.rows,
-                (first, second),
-                f"MariaDB {conditions}",
-            )
-        )
-        + "\n"
-    )
+    draw(stop - RUNS, (stop, start), end, writer.rows, (first, second), f"MariaDB {conditions}")
 
 
 def run(orders: DataFrame, folder: str) -> list[Report]:
@@ -151,8 +143,8 @@ def run(orders: DataFrame, folder: str) -> list[Report]:
     return Report.all_of(query)
 
 
-def rates(totals: Points, picture: "Picture") -> Iterator[tuple[float, float]]:
-    """Give the rates of which these are the totals, over time."""
+def rates(totals: Points, begin: float, end: float) -> tuple[list[float], list[float]]:
+    """Return times, and the rates from each to the next of which these are the totals."""
     times = [at for at, _ in totals]
 
     def total(at: float) -> float:
@@ -160,118 +152,48 @@ def rates(totals: Points, picture: "Picture") -> Iterator[tuple[float, float]]:
         (before, low), (after, high) = totals[index - 1 : index + 1]
         return low + (high - low) * (at - before) / (after - before)
 
-    at = max(picture.begin, times[0])
-    while at + EVERY < min(picture.end, times[-1]):
-        yield at, (total(at + EVERY) - total(at)) / EVERY
-        at += EVERY
-    yield at, 0
-
-
-# --- drawing ---------------------------------------------------------------------------------------------------------
-
-WIDTH, HEIGHT, LEFT, RIGHT = 760, 430, 70, 20
-TOP, PANEL, GAP = 40, 130, 50
-READ, WRITTEN, LAG = "#0969da", "#bc4c00", "#8250df"
-
-
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """The seconds that are drawn."""
-
-    begin: float
-    end: float
-
-    def x(self, at: float) -> float:
-        """Return where a time is drawn."""
-        part = (at - self.begin) / (self.end - self.begin)
-        return round(LEFT + min(max(part, 0), 1) * (WIDTH - LEFT - RIGHT), 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    """One of the diagrams, from its upper edge downwards."""
-
-    picture: Picture
-    top: float
-    highest: float
-    step: float
-    title: str
-
-    def y(self, value: float) -> float:
-        """Return where a value is drawn."""
-        return round(self.top + PANEL * (1 - value / self.highest), 1)
-
-    def frame(self, stop: tuple[float, float]) -> Iterator[str]:
-        """Draw axes and title, and the time in which the query was stopped."""
-        left, right = map(self.picture.x, stop)
-        yield f'<rect x="{left}" y="{self.top}" width="{right - left:.1f}" height="{PANEL}" fill="#eaeef2"/>'
-        yield f'<text x="{LEFT}" y="{self.top - 12}" font-weight="600">{self.title}</text>'
-        value = 0.0
-        while value <= self.highest:
-            y = self.y(value)
-            yield f'<path d="M{LEFT} {y}H{WIDTH - RIGHT}" stroke="#d0d7de"/>'
-            yield f'<text x="{LEFT - 8}" y="{y + 4}" text-anchor="end">{value:,.0f}</text>'
-            value += self.step
-
-    def line(self, points: Points, color: str) -> str:
-        """Draw a line from point to point."""
-        path = "L".join(f"{self.picture.x(at)} {self.y(value)}" for at, value in self._visible(points))
-        return f'<path d="M{path}" fill="none" stroke="{color}" stroke-width="2"/>'
-
-    def stairs(self, points: Points, color: str) -> str:
-        """Draw values that hold until the next point."""
-        corners = [
-            corner for (at, value), (until, _) in itertools.pairwise(points) for corner in ((at, value), (until, value))
-        ]
-        return self.line(corners, color)
-
-    def note(self, at: float, value: float, text: str, color: str) -> str:
-        """Write beside a line what it is."""
-        return f'<text x="{self.picture.x(at)}" y="{self.y(value)}" fill="{color}">{text}</text>'
-
-    def _visible(self, points: Points) -> Points:
-        return [(at, value) for at, value in points if self.picture.begin <= at <= self.picture.end]
+    first = max(begin, times[0])
+    edges = [first + EVERY * number for number in range(1 + int((min(end, times[-1]) - first) / EVERY - 0.01))]
+    return edges, [(total(after) - total(before)) / EVERY for before, after in itertools.pairwise(edges)]
 
 
 def draw(
-    picture: Picture,
+    begin: float,
     stop: tuple[float, float],
+    end: float,
     written: Points,
     runs: tuple[list[Report], list[Report]],
     conditions: str,
-) -> Iterator[str]:
+) -> None:
     """Draw the rates above, the lag below."""
-    read = []
-    for reports in runs:
+    mpl.rcParams["svg.hashsalt"] = "sluice"
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    speed, lag = figure.subplots(2, sharex=True)
+
+    def stairs(totals: Points, **looks: Any) -> None:
+        edges, values = rates(totals, begin, end)
+        speed.stairs(values, [at - begin for at in edges], baseline=None, linewidth=2, **looks)
+
+    stairs(written, color="C1", label="written")
+    for number, reports in enumerate(runs):
         totals = itertools.accumulate(it.rows for it in reports)
         ends = [(it.end, total) for it, total in zip(reports, totals, strict=True)]
-        read.append(list(rates([(reports[0].start, 0), *ends], picture)))
-    fastest = max(rate for points in read for _, rate in points)
-    speed = Panel(picture, TOP, (fastest // PACE + 2) * PACE, PACE, "throughput, rows per second")
-    lags = [[(it.start, it.lag) for it in reports if it.lag is not None] for reports in runs]
-    most = max(value for points in lags for at, value in points if at >= picture.begin)
-    lag = Panel(picture, TOP + PANEL + GAP, (most // 10 + 1) * 10, 10, "lag, seconds")
-    yield f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="system-ui, sans-serif"'
-    yield ' font-size="12" fill="#1f2328" role="img" aria-label="Throughput and lag of a query in Spark that is stopped'
-    yield ' for a while, started again, and catches up.">'
-    yield f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>'
-    for panel in (speed, lag):
-        yield from panel.frame(stop)
-    yield speed.stairs(list(rates(written, picture)), WRITTEN)
-    for points, behind in zip(read, lags, strict=True):
-        yield speed.stairs(points, READ)
-        yield lag.line(behind, LAG)
-    yield speed.note(stop[0] + 1, PACE * 1.2, "written", WRITTEN)
-    yield speed.note(stop[1] + 1, speed.highest * 0.92, "read by the query", READ)
-    yield lag.note(stop[0] + 1, lag.highest / 2, "the query is stopped", "#57606a")
-    bottom = lag.top + PANEL
-    for second in range(0, int(picture.end - picture.begin) + 1, 10):
-        x = picture.x(picture.begin + second)
-        yield f'<path d="M{x} {bottom}v5" stroke="#57606a"/>'
-        yield f'<text x="{x}" y="{bottom + 18}" text-anchor="middle">{second}</text>'
-    yield f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{bottom + 36}" text-anchor="middle">time, seconds</text>'
-    yield f'<text x="{LEFT}" y="{HEIGHT - 10}" fill="#57606a" font-size="10">{conditions}</text>'
-    yield "</svg>"
+        stairs([(reports[0].start, 0), *ends], color="C0", label="" if number else "read by the query")
+        points = [(it.start - begin, it.lag) for it in reports if it.lag is not None and it.start >= begin]
+        lag.plot(*zip(*points, strict=True), color="C4", linewidth=2)
+    for axes in (speed, lag):
+        axes.axvspan(*(at - begin for at in stop), color="0.9", zorder=0, label="the query is stopped")
+        axes.set_ylim(bottom=0)
+        axes.grid(axis="y", color="0.85")
+        axes.set_axisbelow(True)
+    speed.set_ylabel("throughput, rows per second")
+    speed.legend(loc="upper left")
+    lag.set_ylabel("lag, seconds")
+    lag.set_xlabel("time, seconds")
+    lag.set_xlim(0, end - begin)
+    figure.supxlabel(conditions, fontsize="x-small", color="0.4")
+    PICTURE.parent.mkdir(exist_ok=True)
+    figure.savefig(PICTURE, metadata={"Date": None})
 
 
 if __name__ == "__main__":

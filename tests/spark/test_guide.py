@@ -18,7 +18,7 @@ from tests.servers.server import free_port
 PAGE = "docs/spark.md"
 PORTS = {port: str(free_port()) for port in ("3307", "3308", "7077", "11180")}
 """Those of the guide, and those that are free."""
-NOISE = re.compile(r"^(Picked up |WARNING: Using incubator |\d\d/\d\d/\d\d ).*\n", re.MULTILINE)
+NOISE = re.compile(r"^(NOTE: Picked up |WARNING: Using incubator |\d\d/\d\d/\d\d ).*\n", re.MULTILINE)
 """What Java and Spark say of themselves, depending on the machine."""
 VARIES = re.compile(
     r"\d+/mysql-bin\.\d+@\d+:\d+:\d+"  # a position
@@ -66,8 +66,6 @@ def test_every_command_and_block_runs_and_prints_what_is_shown(spark: SparkSessi
         "SLUICE_HTTP_PORT": PORTS["11180"],
         "SLUICE_PORT": "0",
         "SLUICE_URL": f"http://127.0.0.1:{PORTS['11180']}",
-        # Of programs that end soon Java has nothing to gain by compiling well.
-        "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     replaced = {**PORTS, "/tmp/": f"{tmp_path}/"}
     names: dict[str, Any] = {}

@@ -24,6 +24,7 @@ from sluice.protocol.errors import (
     SourceChangedError,
     SourceError,
     TargetError,
+    ZooKeeperError,
 )
 from sluice.server.arguments import (
     INTERRUPTED,
@@ -37,6 +38,7 @@ from sluice.server.arguments import (
     add_server,
     positive,
 )
+from sluice.server.cluster_commands import add_cluster_commands
 from sluice.server.config import Configuration
 from sluice.server.remote import Remote
 from sluice.server.spark_commands import add_spark_commands
@@ -60,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         status = options.run(options)
-    except (SourceError, ConnectionLostError, TargetError) as error:
+    except (SourceError, ConnectionLostError, TargetError, ZooKeeperError) as error:
         status = _complain(error, UNREACHABLE)
     except SluiceError as error:
         status = _complain(error, USAGE)
@@ -325,6 +327,7 @@ def parser() -> argparse.ArgumentParser:
     registered = add_command(users, "list", user_list_command, "list the users", "List the users.", "sluice user list")
     add_conf(registered)
 
+    add_cluster_commands(commands)
     add_spark_commands(add_group(commands, "spark", "write changes elsewhere with Spark"))
     return top
 

@@ -1,6 +1,9 @@
 """Two servers and a ZooKeeper: one serves, the other takes over when that one dies, freezes or loses ZooKeeper."""
 
 import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -10,6 +13,7 @@ import pytest
 import urllib3
 from kazoo.client import KazooClient
 
+from sluice.server.ha.spread import spread
 from tests.conftest import Database
 from tests.faults.harness import Sluice, eventually
 from tests.proxy import Proxy
@@ -151,6 +155,24 @@ def test_other_server_goes_on_from_the_durable_cursor_when_the_active_one_is_kil
     eventually(lambda: call(first, "getWithoutAck").json().get("active") == second.url)
 
 
+def test_server_that_was_frozen_has_no_effect_when_it_comes_back(pair: Pair) -> None:
+    first = pair.active()
+    second = pair.other(first)
+    assert call(first, "subscribe").status == 200
+    pair.insert(1)
+    stale = read(first, 1)[1]
+    first.process.send_signal(signal.SIGSTOP)
+    eventually(lambda: state(second) == "running", lambda: "".join(second.log))
+    rows, batches = read(second, 1)
+    assert rows == [1]
+    first.process.send_signal(signal.SIGCONT)
+    assert set(ack(first, stale)) == {421}
+    assert set(ack(second, batches)) == {204}
+    eventually(lambda: state(first) == "standby", lambda: "".join(first.log))
+    pair.insert(2)
+    assert read(second, 1)[0] == [2]
+
+
 def test_server_that_ends_in_good_order_hands_over_at_once(pair: Pair) -> None:
     first = pair.active()
     second = pair.other(first)
@@ -171,6 +193,36 @@ def test_owner_yields_when_its_node_says_inactive(pair: Pair, own_zookeeper: Zoo
     second = pair.other(first)
     eventually(lambda: state(second) == "running", lambda: "".join(second.log))
     assert state(first) == "standby"
+
+
+def command(server: Sluice, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "sluice.server.cli", *arguments, "--conf", str(server.conf)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_commands_move_destinations(pair: Pair) -> None:
+    first = pair.active()
+    second = pair.other(first)
+    assert call(first, "subscribe").status == 200
+    pair.insert(1)
+    assert set(ack(first, read(first, 1)[1])) == {204}
+    assert f"127.0.0.1:{first.canal_port} gives it up" in command(second, "yield", NAME)
+    eventually(lambda: state(second) == "running", lambda: "".join(second.log))
+    pair.insert(2)
+    assert read(second, 1)[0] == [2]
+    wanted = spread([NAME], [f"127.0.0.1:{server.canal_port}" for server in pair.servers])[NAME]
+    said = command(first, "rebalance")
+    if wanted.endswith(f":{second.canal_port}"):
+        assert "every destination is where it shall be" in said
+    else:
+        assert f"for 127.0.0.1:{first.canal_port}" in said
+        eventually(lambda: state(first) == "running", lambda: "".join(first.log))
 
 
 def test_start_without_zookeeper_waits_and_says_so(

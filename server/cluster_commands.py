@@ -1,0 +1,92 @@
+"""The commands that move destinations between servers: ``sluice yield`` and ``sluice rebalance``."""
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from sluice.protocol.errors import ConfigError, ZooKeeperError
+from sluice.server.arguments import add_command, add_conf
+from sluice.server.config import Configuration
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from sluice.server.ha.moves import Move
+    from sluice.server.ha.zookeeper import ZooKeeperSession
+
+LONGEST = 15.0
+"""Seconds that ZooKeeper has to answer."""
+
+
+def add_cluster_commands(commands: Any) -> None:
+    """Add the commands to those of the command line."""
+    give_up = add_command(
+        commands,
+        "yield",
+        yield_command,
+        "let another server take a destination over",
+        "Tell the server that has the destination to give it up: it stores the cursors, and another takes it over at\n"
+        "once; without another, the same one after 5 s.",
+        "sluice yield example --conf conf",
+    )
+    give_up.add_argument("destination", metavar="DESTINATION")
+    add_conf(give_up)
+    rebalance = add_command(
+        commands,
+        "rebalance",
+        rebalance_command,
+        "spread the destinations evenly over the servers",
+        "Tell servers that have more than their share of the destinations to give some up, as sluice yield does.",
+        "sluice rebalance --conf conf",
+    )
+    add_conf(rebalance)
+
+
+def yield_command(options: Any) -> int:
+    """Let another server take a destination over."""
+    from sluice.server.ha.moves import give_up
+
+    async def move(session: "ZooKeeperSession") -> "list[Move]":
+        return [await give_up(session, options.destination)]
+
+    return _report(_in_session(options, move))
+
+
+def rebalance_command(options: Any) -> int:
+    """Spread the destinations evenly."""
+    from sluice.server.ha.moves import rebalance
+
+    return _report(_in_session(options, rebalance))
+
+
+def _report(moves: "list[Move]") -> int:
+    console = Console(highlight=False, soft_wrap=True)
+    for move in moves:
+        console.print(f"{move.destination}: {move.owner} gives it up" + (f" for {move.wanted}" if move.wanted else ""))
+    if not moves:
+        console.print("every destination is where it shall be")
+    return 0
+
+
+def _in_session(options: Any, work: "Callable[[ZooKeeperSession], Awaitable[list[Move]]]") -> "list[Move]":
+    """Do the work in a session of its own. Raises ConfigError without ZooKeeper, ZooKeeperError if that is silent."""
+    from sluice.server.ha.zookeeper import ZooKeeperSession
+
+    config = Configuration(options.conf, os.environ).server
+    if not config.zk_servers:
+        raise ConfigError("canal.zkServers is empty: this server is alone, so nothing can be moved")
+
+    async def run() -> "list[Move]":
+        session = ZooKeeperSession(config.zk_servers, config.session_timeout)
+        try:
+            async with asyncio.timeout(LONGEST):
+                await session.connect()
+                return await work(session)
+        except TimeoutError:
+            raise ZooKeeperError(f"ZooKeeper ({session.hosts}) has not answered for {LONGEST:g} s") from None
+        finally:
+            await session.close()
+
+    return asyncio.run(run())

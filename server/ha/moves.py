@@ -1,0 +1,61 @@
+"""Destinations moved from one server to another, as told from outside by the nodes of their owners."""
+
+import json
+from dataclasses import dataclass
+
+from sluice.instance.meta.canal import dumps
+from sluice.instance.meta.nodes import BadVersionError, NoNodeError
+from sluice.instance.meta.zookeeper import DESTINATIONS
+from sluice.protocol.errors import UnknownDestinationError
+from sluice.server.ha.cluster import SERVERS
+from sluice.server.ha.spread import misplaced
+from sluice.server.ha.zookeeper import ZooKeeperSession
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What a destination's owner was told: to give it up."""
+
+    destination: str
+    owner: str
+    """Address of the server that has it."""
+    wanted: str = ""
+    """Address of the server that shall have it; empty for any other."""
+
+
+async def give_up(session: ZooKeeperSession, destination: str, wanted: str = "") -> Move:
+    """Tell the owner of a destination to give it up: cursors are stored, clients told, and another takes it over.
+
+    Raises:
+        UnknownDestinationError: no server has it.
+        ZooKeeperError: it cannot be said.
+    """
+    path = f"{DESTINATIONS}/{destination}/running"
+    await session.sync()
+    node = await session.find(path)
+    if node is None:
+        raise UnknownDestinationError(f"no server has the destination {destination!r} now")
+    data = json.loads(node.data)
+    await session.set(path, dumps({**data, "active": False}), node.version)
+    return Move(destination, str(data["address"]), wanted)
+
+
+async def rebalance(session: ZooKeeperSession) -> list[Move]:
+    """Spread the destinations evenly over the live servers, by telling those who have too many to give some up.
+
+    Raises:
+        ZooKeeperError: it cannot be said.
+    """
+    await session.sync()
+    owners = {}
+    for destination in await session.children(DESTINATIONS):
+        node = await session.find(f"{DESTINATIONS}/{destination}/running")
+        if node is not None:
+            owners[destination] = str(json.loads(node.data)["address"])
+    moves = []
+    for destination, wanted in misplaced(owners, await session.children(SERVERS)).items():
+        try:
+            moves.append(await give_up(session, destination, wanted))
+        except (UnknownDestinationError, BadVersionError, NoNodeError):
+            continue  # it is moving already
+    return moves

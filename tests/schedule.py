@@ -1,8 +1,8 @@
 """Which tests run side by side when pytest has several processes, and how long each part took.
 
-A file stays in one process, for the sake of what its tests share. Nearly all that runs Spark stays in one too: several
-Sparks would only wait for each other on two cores. That part begins first, for it takes longest; short files come last,
-so that all processes end at about the same time.
+A file stays in one process, for the sake of what its tests share. All that shares a Spark is one such file: several
+Sparks would only wait for each other on two cores. It begins first, for it takes longest; the tests that kill Sparks of
+their own come when it is about to end, and the short files last, so that all processes end at about the same time.
 """
 
 from collections import defaultdict
@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-SPARK = ("tests/faults/test_spark_kills.py", "tests/spark/")
-"""What stays in one process."""
-ORDER = (*SPARK, "tests/integration/", "tests/faults/")
+SPARK = "tests/spark/"
+ORDER = (SPARK, "tests/integration/", "tests/faults/test_spark_kills.py", "tests/faults/")
 """What begins first; all else follows."""
 
 
@@ -26,7 +25,7 @@ class Schedule(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
         super().__init__(config, log)
 
     def _split_scope(self, nodeid: str) -> str:
-        return "spark" if nodeid.startswith(SPARK) else nodeid.partition("::")[0]
+        return SPARK if nodeid.startswith(SPARK) else nodeid.partition("::")[0]
 
 
 def rank(nodeid: str) -> int:

@@ -447,8 +447,11 @@ class Consumer(threading.Thread):
             self.failure = error
 
     def finish(self) -> list[Seen]:
-        """Wait for the end and return everything once, in the order in which it came first."""
-        self.join(SECONDS)
+        """Wait for the end as long as anything comes; return everything once, in the order in which it came first."""
+        count = -1
+        while self.is_alive() and len(self.seen) > count:
+            count = len(self.seen)
+            self.join(SECONDS)
         assert self.failure is None, self.failure
         assert not self.is_alive(), f"{self.name} has {len(self.seen)} entries, the last {self.seen[-1:]}"
         first: dict[tuple[str, int, str], Seen] = {}

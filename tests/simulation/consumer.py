@@ -33,6 +33,8 @@ class Consumer:
         self.awake_at = 0.0
         self.lossy_until = 0.0
         """Of its messages some are lost until then."""
+        self.pace = 0.0
+        """Seconds that it may take to process a batch."""
         self._servers = servers
         self._checks = checks
         self._number = 0
@@ -43,7 +45,7 @@ class Consumer:
         urls = list(self._servers)[: 1 + int(2 * random())]
         self._endpoint = Endpoint(urls, DESTINATION, CLIENT, None, insecure=True)
         self._window = 1 + int(4 * random())
-        self._pace = 1.5 * random() ** 3
+        self.pace = 4 * random() ** 3
         self._pending: deque[tuple[int, Batch]] = deque()
         self._since = self.world.now
         self._answered: Callable[[Reply | Interrupted], None] | None = None
@@ -64,7 +66,7 @@ class Consumer:
             entries = 1 + int(6 * self.world.random.random())
             self._perform(_GETS[entries], self._got)
         else:
-            self.world.tell(self._pace * self.world.random.random(), self, self._work)
+            self.world.tell(self.pace * self.world.random.random(), self, self._work)
 
     def _got(self, batch: Batch) -> None:
         if batch:

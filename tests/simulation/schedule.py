@@ -33,7 +33,7 @@ class Schedule:
         self.source = Source(world)
         self.checks = Checks(world, self.source)
         self.ensemble = self.checks.ensemble = Ensemble(world, self.checks.stores)
-        count = 2 + (world.random.random() < 0.5)
+        count = 1 + int(3 * world.random.random())
         self.servers = self.checks.servers = [
             make_server(f"server{i}", world, self.ensemble, self.source, self.checks) for i in range(count)
         ]
@@ -47,10 +47,10 @@ class Schedule:
         ]
         other_faults: list[tuple[int, Callable[[], None]]] = [
             (3, self._cut_follower),
-            (1, self._delete_running),
+            (2, self._delete_running),
             (2, self._yield),
             (1, self._crash_consumer),
-            (1, self._pause_consumer),
+            (3, self._pause_consumer),
             (1, self._lose_messages),
         ]
         self._server_faults = [fault for weight, fault in server_faults for _ in range(weight)]
@@ -169,4 +169,4 @@ class Schedule:
         for server in self.servers:
             self._restart(server)
             server.cut_until = 0.0
-        self.consumer.lossy_until = 0.0
+        self.consumer.lossy_until = self.consumer.pace = 0.0

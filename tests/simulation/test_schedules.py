@@ -13,7 +13,7 @@ def test_what_must_hold_holds_in_random_schedules() -> None:
     result = run_many(0, SCHEDULES)
     assert not result.failures, "\n".join(result.failures[:5])
     assert result.steps >= SCHEDULES * STEPS
-    assert result.take_overs >= 3 * SCHEDULES, "the schedules are too calm to show anything"
+    assert result.take_overs >= 2 * SCHEDULES, "the schedules are too calm to show anything"
 
 
 @pytest.mark.parametrize("seed", range(5))

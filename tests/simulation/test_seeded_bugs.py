@@ -14,7 +14,7 @@ from tests.simulation.ensemble import Session
 from tests.simulation.schedule import Schedule
 from tests.simulation.server import DESTINATION, Server
 
-SEEDS = 5000
+SEEDS = 2000
 """By which each bug has to be found."""
 
 

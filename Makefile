@@ -21,6 +21,7 @@ demo: build
 	@$(RUN) -m scripts.demo
 
 test: build .venv/.spark
+	@set -e; for server in mariadb-trixie mysql97 mysql56; do tests/servers/server.sh $$server fetch >/dev/null; done
 	$(PYTEST) $(ARGS)
 
 test-all: build .venv/.spark

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -109,9 +110,10 @@ def ack(server: Sluice, batches: list[int]) -> list[int]:
 @pytest.fixture
 def pair(tmp_path: Path, own_zookeeper: ZooKeeper, mariadb118: Server, database: Database) -> Iterator[Pair]:
     pair = Pair(tmp_path, own_zookeeper.hosts, mariadb118, database(mariadb118))
-    with ExitStack() as stack:
+    with ExitStack() as stack, ThreadPoolExecutor() as pool:
         for server in pair.servers:
-            stack.enter_context(server)
+            stack.callback(server.__exit__)
+        list(pool.map(Sluice.start, pair.servers))
         yield pair
 
 
@@ -256,3 +258,34 @@ def test_server_cut_off_from_zookeeper_stands_down_and_comes_back(
             proxy.resume()
             eventually(lambda: state(server) == "running", lambda: "".join(server.log))
             assert read(server, 1)[0] == [1]
+
+
+@pytest.mark.parametrize("meta", ["mixed", "period"])
+def test_cursor_of_an_ack_that_does_not_wait_comes_to_zookeeper_soon(
+    tmp_path: Path, own_zookeeper: ZooKeeper, mariadb118: Server, database: Database, meta: str
+) -> None:
+    pair = Pair(tmp_path, own_zookeeper.hosts, mariadb118, database(mariadb118), sluice__instance__meta=meta)
+    with pair.servers[0] as server, nodes(own_zookeeper) as zk:
+        eventually(lambda: state(server) == "running", lambda: "".join(server.log))
+        assert call(server, "subscribe").status == 200
+        pair.insert(1)
+        batches = read(server, 1)[1]
+        before = zk.get(f"{ROOT}/1001/cursor")[0]
+        assert set(ack(server, batches)) == {204}
+        eventually(lambda: zk.get(f"{ROOT}/1001/cursor")[0] != before)
+
+
+def test_ensemble_may_lose_its_leader(tmp_path: Path, mariadb118: Server, database: Database) -> None:
+    with ZooKeeper(3) as ensemble:
+        pair = Pair(tmp_path, ensemble.hosts, mariadb118, database(mariadb118), sluice__ha__sessionTimeout=6)
+        with pair.servers[0] as server:
+            eventually(lambda: state(server) == "running", lambda: "".join(server.log))
+            assert call(server, "subscribe").status == 200
+            pair.insert(1)
+            assert set(ack(server, read(server, 1)[1])) == {204}
+            ensemble.leader.kill()
+            pair.insert(2)
+            rows, batches = read(server, 1)
+            assert rows == [2]
+            eventually(lambda: set(ack(server, batches)) <= {204, 409}, lambda: "".join(server.log))
+            eventually(lambda: state(server) == "running", lambda: "".join(server.log))

@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 ROWS, SIZE = 10_000, 16 << 20
 """Of a transaction on the target at most, unless one row is larger: rows, and bytes of their texts."""
 
-COLUMNS = ("_pos", "_bucket", "_schema", "_table", "_op", "_key", "before", "after")
-"""Of the changes: columns of the envelope, and the bucket that the key falls into. Only a DELETE needs ``before``."""
-
 
 @dataclass(frozen=True, slots=True)
 class Applied:

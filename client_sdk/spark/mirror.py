@@ -8,15 +8,15 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
-from sluice.client_sdk.spark.apply import COLUMNS, Applier
+from sluice.client_sdk.spark.apply import Applier
 from sluice.client_sdk.spark.database import Database
 from sluice.client_sdk.spark.options import Options
-from sluice.client_sdk.spark.progress import BUCKETS, TABLES, Place, Progress, Run
+from sluice.client_sdk.spark.progress import BUCKETS, Place, Progress, Run
+from sluice.client_sdk.spark.shares import Share, ShareSource
 from sluice.client_sdk.spark.target import RETRY, Target
 from sluice.protocol.errors import BadParameterError, SluiceError, TargetError
 from sluice.protocol.position import Position
@@ -60,7 +60,8 @@ def start_mirror(
         job: name of the progress; two mirrors to one target need two names. ``destination/clientId`` when not given.
         schemas: under which name a schema of the source stands on the target, where that is another one.
         progress: schema on the target for the tables of the progress; it is made when it is not there.
-        tasks: that write at the same time, each over a connection of its own; as Spark has cores when not given.
+        tasks: that write at the same time, each over a connection of its own; as Spark has cores when not given. Each
+            reads all changes of a micro-batch and applies those of its keys.
         once: stop when everything is applied that the source has now.
         interval: seconds from the begin of a micro-batch to that of the next, at least.
 
@@ -78,7 +79,8 @@ def start_mirror(
     kept = Progress(keeper, progress, job or name)
     mirror = _Mirror(parsed, target, kept, kept.start(), dict(schemas or {}), max(1, min(tasks, BUCKETS)))
     keeper.retry = RETRY
-    changes = spark.readStream.format("sluice").options(**options).load()
+    spark.dataSource.register(ShareSource)
+    changes = spark.readStream.format(ShareSource.name()).options(**options, tasks=mirror.tasks).load()
     writer = changes.writeStream.foreachBatch(mirror.apply).option("checkpointLocation", checkpoint)
     writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{interval} seconds")
     return writer.queryName(f"mirror {name}").start()
@@ -101,7 +103,7 @@ class _Mirror:
         self._progress = progress
         self._run = run
         self._schemas = schemas
-        self._tasks = tasks
+        self.tasks = tasks
         self._client: Client | None = None
         self._zone = ""
         self._is_source = False
@@ -112,19 +114,9 @@ class _Mirror:
         query = changes.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         batch = f"{query}/{number}"
         self._progress.begin(batch, position)
-        columns = {
-            "_bucket": f.pmod(f.hash("_schema", "_table", "_key"), f.lit(BUCKETS)),
-            "before": f.when(f.col("_op") == "DELETE", f.col("before")),
-        }
-        task = Task(self._database, self._zone, self._run, self._schemas, self._is_source, batch)
-        of_tasks = (
-            changes.where(~f.col("_table").isin(*TABLES))
-            .withColumns(columns)
-            .select(*COLUMNS)
-            .repartitionById(self._tasks, f.pmod(f.col("_bucket"), f.lit(self._tasks)))
-        )
+        task = Task(self._options, self._database, self._zone, self._run, self._schemas, self._is_source, batch)
         try:
-            results = _map_in_arrow(of_tasks, task, RESULT).collect()
+            results = _map_in_arrow(changes.where("share IS NOT NULL"), task, RESULT).collect()
         except (Py4JError, PySparkException) as error:  # as long as it is, with two stacks, Spark fails to report it
             raise SluiceError(_shortened(str(error))) from None
         errors = {result.error for result in results if result.error is not None}
@@ -162,6 +154,7 @@ def _shortened(text: str) -> str:
 class Task:
     """Applies the changes of some buckets, in an executor."""
 
+    options: Options
     database: Database
     time_zone: str
     run: Run
@@ -171,15 +164,16 @@ class Task:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Give the place of the last change, or what went wrong; nothing when there are no changes."""
-        received = [batch for batch in batches if batch.num_rows]
-        if not received:
-            return
-        place, error = None, None
-        try:
-            place = self._applier().apply(pa.Table.from_batches(received), self.batch).place
-        except TargetError as failure:  # raised here, Spark would try it again
-            error = str(failure)
-        yield pa.RecordBatch.from_pydict({"place": [place], "error": [error]}, _RESULT)
+        for text in [text for batch in batches for text in batch["share"].to_pylist()]:
+            changes = Share.parse(text).read(self.options)
+            if changes is None:
+                continue
+            place, error = None, None
+            try:
+                place = self._applier().apply(changes, self.batch).place
+            except TargetError as failure:  # raised here, Spark would try it again
+                error = str(failure)
+            yield pa.RecordBatch.from_pydict({"place": [place], "error": [error]}, _RESULT)
 
     def _applier(self) -> Applier:
         """Return that of this process, which lives on between tasks, as its connection does."""

@@ -14,9 +14,10 @@ import pyarrow as pa
 import pytest
 
 from sluice.client_sdk.spark import apply
-from sluice.client_sdk.spark.apply import COLUMNS, Applied, Applier
+from sluice.client_sdk.spark.apply import Applied, Applier
 from sluice.client_sdk.spark.database import Database
 from sluice.client_sdk.spark.progress import BUCKETS, Progress
+from sluice.client_sdk.spark.shares import COLUMNS
 from sluice.client_sdk.spark.target import Target, fixed_offset
 from sluice.protocol.arrow import EnvelopeDecoder
 from sluice.protocol.errors import TargetError

@@ -12,14 +12,13 @@ from tests.simulation.schedule import Schedule
 def replay(seed: int) -> int:
     """Run one schedule and print its trace."""
     schedule = Schedule(seed, trace=True)
-    failed = False
+    failure = ""
     try:
         schedule.run()
     except Exception:  # noqa: BLE001  whatever it is, the trace comes first
-        failed = True
-    if failed:
-        traceback.print_exc()
-    return failed
+        failure = traceback.format_exc()
+    print(*schedule.world.trace or (), failure or "all is well", sep="\n")  # noqa: T201
+    return bool(failure)
 
 
 def main() -> int:
@@ -31,8 +30,12 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.seed is not None:
         return replay(arguments.seed)
-    time.monotonic()
+    begun = time.monotonic()
     result = run_many(arguments.first, arguments.count, report=print)
+    print(  # noqa: T201
+        f"{result.schedules} schedules, {result.steps} steps, {result.take_overs} take-overs, "
+        f"{len(result.failures)} failed, {time.monotonic() - begun:.0f} s"
+    )
     return bool(result.failures)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bench.measuring import Progress
 from bench.processes import memory_of_server
 from bench.workloads import ROWS, SCHEMA, SYSBENCH, TABLES, write
 from scripts.serving import serving
@@ -24,6 +25,8 @@ DESTINATION = "bench"
 RING = {"entries": 1 << 22, "bytes": 2 << 30}
 """What the ring may hold: a whole workload."""
 CORES = (1, 2)
+SECONDS = 20.0
+"""That a run takes, about: Spark starts, and four micro-batches."""
 PACE = 1000
 """Rows a second whose latency is taken, each a transaction."""
 
@@ -68,26 +71,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> dict[str, object]:
     """Measure case after case; within a workload the contenders run in turn, each in a process of its own."""
     wanted = arguments.only or CASES
+    throughput = [case for case in THROUGHPUT if case.name in wanted]
+    turns = sum(len(formats_of(case.workload)) for case in throughput) + (LATENCY in wanted) + 2 * (MIRROR in wanted)
+    progress = Progress("spark", turns * arguments.repeats, turns * arguments.repeats * SECONDS)
     cases: list[dict[str, Any]] = []
-    for workload, group in itertools.groupby(THROUGHPUT, lambda case: case.workload):
-        if chosen := [case for case in group if case.name in wanted]:
-            cases += measure_throughput(arguments, workload, chosen)
+    for workload, group in itertools.groupby(throughput, lambda case: case.workload):
+        cases += measure_throughput(arguments, workload, list(group), progress)
     if LATENCY in wanted:
-        cases.append(measure_latency(arguments))
+        cases.append(measure_latency(arguments, progress))
     if MIRROR in wanted:
-        cases.append(measure_mirror(arguments))
+        cases.append(measure_mirror(arguments, progress))
     versions = {name: version for case in cases for name, version in case.pop("versions").items()}
     return {"ring": RING, "versions": versions, "cases": cases}
 
 
 def measure_throughput(
-    arguments: argparse.Namespace, workload: str, cases: Sequence[Throughput]
+    arguments: argparse.Namespace, workload: str, cases: Sequence[Throughput], progress: Progress
 ) -> Iterator[dict[str, Any]]:
     """Read one workload, which lies in the ring, by each contender in turn, again and again."""
     rows = arguments.rows or ROWS[workload]
     table = TABLES[workload] if arguments.form == "typed" else None
-    formats = ("timed", "json-tuples") if TABLES[workload] else ("timed",)
-    contenders = [(case, name) for case in cases for name in formats]
+    contenders = [(case, name) for case in cases for name in formats_of(workload)]
     runs: dict[tuple[Throughput, str], list[dict[str, Any]]] = {contender: [] for contender in contenders}
     with source(arguments.source) as server:
         version = server.query("SELECT version()")[0][0]
@@ -102,12 +106,18 @@ def measure_throughput(
                         options["table"] = f"{SCHEMA}.{TABLES[workload]}"
                     task = describe("throughput", url, case.cores, next(numbers), name, options)
                     runs[case, name].append(perform(task, written.rows))
+                    progress.done(f"{case.name}, {name}: {runs[case, name][-1]['rows_per_second']:,.0f} rows/s")
     for case in cases:
         yield {
             **summary(case.name, runs[case, "timed"], "JSON over HTTP into tuples", runs.get((case, "json-tuples"))),
             "as": "typed" if table else "envelope",
             "versions": {ALL[arguments.source]: version, **runs[case, "timed"][0]["versions"]},
         }
+
+
+def formats_of(workload: str) -> tuple[str, ...]:
+    """Return what reads a workload: ours, and the other one where it is of one table."""
+    return ("timed", "json-tuples") if TABLES[workload] else ("timed",)
 
 
 def summary(
@@ -158,7 +168,7 @@ def cpu(runs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     }
 
 
-def measure_mirror(arguments: argparse.Namespace) -> dict[str, Any]:
+def measure_mirror(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """Mirror the workload bulk to a second server; beside it, a plain program writes the same rows there."""
     rows = arguments.rows or ROWS["bulk"]
     table = f"{SCHEMA}.{TABLES['bulk']}"
@@ -185,7 +195,9 @@ def measure_mirror(arguments: argparse.Namespace) -> dict[str, Any]:
                 ours.append(
                     run_on_empty_target(describe("mirror", url, 2, 100 + number, "sluice", {"maxRowsPerTrigger": rows}))
                 )
+                progress.done(f"{MIRROR}: {ours[-1]['rows_per_second']:,.0f} rows/s")
                 others.append(run_on_empty_target({"measure": "insert", "table": table}))
+                progress.done(f"{MIRROR}, plain INSERT: {others[-1]['rows_per_second']:,.0f} rows/s")
     return {
         **summary(MIRROR, ours, "multi-row INSERT by one connection", others),
         "versions": {ALL[arguments.source]: version, **ours[0]["versions"]},
@@ -197,7 +209,7 @@ def account(server: Server) -> dict[str, object]:
     return {"host": server.host, "port": server.port, "user": server.user, "password": server.password}
 
 
-def measure_latency(arguments: argparse.Namespace) -> dict[str, Any]:
+def measure_latency(arguments: argparse.Namespace, progress: Progress) -> dict[str, Any]:
     """Commit rows at a steady pace, and take the time until a function of foreachBatch has each of them."""
     runs = []
     with source(arguments.source) as server:
@@ -213,6 +225,7 @@ def measure_latency(arguments: argparse.Namespace) -> dict[str, Any]:
                 keep(url, 0)
                 task = describe("latency", url, 2, 100 + number, "sluice", {"table": f"{SCHEMA}.beats"})
                 runs.append(beat(server, task, arguments.warm_up, arguments.seconds))
+                progress.done(f"{LATENCY}: {runs[-1]['p50_ms']} ms")
     middle = sorted(runs, key=lambda one: float(one["p50_ms"]))[len(runs) // 2]
     return {
         "case": LATENCY,

@@ -86,7 +86,8 @@ def table(result: dict[str, Any]) -> Iterator[str]:
                 str(case["ratio"] or ""),
             ]
         used, peak = (
-            ", ".join(f"{name} {figure}" for name, figure in case[key].items()) for key in ("cpu_s_per_mrow", "peak_mb")
+            ", ".join(f"{name} {figure}" for name, figure in (case.get(key) or {}).items())
+            for key in ("cpu_s_per_mrow", "peak_mb")
         )
         yield f"| {' | '.join([*cells, used, peak])} |"
 
@@ -94,7 +95,7 @@ def table(result: dict[str, Any]) -> Iterator[str]:
 def plot(result: dict[str, Any], file: Path) -> None:
     """Draw the cases beside what they are compared with; for what scales, the line of the ideal."""
     mpl.rcParams["svg.hashsalt"] = "sluice"  # the same results give the same file
-    cases = result["cases"]
+    cases = [case for case in result["cases"] if case["unit"] == result["cases"][0]["unit"]]
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()
     if result["bench"] == "scale":

@@ -9,7 +9,7 @@ import random
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from http import HTTPStatus
 from ipaddress import ip_address
@@ -191,9 +191,8 @@ def ack(what: Batch | int | str | Position, *, durable: bool) -> Call[None]:
 
 def ack_all(batches: Sequence[Batch]) -> Call[None]:
     """Ack the oldest outstanding batches, several at once by the position behind the last of them."""
-    if len(batches) == 1:
-        return ack(batches[0], durable=False)
-    return replace(ack(batches[-1].to, durable=False), errors={BadPositionError: UnknownBatchError})
+    call = ack(batches[-1], durable=False)
+    return call if len(batches) == 1 or call.instead is None else call.instead
 
 
 def is_nothing(what: Batch | int | str | Position) -> bool:

@@ -521,8 +521,7 @@ class TestAcksOfAStream:
         (acks,) = re.findall(
             r'^sluice_http_request_duration_seconds_count\{.*/ack".*\} ([0-9.]+)$', metrics, re.MULTILINE
         )
-        assert acks is not None
-        assert float(acks[1]) < 100
+        assert float(acks) < 100
 
     def test_a_pause_acks_what_is_done(self, client: Any, server: ServerThread) -> None:
         server.source.write(3)

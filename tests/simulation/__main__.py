@@ -1,6 +1,7 @@
 """``python -m tests.simulation [COUNT]`` runs so many schedules; ``--seed SEED`` shows what happens in one of them."""
 
 import argparse
+import functools
 import sys
 import time
 import traceback
@@ -31,7 +32,7 @@ def main() -> int:
     if arguments.seed is not None:
         return replay(arguments.seed)
     begun = time.monotonic()
-    result = run_many(arguments.first, arguments.count, report=print)
+    result = run_many(arguments.first, arguments.count, report=functools.partial(print, flush=True))
     print(  # noqa: T201
         f"{result.schedules} schedules, {result.steps} steps, {result.take_overs} take-overs, "
         f"{len(result.failures)} failed, {time.monotonic() - begun:.0f} s"

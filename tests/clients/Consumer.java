@@ -14,6 +14,8 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.net.InetSocketAddress;
 import java.net.SocketAddress;
+import java.time.Instant;
+import java.time.temporal.ChronoUnit;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
@@ -34,9 +36,9 @@ public class Consumer {
             try {
                 run(line.split("\t", -1));
                 out.println("ok");
-            } catch (Exception error) {
+            } catch (Throwable error) {
                 StringBuilder text = new StringBuilder();
-                for (Throwable cause = error; cause != null; cause = cause.getCause()) text.append(cause.getMessage()).append(' ');
+                for (Throwable cause = error; cause != null; cause = cause.getCause()) text.append(cause).append(' ');
                 out.println("error\t" + text.toString().replaceAll("\\s+", " "));
             }
             out.flush();
@@ -47,6 +49,9 @@ public class Consumer {
         switch (words[0]) {
             case "connect": // addresses, destination, user, password, "lazy" or nothing
                 connect(words[1].split(","), words[2], words[3], words[4], words[5].equals("lazy"));
+                break;
+            case "find": // hosts of ZooKeeper, destination: the servers are found there
+                use(CanalConnectors.newClusterConnector(words[1], words[2], "", ""));
                 break;
             case "disconnect":
                 connector.disconnect();
@@ -75,6 +80,9 @@ public class Consumer {
             case "drain": // size, rows: what is there, batch after batch, each acked, until so many rows have come
                 drain(size(words), Long.parseLong(words[2]));
                 break;
+            case "beats": // size, timeout in ms or -1 for none, rows: the age of each row of (id, due in us) when it is here, in us
+                beats(size(words), wait(words), Integer.parseInt(words[3]));
+                break;
             default:
                 throw new IllegalArgumentException("no command " + words[0]);
         }
@@ -89,11 +97,16 @@ public class Consumer {
         if (places.size() == 1) {
             SimpleCanalConnector simple = new SimpleCanalConnector(places.get(0), user, password, destination);
             simple.setLazyParseEntry(lazy);
-            connector = simple;
+            use(simple);
         } else {
-            connector = CanalConnectors.newClusterConnector(places, destination, user, password);
-            ((ClusterCanalConnector) connector).setRetryInterval(200);
+            use(CanalConnectors.newClusterConnector(places, destination, user, password));
         }
+    }
+
+    private static void use(CanalConnector chosen) {
+        if (connector != null) connector.disconnect();
+        connector = chosen;
+        if (connector instanceof ClusterCanalConnector) ((ClusterCanalConnector) connector).setRetryInterval(200);
         connector.connect();
     }
 
@@ -152,5 +165,27 @@ public class Consumer {
             connector.ack(message.getId());
         }
         out.println("drained\t" + found + "\t" + gets + "\t" + (System.nanoTime() - begin) / 1e9);
+    }
+
+    private static void beats(int size, long timeout, int rows) throws Exception {
+        StringBuilder ages = new StringBuilder("beats");
+        int found = 0;
+        while (found < rows) {
+            Message message = timeout < 0 ? connector.getWithoutAck(size) : connector.getWithoutAck(size, timeout, TimeUnit.MILLISECONDS);
+            if (message.getId() == -1) {
+                if (timeout < 0) Thread.sleep(1);
+                continue;
+            }
+            long now = ChronoUnit.MICROS.between(Instant.EPOCH, Instant.now());
+            for (Entry entry : entries(message)) {
+                if (entry.getEntryType() != EntryType.ROWDATA) continue;
+                for (RowData row : RowChange.parseFrom(entry.getStoreValue()).getRowDatasList()) {
+                    ages.append('\t').append(now - Long.parseLong(row.getAfterColumns(1).getValue()));
+                    found++;
+                }
+            }
+            connector.ack(message.getId());
+        }
+        out.println(ages);
     }
 }

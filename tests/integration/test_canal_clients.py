@@ -1,8 +1,5 @@
 """Clients that were written for Canal, unchanged, on a real server: Canal's own Java client, and canal-python."""
 
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.canal import stored
-from tests.clients.java import JavaBatch, JavaConsumer, JavaError, fetched
+from tests.clients.java import JavaBatch, JavaConsumer
+from tests.clients.led import ClientError
+from tests.clients.python import PythonConsumer
 from tests.conftest import Database
-from tests.faults.harness import SECONDS, Sluice, eventually
+from tests.faults.harness import Sluice, eventually
 from tests.servers import Server
-
-PULL = Path(__file__).parents[1] / "clients" / "pull.py"
 
 
 class Shop:
@@ -78,20 +75,22 @@ def _serve(folder: Path, source: Server, database: Database, **settings: object)
 Connect = Callable[..., JavaConsumer]
 
 
+@pytest.fixture(scope="module")
+def process() -> Iterator[JavaConsumer]:
+    """One Java process for all tests that do not kill it: it takes long to start."""
+    with JavaConsumer() as consumer:
+        yield consumer
+
+
 @pytest.fixture
-def java(shop: Shop) -> Iterator[Connect]:
-    """Makes Java clients that are connected."""
-    made: list[JavaConsumer] = []
+def java(shop: Shop, process: JavaConsumer) -> Connect:
+    """Connects the Java client."""
 
     def connect(*, lazy: bool = False) -> JavaConsumer:
-        consumer = JavaConsumer()
-        made.append(consumer)
-        consumer.connect(shop.port, user="canal", password="secret", lazy=lazy)
-        return consumer
+        process.connect(shop.port, user="canal", password="secret", lazy=lazy)
+        return process
 
-    yield connect
-    for consumer in made:
-        consumer.kill()
+    return connect
 
 
 def take(java: JavaConsumer, count: int) -> tuple[list[int], list[str]]:
@@ -160,7 +159,7 @@ def test_java_is_refused_an_ack_out_of_order_and_goes_on_after_it_has_reconnecte
     take(client, 1)
     oldest, *_, newest = shop.marks()
     client.call("ack", newest)  # has no answer: the error is read as that of the next request
-    with pytest.raises(JavaError, match=f"batchId:{newest} is not the firstly: .* batch {oldest}"):
+    with pytest.raises(ClientError, match=f"batchId:{newest} is not the firstly: .* batch {oldest}"):
         client.get(100)
     assert oldest in shop.marks()
     client.call("disconnect")
@@ -198,7 +197,7 @@ def test_java_goes_on_after_a_restart_of_the_server(shop: Shop, java: Connect, e
     assert take(client, 2)[1] == unacked
     getattr(shop.sluice, end)()
     written_meanwhile = shop.insert()
-    with pytest.raises(JavaError):
+    with pytest.raises(ClientError):
         client.get(100, 1000)
     shop.sluice.start()
     client.call("disconnect")
@@ -207,29 +206,27 @@ def test_java_goes_on_after_a_restart_of_the_server(shop: Shop, java: Connect, e
     assert take(client, 3)[1] == unacked + written_meanwhile
 
 
-def test_java_for_clusters_finds_the_server_again_by_itself(shop: Shop) -> None:
-    with JavaConsumer() as client:
-        client.connect(shop.port, shop.port, user="canal", password="secret")
-        client.call("subscribe", "")
-        written = shop.insert()
-        assert take(client, 1)[1] == written
-        shop.sluice.stop()
-        shop.sluice.start()
-        assert take(client, 1)[1] == written
+def test_java_for_clusters_finds_the_server_again_by_itself(shop: Shop, process: JavaConsumer) -> None:
+    process.connect(shop.port, shop.port, user="canal", password="secret")
+    process.call("subscribe", "")
+    written = shop.insert()
+    assert take(process, 1)[1] == written
+    shop.sluice.stop()
+    shop.sluice.start()
+    assert take(process, 1)[1] == written
 
 
-def test_java_is_refused_with_a_wrong_password_and_an_unknown_destination(shop: Shop) -> None:
-    with JavaConsumer() as client:
-        with pytest.raises(JavaError, match="auth failed for user:canal"):
-            client.connect(shop.port, user="canal", password="wrong")
-        client.connect(shop.port, user="canal", password="secret", destination="nowhere")
-        with pytest.raises(JavaError, match="destination:nowhere should start first"):
-            client.call("subscribe", "")
+def test_java_is_refused_with_a_wrong_password_and_an_unknown_destination(shop: Shop, process: JavaConsumer) -> None:
+    with pytest.raises(ClientError, match="auth failed for user:canal"):
+        process.connect(shop.port, user="canal", password="wrong")
+    process.connect(shop.port, user="canal", password="secret", destination="nowhere")
+    with pytest.raises(ClientError, match="destination:nowhere should start first"):
+        process.call("subscribe", "")
 
 
 def test_java_survives_odd_orders(shop: Shop, java: Connect) -> None:
     client = java()
-    with pytest.raises(JavaError, match="should subscribe first"):
+    with pytest.raises(ClientError, match="should subscribe first"):
         client.get(10)
     client.call("unsubscribe")
     client.call("subscribe", "")
@@ -239,17 +236,25 @@ def test_java_survives_odd_orders(shop: Shop, java: Connect) -> None:
     client.call("rollback")
     written = shop.insert()
     assert take(client, 1)[1] == written
+    client.call("ack", 5)  # of no get
+    with pytest.raises(ClientError, match="batchId:5 is not exist"):
+        client.get(10)
+    client.call("disconnect")
+    client = java()
     client.call("unsubscribe")
+    with pytest.raises(ClientError, match="should subscribe first"):
+        client.get(10)
     client.call("subscribe", "")
     shop.insert()
     assert "INSERT 2,ü" in take(client, 1)[1]
     client.call("disconnect")
-    with pytest.raises(JavaError):
+    with pytest.raises(ClientError):
         client.get(10)
 
 
 def test_java_that_is_killed_while_it_waits_takes_nothing_from_who_comes_after(shop: Shop, java: Connect) -> None:
-    dying = java()
+    dying = JavaConsumer()
+    dying.connect(shop.port, user="canal", password="secret")
     dying.call("subscribe", "")
     dying.begin("getWithoutAck", 1000, 0, "SECONDS")
     time.sleep(0.2)
@@ -268,15 +273,71 @@ def test_java_reads_a_batch_of_megabytes(shop: Shop, java: Connect) -> None:
     assert int(found) == rows
 
 
-def test_canal_python_gets_and_acks_what_was_written(open_shop: Shop) -> None:
-    written = open_shop.insert(3)
-    environ = os.environ | {
-        "PYTHONPATH": fetched("python", sys.executable),
-        "PROTOCOL_BUFFERS_PYTHON_IMPLEMENTATION": "python",  # its generated code is of 2019
-        "PYTHONIOENCODING": "utf-8",
-    }
-    command = [sys.executable, str(PULL), str(open_shop.port), "shop", r".*\.t", "3"]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=SECONDS, check=False)
-    assert done.returncode == 0, done.stderr
-    assert [line for line in done.stdout.splitlines() if line.startswith("ROW")] == [f"ROW {row}" for row in written]
+@pytest.fixture
+def python() -> Iterator[PythonConsumer]:
+    with PythonConsumer() as consumer:
+        yield consumer
+
+
+def pull(python: PythonConsumer, count: int) -> tuple[list[int], list[str]]:
+    """Take batches, without ack, until so many rows have come: the ids of the batches, and the rows."""
+    ids: list[int] = []
+    rows: list[str] = []
+
+    def enough() -> bool:
+        batch_id, found = python.get(1)
+        ids.extend([batch_id] if batch_id else [])
+        rows.extend(found)
+        return len(rows) >= count
+
+    eventually(enough, lambda: rows)
+    return ids, rows
+
+
+def test_canal_python_gets_rolls_back_and_acks_and_goes_on_after_a_restart(
+    open_shop: Shop, python: PythonConsumer
+) -> None:
+    python.connect(open_shop.port, r".*\.t")
+    written = open_shop.insert(2)
+    ids, rows = pull(python, 2)
+    assert rows == written
+    assert set(ids) <= set(open_shop.marks(7))
+    python.call("rollback", 0)
+    again, repeated = pull(python, 2)
+    assert repeated == written
+    assert min(again) > max(ids)
+    for batch_id in open_shop.marks(7):
+        python.call("ack", batch_id)
     eventually(lambda: not open_shop.marks(7))
+    unacked = open_shop.insert()
+    assert pull(python, 1)[1] == unacked
+    open_shop.sluice.stop()
+    with pytest.raises(ClientError):
+        python.get(1)
+    open_shop.sluice.start()
+    python.connect(open_shop.port, r".*\.t")
+    assert pull(python, 1)[1] == unacked
+
+
+def test_canal_python_is_refused_acks_out_of_order_and_unknown_destinations(
+    open_shop: Shop, python: PythonConsumer
+) -> None:
+    python.connect(open_shop.port, "")
+    open_shop.insert()
+    pull(python, 1)
+    open_shop.insert()
+    pull(python, 1)
+    marks = open_shop.marks(7)
+    python.call("ack", marks[-1])
+    with pytest.raises(ClientError):
+        python.get(1)
+    assert open_shop.marks(7) == marks
+    with pytest.raises(ClientError, match="destination:nowhere should start first"):
+        python.call("connect", open_shop.port, "", 7, "nowhere", "")
+
+
+def test_canal_python_cannot_log_in_where_a_password_is_wanted(shop: Shop, python: PythonConsumer) -> None:
+    with pytest.raises(ClientError, match="Could not read bytes"):  # it sends the password as it is
+        python.connect(shop.port, "", "secret")
+    with pytest.raises(ClientError, match="auth failed for user:canal"):
+        python.connect(shop.port, "")

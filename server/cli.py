@@ -518,6 +518,8 @@ def _show_destination(destination: dict[str, Any]) -> None:
     state = destination["state"]
     style = {"running": "green", "error": "red"}.get(state, "yellow")
     text = Text(destination["destination"], style="bold") + Text(f"  {state}", style=style)
+    if state == "standby" and destination["active"]:
+        text += Text(f" for {destination['active']}")
     if destination["error"]:
         text += Text(f": {destination['error']}")
     out.print(text)

@@ -74,6 +74,8 @@ class DestinationStatus:
     parser: ParserStatus
     time_zone: str
     """The zone that TIMESTAMP values are written in; empty where that of the process has no name."""
+    active: str
+    """Among several servers the address of the one that has it; empty when none has, or there are no others."""
 
 
 class EmbeddedServer:
@@ -149,10 +151,11 @@ class EmbeddedServer:
         """Return where a destination stands, stopped or not."""
         instance = self._known(destination)
         ring, cursors = instance.ring, instance.cursors
+        cluster = self.cluster if instance.state != "stopped" else None
         return DestinationStatus(
             destination=destination,
             state=instance.state,
-            error=instance.error,
+            error=instance.error or (cluster.problem_of(destination) if cluster is not None else ""),
             clients=[cursors.status(client_id) for client_id in cursors.client_ids],
             first=str(cursors.position_before(ring.first) or ""),
             last=str(cursors.position_before(ring.next) or ""),
@@ -165,6 +168,7 @@ class EmbeddedServer:
             blocked=ring.blocked_seconds,
             parser=instance.parser_status,
             time_zone=instance.config.time_zone or local_time_zone(),
+            active=cluster.active(destination) if cluster is not None else "",
         )
 
     async def latest(self, destination: str) -> Position:

@@ -144,6 +144,8 @@ class Cluster:
         self._given_up: set[str] = set()
         """The destinations for which nothing is stored any more, since they are no longer this server's."""
         self._stopped: dict[str, asyncio.Event] = {}
+        self._said: dict[str, str] = {}
+        """The problem of each destination that was logged last."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._driving = False
@@ -192,6 +194,14 @@ class Cluster:
             self.member.check(destination, _now())
         except FencedError as error:
             raise FencedError(f"{error}{self._reason()}", error.active) from None
+
+    def active(self, destination: str) -> str:
+        """Return the address of the server that has a destination, as far as is known; empty when none has."""
+        return self.member.election(destination).active
+
+    def problem_of(self, destination: str) -> str:
+        """Return what keeps, or would keep, this server from serving a destination; empty when all is well."""
+        return self.member.election(destination).problem or self.problem
 
     async def store(self, destination: str, changes: Mapping[int, StoredClient | None], epoch: int) -> None:
         """Store changed clients, durably and fenced. Raises FencedError when another has the destination."""
@@ -411,7 +421,16 @@ class Cluster:
             outcome = UNKNOWN
         if self._session is session:
             self.member.answered(ask.number, outcome, _now())
+            if isinstance(ask.operation, Look):
+                self._say(ask.operation.destination)
             self._drive()
+
+    def _say(self, destination: str) -> None:
+        """Log it when Canal's own server is in the way, or no longer."""
+        problem = self.member.election(destination).problem
+        if problem != self._said.get(destination, ""):
+            logger.warning("%s", problem or "nothing is in the way any more", extra={"destination": destination})
+            self._said[destination] = problem
 
     async def _do(self, operation: Beat | OfDestination, session: ZooKeeperSession) -> Outcome:
         if isinstance(operation, Beat):

@@ -106,6 +106,7 @@ class ZooKeeperSession:
     async def get(self, path: str, watch: Watch | None = None) -> Node:
         """Read a node. Raises NoNodeError; it is then not watched."""
         data, stat = await self._call(path, lambda: self._client.get_async(path, self._watcher(watch)))
+        data = data or b""  # Java's clients can create a node whose data is null
         return Node(data, stat.version, stat.ephemeralOwner, stat.czxid, stat.mzxid)
 
     async def find(self, path: str, watch: Watch | None = None) -> Node | None:

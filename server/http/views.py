@@ -116,8 +116,13 @@ class DestinationView(View):
     """Where a destination stands."""
 
     destination: str
-    state: str = Field(description="`starting`, `running`, `error` (it tries again) or `stopped`.")
-    error: str = Field(description="Why it does not run.")
+    state: str = Field(
+        description="`starting`, `running`, `error` (it tries again), `standby` (for another server) or `stopped`."
+    )
+    error: str = Field(description="Why it does not run; what is in its way, when it does.")
+    active: str = Field(
+        description="Address, as in ZooKeeper, of the server that has it; empty when none has, or there are no others."
+    )
     clients: list[ClientView]
     first: str = Field(description="The oldest position that is stored; empty when the stream has not begun.")
     last: str = Field(description="Position up to which the source was read.")

@@ -46,6 +46,7 @@ def destination(*clients: ClientStatus, behind: float | None = 0.0, **values: ob
         "blocked": 0.0,
         "parser": ParserStatus(behind=behind),
         "time_zone": "UTC",
+        "active": "",
     }
     return DestinationStatus(**(status | values))  # type: ignore[arg-type]
 

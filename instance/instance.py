@@ -337,6 +337,7 @@ class Instance:
                     await self._unstored.wait()
             self._unstored.clear()
             self.catch_up.close_idle()
+            self.ring.pool.trim()
             self._tend()
             try:
                 await self.flush()

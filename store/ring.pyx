@@ -310,6 +310,7 @@ cdef class Ring:
         with self.changed:
             self.closed = True
             self.release(self.next)
+            self.pool.close()
             self.changed.notify_all()
 
     def free_to(self, int64_t sequence):

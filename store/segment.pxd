@@ -10,6 +10,7 @@ cdef class SegmentPool:
     cdef public object on_release              # called without arguments when pinned bytes become free, or None
     cdef set alive                             # owns every segment whose memory is in use
     cdef list spare
+    cdef Py_ssize_t unused                     # spare segments that nobody needed since the last trim()
     cdef Segment acquire(self, size_t least)
     cdef void settle(self, Segment segment)    # recycle the segment if nothing needs it any more
 

@@ -36,7 +36,7 @@ cdef extern from * nogil:
 
 cdef enum:
     PAGE = 4096
-    SPARE_SEGMENTS = 4     # kept for the next writer; more would be memory that an idle destination never gives back
+    SPARE_SEGMENTS = 4     # kept for the next writer while nothing happens
     MESSAGES_FIELD = 2     # Messages.messages of CanalProtocol.proto
 
 
@@ -66,6 +66,7 @@ cdef class SegmentPool:
         cdef Segment segment
         if least <= <size_t>self.segment_size and self.spare:
             segment = self.spare.pop()
+            self.unused = min(self.unused, <Py_ssize_t>len(self.spare))
         else:
             segment = Segment(self)
             segment.resize(max(least, <size_t>self.segment_size))
@@ -88,13 +89,29 @@ cdef class SegmentPool:
             self.pinned -= segment.capacity
             if self.on_release is not None:
                 self.on_release()
-        if (
-            segment.capacity == <size_t>self.segment_size
-            and self.allocated <= self.budget
-            and len(self.spare) < SPARE_SEGMENTS
-        ):
+        if segment.capacity == <size_t>self.segment_size and self.allocated <= self.budget:
             self.spare.append(segment)
         else:
+            segment.resize(0)
+
+    def trim(self):
+        """Gives back the memory of spare segments that were not needed since the last call, but for a few.
+
+        While the stream flows they are kept: to map the memory of a segment anew costs more than to fill it.
+        """
+        cdef Segment segment
+        while self.unused > SPARE_SEGMENTS:
+            self.unused -= 1
+            segment = self.spare.pop(0)
+            segment.resize(0)
+        self.unused = len(self.spare)
+
+    def close(self):
+        """Gives all spare memory back, and keeps none from now on."""
+        cdef Segment segment
+        self.budget = self.unused = 0
+        while self.spare:
+            segment = self.spare.pop()
             segment.resize(0)
 
 

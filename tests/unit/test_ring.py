@@ -377,6 +377,37 @@ def test_view_may_be_dropped_while_an_exception_is_on_its_way() -> None:
     assert ring.pool.pinned == 0
 
 
+def test_memory_is_kept_while_the_stream_flows_and_given_back_when_it_rests() -> None:
+    ring = Ring(memory=1 << 20, segment_size=64 * 1024)
+    source = Source(ring)
+
+    def fill_and_free() -> None:
+        source.put(*[b"x" * 60_000] * 16)
+        ring.free_to(ring.next)
+
+    fill_and_free()
+    flowing = ring.pool.allocated
+    assert flowing >= 15 * 64 * 1024
+    for _ in range(3):
+        fill_and_free()
+        ring.pool.trim()
+        assert ring.pool.allocated == flowing
+    ring.pool.trim()
+    assert ring.pool.allocated <= 5 * 64 * 1024
+
+
+def test_memory_is_given_back_when_the_ring_is_closed() -> None:
+    ring = Ring(memory=1 << 20, segment_size=64 * 1024)
+    source = Source(ring)
+    source.put(*[b"x" * 60_000] * 16)
+    read = ring.collect(0).slices
+    source.writer.close()
+    ring.close()
+    assert ring.pool.allocated == ring.pool.pinned
+    read.clear()
+    assert ring.pool.allocated == 0
+
+
 def test_large_entries_give_their_memory_back() -> None:
     ring = Ring(memory=1 << 20, segment_size=64 * 1024)
     source = Source(ring)

@@ -40,7 +40,7 @@ def run_some(first: int, count: int) -> Result:
 
 
 def run_many(first: int, count: int, report: Callable[[str], object] = lambda _: None) -> Result:
-    """Run schedules on all processors; ``report`` is told of each failure."""
+    """Run schedules on all processors; ``report`` is told of each failure, and after every 10,000 how far it is."""
     total = Result()
     # Forked processes would share what the caller's threads hold.
     with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("spawn")) as pool:
@@ -53,4 +53,6 @@ def run_many(first: int, count: int, report: Callable[[str], object] = lambda _:
             total.failures += result.failures
             for failure in result.failures:
                 report(failure)
+            if total.schedules % (20 * PIECE) == 0:
+                report(f"{total.schedules:,} of {count:,} schedules, {len(total.failures)} failed")
     return total

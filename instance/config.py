@@ -271,7 +271,8 @@ class InstanceConfig(Settings):
     `canal.instance.global.spring.xml` says it: `file-instance.xml`, `memory-instance.xml`, or
     `default-instance.xml` for `period`."""
     file_data_dir: FolderPath = setting("canal.file.data.dir", Path())
-    """Folder of `<destination>/meta.dat`. Empty is the folder of `canal.properties`, as in Canal."""
+    """Folder of `<destination>/meta.dat`. Empty, and `../conf` as in Canal's own files, are the folder of
+    `canal.properties`."""
     file_flush_period: int = setting("canal.file.flush.period", 1000, ge=1, unit="ms")
     """How often changed cursors are written to the file."""
     zookeeper_flush_period: int = setting("canal.zookeeper.flush.period", 1000, ge=1, unit="ms")

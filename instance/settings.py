@@ -65,8 +65,14 @@ def _complaints(error: ValidationError, properties: Mapping[str, Property]) -> l
     return complaints
 
 
+CANALS_FOLDER = Path("../conf")
+"""How Canal's own files name the folder that they are in, seen from its folder of programs."""
+
+
 def _from_folder(path: Path, info: ValidationInfo) -> Path:
     folder = info.context["folder"] if info.context else Path()
+    if path == CANALS_FOLDER:
+        return Path(os.path.normpath(folder))
     return Path(os.path.normpath(folder / path))
 
 

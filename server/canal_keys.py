@@ -1,39 +1,45 @@
-"""Keys of Canal that Sluice knows and that have no effect in it, each with the reason that its user is told."""
+"""Keys of Canal that Sluice knows and that have no effect in it, each with the reason, and what to do instead."""
 
 import re
 
-QUEUES = "changes are fetched by clients; Sluice sends to no message queue"
-ADMIN = "there is no admin server; destinations are configured by files"
-CORES = "one compiled loop decodes a destination"
-KERNEL = "the kernel sizes the buffers of connections"
-HISTORY = "the history of table schemas is not recorded yet"
-STANDBY = "switching to a standby source is not supported yet"
-CLOUD = "binlogs of cloud storage are not read"
-STORES = "certificates are PEM files here: sluice.instance.sslCa, sluice.instance.sslCert, sluice.instance.sslKey"
+QUEUES = "Sluice sends to no message queue: let a consumer fetch the changes and send them on"
+ADMIN = "there is no admin server: configure destinations by files, start and stop them over HTTP"
+CORES = "one compiled loop decodes a destination: nothing is to be done"
+KERNEL = "the kernel sizes the buffers of connections: nothing is to be done"
+HISTORY = (
+    "the history of table schemas is not recorded yet: SET GLOBAL binlog_row_metadata = 'FULL' on the source, so that events"
+    " name their columns"
+)
+STANDBY = (
+    "a standby source is not switched to: when the source has moved, change canal.instance.master.address; by GTID the"
+    " cursors go on there"
+)
+CLOUD = "binlogs of cloud storage are not read: let the source keep them as long as a consumer may be away"
+STORES = "certificates are PEM files here: set sluice.instance.sslCa, sluice.instance.sslCert, sluice.instance.sslKey"
 
 WITHOUT_EFFECT = {
-    r"canal\.id": "Canal itself does not use it",
-    r"canal\.metrics\.pull\.port": "metrics are at /metrics of the HTTP API",
+    r"canal\.id": "Canal itself does not use it: nothing is to be done",
+    r"canal\.metrics\.pull\.port": "metrics have no port of their own: let Prometheus ask for /metrics of the HTTP API",
     r"canal\.admin\..*": ADMIN,
     r"canal\.instance\.(global|[^.]+)\.manager\.address": ADMIN,
-    r"canal\.instance\.(global|[^.]+)\.lazy": "every destination starts with the server",
+    r"canal\.instance\.(global|[^.]+)\.lazy": "every destination starts with the server: nothing is to be done",
     r"canal\.instance\.[^.]+\.mode": ADMIN,
-    r"canal\.instance\.memory\.rawEntry": "entries are always kept encoded",
+    r"canal\.instance\.memory\.rawEntry": "entries are always kept encoded: nothing is to be done",
     r"canal\.instance\.detecting\..*": STANDBY,
     r"canal\.instance\.standby.*": STANDBY,
     r"canal\.instance\.fallbackIntervalInSeconds": STANDBY,
-    r"canal\.instance\.master[12]\..*": "a destination has one source; several are not merged yet",
-    r"canal\.instance\.transaction\.size": "transactions are not gathered in a buffer of their own",
+    r"canal\.instance\.master[12]\..*": "several sources are not merged yet: make a destination for each",
+    r"canal\.instance\.transaction\.size": "transactions are not gathered in a buffer of their own: nothing is to be done",
     r"canal\.instance\.network\.(receive|send)BufferSize": KERNEL,
-    r"canal\.instance\.filter\.druid\.ddl": "there is one parser of DDL",
+    r"canal\.instance\.filter\.druid\.ddl": "there is one parser of DDL, not druid's: nothing is to be done",
     r"canal\.instance\.parser\.parallel.*": CORES,
     r"canal\.instance\.tsdb\..*": HISTORY,
     r"canal\.instance\.rds\..*": CLOUD,
     r"canal\.aliyun\..*": CLOUD,
-    r"canal\.instance\.multi\.stream\.on": "PolarDB-X is not supported",
+    r"canal\.instance\.multi\.stream\.on": "PolarDB-X is not supported: stay with Canal for it",
     r"canal\.instance\.(master|standby)\.(tlsVersions|(trust|client)CertificateKeyStore.*)": STORES,
-    r"canal\.instance\.(enableDruid|pwdPublicKey)": "write the password itself, or put it into the environment",
-    r"canal\.socketChannel": "there is one kind of connection to the source",
+    r"canal\.instance\.(enableDruid|pwdPublicKey)": "druid's encryption of passwords is not known: put the password itself into SLUICE_INSTANCE_DB_PASSWORD",
+    r"canal\.socketChannel": "there is one kind of connection to the source: nothing is to be done",
     r"canal\.mq\..*": QUEUES,
     r"(kafka|rocketmq|rabbitmq|pulsarmq)\..*": QUEUES,
 }

@@ -40,6 +40,8 @@ from sluice.server.arguments import (
 )
 from sluice.server.cluster_commands import add_cluster_commands
 from sluice.server.config import Configuration
+from sluice.server.findings import Findings
+from sluice.server.migrate import add_migrate_command
 from sluice.server.remote import Remote
 from sluice.server.spark_commands import add_spark_commands
 
@@ -328,6 +330,7 @@ def parser() -> argparse.ArgumentParser:
     add_conf(registered)
 
     add_cluster_commands(commands)
+    add_migrate_command(commands)
     add_spark_commands(add_group(commands, "spark", "write changes elsewhere with Spark"))
     return top
 
@@ -377,9 +380,9 @@ def check_command(options: Any) -> int:
 
     configuration = Configuration(options.conf, os.environ)
     server = configuration.server
-    healthy = True
+    findings = Findings(out)
     for warning in configuration.warnings():
-        _report("yellow", "note", "configuration", warning)
+        findings.note("configuration", warning)
     try:
         require_safe_binding(
             server.http_host,
@@ -388,26 +391,20 @@ def check_command(options: Any) -> int:
             insecure=server.insecure,
         )
     except ConfigError as error:
-        healthy = _report("red", "wrong", "HTTP API", error)
+        findings.wrong("HTTP API", error)
     try:
         require_safe_port(server)
     except ConfigError as error:
-        healthy = _report("red", "wrong", "Canal's port", error)
+        findings.wrong("Canal's port", error)
     names = options.destinations or configuration.destinations()
     if not names:
-        healthy = _report("red", "wrong", configuration.main_file, "canal.destinations is empty: nothing to serve")
+        findings.wrong(configuration.main_file, "canal.destinations is empty: nothing to serve")
     for name in names:
         try:
-            _report("green", "good", name, _examine(configuration.instance(name)))
+            findings.good(name, _examine(configuration.instance(name)))
         except SluiceError as error:
-            healthy = _report("red", "wrong", name, error)
-    return 0 if healthy else NO
-
-
-def _report(colour: str, verdict: str, what: object, text: object) -> bool:
-    """Print a finding; always False, so that it can be taken for the result of the check."""
-    out.print(Text(f"{verdict:<5} ", style=colour) + Text(f"{what}: ", style="bold") + Text(str(text)))
-    return False
+            findings.wrong(name, error)
+    return 0 if findings.healthy else NO
 
 
 def _examine(config: InstanceConfig) -> str:

@@ -2,19 +2,21 @@
 
 import asyncio
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.console import Console
 
 from sluice.protocol.errors import ConfigError, ZooKeeperError
 from sluice.server.arguments import add_command, add_conf
-from sluice.server.config import Configuration
+from sluice.server.config import Configuration, ServerConfig
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from sluice.server.ha.moves import Move
     from sluice.server.ha.zookeeper import ZooKeeperSession
+
+T = TypeVar("T")
 
 LONGEST = 15.0
 """Seconds that ZooKeeper has to answer."""
@@ -51,14 +53,14 @@ def yield_command(options: Any) -> int:
     async def move(session: "ZooKeeperSession") -> "list[Move]":
         return [await give_up(session, options.destination)]
 
-    return _report(_in_session(options, move))
+    return _report(in_session(_shared(options), move))
 
 
 def rebalance_command(options: Any) -> int:
     """Spread the destinations evenly."""
     from sluice.server.ha.moves import rebalance
 
-    return _report(_in_session(options, rebalance))
+    return _report(in_session(_shared(options), rebalance))
 
 
 def _report(moves: "list[Move]") -> int:
@@ -70,15 +72,18 @@ def _report(moves: "list[Move]") -> int:
     return 0
 
 
-def _in_session(options: Any, work: "Callable[[ZooKeeperSession], Awaitable[list[Move]]]") -> "list[Move]":
-    """Do the work in a session of its own. Raises ConfigError without ZooKeeper, ZooKeeperError if that is silent."""
-    from sluice.server.ha.zookeeper import ZooKeeperSession
-
+def _shared(options: Any) -> ServerConfig:
     config = Configuration(options.conf, os.environ).server
     if not config.zk_servers:
         raise ConfigError("canal.zkServers is empty: this server is alone, so nothing can be moved")
+    return config
 
-    async def run() -> "list[Move]":
+
+def in_session(config: ServerConfig, work: "Callable[[ZooKeeperSession], Awaitable[T]]") -> "T":
+    """Do the work in a session of its own. Raises ZooKeeperError if ZooKeeper is silent."""
+    from sluice.server.ha.zookeeper import ZooKeeperSession
+
+    async def run() -> "T":
         session = ZooKeeperSession(config.zk_servers, config.session_timeout)
         try:
             async with asyncio.timeout(LONGEST):

@@ -4,7 +4,7 @@ import contextlib
 import difflib
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -66,7 +66,8 @@ class ServerConfig(Settings):
     destinations_expr: str = setting("canal.destinations.expr", "")
     """Instead of the names a range of them: `shard{1-16}`."""
     conf_dir: FolderPath = setting("canal.conf.dir", Path())
-    """Folder that holds the destinations' folders; empty is the folder of `canal.properties`."""
+    """Folder that holds the destinations' folders. Empty, and `../conf` as in Canal's own files, are the folder of
+    `canal.properties`."""
     auto_scan: bool = setting("canal.auto.scan", default=False)
     """Watch the folder: start destinations that appear, restart changed ones, stop those that go."""
     auto_scan_interval: float = setting("canal.auto.scan.interval", 5.0, unit="s", gt=0)
@@ -75,8 +76,11 @@ class ServerConfig(Settings):
         "canal.instance.global.mode", "spring"
     )
     """Where the destinations' settings come from. `spring` means from files; Canal's admin server is not supported."""
-    server_mode: Annotated[Literal["tcp"], BeforeValidator(_lower)] = setting("canal.serverMode", "tcp")
-    """Who takes the changes. `tcp` means that clients fetch them; sending them to a message queue is not supported."""
+    server_mode: Annotated[Literal["tcp", "kafka", "rocketmq", "rabbitmq", "pulsarmq"], BeforeValidator(_lower)] = (
+        setting("canal.serverMode", "tcp")
+    )
+    """Who takes the changes. Here it is always clients, as with `tcp`; Canal's other modes send them to a message queue.
+    With those the changes wait until a client fetches them."""
 
     # The HTTP API.
 
@@ -168,6 +172,10 @@ KEYS = (*ServerConfig.fields_by_key(), *InstanceConfig.fields_by_key())
 """All keys that have an effect."""
 
 
+class UnsupportedError(ConfigError):
+    """A destination needs a part of Canal that Sluice does not have."""
+
+
 class Configuration:
     """The files of a conf folder. Destinations' files are read when they are asked for, so that changes are seen."""
 
@@ -199,11 +207,16 @@ class Configuration:
         return list(dict.fromkeys([*self.server.names, *(self.found() if self.server.auto_scan else ())]))
 
     def check(self) -> None:
-        """Read all destinations to start. Raises one ConfigError with all that is wrong."""
+        """Read all destinations to start. Raises one ConfigError with all that is wrong.
+
+        A destination that Canal could serve and Sluice cannot keeps no other from it.
+        """
         complaints = []
         for destination in self.destinations():
             try:
                 self.instance(destination)
+            except UnsupportedError:
+                continue  # the others can start; that this one cannot is said then
             except ConfigError as error:
                 complaints += [f"{destination}: {line}" for line in str(error).splitlines()]
         if complaints:
@@ -236,6 +249,19 @@ class Configuration:
         if not self.server.zk_servers and config.meta in IN_ZOOKEEPER:
             raise ConfigError(f"cursors are to be kept in ZooKeeper ({config.meta}): set canal.zkServers")
 
+    def understood(self) -> dict[str, list[str]]:
+        """Return the keys of each file that have an effect and a value."""
+        files = [self._main]
+        for destination in self.destinations():
+            if self.instance_file(destination).is_file():
+                files.append(read_properties(self.instance_file(destination)))
+        found: dict[str, list[str]] = defaultdict(list)
+        for properties in files:
+            for key, item in properties.items():
+                if item.value and (key in KEYS or BEAN_KEY.fullmatch(key)):
+                    found[item.origin.rpartition(":")[0]].append(key)
+        return dict(found)
+
     def warnings(self) -> list[str]:
         """Name what stands in files and environment and has no effect, each with its place and what to do about it."""
         files: dict[str | None, dict[str, Property]] = {None: self._main}
@@ -244,11 +270,38 @@ class Configuration:
                 files[destination] = read_properties(self.instance_file(destination))
         values = [item.value for properties in files.values() for item in properties.values()]
         referred = {key for value in values for key in PLACEHOLDER.findall(value)}
+        without_effect: list[tuple[str, Property]] = []
         warnings = []
         for name, properties in files.items():
             others = {key: item for key, item in properties.items() if key not in referred}
-            warnings += _without_effect(others) + _unknown(others, in_main_file=name is None)
-        return warnings + _unknown_variables(self._environ) + self._known_password() + self._ambiguous_zones()
+            without_effect += others.items()
+            warnings += _unknown(others, in_main_file=name is None)
+        return [
+            *self._queue(),
+            *_without_effect(without_effect),
+            *warnings,
+            *_unknown_variables(self._environ),
+            *self._known_password(),
+            *self._unreachable(),
+            *self._ambiguous_zones(),
+        ]
+
+    def _queue(self) -> list[str]:
+        if self.server.server_mode == "tcp":
+            return []
+        return [
+            f"canal.serverMode = {self.server.server_mode}: nothing is sent to a message queue here, and nothing is"
+            " lost: the changes wait at the cursor of Canal's own client, 1001, until a consumer fetches them"
+        ]
+
+    def _unreachable(self) -> list[str]:
+        host, port = self.server.address
+        if not self.server.zk_servers or host not in ("127.0.0.1", "::1", "localhost"):
+            return []
+        return [
+            f"canal.zkServers is set, and others know this server as {host}:{port}, which only this host reaches: set"
+            " canal.register.ip, unless all servers and clients are on it"
+        ]
 
     def _known_password(self) -> list[str]:
         stored = self.server.tcp_passwd.get_secret_value().lower()
@@ -296,22 +349,26 @@ def _meta_of(beans: Mapping[str, Property]) -> dict[str, Property]:
             case "default-instance.xml":
                 return {META_KEY: item._replace(value="period")}
             case other if other:
-                raise ConfigError(
+                raise UnsupportedError(
                     f"{item.origin}: {other} is not supported; use file-instance.xml, which keeps cursors in a file,"
-                    " default-instance.xml, which keeps them in ZooKeeper, or memory-instance.xml"
+                    " default-instance.xml, which keeps them in ZooKeeper, or memory-instance.xml; for several sources"
+                    " make a destination for each"
                 )
     return {}
 
 
-def _without_effect(properties: Mapping[str, Property]) -> list[str]:
+def _without_effect(properties: Iterable[tuple[str, Property]]) -> list[str]:
     """One warning for each reason, since Canal's shipped file has a hundred of such keys."""
-    keys = defaultdict(list)
-    for key, item in properties.items():
+    places: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for key, item in properties:
         reason = why_without_effect(key)
         if reason and item.value and key not in InstanceConfig.fields_by_key():
-            keys[item.origin.rpartition(":")[0], reason].append(f"{key} (line {item.origin.rpartition(':')[2]})")
+            file, _, line = item.origin.rpartition(":")
+            places[reason][file].append(f"{key} (line {line})")
     return [
-        f"{file}: known to Canal, without effect here: {', '.join(names)}: {why}" for (file, why), names in keys.items()
+        f"without effect here: {reason}. In "
+        + "; ".join(f"{file}: {', '.join(names)}" for file, names in files.items())
+        for reason, files in places.items()
     ]
 
 

@@ -57,11 +57,12 @@ class ZooKeeperClients:
         self._cursors: set[int] = set()
         """Those that have a cursor's node."""
 
-    async def load(self) -> tuple[StoredClient, ...]:
-        """Return the clients, and delete the batches that Canal has noted: they are not outstanding here.
+    async def read(self) -> tuple[StoredClient, ...]:
+        """Return the clients.
 
         Raises:
             ConfigError: a node holds something else.
+            NoNodeError: the destination has no node.
             ZooKeeperError: it cannot be read now.
         """
         await self._survey()
@@ -69,10 +70,18 @@ class ZooKeeperClients:
         for client_id, text in self._filters.items():
             cursor = await self._read_cursor(client_id) if client_id in self._cursors else None
             clients.append(StoredClient(client_id, text or "", cursor))
+        return tuple(clients)
+
+    async def load(self) -> tuple[StoredClient, ...]:
+        """Return the clients, and delete the batches that Canal has noted: they are not outstanding here.
+
+        Raises as `read`.
+        """
+        clients = await self.read()
         marks = [path for client_id in self._filters for path in await self._below(f"{self._node(client_id)}/mark")]
         if marks:
             await self._session.commit([Delete(path) for path in marks])
-        return tuple(clients)
+        return clients
 
     async def store(self, version: int, changes: Mapping[int, StoredClient | None], epoch: int | None) -> int:
         """Write changed clients, None for removed ones, and the epoch if it is given, in one transaction.

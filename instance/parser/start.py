@@ -138,7 +138,7 @@ class StartFinder:
             same = (
                 header.offset == cursor.offset
                 and header.type in _CURSOR_EVENTS
-                and header.timestamp * 1000 == cursor.timestamp
+                and found.may_have(cursor.timestamp)
                 and cursor.server_id in (0, header.server_id)
             )
             if same:
@@ -264,6 +264,16 @@ class _Found:
     created: int
     begin: int
     n: int
+
+    def may_have(self, milliseconds: int) -> bool:
+        """Whether this is the time that Canal gives an entry of this event.
+
+        The entries of a compressed transaction have the place of the payload, and times of their own: not after the
+        payload, nor before the file, or else the history was rewritten.
+        """
+        if self.header.type == EventType.TRANSACTION_PAYLOAD_EVENT:
+            return self.created * 1000 <= milliseconds <= self.header.timestamp * 1000
+        return self.header.timestamp * 1000 == milliseconds
 
 
 class _Stream:

@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.clients.canal_server import CanalServer
-from tests.clients.java import JavaBatch, JavaConsumer, JavaError
+from tests.clients.java import JavaBatch, JavaConsumer
+from tests.clients.led import ClientError
 from tests.conftest import Database
 from tests.faults.harness import Sluice, eventually
 from tests.faults.test_ha import nodes
@@ -25,7 +28,7 @@ class Site:
     """A source, the conf folder of a Canal installation for it, and the consumer."""
 
     def __init__(self, folder: Path, source: Server, schema: str, consumer: JavaConsumer, hosts: str = "") -> None:
-        self.source, self.schema, self.consumer = source, schema, consumer
+        self.source, self.schema, self.consumer, self.hosts = source, schema, consumer, hosts
         source.script("CREATE TABLE t (id INT PRIMARY KEY);\n", database=schema)
         beans = "default-instance.xml" if hosts else "file-instance.xml"
         settings: dict[str, object] = {"canal__instance__global__spring__xml": f"classpath:spring/{beans}"}
@@ -56,11 +59,14 @@ class Site:
         self.source.script(script.replace(";", ";\n"), database=self.schema)
 
     def connect(self, name: str) -> None:
-        """Connect and subscribe, as soon as the destination is active."""
+        """Connect, over ZooKeeper if there is one, and subscribe, as soon as the destination is active."""
 
         def connected() -> bool:
-            with contextlib.suppress(JavaError):
-                self.consumer.connect(self.sluice.canal_port, destination=name)
+            with contextlib.suppress(ClientError):
+                if self.hosts:
+                    self.consumer.find(self.hosts, name)
+                else:
+                    self.consumer.connect(self.sluice.canal_port, destination=name)
                 self.consumer.call("subscribe", "")
                 return True
             return False
@@ -139,6 +145,9 @@ def test_cursors_of_any_place_are_understood_in_both_directions(
             site.connect(name)
         site.write("INSERT INTO t VALUES (1); CREATE TABLE a (id INT); INSERT INTO t VALUES (2);")
         ack_some()
+    migrate = [sys.executable, "-m", "sluice.server.cli", "migrate", "--from", str(site.sluice.conf)]
+    said = subprocess.run(migrate, capture_output=True, text=True, check=True).stdout
+    assert said.count("which the source still has") == len(ENTRIES)
     for name in ("begin", "end", "ddl", "next_begin"):
         assert site.cursor(name) == (acked[name].rows[0].file, acked[name].rows[0].offset)
 

@@ -238,6 +238,8 @@ def test_destinations_follow_the_conf_folder(conf: Conf, mariadb118: Server) -> 
         assert serving.states() == {}
         conf.destination("late", mariadb118)
         serving.wait_for(lambda: serving.states() == {"late": "running"})
+        conf.destination("late", mariadb118, canal__instance__master__address="127.0.0.1:1")
+        serving.wait_for(lambda: serving.states() == {"late": "error"})
         (conf.folder / "late" / "instance.properties").unlink()
         serving.wait_for(lambda: serving.states() == {"late": "stopped"})
 

@@ -181,6 +181,33 @@ def test_a_cursor_of_canal_is_resumed_at_its_event_inclusively(fresh: Server, tm
             find(fresh, other)
 
 
+def test_a_cursor_of_canal_inside_a_compressed_transaction_is_resumed_at_its_beginning(
+    mysql97: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(mysql97)
+    mysql97.query("CREATE TABLE t (id INT)", database=schema)
+    options = config(mysql97, tmp_path, filter_regex=rf"{schema}\.t")
+    with Reading(options) as reading:
+        reading.wait(lambda: reading.running)
+        mysql97.script(
+            "SET SESSION binlog_transaction_compression = ON;\nBEGIN;\nINSERT INTO t VALUES (1);\n"
+            "DO SLEEP(1.1);\nINSERT INTO t VALUES (2);\nDO SLEEP(1.1);\nCOMMIT;\n",
+            database=schema,
+        )
+        reading.wait_for(f"INSERT {schema}.t 2")
+        reading.wait(lambda: reading.lines()[-1] == "END")
+        headers = [entry.header for entry in reading.entries() if entry.entryType in (1, 3)]
+    assert len({header.logfileOffset for header in headers}) == 1, "all share the place of the payload"
+    assert len({header.executeTime for header in headers}) == 2, "and have times of their own"
+    for header in headers:
+        canal = Cursor(header.logfileName, header.logfileOffset, header.executeTime, header.serverId)
+        with Reading(options, start=canal) as reading:
+            reading.wait(lambda: "END" in reading.lines())
+            assert reading.lines() == ["BEGIN", f"INSERT {schema}.t 1", f"INSERT {schema}.t 2", "END"]
+        with pytest.raises(SourceChangedError, match="reset"):
+            find(mysql97, replace(canal, timestamp=canal.timestamp + 100_000))
+
+
 def test_a_start_in_a_file_knows_the_gtids_before_it(mariadb118: Server, database: Database) -> None:
     database(mariadb118)
     file, offset = end(mariadb118)

@@ -225,8 +225,8 @@ def test_a_range_that_is_none_is_refused(expression: str) -> None:
 
 
 def test_what_needs_a_part_that_is_not_there_is_refused(conf: Conf) -> None:
-    conf.write("canal.properties", "canal.serverMode = kafka\ncanal.instance.global.mode = manager\n")
-    with pytest.raises(ConfigError, match=r"(?s)global.mode: .*'spring'.*serverMode: .*'tcp'"):
+    conf.write("canal.properties", "canal.instance.global.mode = manager\n")
+    with pytest.raises(ConfigError, match=r"global.mode: .*'spring'"):
         conf.read()
 
 
@@ -315,8 +315,8 @@ def test_keys_of_canal_without_effect_are_one_warning_for_each_reason(conf: Conf
         "canal.mq.flatMessage = true\nkafka.acks = all\ncanal.instance.tsdb.enable = true\ncanal.user =\n",
     )
     queues, history = conf.read().warnings()
-    assert "canal.properties: known to Canal, without effect here: canal.mq.flatMessage (line 1), kafka.acks" in queues
-    assert queues.endswith("Sluice sends to no message queue")
+    assert queues.startswith("without effect here: Sluice sends to no message queue: let a consumer fetch")
+    assert queues.endswith("canal.properties: canal.mq.flatMessage (line 1), kafka.acks (line 2)")
     assert "canal.instance.tsdb.enable (line 3)" in history
 
 
@@ -418,9 +418,41 @@ def test_canals_own_files_can_be_used_and_no_key_of_theirs_is_unknown(conf: Conf
     assert config.filter_regex == r".*\..*"
     assert config.filter_black_regex == r"mysql\.slave_.*"
     assert config.meta == "file"
-    assert [
-        warning for warning in configuration.warnings() if "known to Canal, without effect here" not in warning
-    ] == []
+    warnings = configuration.warnings()
+    assert [warning for warning in warnings if not warning.startswith("without effect here: ")] == []
+    reasons = [warning.partition(". In ")[0] for warning in warnings]
+    assert len(set(reasons)) == len(reasons), "a line each"
+    assert all(": " in reason.removeprefix("without effect here: ") for reason in reasons), "and what to do instead"
+
+
+def test_canals_own_folder_may_have_any_name(conf: Conf) -> None:
+    conf.write("canal.properties", "canal.conf.dir = ../conf\ncanal.file.data.dir = ${canal.conf.dir}\n")
+    configuration = conf.read()
+    assert configuration.server.conf_dir == configuration.instance("example").file_data_dir == conf.folder
+
+
+def test_changes_that_a_queue_would_get_wait_for_a_client(conf: Conf) -> None:
+    conf.write("canal.properties", "canal.serverMode = rocketMQ\n")
+    (warning,) = conf.read().warnings()
+    assert "canal.serverMode = rocketmq: nothing is sent to a message queue here, and nothing is lost" in warning
+
+
+def test_a_destination_of_several_sources_keeps_no_other_from_starting(conf: Conf) -> None:
+    conf.write(
+        "canal.properties",
+        "canal.destinations = example,merged\ncanal.instance.merged.spring.xml = classpath:spring/group-instance.xml\n",
+    )
+    conf.write("merged/instance.properties", SOURCE)
+    configuration = conf.read()
+    configuration.check()
+    with pytest.raises(ConfigError, match="for several sources make a destination for each"):
+        configuration.instance("merged")
+
+
+def test_an_address_that_other_hosts_cannot_reach_is_a_warning(conf: Conf) -> None:
+    conf.write("canal.properties", "canal.zkServers = zk:2181\n")
+    (warning,) = conf.read().warnings()
+    assert "others know this server as 127.0.0.1:11111" in warning
 
 
 def test_a_key_of_the_server_in_a_destinations_file_is_a_warning(conf: Conf) -> None:

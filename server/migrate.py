@@ -1,0 +1,149 @@
+"""``sluice migrate``: what would happen if Sluice were started on the conf folder of a Canal. Nothing is changed."""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from sluice.instance.config import IN_ZOOKEEPER, InstanceConfig
+from sluice.protocol.errors import ConfigError, SluiceError
+from sluice.server.arguments import NO, add_command
+from sluice.server.cluster_commands import in_session
+from sluice.server.config import Configuration
+from sluice.server.findings import Findings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from sluice.instance.meta.nodes import Session
+    from sluice.instance.parser.start import StartFinder
+    from sluice.store.cursors import Cursor, StoredClient
+
+
+def add_migrate_command(commands: Any) -> None:
+    """Add the command to those of the command line."""
+    migrate = add_command(
+        commands,
+        "migrate",
+        migrate_command,
+        "say what would happen if Sluice took over from a Canal",
+        "Read the conf folder of a Canal as it lies, and say which destinations Sluice would serve from where, which\n"
+        "keys it understands and which not, and whether each saved position is readable and its change still in the\n"
+        "binlog of the source. Nothing is started and nothing is changed, here, on the source, or in ZooKeeper.",
+        "sluice migrate --from /opt/canal/conf",
+        "sluice migrate --from /opt/canal/conf --zk zk1:2181,zk2:2181",
+    )
+    migrate.add_argument(
+        "--from",
+        dest="conf",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="folder of canal.properties, of a Canal or of Sluice",
+    )
+    migrate.add_argument("--zk", metavar="HOST:PORT,...", help="ZooKeeper servers, instead of canal.zkServers")
+
+
+def migrate_command(options: Any) -> int:
+    """Say what would happen."""
+    findings = Findings(Console(highlight=False, soft_wrap=True))
+    given = {"zk_servers": options.zk} if options.zk else {}
+    configuration = Configuration(options.conf, os.environ, **given)
+    _examine_server(configuration, findings)
+    for name in configuration.destinations():
+        try:
+            _examine(configuration, configuration.instance(name), findings)
+        except SluiceError as error:
+            findings.wrong(name, error)
+    return 0 if findings.healthy else NO
+
+
+def _examine_server(configuration: Configuration, findings: Findings) -> None:
+    server = configuration.server
+    if not configuration.destinations():
+        findings.wrong(configuration.main_file, "canal.destinations is empty, and no folder has an instance.properties")
+    for file, keys in configuration.understood().items():
+        findings.good(file, f"{len(keys)} keys are understood: {', '.join(keys)}")
+    for warning in configuration.warnings():
+        findings.note("configuration", warning)
+    port = "Canal's clients are not served" if server.without_netty else f"Canal's clients at port {server.tcp_port}"
+    findings.good("server", f"would listen on {server.tcp_host} for {port}, and at port {server.http_port} for HTTP")
+
+
+def _examine(configuration: Configuration, config: InstanceConfig, findings: Findings) -> None:
+    """Examine a destination. Raises SluiceError: it cannot be served as things are."""
+    from sluice.instance.parser.connection import Connection
+    from sluice.instance.parser.start import StartFinder
+
+    where, clients = _saved(configuration, config, findings)
+    black = f" without {config.filter_black_regex}" if config.filter_black_regex else ""
+    findings.good(
+        config.destination,
+        f"{config.master_address} as {config.db_username}, tables {config.filter_regex}{black}; cursors in {where}",
+    )
+    with Connection(config) as connection:
+        connection.check(config)
+        finder = StartFinder(connection, config, lambda: Connection(config))
+        for client in clients:
+            _examine_client(config.destination, client, finder, findings)
+        if all(client.cursor is None for client in clients):
+            findings.note(config.destination, f"no client has a position: it would begin {_begin(finder)}")
+
+
+def _examine_client(destination: str, client: "StoredClient", finder: "StartFinder", findings: Findings) -> None:
+    name = f"{destination}, client {client.client_id}"
+    text = f"filter {client.filter}, " if client.filter else ""
+    if client.cursor is None:
+        findings.note(name, f"{text}no position: it would begin where the destination does")
+        return
+    try:
+        finder.find(client.cursor)
+    except SluiceError as error:
+        findings.wrong(name, error)
+    else:
+        findings.good(name, f"{text}would go on at {_place(client.cursor)}, which the source still has")
+
+
+def _begin(finder: "StartFinder") -> str:
+    from sluice.instance.parser.dump import FileStart
+
+    dump = finder.find(None).dump
+    return f"at {dump.file}:{dump.offset}" if isinstance(dump, FileStart) else f"after the GTID set {dump.gtids}"
+
+
+def _place(cursor: "Cursor") -> str:
+    time = datetime.fromtimestamp(cursor.timestamp / 1000, UTC)
+    return f"{cursor.position or f'{cursor.journal}:{cursor.offset}'} ({time:%F %T} UTC)"
+
+
+def _saved(
+    configuration: Configuration, config: InstanceConfig, findings: Findings
+) -> "tuple[str, Iterable[StoredClient]]":
+    """Return where cursors are kept, and those that are there."""
+    from sluice.instance.meta.file import FileMetaStore
+
+    if config.meta == "file":
+        store = FileMetaStore(config.file_data_dir, config.destination, config.master_address)
+        return str(store.path), store.read()
+    if config.meta not in IN_ZOOKEEPER:
+        return "memory: who consumes has to subscribe again after each start", ()
+
+    async def read(session: "Session") -> "tuple[StoredClient, ...]":
+        from sluice.instance.meta.nodes import NoNodeError
+        from sluice.instance.meta.zookeeper import DESTINATIONS, ZooKeeperClients
+
+        root = f"{DESTINATIONS}/{config.destination}"
+        running = await session.find(f"{root}/running")
+        if running is not None:
+            findings.note(
+                config.destination, f"is served now, as its node says: {running.data.decode(errors='replace')}"
+            )
+        try:
+            return await ZooKeeperClients(session, config.destination, config.master_address).read()
+        except NoNodeError:
+            return ()
+
+    clients = in_session(configuration.server, read)
+    return f"ZooKeeper ({configuration.server.zk_servers}, {config.meta})", clients

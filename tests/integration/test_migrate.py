@@ -1,0 +1,168 @@
+"""`sluice migrate` on the conf folder of a Canal: what it says, and by its exit status, whether it can be."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from kazoo.client import KazooClient
+
+from tests.conftest import Database
+from tests.servers import Server, ZooKeeper
+
+MAIN = """
+canal.port = 11111
+canal.destinations = shop
+canal.conf.dir = ../conf
+canal.file.data.dir = ${canal.conf.dir}
+canal.serverMode = kafka
+canal.instance.parser.parallel = true
+kafka.bootstrap.servers = 127.0.0.1:9092
+canal.instance.global.spring.xml = classpath:spring/file-instance.xml
+"""
+
+
+class Event(NamedTuple):
+    """An event of the binlog, as a cursor of Canal's names it."""
+
+    file: str
+    offset: int
+    milliseconds: int
+    server_id: int
+
+    def cursor(self) -> dict[str, Any]:
+        place = {
+            "gtid": "",
+            "included": False,
+            "journalName": self.file,
+            "position": self.offset,
+            "serverId": self.server_id,
+            "timestamp": self.milliseconds,
+        }
+        return {
+            "identity": {"slaveId": -1, "sourceAddress": {"address": "127.0.0.1", "port": 3306}},
+            "postion": place,
+        }
+
+
+class Run(NamedTuple):
+    status: int
+    lines: list[str]
+
+    def line(self, text: str) -> str:
+        """The one line that has this."""
+        (found,) = [line for line in self.lines if text in line]
+        return found
+
+
+@pytest.fixture
+def event(mysql56: Server, database: Database) -> Event:
+    """The XID of a transaction."""
+    schema = database(mysql56)
+    mysql56.script(
+        "SET timestamp = 1700000000;\nCREATE TABLE t (id INT);\nINSERT INTO t VALUES (1);\n", database=schema
+    )
+    file = mysql56.query("SHOW MASTER STATUS")[0][0]
+    xid = [row for row in mysql56.query(f"SHOW BINLOG EVENTS IN '{file}'") if row[2] == "Xid"][-1]
+    return Event(file, xid[1], 1_700_000_000_000, mysql56.port)
+
+
+@pytest.fixture
+def conf(tmp_path: Path, mysql56: Server) -> Path:
+    folder = tmp_path / "canal"
+    (folder / "shop").mkdir(parents=True)
+    (folder / "canal.properties").write_text(MAIN)
+    (folder / "shop" / "instance.properties").write_text(
+        f"canal.instance.master.address = 127.0.0.1:{mysql56.port}\ncanal.instance.dbUsername = cdc\n"
+        "canal.instance.dbPassword = cdc\ncanal.mq.topic = shop\n"
+    )
+    return folder
+
+
+def write_meta(conf: Path, *cursors: Event | None) -> None:
+    """As Canal writes it: clients 1001, 1002, …"""
+    clients: list[dict[str, Any]] = []
+    for number, event in enumerate(cursors, 1001):
+        identity = {"clientId": number, "destination": "shop", "filter": ""}
+        clients.append({"clientIdentity": identity} | ({"cursor": event.cursor()} if event else {}))
+    (conf / "shop" / "meta.dat").write_text(json.dumps({"clientDatas": clients, "destination": "shop"}))
+
+
+def migrate(conf: Path, *options: str) -> Run:
+    command = [sys.executable, "-m", "sluice.server.cli", "migrate", "--from", str(conf), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return Run(done.returncode, (done.stdout + done.stderr).splitlines())
+
+
+def test_what_would_be_served_and_what_has_no_effect_is_said(conf: Path, event: Event) -> None:
+    write_meta(conf, event, None)
+    before = {path: path.read_bytes() for path in conf.rglob("*") if path.is_file()}
+    run = migrate(conf)
+    assert run.status == 0, run.lines
+    assert run.line("good  shop, client 1001").endswith(
+        f"would go on at {event.file}:{event.offset} (2023-11-14 22:13:20 UTC), which the source still has"
+    )
+    assert "would begin where the destination does" in run.line("note  shop, client 1002")
+    assert f"cursors in {conf}/shop/meta.dat" in run.line("good  shop: ")
+    assert "canal.port, canal.destinations" in run.line("canal.properties: 6 keys are understood")
+    queue = run.line("Sluice sends to no message queue: let a consumer fetch the changes")
+    assert "kafka.bootstrap.servers (line 8)" in queue
+    assert "instance.properties: canal.mq.topic (line 4)" in queue
+    assert "nothing is sent to a message queue here" in run.line("canal.serverMode = kafka")
+    assert before == {path: path.read_bytes() for path in conf.rglob("*") if path.is_file()}, "nothing is changed"
+
+
+def test_a_position_that_is_purged_or_of_another_history_is_found(conf: Path, event: Event) -> None:
+    write_meta(
+        conf, event, event._replace(file="mysql-bin.000000"), event._replace(milliseconds=event.milliseconds - 1000)
+    )
+    run = migrate(conf)
+    assert run.status == 1
+    assert run.line("shop, client 1001").startswith("good")
+    assert "has purged the binlog at mysql-bin.000000" in run.line("wrong shop, client 1002")
+    assert "was reset, restored, or is another server" in run.line("wrong shop, client 1003")
+
+
+def test_cursors_that_cannot_be_read_are_found(conf: Path) -> None:
+    (conf / "shop" / "meta.dat").write_text("{")
+    run = migrate(conf)
+    assert run.status == 1
+    assert f"{conf}/shop/meta.dat is no file of subscriptions and cursors" in run.line("wrong shop: ")
+
+
+def test_without_cursors_the_beginning_is_said(conf: Path, mysql56: Server) -> None:
+    run = migrate(conf)
+    assert run.status == 0
+    file, offset = mysql56.query("SHOW MASTER STATUS")[0][:2]
+    assert run.line("no client has a position").endswith(f"it would begin at {file}:{offset}")
+
+
+def test_positions_in_zookeeper_are_read_and_stay_as_they_are(conf: Path, event: Event, zookeeper: ZooKeeper) -> None:
+    main = conf / "canal.properties"
+    main.write_text(main.read_text().replace("file-instance.xml", "default-instance.xml"))
+    root = "/otter/canal/destinations/shop"
+    cursor = {"@type": "com.alibaba.otter.canal.protocol.position.LogPosition", **event.cursor()}
+    zk = KazooClient(zookeeper.hosts)
+    zk.start()
+    try:
+        zk.create(f"{root}/1001/cursor", json.dumps(cursor).encode(), makepath=True)
+        zk.create(f"{root}/1001/mark/0000000001", b"{}", makepath=True)
+        zk.create(f"{root}/running", b'{"active":true,"address":"10.0.0.1:11111"}')
+        run = migrate(conf, "--zk", zookeeper.hosts)
+        assert run.status == 0, run.lines
+        assert f"would go on at {event.file}:{event.offset}" in run.line("good  shop, client 1001")
+        assert f"cursors in ZooKeeper ({zookeeper.hosts}, period)" in run.line("good  shop: ")
+        assert "10.0.0.1:11111" in run.line("is served now")
+        assert zk.get_children(f"{root}/1001/mark") == ["0000000001"]
+    finally:
+        zk.delete(root, recursive=True)
+        zk.stop()
+        zk.close()
+
+
+def test_a_conf_folder_that_is_none_is_status_2(tmp_path: Path) -> None:
+    run = migrate(tmp_path)
+    assert run.status == 2
+    assert "canal.properties does not exist" in run.lines[-1]

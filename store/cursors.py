@@ -188,6 +188,8 @@ class Mark:
     start: int
     stop: int
     last: int
+    to: Position | None = None
+    """Where it ends; None for a range."""
     range: Range | None = None
     """What it was told by `mark_range`."""
     limits: RangeLimits = RangeLimits()
@@ -483,6 +485,10 @@ class Cursors:
         """Return the cursor of a client that the stream has not come to; None when the client is served."""
         return self._subscriber(client_id).resume
 
+    def outstanding(self, client_id: int) -> int:
+        """Return how many batches were given to a client and are not confirmed."""
+        return len(self._subscriber(client_id).marks)
+
     def available(self, client_id: int) -> tuple[int, int]:
         """Return the number of entries, and their bytes, that a get without limits would give."""
         subscriber = self._subscriber(client_id)
@@ -564,17 +570,22 @@ class Cursors:
         subscriber = self._subscriber(client_id)
         subscriber.last_active = now
         track = subscriber.track
-        if subscriber.given and subscriber.served():
-            self._pass_over(subscriber, position)
-        got = track.position_before(subscriber.get if subscriber.given else track.ring.next)
-        if got is None or position > got or not subscriber.served():
-            raise BadPositionError(f"{position} lies beyond what client {client_id} was given: {got}")
-        acked = track.position_before(subscriber.ack)
-        if acked is not None and position <= acked:
-            return
-        sequence = track.sequence_of(position)
-        if sequence is None or (sequence > subscriber.get and subscriber.given):
-            sequence = subscriber.get
+        sequence = None
+        if subscriber.served():  # mostly it is where a mark ends: that is found without a search
+            given = (mark.stop for mark in subscriber.marks.values() if mark.to == position)
+            sequence = next((stop for stop in given if stop <= subscriber.get), None)
+        if sequence is None:
+            if subscriber.given and subscriber.served():
+                self._pass_over(subscriber, position)
+            got = track.position_before(subscriber.get if subscriber.given else track.ring.next)
+            if got is None or position > got or not subscriber.served():
+                raise BadPositionError(f"{position} lies beyond what client {client_id} was given: {got}")
+            acked = track.position_before(subscriber.ack)
+            if acked is not None and position <= acked:
+                return
+            sequence = track.sequence_of(position)
+            if sequence is None or (sequence > subscriber.get and subscriber.given):
+                sequence = subscriber.get
         for mark in list(subscriber.marks.values()):
             if mark.stop > sequence:
                 break
@@ -671,7 +682,7 @@ class Cursors:
         )
         if start >= subscriber.ack:
             subscriber.marks = {mark.batch_id: mark for mark in subscriber.marks.values() if mark.stop <= start}
-            subscriber.marks[batch_id] = Mark(batch_id, start, end, collected.last, found, limits)
+            subscriber.marks[batch_id] = Mark(batch_id, start, end, collected.last, range=found, limits=limits)
             subscriber.get = end
             subscriber.given = True
         return found
@@ -954,12 +965,13 @@ class Cursors:
         batch_id = self._next_id
         self._next_id += 1
         subscriber.given = True
-        subscriber.marks[batch_id] = Mark(batch_id, collected.start, collected.stop, collected.last)
+        to = subscriber.track.position_before(collected.stop)
+        subscriber.marks[batch_id] = Mark(batch_id, collected.start, collected.stop, collected.last, to)
         return Batch(
             batch_id=batch_id,
             slices=collected.slices,
             from_=str(subscriber.track.position_before(collected.start)),
-            to=str(subscriber.track.position_before(collected.stop)),
+            to=str(to),
             entries=collected.entries,
             rows=collected.rows,
             bytes=collected.bytes,

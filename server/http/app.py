@@ -13,6 +13,7 @@ from sluice.server.embedded import EmbeddedServer
 from sluice.server.http import admin, data, docs, problems
 from sluice.server.http.auth import Credentials, Gate
 from sluice.server.http.context import Context
+from sluice.server.http.shortcut import Shortcut
 from sluice.server.metrics import Metrics
 from sluice.server.waiting import Stopping
 
@@ -79,6 +80,7 @@ def create_app(embedded: EmbeddedServer, config: ServerConfig, metrics: Metrics,
     context = Context(embedded, gate, metrics, stopping)
     app = FastAPI(title="Sluice", version=version("sluice"), description=DESCRIPTION, docs_url=None, redoc_url=None)
     app.state.context = context
+    app.add_middleware(Shortcut, context=context)
     app.add_middleware(Observe, context=context)
     problems.install(app)
     docs.install(app)

@@ -79,7 +79,7 @@ class StreamResponse(Response):
     async def _next(self, listener: Listener) -> list[Part]:
         """Return what to send next; nothing when there is reason to look again."""
         if self._outstanding >= self._window:
-            self._outstanding = len(self._context.embedded.status(*self._client).marks)
+            self._outstanding = self._context.embedded.outstanding(*self._client)
         if self._outstanding >= self._window:
             changed = await listener.wait(self._context.acks.wait(self._client, HEARTBEAT))
             return [] if changed is not False else await encode(self._form, EMPTY, stream=True)

@@ -192,6 +192,18 @@ class TestGet:
         await api.post("ack", json={"position": response.headers["Sluice-To"]}, status=204)
         assert await api.marks() == []
 
+    async def test_calls_may_be_written_in_unusual_ways(self, api: Api) -> None:
+        """The common form takes a shortcut; every other one that is right means the same."""
+        api.source.put(3)
+        headers = {"Content-Type": "application/json; charset=utf-8"}
+        for query, body in ("?durable=yes", '{"batchId": "%d"}'), ("", ' {"position": null, "batchId": %d}'):
+            answer = await api.post("getWithoutAck?maxEntries=%31", headers=PROTOBUF)
+            assert len(Messages.FromString(answer.body).messages) == 1
+            await api.post(f"ack{query}", data=body % (await api.marks())[0], headers=headers, status=204)
+        assert await api.marks() == []
+        path = f"{CLIENT}/getWithoutAck?maxEntries=1&maxEntries=x"
+        assert await api.problem("POST", path, 422) == "bad-parameter"
+
     async def test_a_durable_ack_is_on_disk_when_it_is_answered(self, api: Api, tmp_path: Path) -> None:
         api.source.put(3)
         batch = await api.get()

@@ -38,7 +38,7 @@ class AsyncClient:
 
     def __init__(
         self,
-        url: str | Sequence[str] = "http://127.0.0.1:11180",
+        url: str | Sequence[str] | Endpoint = "http://127.0.0.1:11180",
         destination: str = "example",
         client_id: int = 1001,
         *,
@@ -51,7 +51,7 @@ class AsyncClient:
         invalid_dates: InvalidDates = "text",
     ) -> None:
         """Prepare, as `Client`; nothing is sent yet."""
-        self._endpoint = Endpoint(url, destination, client_id, token, insecure=insecure)
+        self._endpoint = Endpoint.of(url, destination, client_id, token, insecure=insecure)
         self._timeout = timeout
         self._retry = retry
         self._invalid_dates = invalid_dates
@@ -273,8 +273,8 @@ class AsyncClient:
             while True:
                 server = attempts.begin()
                 try:
-                    if attempts.before is not None:
-                        await self._exchange(server, attempts.before)
+                    for before in attempts.before:
+                        await self._exchange(server, before)
                     result = await (exchange or self._exchange)(server, attempts.call)
                 except Interrupted as failure:
                     await asyncio.sleep(attempts.delay(failure))

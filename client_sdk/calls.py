@@ -39,6 +39,7 @@ REREAD = 60.0  # seconds that the server may take to come to a range again
 ACK_EVERY = 0.05  # seconds within which the batches of a stream may share an ack
 PAUSE = 0.005  # seconds without a further batch after which those that are done are acked
 FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0  # seconds between the tries of a call
+LONGEST_OF_SEVERAL = 0.5  # the same where another server may take over at any moment
 
 Start = str | Position | datetime
 """Where a new subscription starts: ``earliest``, ``latest``, a position, or a time."""
@@ -286,16 +287,30 @@ class Endpoint:
     """
 
     def __init__(
-        self, url: str | Sequence[str], destination: str, client_id: int, token: str | None, *, insecure: bool
+        self,
+        url: str | Sequence[str],
+        destination: str,
+        client_id: int,
+        token: str | None,
+        *,
+        insecure: bool,
+        is_told: bool = False,
     ) -> None:
+        """``is_told``: which servers there are is told later, by `hear`."""
         self._token = token
         self._insecure = insecure
         urls = url.split(",") if isinstance(url, str) else url
         self._servers = list(dict.fromkeys(self._usable(it.strip()) for it in urls))
-        if not self._servers:
+        if not self._servers and not is_told:
             raise BadParameterError("no server is given", "url")
-        self.server = self._servers[0]
+        self.server = self._servers[0] if self._servers else ""
         """URL of the one in use."""
+        self.active: str | None = None
+        """URL of the server that is active, as far as was heard."""
+        self.turn: int | None = None
+        """Of those that compete for the client id: the number of this consumer's turn; None while it has none."""
+        self.needs_session = False
+        """Whether a session has to be opened before a call that moves the place."""
         self.has_moved = False
         """Whether another one was in use before: ids of batches may be that one's."""
         self.has_marks = False
@@ -306,23 +321,69 @@ class Endpoint:
         """Counts gets whose outcome is not known: one that arrives late must not keep a batch from the next."""
         self._session: str | None = None
         self._sessions: dict[str, str] = {}  # by server: what it knows us by, though a newer one was opened elsewhere
+        self._is_told = is_told
+        self.name = f"client {client_id} of {destination!r}"
         self._destination = f"/v1/destinations/{quote(destination, safe='')}"
         self._client = f"{self._destination}/clients/{client_id}"
+
+    @classmethod
+    def of(
+        cls,
+        url: "str | Sequence[str] | Endpoint",
+        destination: str,
+        client_id: int,
+        token: str | None,
+        *,
+        insecure: bool,
+    ) -> "Endpoint":
+        """Return what is given already, else a new one."""
+        return url if isinstance(url, Endpoint) else cls(url, destination, client_id, token, insecure=insecure)
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """URLs of all, the one in use first."""
+        return tuple(dict.fromkeys(it for it in (self.server, *self._servers) if it))
 
     @property
     def schemes(self) -> set[str]:
         """``http``, ``https``, or both."""
-        return {urlsplit(it).scheme for it in self._servers}
+        return {"http", "https"} if self._is_told else {urlsplit(it).scheme for it in self._servers}
+
+    @property
+    def longest_delay(self) -> float:
+        """Seconds between the tries of a call, at most."""
+        return LONGEST_OF_SEVERAL if self._is_told or len(self._servers) > 1 else LONGEST_DELAY
+
+    def hear(self, servers: Sequence[str], active: str | None, turn: int | None) -> None:
+        """Hear which servers there are, which of them is active, and which turn of the client id this consumer has.
+
+        What is heard may be old: a server that serves is not left for it. A turn that ends or begins is the end of all
+        batches that are outstanding, and of the session. Raises BadParameterError for a URL that cannot be used.
+        """
+        if turn != self.turn:
+            self.turn = turn
+            self.needs_session = self.has_marks = True
+            self.generation += 1
+        found = [self._usable(it) for it in servers]
+        self._servers = found or self._servers
+        self.active = None if active is None else self._usable(active)
+        if not self.server and found:
+            self.server = self.active or found[0]
+
+    def behind(self, server: str) -> list[str]:
+        """Return the servers in the order in which they are tried when this one fails; itself comes last."""
+        after = self._servers.index(server) + 1 if server in self._servers else 0
+        return self._servers[after:] + self._servers[:after]
 
     def leave(self, server: str, active: str | None) -> None:
         """Use another server than this one, unless that was done already: the active one where it is known."""
         if server != self.server:
             return
-        after = self._servers.index(server) + 1 if server in self._servers else 0
-        other = active or self._servers[after % len(self._servers)]
+        other = active or self.behind(server)[0]
         if other != server:
             self.server = other
             self.has_moved = self.has_marks = True
+            self.needs_session = self.needs_session or self.turn is not None
             self.generation += 1
 
     def url(self, server: str, call: Call[Any]) -> str:
@@ -366,6 +427,8 @@ class Endpoint:
         result = call.read(reply)
         if call.opens_session:
             self._session = self._sessions[server] = str(result)
+            if server == self.server:
+                self.needs_session = False
         elif self._session is not None:
             self._sessions.setdefault(server, self._session)
         if call.rolls_back:
@@ -408,7 +471,6 @@ class Attempts(Generic[T]):
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         """``patience`` is for how many seconds a call that fails is tried; ``uniform`` gives chance to the pauses."""
-        self.before: Call[None] | None = None
         self.call = call
         self._endpoint = endpoint
         self._server = endpoint.server
@@ -416,49 +478,71 @@ class Attempts(Generic[T]):
         self._uniform = uniform
         self._give_up: float | None = None
         self._delay = FIRST_DELAY
+        self._is_unsure = False  # whether the server may have done what it was told
         self._failures: dict[str, str] = {}  # by server, since the last pause
+        self._last_failures: dict[str, str] = {}  # by server
 
     def begin(self) -> str:
         """Begin a try: with which server."""
-        self._server = self._endpoint.server
-        if self._endpoint.has_marks and self.before is None:
-            self.before = self.call.before
-        if self._endpoint.has_moved and self.call.instead is not None:
+        endpoint = self._endpoint
+        self._server = endpoint.server
+        if endpoint.has_moved and self.call.instead is not None:
             self.call = self.call.instead
         return self._server
+
+    @property
+    def before(self) -> list[Call[Any]]:
+        """What has to be done before the call."""
+        endpoint, rollback = self._endpoint, self.call.before
+        calls: list[Call[Any]] = [open_session()] if endpoint.needs_session and self.call.ordered else []
+        return [*calls, rollback] if rollback is not None and (self._is_unsure or endpoint.has_marks) else calls
 
     def delay(self, failure: Interrupted) -> float:
         """Seconds to wait before the next try; raises the reason of the failure when there shall be none."""
         now = time.monotonic()
         if self._give_up is None:
             self._give_up = now + self._patience
-        self._endpoint.leave(self._server, failure.active)
-        self._failures[self._server] = str(failure.reason)
+        endpoint = self._endpoint
+        self._failures[self._server] = self._last_failures[self._server] = str(failure.reason)
+        others = (failure.active, endpoint.active, *endpoint.behind(self._server))
+        endpoint.leave(self._server, next((it for it in others if it and it not in self._failures), failure.active))
         if failure.may_be_done:
             if self.call.before is not None:
-                self._endpoint.lost += 1
+                endpoint.lost += 1
             if self.call.instead is not None:
                 self.call = self.call.instead
             elif not self.call.repeatable:
                 raise failure.reason
-            self.before = self.call.before
+            self._is_unsure = True
         delay = 0.0
-        if self._endpoint.server in self._failures:  # all were asked
+        if endpoint.server in self._failures:  # all were asked
             delay = self._delay * self._uniform(0.5, 1.0)  # it keeps clients from marching in step
         if failure.is_final or now + delay > self._give_up:
-            for server in self._failures.keys() - {self._server}:
-                failure.reason.add_note(f"{server}: {self._failures[server]}")
-            raise failure.reason
+            raise self._reason(failure)
         if delay:
-            self._delay = min(2 * self._delay, LONGEST_DELAY)
+            self._delay = min(2 * self._delay, endpoint.longest_delay)
             self._failures.clear()
         return delay
+
+    def _reason(self, failure: Interrupted) -> SluiceError:
+        """Return the error of a call that is given up; it names all servers that were asked."""
+        if len(self._last_failures) == 1 or failure.is_final:
+            return failure.reason
+        asked = "; ".join(f"{server}: {text}" for server, text in self._last_failures.items())
+        error = ConnectionLostError(
+            f"no server answers {self._endpoint.name}, tried for {self._patience:g} s: {asked}. See that one of them"
+            " runs and has the destination (`sluice status`), and that this host reaches it; then try again"
+        )
+        error.__cause__ = failure.reason
+        return error
 
     def succeeded(self) -> None:
         """Begin anew: what fails from now on has nothing to do with earlier failures."""
         self._give_up = None
         self._delay = FIRST_DELAY
+        self._is_unsure = False
         self._failures.clear()
+        self._last_failures.clear()
 
 
 class Done:

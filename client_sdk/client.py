@@ -56,7 +56,7 @@ class Client:
 
     def __init__(
         self,
-        url: str | Sequence[str] = "http://127.0.0.1:11180",
+        url: str | Sequence[str] | Endpoint = "http://127.0.0.1:11180",
         destination: str = "example",
         client_id: int = 1001,
         *,
@@ -75,7 +75,7 @@ class Client:
         ``insecure``: send the token over plain http to another machine. ``timeout``: seconds without an answer after
         which a connection counts as broken. ``invalid_dates``: what a date that Python cannot hold becomes.
         """
-        self._endpoint = Endpoint(url, destination, client_id, token, insecure=insecure)
+        self._endpoint = Endpoint.of(url, destination, client_id, token, insecure=insecure)
         self._timeout = timeout
         self._retry = retry
         self._invalid_dates = invalid_dates
@@ -295,8 +295,8 @@ class Client:
             while True:
                 server = attempts.begin()
                 try:
-                    if attempts.before is not None:
-                        self._exchange(server, attempts.before)
+                    for before in attempts.before:
+                        self._exchange(server, before)
                     result = (exchange or self._exchange)(server, attempts.call)
                 except Interrupted as failure:
                     if stop.wait(attempts.delay(failure)):

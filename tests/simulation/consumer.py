@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from sluice.client_sdk import Batch, calls
@@ -43,7 +44,13 @@ class Consumer:
         """Begin a life, with a session that fences the one before."""
         random = self.world.random.random
         urls = list(self._servers)[: 1 + int(2 * random())]
-        self._endpoint = Endpoint(urls, DESTINATION, CLIENT, None, insecure=True)
+        if random() < 0.5:
+            self._endpoint = Endpoint(urls, DESTINATION, CLIENT, None, insecure=True)
+        else:
+            self._endpoint = Endpoint((), DESTINATION, CLIENT, None, insecure=True, is_told=True)
+            self._turn = 1
+            self._hear(urls[-1])
+            self.world.tell(self.world.latency(), self, self._look)
         self._window = 1 + int(4 * random())
         self.pace = 4 * random() ** 3
         self._pending: deque[tuple[int, Batch]] = deque()
@@ -95,6 +102,20 @@ class Consumer:
 
         self._perform(calls.ack(batch, durable=durable), self._go_on, failed)
 
+    # --- ZooKeeper ---------------------------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """See which server is active; what is seen comes late. At times the turn is lost, and comes back."""
+        self.world.tell(0.5 + 2 * self.world.random.random(), self, self._look)
+        if self.world.random.random() < 0.05:
+            self._turn += 1
+        running = self._checks.ensemble.nodes.running
+        active = None if running is None else f"http://{running.address}:8080"
+        self.world.tell(self.world.latency(), self, self._hear, active)
+
+    def _hear(self, active: str | None) -> None:
+        self._endpoint.hear(list(self._servers), active, self._turn)
+
     # --- calls -------------------------------------------------------------------------------------------------------
 
     def _perform(self, call: Call[Any], then: Then, failed: Callable[[SluiceError], None] | None = None) -> None:
@@ -102,10 +123,11 @@ class Consumer:
 
         def attempt() -> None:
             server = attempts.begin()
-            if attempts.before is not None:
-                exchange(server, attempts.before, lambda _: exchange(server, attempts.call, then))
-            else:
-                exchange(server, attempts.call, then)
+            go_on(server, [*attempts.before, attempts.call])
+
+        def go_on(server: str, calls: list[Call[Any]], _: object = None) -> None:
+            call, *rest = calls
+            exchange(server, call, partial(go_on, server, rest) if rest else then)
 
         def exchange(server: str, call: Call[Any], then: Then) -> None:
             def answered(reply: Reply | Interrupted) -> None:

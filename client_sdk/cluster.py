@@ -1,0 +1,299 @@
+"""The clients of a destination that several servers share: `Client` and `AsyncClient` that know ZooKeeper.
+
+Which server a call goes to is decided by the same machine as theirs, `Endpoint`; it is told here what ZooKeeper says.
+"""
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, TypedDict, TypeVar, Unpack
+
+from sluice.client_sdk.aio import AsyncClient
+from sluice.client_sdk.batch import InvalidDates
+from sluice.client_sdk.calls import Call, Endpoint
+from sluice.client_sdk.client import Client
+from sluice.client_sdk.zookeeper import Registry
+from sluice.protocol.errors import BadParameterError, ConnectionLostError, StaleSessionError, UnknownBatchError
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+SESSION_TIMEOUT: Final = 6.0
+"""Seconds after which another consumer has the turn of one that has gone silent."""
+TRIES: Final = 3
+"""Sessions that are opened for a call at most, while others open newer ones though it is this consumer's turn."""
+TICK: Final = 0.25
+"""Seconds after which one who waits sees that it was closed."""
+
+
+class Settings(TypedDict, total=False):
+    """What `Client` can be told as well."""
+
+    token: str | None
+    ca: str | Path | None
+    verify: bool
+    insecure: bool
+    timeout: float
+    retry: float
+    invalid_dates: InvalidDates
+
+
+class _Member:
+    """What both clients tell of themselves."""
+
+    _endpoint: Endpoint
+    _cluster: "_Cluster | None" = None
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """URLs of the servers, the one in use first; of ZooKeeper's those that are known until now."""
+        return self._endpoint.servers
+
+    @property
+    def has_turn(self) -> bool:
+        """Whether this consumer works now; it always may if it takes no turns."""
+        return self._cluster is None or self._cluster.has_turn
+
+
+class ClusterClient(_Member, Client):
+    """A consumer of a destination that several servers share; `Client` says what the methods do.
+
+    The servers are listed, or found in ZooKeeper. There the consumers of a client id also take turns, as Canal's do:
+    one of them works, the others wait in their next get, `batches` or `stream`, until it has gone.
+    """
+
+    def __init__(
+        self,
+        url: str | Sequence[str] = (),
+        destination: str = "example",
+        client_id: int = 1001,
+        *,
+        zookeeper: str | None = None,
+        elect: bool = True,
+        session_timeout: float = SESSION_TIMEOUT,
+        **settings: Unpack[Settings],
+    ) -> None:
+        """Prepare; nothing is sent yet.
+
+        Args:
+            url: of the servers, as a list or separated by commas; or instead of it:
+            zookeeper: where the servers register, ``host:port,host:port``: their `canal.zkServers`.
+            destination: its name.
+            client_id: of the consumer.
+            elect: take turns with the other consumers of the client id; by ZooKeeper only.
+            session_timeout: seconds after which another consumer has the turn of one that has gone silent.
+            settings: those of `Client`; ``timeout`` is 10 s here, after which the next server is asked.
+
+        Raises:
+            BadParameterError: not exactly one of url and zookeeper is given, or something cannot be used.
+        """
+        endpoint = _endpoint(url, zookeeper, destination, client_id, settings)
+        super().__init__(endpoint, destination, client_id, **_usual(settings))
+        self._news = threading.Condition()
+        if zookeeper is not None:
+            competing = client_id if elect else None
+            registry = Registry(zookeeper, destination, competing, session_timeout, self._hear)
+            self._cluster = _Cluster(endpoint, registry, self._retry, elect=elect)
+
+    def close(self) -> None:
+        """Close the connections; the next consumer has its turn at once."""
+        if self._cluster is not None:
+            self._cluster.close()
+            with self._news:
+                self._news.notify_all()
+        super().close()
+
+    def _hear(self) -> None:
+        """Take over what the registry has seen, in its thread."""
+        if self._cluster is not None:
+            with self._news:
+                self._cluster.hear()
+                self._news.notify_all()
+
+    def _perform_ordered(
+        self, call: Call[T], stop: threading.Event, exchange: Callable[[str, Call[T]], T] | None = None
+    ) -> tuple[int, T]:
+        cluster = self._cluster
+        if cluster is None:
+            return super()._perform_ordered(call, stop, exchange)
+        tries = 0
+        while True:
+            begin = time.monotonic()
+            with self._news:
+                cluster.start()
+                while cluster.has_to_wait(call, time.monotonic() - begin):
+                    self._news.wait(TICK)
+                    if stop.is_set():
+                        raise ConnectionLostError("the client was left while it waited for its turn")
+            try:
+                return super()._perform_ordered(call, stop, exchange)
+            except StaleSessionError as error:
+                tries += 1
+                cluster.doubt(error, call, tries)
+
+
+class AsyncClusterClient(_Member, AsyncClient):
+    """A consumer of a destination that several servers share, within one event loop. See `ClusterClient`."""
+
+    def __init__(
+        self,
+        url: str | Sequence[str] = (),
+        destination: str = "example",
+        client_id: int = 1001,
+        *,
+        zookeeper: str | None = None,
+        elect: bool = True,
+        session_timeout: float = SESSION_TIMEOUT,
+        **settings: Unpack[Settings],
+    ) -> None:
+        """Prepare, as `ClusterClient`; nothing is sent yet."""
+        endpoint = _endpoint(url, zookeeper, destination, client_id, settings)
+        super().__init__(endpoint, destination, client_id, **_usual(settings))
+        self._news = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        if zookeeper is not None:
+            competing = client_id if elect else None
+            registry = Registry(zookeeper, destination, competing, session_timeout, self._hear)
+            self._cluster = _Cluster(endpoint, registry, self._retry, elect=elect)
+
+    async def close(self) -> None:
+        """Close the connections; the next consumer has its turn at once."""
+        if self._cluster is not None:
+            await asyncio.to_thread(self._cluster.close)
+            self._news.set()
+        await super().close()
+
+    def _hear(self) -> None:
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._take_over)
+
+    def _take_over(self) -> None:
+        if self._cluster is not None:
+            self._cluster.hear()
+            self._news.set()
+
+    async def _perform_ordered(
+        self, call: Call[T], exchange: Callable[[str, Call[T]], Awaitable[T]] | None = None
+    ) -> tuple[int, T]:
+        cluster = self._cluster
+        if cluster is None:
+            return await super()._perform_ordered(call, exchange)
+        self._loop = asyncio.get_running_loop()
+        tries = 0
+        while True:
+            begin = time.monotonic()
+            cluster.start()
+            while cluster.has_to_wait(call, time.monotonic() - begin):
+                self._news.clear()
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(TICK):
+                        await self._news.wait()
+            try:
+                return await super()._perform_ordered(call, exchange)
+            except StaleSessionError as error:
+                tries += 1
+                cluster.doubt(error, call, tries)
+
+
+class _Cluster:
+    """What both clients have besides their own I/O when there is a ZooKeeper."""
+
+    def __init__(self, endpoint: Endpoint, registry: Registry, patience: float, *, elect: bool) -> None:
+        self._endpoint = endpoint
+        self._registry = registry
+        self._patience = patience
+        self._elect = elect
+        self._is_started = self._is_closed = False
+        self._problem: BadParameterError | None = None
+
+    @property
+    def has_turn(self) -> bool:
+        """Whether this consumer works now."""
+        return not self._elect or self._endpoint.turn is not None
+
+    def start(self) -> None:
+        """Begin to follow what ZooKeeper says, unless that was done."""
+        if not self._is_started:
+            self._is_started = True
+            self._registry.start()
+
+    def close(self) -> None:
+        """End the session with ZooKeeper."""
+        self._is_closed = True
+        self._registry.close()
+
+    def hear(self) -> None:
+        """Tell the machine what was seen."""
+        endpoint, seen, turn = self._endpoint, self._registry.seen, self._endpoint.turn
+        self._problem = None
+        try:
+            endpoint.hear(seen.servers, seen.active, seen.turn)
+        except BadParameterError as error:
+            self._problem = error
+        if endpoint.turn != turn and endpoint.turn is not None:
+            logger.info("%s: it is this consumer's turn", endpoint.name)
+        elif endpoint.turn != turn:
+            logger.warning("%s: the turn is over, another consumer may go on", endpoint.name)
+
+    def has_to_wait(self, call: Call[Any], waited: float) -> bool:
+        """Whether a call has to wait for a server or for its turn.
+
+        Raises:
+            ConnectionLostError: the client was closed, or no server was found for too long.
+            BadParameterError: a server's URL cannot be used.
+        """
+        endpoint, registry = self._endpoint, self._registry
+        if self._is_closed:
+            raise ConnectionLostError("the client is closed")
+        if self._problem is not None and not endpoint.server:
+            raise self._problem
+        if endpoint.server and (self.has_turn or not (call.ordered or call.opens_session)):
+            return False
+        if waited > self._patience and not registry.was_reached:
+            raise ConnectionLostError(
+                f"ZooKeeper ({registry.hosts}) could not be reached for {self._patience:g} s: see that it runs and that"
+                " this host reaches it, or give the servers by `url`"
+            )
+        if waited > self._patience and not endpoint.server:
+            raise ConnectionLostError(
+                f"no server has registered in ZooKeeper ({registry.hosts}) for {self._patience:g} s: start one whose"
+                " canal.zkServers names it, or give the servers by `url`"
+            )
+        return True
+
+    def doubt(self, error: StaleSessionError, call: Call[Any], tries: int) -> None:
+        """Let ZooKeeper say whose turn it is, as somebody has opened a newer session; then the call is tried again.
+
+        Raises:
+            UnknownBatchError: the call is an ack: what it is for comes again.
+            StaleSessionError: the other one takes no turns, and goes on and on.
+        """
+        if not self._elect:
+            raise error
+        self._registry.doubt()
+        if not (call.ordered or call.opens_session):
+            raise UnknownBatchError(f"{error}: what is not acked comes again") from None
+        if tries >= TRIES:
+            raise StaleSessionError(
+                f"{error}, and again after {tries} sessions of this one, whose turn it is: see that all consumers of"
+                " the client id are made with the same `zookeeper`"
+            )
+
+
+def _endpoint(
+    url: str | Sequence[str], zookeeper: str | None, destination: str, client_id: int, settings: Settings
+) -> Endpoint:
+    if bool(url) == bool(zookeeper):
+        raise BadParameterError("give the servers either by `url` or by `zookeeper`", "url")
+    token, insecure = settings.get("token"), settings.get("insecure", False)
+    return Endpoint(url, destination, client_id, token, insecure=insecure, is_told=zookeeper is not None)
+
+
+def _usual(settings: Settings) -> Settings:
+    return {"timeout": 10.0, **settings}

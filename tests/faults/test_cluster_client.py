@@ -1,0 +1,286 @@
+"""The client of several servers goes on with the next one, and the consumers of one client id take turns."""
+
+import asyncio
+import itertools
+import json
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from sluice.client_sdk import AsyncClusterClient, Batch, ClusterClient
+from sluice.client_sdk.calls import Limits
+from sluice.protocol.errors import BadParameterError, ConnectionLostError, UnknownBatchError
+from tests.faults.harness import Sluice, eventually
+from tests.faults.test_ha import NAME, ROOT, Pair, nodes, state
+from tests.proxy import Proxy
+from tests.servers import Server, ZooKeeper
+from tests.servers.server import free_port
+
+ROOT_OF_CLIENT = f"{ROOT}/1001/running"
+GUIDE = Path(__file__).parents[2] / "docs" / "guide.md"
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory, zookeeper: ZooKeeper, mariadb118: Server) -> Iterator[Pair]:
+    """Two servers of this module; a test that kills one starts it again."""
+    schema = "cluster_client"
+    mariadb118.query(f"CREATE DATABASE {schema}")
+    pair = Pair(tmp_path_factory.mktemp("pair"), zookeeper.hosts, mariadb118, schema)
+    with ExitStack() as stack, ThreadPoolExecutor() as pool:
+        for server in pair.servers:
+            stack.callback(server.__exit__)
+        list(pool.map(Sluice.start, pair.servers))
+        yield pair
+
+
+_numbers = itertools.count(1)
+
+
+def insert(pair: Pair, count: int = 1) -> list[int]:
+    """Insert rows with the next numbers, each in a transaction of its own."""
+    numbers = list(itertools.islice(_numbers, count))
+    pair.insert(*numbers)
+    return numbers
+
+
+def ids(batch: Batch) -> list[int]:
+    return [int(row.after["id"]) for row in batch if row.table == "t" and row.after is not None]
+
+
+def yield_from(pair: Pair, zookeeper: ZooKeeper) -> None:
+    """Let the active server give the destination up, as `sluice yield` does."""
+    with nodes(zookeeper) as zk:
+        data, _ = zk.get(f"{ROOT}/running")
+        zk.set(f"{ROOT}/running", json.dumps(json.loads(data) | {"active": False}).encode())
+
+
+class Reader(threading.Thread):
+    """Takes what comes until the last number has come; remembers what, and what was acked."""
+
+    def __init__(self, client: ClusterClient, way: str) -> None:
+        super().__init__(daemon=True)
+        self.client, self.way = client, way
+        self.seen: list[int] = []
+        self.acked: set[int] = set()
+        self.last = sys.maxsize
+        self.failure: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            with self.client:
+                getattr(self, f"_by_{self.way}")()
+        except Exception as error:  # noqa: BLE001  the test raises it
+            self.failure = error
+
+    def _by_get(self) -> None:
+        while self.last not in self.acked:
+            batch = self.client.get_without_ack(0.5, Limits(max_entries=7))
+            self.seen += ids(batch)
+            assert not self.acked & set(ids(batch)), "what was acked durably comes again"
+            try:
+                self.client.ack(batch)
+            except UnknownBatchError:
+                continue  # it comes again
+            self.acked |= set(ids(batch))
+
+    def _by_stream(self) -> None:
+        for batch in self.client.stream(limits=Limits(max_entries=7)):
+            self.seen += ids(batch)
+            if self.last in self.seen:
+                return
+
+    def wait_for(self, number: int) -> None:
+        eventually(lambda: number in self.seen, lambda: (self.seen[-3:], self.failure))
+
+    def finish(self, numbers: list[int]) -> None:
+        self.join(30)
+        assert self.failure is None, self.failure
+        assert not self.is_alive(), self.seen[-10:]
+        assert list(dict.fromkeys(self.seen)) == numbers, "all, and in order"
+
+
+def test_nothing_is_lost_when_the_active_server_is_killed_and_when_it_yields(pair: Pair, zookeeper: ZooKeeper) -> None:
+    dead = f"http://127.0.0.1:{free_port()}"
+    listed = ClusterClient([dead, *(server.url for server in pair.servers)], NAME, 1002)
+    found = ClusterClient(zookeeper=zookeeper.hosts, destination=NAME)
+    first = pair.active()
+    for client in listed, found:
+        client.subscribe(start="latest")
+    readers = [Reader(found, "get"), Reader(listed, "stream")]
+    numbers = insert(pair, 20)
+    for reader in readers:
+        reader.start()
+    numbers += insert(pair, 20)
+    first.kill()
+    numbers += insert(pair, 20)
+    for reader in readers:
+        reader.wait_for(numbers[-1])
+    first.start()
+    eventually(lambda: state(first) == "standby")
+    numbers += insert(pair, 5)
+    yield_from(pair, zookeeper)
+    numbers += insert(pair, 5)
+    eventually(lambda: state(first) == "running", lambda: "".join(first.log))
+    for reader in readers:
+        reader.last = numbers[-1] + 1
+    numbers += insert(pair)
+    for reader in readers:
+        reader.finish(numbers)
+
+
+def test_error_names_all_servers_and_what_to_do() -> None:
+    servers = [f"http://127.0.0.1:{free_port()}" for _ in range(2)]
+    with ClusterClient(servers, NAME, retry=0.3) as client, pytest.raises(ConnectionLostError) as caught:
+        client.status()
+    assert all(server in str(caught.value) for server in servers)
+    assert "sluice status" in str(caught.value)
+    with (
+        ClusterClient(zookeeper=f"127.0.0.1:{free_port()}", destination=NAME, retry=0.3) as client,
+        pytest.raises(ConnectionLostError, match=r"ZooKeeper.*could not be reached.*see that it runs"),
+    ):
+        client.status()
+    with pytest.raises(BadParameterError, match="either by `url` or by `zookeeper`"):
+        ClusterClient(servers, NAME, zookeeper="127.0.0.1:2181")
+
+
+def test_consumers_of_a_client_id_take_turns_by_the_nodes_of_canal(pair: Pair, zookeeper: ZooKeeper) -> None:
+    pair.active()
+    with (
+        nodes(zookeeper) as zk,
+        ClusterClient(zookeeper=zookeeper.hosts, destination=NAME) as first,
+        ClusterClient(zookeeper=zookeeper.hosts, destination=NAME) as second,
+        ThreadPoolExecutor() as pool,
+    ):
+        first.subscribe()
+        first.open_session()
+        numbers = insert(pair)
+        data, stat = zk.get(ROOT_OF_CLIENT)
+        assert re.fullmatch(rb'\{"active":true,"address":"127\.0\.0\.1:\d+","clientId":1001\}', data)
+        assert stat.ephemeralOwner
+        waiting = pool.submit(take, second, numbers)
+        first.status()
+        assert not waiting.done()
+        assert not second.has_turn
+        taken = first.get_without_ack(5)
+        assert ids(taken)[-1:] == numbers
+        first.close()
+        assert waiting.result(10)[-1:] == numbers, "it was not acked: the one who waited has it"
+
+        # One of Canal's clients is there; and an operator tells this one to let another work.
+        zk.set(ROOT_OF_CLIENT, json.dumps(json.loads(zk.get(ROOT_OF_CLIENT)[0]) | {"active": False}).encode())
+        eventually(lambda: zk.exists(ROOT_OF_CLIENT) is None)
+        zk.create(ROOT_OF_CLIENT, b'{"active":true,"address":"192.0.2.7:50123","clientId":1001}', ephemeral=True)
+        waiting = pool.submit(take, second, numbers := insert(pair))
+        eventually(lambda: not second.has_turn)
+        assert not waiting.done()
+        zk.delete(ROOT_OF_CLIENT)
+        assert waiting.result(20)[-1:] == numbers
+
+
+def take(client: ClusterClient, wanted: list[int]) -> list[int]:
+    """Get and ack until these have come."""
+    found: list[int] = []
+    while wanted[-1] not in found:
+        batch = client.get_without_ack(1)
+        found += ids(batch)
+        client.ack(batch)
+    return found
+
+
+def test_consumer_that_has_lost_its_turn_unawares_is_refused(pair: Pair, zookeeper: ZooKeeper) -> None:
+    pair.active()
+    with (
+        Proxy(("127.0.0.1", zookeeper.servers[0].port)) as proxy,
+        ClusterClient(zookeeper=f"127.0.0.1:{proxy.port}", destination=NAME, session_timeout=2) as stale,
+        ClusterClient(zookeeper=zookeeper.hosts, destination=NAME, session_timeout=2) as other,
+        ThreadPoolExecutor() as pool,
+    ):
+        stale.subscribe()
+        stale.open_session()
+        numbers = insert(pair)
+        batch = wait_for_batch(stale)
+        proxy.stall()
+        waiting = pool.submit(wait_for_batch, other)
+        again = waiting.result(20)
+        assert ids(again) == ids(batch)
+        assert stale.has_turn, "it has not heard of it"
+        with pytest.raises(UnknownBatchError, match="comes again"):
+            stale.ack(batch)
+        other.ack(again)
+        back = pool.submit(wait_for_batch, stale)
+        proxy.heal()
+        proxy.cut()
+        eventually(lambda: not stale.has_turn)
+        numbers = insert(pair)
+        assert ids(wait_for_batch(other)) == numbers
+        other.close()
+        assert ids(back.result(10)) == numbers
+
+
+def wait_for_batch(client: ClusterClient) -> Batch:
+    """Get until there is something."""
+    found: list[Batch] = []
+
+    def get() -> bool:
+        found[:] = [client.get_without_ack(1)]
+        return bool(ids(found[0]))
+
+    eventually(get)
+    return found[0]
+
+
+def test_consumers_of_asyncio_take_turns_and_follow_the_servers(pair: Pair, zookeeper: ZooKeeper) -> None:
+    numbers: list[int] = []
+
+    async def consume(client: AsyncClusterClient) -> list[int]:
+        found: list[int] = []
+        async for batch in client.batches():
+            found += ids(batch)
+            if numbers[-1] in found:
+                break
+        return found
+
+    async def run() -> None:
+        async with (
+            AsyncClusterClient(zookeeper=zookeeper.hosts, destination=NAME) as first,
+            AsyncClusterClient(zookeeper=zookeeper.hosts, destination=NAME) as second,
+        ):
+            await first.subscribe()
+            await first.open_session()
+            numbers.extend(await asyncio.to_thread(insert, pair, 3))
+            waiting = asyncio.create_task(consume(second))
+            await asyncio.to_thread(yield_from, pair, zookeeper)
+            assert (await consume(first))[-3:] == numbers
+            assert not waiting.done()
+            numbers.extend(await asyncio.to_thread(insert, pair, 3))
+            await first.close()
+            assert (await asyncio.wait_for(waiting, 20))[-3:] == numbers[-3:]
+
+    pair.active()
+    asyncio.run(run())
+
+
+def test_example_of_the_guide(pair: Pair, zookeeper: ZooKeeper) -> None:
+    (example,) = (
+        code for code in re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL) if "zookeeper=" in code
+    )
+    pair.active()
+    program = [sys.executable, "-u", "-c", example.replace("127.0.0.1:2181", zookeeper.hosts)]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        try:
+            (number,) = insert(pair)
+            for line in running.stdout:
+                if line == f"INSERT t {{'id': {number}}}\n":
+                    break
+            else:
+                raise AssertionError("it has ended")
+        finally:
+            running.kill()

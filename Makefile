@@ -2,6 +2,7 @@
 #   make demo      a MariaDB, the server, live changes, and a proof that what was written was delivered
 #   make test      all tests, on real servers
 #   make simulate  1,000,000 random schedules of failures of several servers; SEED=7 shows what happens in one
+#   make fuzz      1,000,000 mutated events for the decoder under AddressSanitizer; INPUTS=, SEED=, BLOCK=
 # PYTHON names another interpreter; SLUICE_CACHE another place for downloads (~/.cache/sluice).
 
 SHELL := /bin/bash
@@ -9,9 +10,10 @@ PYTHON ?= python3
 RUN := .venv/bin/python
 PYTEST := $(RUN) -m pytest -n 2 --durations=20
 PACKAGES := protocol store instance server client_sdk
+SANITIZED := -fsanitize=address,undefined
 SOURCES := setup.py pyproject.toml $(shell find $(PACKAGES) -name '*.pyx' -o -name '*.pxd')
 
-.PHONY: setup build demo test test-all soak simulate lint bench bench-quick docs lock clean
+.PHONY: setup build demo test test-all soak simulate fuzz lint bench bench-quick docs lock clean
 
 setup: .venv/.ready
 
@@ -32,6 +34,11 @@ soak: build .venv/.spark
 
 simulate: build
 	$(RUN) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(ARGS)
+
+fuzz: .venv/.ready
+	@CFLAGS="$(SANITIZED) -fno-sanitize-recover=all -fno-omit-frame-pointer -g1" LDFLAGS="$(SANITIZED)" \
+		$(RUN) setup.py -q build --build-base build/sanitized-objects --build-lib build/sanitized
+	@$(RUN) -m tests.fuzzing $(INPUTS) $(if $(SEED),--seed $(SEED)) $(if $(BLOCK),--block $(BLOCK)) --sanitized build/sanitized
 
 lint: build .venv/.spark
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" scripts/lint.sh

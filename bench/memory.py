@@ -2,7 +2,6 @@
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable
 
 from bench.deliver import DESTINATION
@@ -12,15 +11,16 @@ from bench.processes import Meter
 from bench.sources import source, version_of
 from bench.workloads import SCHEMA
 from scripts.serving import lines_for, started
+from sluice.client_sdk import Client
 from tests.servers import Server
 
 IDLE = 120
 """MB that an idle server may take."""
-RING = 16384 * 1024 / 1e6
-"""MB that the ring holds: 16384 units of 1 KiB."""
+RING = 16384 * (1024 + 128) / 1e6
+"""MB that the ring may hold: 16384 units of 1 KiB, and as many slots of 128 bytes."""
 SOURCE = "mariadb118"
 SETTLED = 2.0
-"""Seconds after which an idle server is looked at."""
+"""Seconds that a client has waited for changes when an idle server is looked at."""
 ROW_MB = 64
 CASES = ("idle", "transaction", "row", "columns", "tables")
 """Nothing; a transaction of 2 GB; a row of 64 MB; a table of 1,000 columns; 10,000 tables."""
@@ -49,10 +49,11 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
             server.query("FLUSH BINARY LOGS")
             file = server.query("SHOW BINARY LOGS")[-1][0]
             largest = WRITERS[name](server, arguments.scale)
+            end = server.query("SHOW BINARY LOGS")[-1][:2]
             idle = stay_idle(server)
             runs = []
             for _ in range(arguments.repeats):
-                runs.append(stay_idle(server) if name == "idle" else deliver(server, file))
+                runs.append(stay_idle(server) if name == "idle" else deliver(server, file, end))
                 progress.done(f"{name}: {runs[-1].peak_mb['server']:.0f} MB")
         cases.append(summary(name, runs, idle.peak_mb["server"], largest))
     return {"versions": {SOURCE: version}, "cases": cases}
@@ -80,18 +81,26 @@ def summary(name: str, runs: list[Run], idle: float, largest: float) -> Case:
 
 
 def stay_idle(server: Server) -> Run:
-    """Start a server whose destination has nothing to do."""
+    """Start a server whose client has had a row, so that all is loaded which it needs for that, and waits for more."""
+    server.query("CREATE OR REPLACE DATABASE idle")
+    server.query("CREATE TABLE idle.t (id INT PRIMARY KEY)")
     with started({DESTINATION: lines_for(f"{server.host}:{server.port}", server.user, server.password)}) as sluice:
         meter = Meter(database=server.pid, server=sluice.pid)
-        time.sleep(SETTLED)
+        with Client(sluice.url, DESTINATION) as client:
+            client.subscribe("", "latest")
+            server.query("INSERT INTO idle.t VALUES (1)")
+            for batch in client.stream():
+                if any(True for _ in batch):
+                    break
+            client.get_without_ack(SETTLED)
         return Run(0, SETTLED, {}, meter.peaks())
 
 
-def deliver(server: Server, file: str) -> Run:
-    """Let a client take all that is in a binlog file."""
+def deliver(server: Server, file: str, end: tuple[str, int]) -> Run:
+    """Let a client take all from the beginning of a binlog file to an end."""
     place = (f"master.journal.name = {file}", "master.position = 4", rf"filter.regex = {SCHEMA}\\..*")
     lines = lines_for(f"{server.host}:{server.port}", server.user, server.password, *place)
-    task = {"destination": DESTINATION, "end": server.query("SHOW BINARY LOGS")[-1][:2]}
+    task = {"destination": DESTINATION, "end": end}
     with (
         started({DESTINATION: lines}) as sluice,
         process("bench.taker", task | {"url": sluice.url}) as client,

@@ -81,7 +81,7 @@ def _stat(process: Path) -> list[str]:
 
 def _peak(status: str) -> float:
     found = re.search(r"^VmHWM:\s*(\d+) kB$", status, re.MULTILINE)
-    return int(found[1]) / 1e3 if found else 0.0
+    return int(found[1]) * 1024 / 1e6 if found else 0.0
 
 
 def _seconds(fields: list[str]) -> float:

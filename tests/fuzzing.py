@@ -1,16 +1,30 @@
-"""Feeds the decoder mutated real events: ``python -m tests.fuzzing COUNT [SEED]``.
+"""Feeds the decoder mutated real events: ``python -m tests.fuzzing INPUTS [--seed N]``.
 
-Runs in a process of its own, so that a crash is seen as one. Prints how the cases ended; any error that is not a
-DecodeError ends it with a traceback, which names the case by its number.
+The inputs come in blocks of 1,000, which depend on nothing but the seed and their number. Each core has a process that
+takes block after block, so that a crash is seen as one: it ends everything and names the block, which can be run again
+alone. Any error that is not a DecodeError counts as a crash. Prints how the inputs ended.
+
+`make fuzz` runs what is compiled with AddressSanitizer and UndefinedBehaviorSanitizer. There the mutated event is the
+last that was received, and the space behind it is poisoned: reading one byte too far is found, although the buffer goes
+on.
 """
 
+import argparse
+import contextlib
+import ctypes
 import itertools
+import json
+import os
 import random
+import secrets
+import subprocess
 import sys
 import tempfile
+import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from sluice.instance.parser.decoder import Decoder, Status
@@ -21,6 +35,11 @@ from sluice.protocol.errors import DecodeError
 from sluice.store.ring import Kind, Ring
 from tests.decoding import Options, binlogs, decode, plan_by_types
 
+ROOT = Path(__file__).parents[1]
+BLOCK = 1000
+PIECE = 20
+"""Blocks that a process runs."""
+ASAN = ctypes.CDLL(None) if hasattr(ctypes.CDLL(None), "__asan_poison_memory_region") else None
 SERVERS = ("mysql-5.6", "mysql-9.7", "mariadb-11.8")
 LARGEST_TRANSACTION = 16 << 10
 EXTREMES = (
@@ -45,8 +64,12 @@ def with_checksum(event: bytearray) -> bytes:
     return bytes(event)
 
 
-def transactions(path: Path) -> Iterator[tuple[list[bytes], int, list[bytes]]]:
-    """What precedes a transaction in a dump from it (ROTATE, FORMAT_DESCRIPTION), its offset, and its events."""
+Case = tuple[list[bytes], list[bytes]]
+"""What precedes a transaction in a dump from it (ROTATE, FORMAT_DESCRIPTION), and its events."""
+
+
+def transactions(path: Path) -> Iterator[Case]:
+    """The transactions of a file, those that can be packed once more as a payload."""
     content = path.read_bytes()
     whole = decode(file_packets(path))
     offsets = sorted({after.begin for _, after in whole.positions if after.n == 0 and after.file == path.name})
@@ -61,9 +84,9 @@ def transactions(path: Path) -> Iterator[tuple[list[bytes], int, list[bytes]]]:
             size = int.from_bytes(content[at + 9 : at + 13], "little")
             events.append(content[at : at + size])
             at += size
-        yield head, offsets[0], events
+        yield head, events
         if len(events) > 3 and events[0][4] in {EventType.GTID_EVENT, EventType.GTID_TAGGED_EVENT}:
-            yield head, offsets[0], [events[0], payload(events[1:])]
+            yield head, [events[0], payload(events[1:])]
 
 
 def payload(events: list[bytes]) -> bytes:
@@ -109,34 +132,72 @@ def mutate(rng: random.Random, event: bytes) -> bytes:
     return with_checksum(result)
 
 
-def run(decoder: Decoder, ring: Ring, packets: bytes) -> str:
-    """Feed the packets; how it ended."""
+@contextlib.contextmanager
+def poisoned(address: int, size: int) -> Iterator[None]:
+    """Let AddressSanitizer, where there is one, report whoever touches these bytes."""
+    if ASAN is None or not size:
+        yield
+        return
+    region = ctypes.c_void_p(address), ctypes.c_size_t(size)
+    ASAN.__asan_poison_memory_region(*region)
+    try:
+        yield
+    finally:
+        ASAN.__asan_unpoison_memory_region(*region)
+
+
+def feed(decoder: Decoder, ring: Ring, packets: bytes) -> str:
+    """Feed some packets; how it ended, nothing if it goes on."""
     while packets:
         with decoder.receive_space() as space:
             size = min(len(space), len(packets))
             space[:size] = packets[:size]
+            behind = ctypes.addressof(ctypes.c_char.from_buffer(space)) + size, len(space) - size
         decoder.received(size)
         packets = packets[size:]
-        while (status := decoder.run()) != Status.NEED_DATA:
-            ring.put(decoder.staging)
-            ring.free_to(ring.next)
-            event = decoder.event
-            if status != Status.CONTROL or event is None:
-                continue
-            if event.error is not None:
-                return "undecodable rows"
-            if event.type == EventType.TABLE_MAP_EVENT:
-                table_map = TableMap.parse(event.body)
-                if not set(table_map.types) <= set(Type):
-                    return "unknown type of column"
-                decoder.add_plan(plan_by_types(table_map, 1))
-            elif event.type == EventType.QUERY_EVENT:
-                decoder.put_entry(b"\x10\x02", Kind.DDL, 7)
-    return "decoded"
+        with poisoned(*behind):
+            while (status := decoder.run()) != Status.NEED_DATA:
+                ring.put(decoder.staging)
+                ring.free_to(ring.next)
+                event = decoder.event
+                if status != Status.CONTROL or event is None:
+                    continue
+                if event.error is not None:
+                    return "undecodable rows"
+                if event.type == EventType.TABLE_MAP_EVENT:
+                    table_map = TableMap.parse(event.body)
+                    if not set(table_map.types) <= set(Type):
+                        return "unknown type of column"
+                    decoder.add_plan(plan_by_types(table_map, 1))
+                elif event.type == EventType.QUERY_EVENT:
+                    decoder.put_entry(b"\x10\x02", Kind.DDL, 7)
+    return ""
 
 
-def main(count: int, seed: int) -> None:
-    rng = random.Random(seed)
+def try_input(rng: random.Random, cases: list[Case], decoder: Decoder, ring: Ring) -> str:
+    """Mutate an event of a transaction, and decode all of it; how it ended."""
+    head, events = rng.choice(cases)
+    stream = [*head, *events]
+    target = len(head) + rng.randrange(len(events)) if rng.random() < 0.998 else 1
+    stream[target] = mutate(rng, stream[target])
+    writer = PacketWriter()
+    packets = [b"".join(writer.event(event)) for event in stream]
+    decoder.begin(source="s")
+    pieces = packets[:target], packets[target : target + 1], packets[target + 1 :]
+    try:
+        outcome = next(filter(None, (feed(decoder, ring, b"".join(piece)) for piece in pieces)), "decoded")
+    except DecodeError:
+        outcome = "DecodeError"
+    except BaseException:
+        sys.stderr.write(f"event {target} of the types {[event[4] for event in stream]}: {stream[target].hex()}\n")
+        raise
+    ring.put(decoder.staging)
+    ring.free_to(ring.next)
+    return outcome
+
+
+def run_blocks(seed: int, blocks: range) -> None:
+    """Run blocks in this process: prints the number of each before it, and at last how the inputs ended."""
     with tempfile.TemporaryDirectory() as folder:
         cases = [
             case
@@ -145,33 +206,79 @@ def main(count: int, seed: int) -> None:
             if b"no checksum" not in path.read_bytes()
             for case in transactions(path)
         ]
-    ring = Ring()
-    decoder = Decoder(ring, Options(gtid_on=True))
     outcomes: Counter[str] = Counter()
-    for number in range(count):
-        head, _, events = rng.choice(cases)
-        target = rng.randrange(len(events) + (rng.random() < 0.02))
-        stream = [*head, *events]
-        if target < len(events):
-            stream[len(head) + target] = mutate(rng, events[target])
-        else:
-            stream[1] = mutate(rng, head[1])
-        writer = PacketWriter()
-        packets = b"".join(packet for event in stream for packet in writer.event(event))
-        decoder.begin(source="s")
-        if number % 1000 == 0:
-            decoder.forget_plans()
+    for block in blocks:
+        sys.stdout.write(f"{block}\n")
+        sys.stdout.flush()
+        rng = random.Random(f"{seed} {block}")
+        ring = Ring()
+        decoder = Decoder(ring, Options(gtid_on=True))
+        outcomes.update(try_input(rng, cases, decoder, ring) for _ in range(BLOCK))
+    sys.stdout.write(json.dumps(outcomes))
+
+
+def run_process(seed: int, blocks: range, sanitized: Path | None) -> Counter[str]:
+    """Run blocks in a process of its own. Raises SystemExit, with what it said, when it fails."""
+    command = [sys.executable, "-m", "tests.fuzzing", "--seed", str(seed), "--blocks", f"{blocks.start}:{blocks.stop}"]
+    environment = dict(os.environ) if sanitized is None else sanitizing(sanitized)
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
+    *begun, last = done.stdout.splitlines() or [""]
+    if done.returncode:
+        raise SystemExit(
+            f"{done.stderr[-8000:]}\nexit {done.returncode} in block {last or blocks.start} of seed {seed}; this block"
+            f" again: --seed {seed} --block {last or blocks.start}, or SEED={seed} BLOCK={last or blocks.start} of make"
+        )
+    if len(begun) != len(blocks):
+        raise SystemExit(f"{len(begun)} of {len(blocks)} blocks were run")
+    return Counter(json.loads(last))
+
+
+def sanitizing(folder: Path) -> dict[str, str]:
+    """Return the environment in which the modules of a folder, compiled with both sanitizers, are run and report.
+
+    Python's own allocator is left out, so that its objects are watched, too; what Python does not free at its end is no
+    leak.
+    """
+    libraries = [
+        subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
+        for name in ("libasan.so", "libubsan.so", "libstdc++.so")
+    ]
+    return {
+        **os.environ,
+        "LD_PRELOAD": " ".join(libraries),
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "UBSAN_OPTIONS": "print_stacktrace=1",
+        "PYTHONMALLOC": "malloc",
+        "PYTHONPATH": str(folder.resolve()),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzzing", description=__doc__)
+    parser.add_argument("inputs", nargs="?", type=int, default=1_000_000, help="in whole thousands (%(default)s)")
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="otherwise a new one")
+    parser.add_argument("--block", type=int, help="only this one")
+    parser.add_argument("--sanitized", type=Path, help="folder of the package compiled with sanitizers")
+    parser.add_argument("--blocks", help=argparse.SUPPRESS)  # what a process of its own runs
+    arguments = parser.parse_args()
+    if arguments.blocks:
+        run_blocks(arguments.seed, range(*map(int, arguments.blocks.split(":"))))
+        return
+    first, count = (0, -(-arguments.inputs // BLOCK)) if arguments.block is None else (arguments.block, 1)
+    pieces = [range(at, min(at + PIECE, first + count)) for at in range(first, first + count, PIECE)]
+    sys.stderr.write(f"seed {arguments.seed}, {count} blocks of {BLOCK} inputs\n")
+    begin = time.monotonic()
+    outcomes: Counter[str] = Counter()
+    with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as processes:
+        running = [processes.submit(run_process, arguments.seed, piece, arguments.sanitized) for piece in pieces]
         try:
-            outcomes[run(decoder, ring, packets)] += 1
-        except DecodeError:
-            outcomes["DecodeError"] += 1
-        except BaseException:
-            sys.stderr.write(f"case {number} of seed {seed}: event {target} of {[event[4] for event in stream]}\n")
-            raise
-        ring.put(decoder.staging)
-        ring.free_to(ring.next)
-    sys.stdout.write(repr(dict(outcomes)))
+            for done in as_completed(running):
+                outcomes += done.result()
+                sys.stderr.write(f"{outcomes.total():,} inputs, {time.monotonic() - begin:.0f} s\n")
+        finally:
+            processes.shutdown(cancel_futures=True)
+    sys.stdout.write(json.dumps(outcomes) + "\n")
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1)
+    main()

@@ -1,6 +1,6 @@
 """The decoder against mutated events: whatever the bytes are, the answer is an entry or a DecodeError."""
 
-import ast
+import json
 import os
 import subprocess
 import sys
@@ -16,7 +16,7 @@ COUNT = 100_000
 def test_mutated_events_neither_crash_nor_hang_and_fail_as_decode_errors() -> None:
     seed = os.environ.get("SLUICE_FUZZ_SEED", "1")
     done = subprocess.run(
-        [sys.executable, "-m", "tests.fuzzing", str(COUNT), seed],
+        [sys.executable, "-m", "tests.fuzzing", str(COUNT), "--seed", seed],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONFAULTHANDLER": "1"},
         capture_output=True,
@@ -25,7 +25,7 @@ def test_mutated_events_neither_crash_nor_hang_and_fail_as_decode_errors() -> No
         timeout=170,
     )
     assert done.returncode == 0, f"exit {done.returncode}\n{done.stdout}\n{done.stderr[-4000:]}"
-    outcomes = ast.literal_eval(done.stdout)
+    outcomes = json.loads(done.stdout)
     assert sum(outcomes.values()) == COUNT
     assert outcomes["decoded"] > COUNT / 20  # mutations that change values only
     assert outcomes["DecodeError"] > COUNT / 20

@@ -48,7 +48,7 @@ bench: build .venv/.spark
 
 # Each measurement on next to nothing, without a judgement: that they all still run.
 bench-quick: build
-	@$(RUN) -m pytest -k "not spark" tests/integration/test_bench.py
+	@$(RUN) -m pytest -m "not soak" -k "not spark" tests/integration/test_bench.py
 
 docs: build
 	@$(RUN) scripts/generate_configuration.py

@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from bench import captures, deliver, latency, memory, peers, report, scale, spark, stages
+from bench import canal, captures, deliver, latency, memory, peers, report, scale, spark, stages
 from bench.environment import environment
 
 BENCHES = {
@@ -16,6 +16,7 @@ BENCHES = {
     "memory": memory,
     "scale": scale,
     "peers": peers,
+    "canal": canal,
     "report": report,
     "spark": spark,
 }

@@ -21,6 +21,7 @@ from tests.servers import Server
 
 ROOT = Path(__file__).parents[1]
 DESTINATION, LOADED = "bench", "loaded"
+TABLE = f"{SCHEMA}.beats"
 PACES = (100, 1000, 5000)
 CASES = (
     *(str(pace) for pace in PACES),
@@ -66,14 +67,19 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
         server = stack.enter_context(source(arguments.source))
         other = stack.enter_context(source(arguments.source)) if any("loaded" in name for name in cases) else None
         version = version_of(server)
-        server.query(f"CREATE DATABASE {SCHEMA}")
-        server.query(f"CREATE TABLE {SCHEMA}.beats (id BIGINT PRIMARY KEY AUTO_INCREMENT, due BIGINT NOT NULL)")
+        make_table(server)
         for _ in range(arguments.repeats):
             for name in cases:
                 beats = measure(arguments, name, server, other if "loaded" in name else None)
                 runs[name].append(beats)
                 progress.done(f"{name}: p50 {beats.latency['p50_ms']} ms, p99 {beats.latency['p99_ms']} ms")
     return {"versions": {arguments.source: version}, "cases": [summary(name, runs[name]) for name in cases]}
+
+
+def make_table(server: Server) -> None:
+    """Make the table of the rows."""
+    server.query(f"CREATE DATABASE {SCHEMA}")
+    server.query(f"CREATE TABLE {TABLE} (id BIGINT PRIMARY KEY AUTO_INCREMENT, due BIGINT NOT NULL)")
 
 
 def summary(name: str, runs: list[Beats]) -> Case:
@@ -113,46 +119,49 @@ def measure(arguments: argparse.Namespace, name: str, server: Server, other: Ser
 
 def beat(arguments: argparse.Namespace, pace: int, way: str, server: Server, sluice: Sluice) -> Beats:
     """Run a client, and the writers."""
-    connections = -(-pace // ONE)
-    each = round((arguments.seconds + arguments.warm_up) * pace / connections)
-    table = f"{SCHEMA}.beats"
     task = {
         "url": sluice.url,
         "destination": DESTINATION,
-        "filter": table.replace(".", r"\."),
+        "filter": TABLE.replace(".", r"\."),
         "way": way,
-        "rows": each * connections,
+        "rows": rows_of(arguments, pace),
         "warm_up_rows": round(arguments.warm_up * pace),
     }
     with process("bench.beats", task) as client:
         meter = Meter(database=server.pid, server=sluice.pid, client=client.pid)
         read_line(client)  # begin
         meter.begin()
-        begin = time.time() + 1  # until all writers are there
-        with contextlib.ExitStack() as stack:
-            writers = [
-                stack.enter_context(
-                    process(
-                        "bench.pace",
-                        {
-                            "account": account(server),
-                            "table": table,
-                            "rate": pace,
-                            "of": connections,
-                            "number": number,
-                            "begin": begin,
-                            "seconds": each * connections / pace,
-                            "warm_up": arguments.warm_up,
-                        },
-                    )
-                )
-                for number in range(connections)
-            ]
-            written = [json.loads(writer.communicate()[0]) for writer in writers]
+        begin, written = commit(arguments, pace, server)
         read_line(client)  # end
         used = Run(task["rows"], time.time() - begin, meter.cpu(), meter.peaks())
         latency = json.loads(client.communicate()[0])
     return Beats(used, latency, written)
+
+
+def rows_of(arguments: argparse.Namespace, pace: int) -> int:
+    """Return how many rows are committed, those that do not count included."""
+    connections = -(-pace // ONE)
+    each: int = round((arguments.seconds + arguments.warm_up) * pace / connections)
+    return connections * each
+
+
+def commit(arguments: argparse.Namespace, pace: int, server: Server) -> tuple[float, list[dict[str, float]]]:
+    """Commit rows at a pace, over as many connections as needed; return their begin, and when they were done."""
+    connections = -(-pace // ONE)
+    begin = time.time() + 1  # until all writers are there
+    task = {
+        "account": account(server),
+        "table": TABLE,
+        "rate": pace,
+        "of": connections,
+        "begin": begin,
+        "seconds": rows_of(arguments, pace) / pace,
+        "warm_up": arguments.warm_up,
+    }
+    with contextlib.ExitStack() as stack:
+        tasks = [task | {"number": number} for number in range(connections)]
+        writers = [stack.enter_context(process("bench.pace", one)) for one in tasks]
+        return begin, [json.loads(writer.communicate()[0]) for writer in writers]
 
 
 @contextlib.contextmanager

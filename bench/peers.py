@@ -63,7 +63,7 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
             contenders = {name: perform for name, perform in contenders.items() if name in {CANAL, *wanted}}
             results = take_turns(workload, contenders, arguments.repeats, progress)
         cases += [beside(case(name, results[name], CANAL, results[CANAL])) for name in contenders if name != CANAL]
-    return {"versions": {arguments.source: version, "canal": "1.1.7", "java": _java()}, "cases": cases}
+    return {"versions": {arguments.source: version, "canal": "1.1.7", "java": java_version()}, "cases": cases}
 
 
 RATES = {"bulk": 150_000, "single": 25_000, "update": 75_000, "wide": 50_000, "mixed": 30_000}
@@ -141,6 +141,7 @@ def _classes() -> str:
     return done.stdout.strip()
 
 
-def _java() -> str:
+def java_version() -> str:
+    """Return the version of the Java that runs all of it."""
     told = subprocess.run(["java", "-version"], capture_output=True, text=True, check=True).stderr
     return told.split('"')[1]

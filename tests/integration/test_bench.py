@@ -104,8 +104,35 @@ def test_scale() -> None:
 
 @pytest.mark.timeout(300)
 def test_side_by_side_with_canal() -> None:
-    for case in rates("peers", "--source", "mysql56", names=("wide", "wide-tcp")):
+    for case in rates("peers", "--source", "mysql56", names=("wide",)):
         assert case["anchor_cpu_s_per_mrow"]["server"] > 0
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(300)
+def test_canals_java_client() -> None:
+    size = (
+        "--source",
+        "mysql56",
+        "--rows",
+        "4000",
+        "--repeats",
+        "1",
+        "--pace",
+        "100",
+        "--seconds",
+        "1",
+        "--warm-up",
+        "1",
+    )
+    throughput, latency = run("canal", *size, *only("wide-1000", "latency-linger"))["cases"]
+    for case in (throughput, latency):
+        assert case["ours"] > 0
+        assert case["anchor"] > 0
+        assert case["ratio"] == pytest.approx(case["ours"] / case["anchor"], 0.01, 0.001)
+        assert case["anchor_cpu_s_per_mrow"].keys() == case["anchor_peak_mb"].keys() == {"database", "server", "client"}
+    assert throughput["of_client_limit"] == pytest.approx(throughput["ours"] / throughput["client_limit"], 0.01)
+    assert 0 < latency["p50_ms"] <= latency["p99_ms"] == latency["ours"]
 
 
 @pytest.mark.timeout(900)  # Spark is started four times

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,8 @@ class Shop:
 
     def __init__(self, sluice: Sluice, source: Server, schema: str) -> None:
         self.sluice = sluice
+        self.schema = schema
         self._source = source
-        self._schema = schema
         self._next = 1
 
     @property
@@ -33,7 +34,7 @@ class Shop:
         numbers = range(self._next, self._next + count)
         self._next += count
         for number in numbers:
-            self._source.query("INSERT INTO t VALUES (%s, 'ü')", (number,), database=self._schema)
+            self._source.query("INSERT INTO t VALUES (%s, 'ü')", (number,), database=self.schema)
         return [f"INSERT {number},ü" for number in numbers]
 
     def insert_at_once(self, count: int) -> list[str]:
@@ -41,7 +42,7 @@ class Shop:
         numbers = range(self._next, self._next + count)
         self._next += count
         rows = ",".join(f"({number}, 'ü')" for number in numbers)
-        self._source.query(f"INSERT INTO t VALUES {rows}", database=self._schema)
+        self._source.query(f"INSERT INTO t VALUES {rows}", database=self.schema)
         return [f"INSERT {number},ü" for number in numbers]
 
     def marks(self, client_id: int = 1001) -> list[int]:
@@ -52,21 +53,25 @@ class Shop:
 @pytest.fixture
 def shop(tmp_path: Path, mariadb118: Server, database: Database) -> Iterator[Shop]:
     """Served with the password `secret` for `canal`."""
-    yield from _serve(tmp_path, mariadb118, database, canal__user="canal", canal__passwd=stored("secret"))
+    with serving(tmp_path, mariadb118, database, canal__user="canal", canal__passwd=stored("secret")) as shop:
+        yield shop
 
 
 @pytest.fixture
 def open_shop(tmp_path: Path, mariadb118: Server, database: Database) -> Iterator[Shop]:
     """Served without a password."""
-    yield from _serve(tmp_path, mariadb118, database)
+    with serving(tmp_path, mariadb118, database) as shop:
+        yield shop
 
 
-def _serve(folder: Path, source: Server, database: Database, **settings: object) -> Iterator[Shop]:
+@contextmanager
+def serving(folder: Path, source: Server, database: Database, **settings: object) -> Iterator[Shop]:
     schema = database(source)
     source.query("CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(20))", database=schema)
+    source.query("CREATE TABLE u LIKE t", database=schema)
     sluice = Sluice(folder)
     sluice.settings |= settings
-    sluice.add("shop", source, canal__instance__filter__regex=rf"{schema}\\.t", sluice__instance__timeZone="UTC")
+    sluice.add("shop", source, canal__instance__filter__regex=rf"{schema}\\.[tu]", sluice__instance__timeZone="UTC")
     with sluice:
         sluice.wait_running()
         yield Shop(sluice, source, schema)
@@ -317,6 +322,21 @@ def test_canal_python_gets_rolls_back_and_acks_and_goes_on_after_a_restart(
     open_shop.sluice.start()
     python.connect(open_shop.port, r".*\.t")
     assert pull(python, 1)[1] == unacked
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_filters_are_of_each_client_or_that_of_the_last_one_is_for_all(
+    tmp_path: Path, mariadb118: Server, database: Database, process: JavaConsumer, python: PythonConsumer, shared: bool
+) -> None:
+    with serving(tmp_path, mariadb118, database, sluice__instance__sharedFilter=str(shared).lower()) as shop:
+        process.connect(shop.port)
+        process.call("subscribe", rf"{shop.schema}\.t")
+        python.connect(shop.port, rf"{shop.schema}\.u")
+        shop.insert()
+        mariadb118.query("INSERT INTO u VALUES (7, 'u')", database=shop.schema)
+        assert pull(python, 1)[1] == ["INSERT 7,u"]
+        batch = process.get(100, 1000)
+        assert (batch.changes("t"), batch.changes("u")) == (([], ["INSERT 7,u"]) if shared else (["INSERT 1,ü"], []))
 
 
 def test_canal_python_is_refused_acks_out_of_order_and_unknown_destinations(

@@ -41,7 +41,7 @@ from sluice.server.arguments import (
 from sluice.server.cluster_commands import add_cluster_commands
 from sluice.server.config import Configuration
 from sluice.server.findings import Findings
-from sluice.server.migrate import add_migrate_command
+from sluice.server.migrate_commands import add_migrate_command
 from sluice.server.remote import Remote
 from sluice.server.spark_commands import add_spark_commands
 

@@ -79,8 +79,8 @@ class ServerConfig(Settings):
     server_mode: Annotated[Literal["tcp", "kafka", "rocketmq", "rabbitmq", "pulsarmq"], BeforeValidator(_lower)] = (
         setting("canal.serverMode", "tcp")
     )
-    """Who takes the changes. Here it is always clients, as with `tcp`; Canal's other modes send them to a message queue.
-    With those the changes wait until a client fetches them."""
+    """Who takes the changes. Here it is always clients, as with `tcp`; Canal's other modes send them to a message
+    queue. With those the changes wait until a client fetches them."""
 
     # The HTTP API.
 
@@ -251,12 +251,9 @@ class Configuration:
 
     def understood(self) -> dict[str, list[str]]:
         """Return the keys of each file that have an effect and a value."""
-        files = [self._main]
-        for destination in self.destinations():
-            if self.instance_file(destination).is_file():
-                files.append(read_properties(self.instance_file(destination)))
+        own = [file for file in map(self.instance_file, self.destinations()) if file.is_file()]
         found: dict[str, list[str]] = defaultdict(list)
-        for properties in files:
+        for properties in (self._main, *map(read_properties, own)):
             for key, item in properties.items():
                 if item.value and (key in KEYS or BEAN_KEY.fullmatch(key)):
                     found[item.origin.rpartition(":")[0]].append(key)
@@ -289,19 +286,21 @@ class Configuration:
     def _queue(self) -> list[str]:
         if self.server.server_mode == "tcp":
             return []
-        return [
+        text = (
             f"canal.serverMode = {self.server.server_mode}: nothing is sent to a message queue here, and nothing is"
             " lost: the changes wait at the cursor of Canal's own client, 1001, until a consumer fetches them"
-        ]
+        )
+        return [text]
 
     def _unreachable(self) -> list[str]:
         host, port = self.server.address
         if not self.server.zk_servers or host not in ("127.0.0.1", "::1", "localhost"):
             return []
-        return [
+        text = (
             f"canal.zkServers is set, and others know this server as {host}:{port}, which only this host reaches: set"
             " canal.register.ip, unless all servers and clients are on it"
-        ]
+        )
+        return [text]
 
     def _known_password(self) -> list[str]:
         stored = self.server.tcp_passwd.get_secret_value().lower()

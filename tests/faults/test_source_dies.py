@@ -128,3 +128,20 @@ def test_what_was_purged_meanwhile_is_a_clear_error_and_the_cursor_stays(
         assert last in error
         assert sluice.stored() == kept
         assert sluice.call("GET", "/shop/clients/1001")["position"] in ("", str(kept))
+
+        # What the operations page says to do about it.
+        doomed.query(f"INSERT INTO {schema}.t VALUES (4)")
+        client.unsubscribe()
+        sluice.add(
+            "shop",
+            doomed,
+            canal__instance__filter__regex=rf"{schema}\\..*",
+            canal__instance__master__journal__name=last,
+        )
+        sluice.call("POST", "/shop/stop")
+        sluice.call("POST", "/shop/start")
+        client.subscribe()
+        rows: list[int] = []
+        while not rows:
+            rows = [row.after["id"] for row in client.get(1.0).rows() if row.after]
+        assert rows == [4]

@@ -120,11 +120,12 @@ class ZooKeeperServer:
 class ZooKeeper:
     """A ZooKeeper of one or more servers; `with ZooKeeper() as zookeeper:` or start() and close()."""
 
-    def __init__(self, size: int = 1) -> None:
-        """``size``: how many servers; three go on without any one of them."""
+    def __init__(self, size: int = 1, *, port: int | None = None) -> None:
+        """``size``: how many servers; three go on without any one of them. ``port`` is for clients of the first."""
         self._directory = Path(tempfile.mkdtemp(prefix="sluice-zookeeper-"))
         atexit.register(self.close)
         self.servers = [ZooKeeperServer(self._directory / str(number), number) for number in range(1, size + 1)]
+        self.servers[0].port = port or self.servers[0].port
         for server in self.servers:
             server.configure(self.servers)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from sluice.instance.config import IN_ZOOKEEPER, InstanceConfig
-from sluice.protocol.errors import ConfigError, SluiceError
+from sluice.protocol.errors import SluiceError
 from sluice.server.arguments import NO, add_command
 from sluice.server.cluster_commands import in_session
 from sluice.server.config import Configuration

@@ -7,14 +7,15 @@ ADMIN = "there is no admin server: configure destinations by files, start and st
 CORES = "one compiled loop decodes a destination: nothing is to be done"
 KERNEL = "the kernel sizes the buffers of connections: nothing is to be done"
 HISTORY = (
-    "the history of table schemas is not recorded yet: SET GLOBAL binlog_row_metadata = 'FULL' on the source, so that events"
-    " name their columns"
+    "the history of table schemas is not recorded yet: SET GLOBAL binlog_row_metadata = 'FULL' on the source, so that"
+    " events name their columns"
 )
 STANDBY = (
     "a standby source is not switched to: when the source has moved, change canal.instance.master.address; by GTID the"
     " cursors go on there"
 )
 CLOUD = "binlogs of cloud storage are not read: let the source keep them as long as a consumer may be away"
+DRUID = "druid's encryption is not known: put the password itself into SLUICE_INSTANCE_DB_PASSWORD"
 STORES = "certificates are PEM files here: set sluice.instance.sslCa, sluice.instance.sslCert, sluice.instance.sslKey"
 
 WITHOUT_EFFECT = {
@@ -29,7 +30,7 @@ WITHOUT_EFFECT = {
     r"canal\.instance\.standby.*": STANDBY,
     r"canal\.instance\.fallbackIntervalInSeconds": STANDBY,
     r"canal\.instance\.master[12]\..*": "several sources are not merged yet: make a destination for each",
-    r"canal\.instance\.transaction\.size": "transactions are not gathered in a buffer of their own: nothing is to be done",
+    r"canal\.instance\.transaction\.size": "transactions are gathered in no buffer: nothing is to be done",
     r"canal\.instance\.network\.(receive|send)BufferSize": KERNEL,
     r"canal\.instance\.filter\.druid\.ddl": "there is one parser of DDL, not druid's: nothing is to be done",
     r"canal\.instance\.parser\.parallel.*": CORES,
@@ -38,7 +39,7 @@ WITHOUT_EFFECT = {
     r"canal\.aliyun\..*": CLOUD,
     r"canal\.instance\.multi\.stream\.on": "PolarDB-X is not supported: stay with Canal for it",
     r"canal\.instance\.(master|standby)\.(tlsVersions|(trust|client)CertificateKeyStore.*)": STORES,
-    r"canal\.instance\.(enableDruid|pwdPublicKey)": "druid's encryption of passwords is not known: put the password itself into SLUICE_INSTANCE_DB_PASSWORD",
+    r"canal\.instance\.(enableDruid|pwdPublicKey)": DRUID,
     r"canal\.socketChannel": "there is one kind of connection to the source: nothing is to be done",
     r"canal\.mq\..*": QUEUES,
     r"(kafka|rocketmq|rabbitmq|pulsarmq)\..*": QUEUES,

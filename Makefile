@@ -13,7 +13,7 @@ PACKAGES := protocol store instance server client_sdk
 SANITIZED := -fsanitize=address,undefined
 SOURCES := setup.py pyproject.toml $(shell find $(PACKAGES) -name '*.pyx' -o -name '*.pxd')
 
-.PHONY: setup build demo test test-all soak simulate fuzz lint bench bench-quick docs lock clean
+.PHONY: setup build demo test test-all soak simulate fuzz compat lint bench bench-quick docs lock clean
 
 setup: .venv/.ready
 
@@ -39,6 +39,10 @@ fuzz: .venv/.ready
 	@CFLAGS="$(SANITIZED) -fno-sanitize-recover=all -fno-omit-frame-pointer -g1" LDFLAGS="$(SANITIZED)" \
 		$(RUN) setup.py -q build --build-base build/sanitized-objects --build-lib build/sanitized
 	@$(RUN) -m tests.fuzzing $(INPUTS) $(if $(SEED),--seed $(SEED)) $(if $(BLOCK),--block $(BLOCK)) --sanitized build/sanitized
+
+# Stock Canal and Sluice on the same sources, entry by entry; writes docs/compat.md.
+compat: build
+	@$(RUN) -m tests.compat $(ARGS)
 
 lint: build .venv/.spark
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" scripts/lint.sh

@@ -7,9 +7,10 @@ import java.net.InetSocketAddress;
 import java.util.Collections;
 
 /**
- * Canal's server with one destination, in memory: PORT DESTINATION SOURCE-PORT USER PASSWORD FILTER FILE. It reads a source on
- * this machine from the beginning of a binlog file. What is not a place or a name stands as in the canal.properties
- * and instance.properties that Canal is shipped with; the history of tables is off, for no DDL is measured.
+ * Canal's server with one destination, in memory: PORT DESTINATION SOURCE-PORT USER PASSWORD FILTER FILE [OFFSET [GTID-SET]]. It
+ * reads a source on this machine from the beginning of a binlog file, from an offset in it, or what is not in a GTID set.
+ * What is not a place or a name stands as in the canal.properties and instance.properties that Canal is shipped with; the
+ * history of tables is off, for no DDL is measured.
  */
 public class CanalServer {
     public static void main(String[] arguments) throws Exception {
@@ -17,7 +18,11 @@ public class CanalServer {
         parameter.setDbAddresses(Collections.singletonList(new InetSocketAddress("127.0.0.1", Integer.parseInt(arguments[2]))));
         parameter.setDbUsername(arguments[3]);
         parameter.setDbPassword(arguments[4]);
-        parameter.setPositions(Collections.singletonList("{\"journalName\":\"" + arguments[6] + "\",\"position\":4}"));
+        String offset = arguments.length > 7 ? arguments[7] : "4";
+        String gtids = arguments.length > 8 ? ",\"gtid\":\"" + arguments[8] + "\"" : "";
+        String position = "{\"journalName\":\"" + arguments[6] + "\",\"position\":" + offset + gtids + "}";
+        parameter.setPositions(Collections.singletonList(position));
+        parameter.setGtidEnable(arguments.length > 8);
         parameter.setSlaveId(Long.parseLong(arguments[0]));
         parameter.setSourcingType(CanalParameter.SourcingType.MYSQL);
         parameter.setStorageMode(CanalParameter.StorageMode.MEMORY);

@@ -1,0 +1,1 @@
+"""Whether what Sluice delivers is what stock Canal delivers of the same source."""

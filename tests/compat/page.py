@@ -1,0 +1,101 @@
+"""Writes docs/compat.md out of the results of the runs."""
+
+import html
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.compat.comparing import Difference
+from tests.compat.differences import DEFAULT, STRICT
+from tests.compat.run import Result
+
+PAGE = Path(__file__).parents[2] / "docs" / "compat.md"
+INTRODUCTION = """# Entries compared with Canal's
+
+`make compat` has written this page. It runs stock Canal 1.1.7 and Sluice on the same source, writes a
+[script](../tests/compat/script.py) of DDL and DML into it, reads both by Canal's own Java client, and compares entry by
+entry: all fields of the header, the properties, every field of every column before and after, the statements, begin and
+end of transactions; also whether a field is on the wire at all. Sluice is read twice, as it is by default and under
+`canal.instance.parser.strictCanal = true`. TIMESTAMP values are written in a zone with daylight saving time.
+
+A difference that does not stand in [Deviations from Canal](deviations.md) fails the run, and so does a
+[listed one](../tests/compat/differences.py) that does not occur any more. Begins and ends of transactions without rows
+are left out: Canal and Sluice deliver one of them every five seconds. Canal 1.1.7 reads MySQL 9.7 only from a position
+that is given, so all begin at one. It cannot read MariaDB 11.8 at all, nor MariaDB 10.11 by GTID: its `MariaGTIDSet`
+fails at the first GTID event.
+
+"""
+
+
+def write(results: Sequence[Result]) -> None:
+    """Write the page."""
+    PAGE.write_text(INTRODUCTION + _entries(results) + "\n" + _differences(results))
+
+
+def _entries(results: Sequence[Result]) -> str:
+    """What was compared: topics by sources."""
+    topics = list(dict.fromkeys(topic for result in results for topic in result.compared))
+    lines = [
+        "## Entries\n",
+        "The entries of Canal. In brackets: differences by default, under `strictCanal`.\n",
+        f"| topic | {' | '.join(str(it.source) for it in results)} |",
+        f"| --- |{' ---: |' * len(results)}",
+        f"| version | {' | '.join(it.version.split('-')[0] for it in results)} |",
+    ]
+    lines += [f"| {topic} | {' | '.join(_cell(result, topic) for result in results)} |" for topic in topics]
+    totals = (f"**{sum(it.compared.values()):,}** {_counts(it, None)}".strip() for it in results)
+    lines.append(f"| all | {' | '.join(totals)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(result: Result, topic: str) -> str:
+    return f"{result.compared[topic]:,} {_counts(result, topic)}".strip() if result.compared[topic] else ""
+
+
+def _counts(result: Result, topic: str | None) -> str:
+    counts = [
+        sum(found.topic == topic or topic is None for _, found in result.explained[mode] if _is_steady(found))
+        for mode in (DEFAULT, STRICT)
+    ]
+    return f"({counts[0]}, {counts[1]})" if any(counts) else ""
+
+
+def _is_steady(found: Difference) -> bool:
+    """Whether it is one at every run; how far the source is when a schema is asked for is not."""
+    return found.field != "header.props.sluice.schema"
+
+
+def _differences(results: Sequence[Result]) -> str:
+    """The differences that were found, by deviation."""
+    found: dict[str, dict[str, list[tuple[str, Difference]]]] = defaultdict(lambda: defaultdict(list))
+    for result in results:
+        for mode, pairs in result.explained.items():
+            for rule, difference in pairs:
+                found[rule.deviation][mode].append((str(result.source), difference))
+    lines = [
+        "## Differences\n",
+        "Each stands in [Deviations from Canal](deviations.md) under its name, with what restores Canal's way.\n",
+        "| deviation | sources | by default | under `strictCanal` | Canal, for example | Sluice |",
+        "| --- | --- | ---: | ---: | --- | --- |",
+    ]
+    for deviation, modes in sorted(found.items()):
+        everything = [it for pairs in modes.values() for it in pairs]
+        sources = dict.fromkeys(source.split(" ")[0] for source, _ in everything)
+        _, example = min(everything, key=lambda it: (len(str(it[1].canal)) + len(str(it[1].sluice)), str(it)))
+        steady = all(_is_steady(it) for _, it in everything)
+        counts = " | ".join(
+            f"{len(modes[mode]):,}" if steady else "some" for mode in (DEFAULT, STRICT) if steady or mode
+        )
+        lines.append(
+            f"| {deviation} | {', '.join(sources)} | {counts} | {_shown(example.canal)} | {_shown(example.sluice)} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _shown(value: object) -> str:
+    """A value in a cell."""
+    if value is None:
+        return "nothing"
+    text = str(value) if len(str(value)) <= 70 else f"{str(value)[:67]}…"
+    visible = "".join(it if it.isprintable() else f"\\u{ord(it):04x}" for it in text).replace("|", "&#124;")
+    return f"<code>{html.escape(visible, quote=False)}</code>" if visible else '`""`'

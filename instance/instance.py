@@ -5,7 +5,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from sluice.instance.catchup import CatchUp
 from sluice.instance.config import IN_ZOOKEEPER, InstanceConfig
@@ -27,6 +27,7 @@ from sluice.protocol.errors import (
     SourceError,
 )
 from sluice.protocol.position import Position
+from sluice.store.commits import Commits
 from sluice.store.cursors import Cursor, Cursors, GtidSet, StoredClient, earliest
 from sluice.store.ring import Ring
 
@@ -64,7 +65,7 @@ class Instance:
         self._parser: Parser | None = None
         self._start: Cursor | None = None
         self._flusher: asyncio.Task[None] | None = None
-        self._flushing = asyncio.Lock()
+        self._writing: set[asyncio.Task[None]] = set()
         self._unstored = asyncio.Event()
         self._changed = asyncio.Event()
         self._notified = threading.Event()
@@ -80,6 +81,7 @@ class Instance:
             detach_after=config.detach_after,
             catches_up=config.catch_up_readers > 0,
         )
+        self._commits: Commits[asyncio.Future[None]] = Commits(self.cursors)
         self.catch_up = CatchUp(config, self._make_parser, self._tend)
 
     # --- life cycle --------------------------------------------------------------------------------------------------
@@ -95,6 +97,7 @@ class Instance:
         self._set_state("starting", "")
         try:
             epoch, clients = await self._meta.open()
+            logger.info("epoch %d", epoch, extra={"destination": self.config.destination})
             self._parser = self._prepare(epoch, clients)
         except SluiceError as error:
             await self._meta.close()
@@ -170,12 +173,16 @@ class Instance:
         return self._parser.status if self._parser is not None else ParserStatus()
 
     def check_running(self) -> None:
-        """Raise `DestinationStoppedError` unless it runs, FencedError if another server may serve its clients."""
+        """Raise `DestinationStoppedError` unless it runs, FencedError if another server may serve its clients.
+
+        One that was taken over runs when its clients are loaded: until then nobody is known to have subscribed.
+        """
         if self.check_active is not None:
             self.check_active()
-        if self.state == "stopped":
+        if self._parser is None:
             reason = f": {self.error}" if self.error else ""
-            raise DestinationStoppedError(f"destination:{self.config.destination} should start first{reason}")
+            what = "should start first" if self.state == "stopped" else "is starting"
+            raise DestinationStoppedError(f"destination:{self.config.destination} {what}{reason}")
 
     def check_stream(self, client_id: int) -> None:
         """Raise why the stream will never come to what a client waits for; trying again does not help then.
@@ -245,9 +252,8 @@ class Instance:
         return self._filter.narrow(text).accepts
 
     def _running_parser(self) -> Parser:
-        if self._parser is None:
-            self.check_running()
-            raise DestinationStoppedError(f"destination:{self.config.destination} is starting")
+        self.check_running()
+        assert self._parser is not None
         return self._parser
 
     def _set_state(self, state: str, error: str) -> None:
@@ -305,8 +311,10 @@ class Instance:
 
         Raises NotStoredError when they cannot be stored now, and FencedError; they are then kept for the next attempt.
         """
-        # A caller that goes away must not tear a write that others wait for.
-        await asyncio.shield(asyncio.ensure_future(self._flush()))
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._commits.wait(stored):
+            self._write(self._commits)
+            await stored
 
     async def confirm(self, *, durable: bool) -> None:
         """Make an ack durable if that is wanted, or the rule here; else it is stored in its time. Raises as `flush`."""
@@ -315,19 +323,34 @@ class Instance:
         elif self.config.meta == "mixed":
             self._unstored.set()
 
-    async def _flush(self) -> None:
-        async with self._flushing:
-            if not self.cursors.changed:
-                return
-            changes = self.cursors.take_changes()
-            try:
-                await self._meta.write(changes, self.cursors.epoch)
-            except OSError as error:
-                self.cursors.give_back(set(changes))
-                raise NotStoredError(f"cursors cannot be stored: {error}") from error
-            except BaseException:
-                self.cursors.give_back(set(changes))
-                raise
+    def _write(self, commits: Commits["asyncio.Future[None]"]) -> None:
+        """Begin the next write, unless one is under way; a caller that goes away does not tear it."""
+        changes = commits.begin()
+        if changes is not None:
+            writing = asyncio.create_task(self._store(commits, changes), name=f"store {self.config.destination}")
+            self._writing.add(writing)
+            writing.add_done_callback(self._writing.discard)
+
+    async def _store(
+        self, commits: Commits["asyncio.Future[None]"], changes: Mapping[int, StoredClient | None]
+    ) -> None:
+        """Write changes, tell those who wait for them, and go on with the next if anybody waits for that."""
+        failure: Exception | None = None
+        try:
+            await self._meta.write(changes, self.cursors.epoch)
+        except OSError as error:
+            failure = NotStoredError(f"cursors cannot be stored: {error}")
+        except Exception as error:  # noqa: BLE001  it belongs to those who wait
+            failure = error
+        for stored in commits.end(durable=failure is None):
+            if stored.done():
+                continue
+            if failure is None:
+                stored.set_result(None)
+            else:
+                stored.set_exception(failure)
+        if commits.wanted:
+            self._write(commits)
 
     async def _flush_each_period(self) -> None:
         failed = False

@@ -22,6 +22,11 @@ class Commits(Generic[W]):
         """Whether a write is under way."""
         return self._under_way is not None
 
+    @property
+    def wanted(self) -> bool:
+        """Whether somebody waits for the write after the one under way."""
+        return bool(self._waiting)
+
     def wait(self, waiter: W) -> bool:
         """Let somebody wait until every change until now is durable; False when it is so already."""
         if self._cursors.changed:
@@ -46,9 +51,4 @@ class Commits(Generic[W]):
             self._cursors.give_back(set(self._under_way))
         self._under_way = None
         waiters, self._writing_for = self._writing_for, []
-        return waiters
-
-    def abandon(self) -> list[W]:
-        """Return all who wait: nothing will be written any more."""
-        waiters, self._waiting = self.end(durable=False) + self._waiting, []
         return waiters

@@ -25,7 +25,7 @@ from sluice.instance.meta.nodes import (
 )
 from sluice.instance.meta.zookeeper import DESTINATIONS, ZooKeeperClients, epoch_data, epoch_node, read_epoch
 from sluice.protocol.errors import ConfigError, FencedError, SluiceError, ZooKeeperError
-from sluice.server.ha.election import State
+from sluice.server.ha.election import LAST_STORE, State
 from sluice.server.ha.member import Member
 from sluice.server.ha.operations import (
     REFUSED,
@@ -55,8 +55,8 @@ logger = logging.getLogger(__name__)
 SERVERS = "/otter/canal/cluster"
 PATIENCE = 5.0
 """Seconds after which it is said that ZooKeeper cannot be reached."""
-STOPPING = 3.0
-"""Seconds that the last write of a destination, or the giving up of it, may take."""
+STOPPING = LAST_STORE + 1
+"""Seconds that the giving up of a destination may take, with the last write of its cursors."""
 RETRY = 1.0
 """Seconds to wait after a refusal that nobody foresaw."""
 
@@ -141,8 +141,6 @@ class Cluster:
         """The operation of each destination that was asked for last."""
         self._lives: dict[str, asyncio.Lock] = {}
         self._stores: dict[str, asyncio.Future[bool]] = {}
-        self._given_up: set[str] = set()
-        """The destinations for which nothing is stored any more, since they are no longer this server's."""
         self._stopped: dict[str, asyncio.Event] = {}
         self._said: dict[str, str] = {}
         """The problem of each destination that was logged last."""
@@ -176,12 +174,12 @@ class Cluster:
         self._drive()
 
     async def stop(self, destination: str) -> None:
-        """Give a destination up, with its cursors stored; return when others can have it, or after 3 s."""
+        """Give a destination up, with its cursors stored; return when others can have it, or after 4 s."""
         stopped = self._stopped.setdefault(destination, asyncio.Event())
         self.member.stop(destination, _now())
         self._drive()
         try:
-            async with asyncio.timeout(STOPPING + 1):
+            async with asyncio.timeout(STOPPING):
                 await stopped.wait()
         except TimeoutError:
             logger.warning("ZooKeeper has not taken it back yet", extra={"destination": destination})
@@ -205,9 +203,7 @@ class Cluster:
 
     async def store(self, destination: str, changes: Mapping[int, StoredClient | None], epoch: int) -> None:
         """Store changed clients, durably and fenced. Raises FencedError when another has the destination."""
-        if destination in self._given_up:
-            raise FencedError(f"destination:{destination} is not active here any more: the cursors were not stored")
-        self.member.store(destination, changes, epoch)
+        self.member.store(destination, changes, epoch, _now())
         stored = self._stores[destination] = asyncio.get_running_loop().create_future()
         self._drive()
         if not await stored:
@@ -368,31 +364,16 @@ class Cluster:
             try:
                 if isinstance(action, Activate):
                     logger.info("active, epoch %d", action.epoch, extra={"destination": destination})
-                    self._given_up.discard(destination)
                     meta = ClusterMetaStore(self, destination, action.epoch, action.clients)
                     await self._host.activate(destination, meta)
                     return
-                await self._deactivate(action)
+                logger.info("no longer active here", extra={"destination": destination})
+                await self._host.deactivate(destination)
             except SluiceError as error:
                 problem = str(error) if isinstance(action, Activate) else ""
                 logger.warning("%s", error, extra={"destination": destination})
         self.member.deactivated(destination, _now(), problem)
         self._drive()
-
-    async def _deactivate(self, action: Deactivate) -> None:
-        logger.info("no longer active here", extra={"destination": action.destination})
-
-        def give_up() -> None:
-            self._given_up.add(action.destination)
-            self._end_store(action.destination, durable=False)
-
-        if not action.flush:
-            give_up()
-        timer = asyncio.get_running_loop().call_later(STOPPING, give_up)
-        try:
-            await self._host.deactivate(action.destination)
-        finally:
-            timer.cancel()
 
     # --- operations --------------------------------------------------------------------------------------------------
 

@@ -48,6 +48,8 @@ from sluice.store.cursors import StoredClient
 
 HOLD_OFF = 5.0
 """Seconds for which a server that gave a destination up lets others take it (Canal's delay)."""
+LAST_STORE = 3.0
+"""Seconds that a destination has for storing its cursors when it is given up."""
 POLITENESS = 0.2
 """Seconds that a free destination is left to the server that shall have it."""
 
@@ -101,6 +103,8 @@ class Election:
         self._free_since = math.inf
         self._held_off = -math.inf
         self._version = -1
+        self._stores_until = -math.inf
+        """While the destination is given up, its cursors are stored until then, if the lease holds so long."""
         self._store: Store | None = None
         self._store_lost = False
 
@@ -125,6 +129,8 @@ class Election:
         """When `tick` has something to do."""
         if self.state is State.ACTIVE:
             return self._lease.until
+        if self.state is State.LEAVING and self._stores_until > -math.inf:
+            return min(self._lease.until, self._stores_until)
         if self.state is State.STANDBY and self._free is not None:
             return self._claim_time()
         return math.inf
@@ -145,14 +151,18 @@ class Election:
         elif self.state in (State.STANDBY, State.LOADING, State.REFUSED):
             self._stand_by()
 
-    def store(self, changes: Mapping[int, StoredClient | None], epoch: int) -> None:
+    def store(self, changes: Mapping[int, StoredClient | None], epoch: int, now: float) -> None:
         """Store changed clients; `Stored` says what became of it. Calls do not overlap.
 
         Raises:
-            FencedError: this server does not own the destination any more.
+            FencedError: this server does not own the destination any more, or cannot know.
         """
-        if self._session is None or self.state not in (State.ACTIVE, State.LEAVING) or self._version < 0:
-            raise FencedError(f"destination:{self.destination} is not active here{self._reason()}")
+        stores = self.state is State.ACTIVE or (self.state is State.LEAVING and now < self._stores_until)
+        owns = self._session is not None and self._version >= 0 and epoch >= self.epoch
+        if not (owns and stores and self._lease.valid(now)):
+            raise FencedError(
+                f"destination:{self.destination} is not active here any more: cursors were not stored{self._reason()}"
+            )
         self._store = Store(self.destination, self._version, changes, epoch if epoch != self.epoch else None)
         self._ask(self._store)
 
@@ -196,6 +206,8 @@ class Election:
         """Do what time brings."""
         if self.state is State.ACTIVE and not self._lease.valid(now):
             self._leave(now, flush=False)
+        elif self.state is State.LEAVING and now >= self.deadline:
+            self._stop_storing()
         elif self.state is State.STANDBY and self._free is not None and now >= self._claim_time():
             self._claim(self._free)
 
@@ -264,7 +276,7 @@ class Election:
         elif self.state is State.LOADING and running.active:
             return
         elif self.state in (State.ACTIVE, State.LEAVING):
-            if self._store is not None and self._store_lost:
+            if self._store is not None and self._store_lost and self._lease.valid(now):
                 # To write the same once more does not matter, and whoever owns `running` has changed the version last.
                 self._store = replace(self._store, version=seen.version)
                 self._store_lost = False
@@ -328,8 +340,18 @@ class Election:
             self._leave(now, flush=False)
 
     def _leave(self, now: float, *, flush: bool) -> None:
+        flush = flush and self._lease.valid(now)
         self.state = State.LEAVING
-        self._tell(Deactivate(self.destination, flush and self._lease.valid(now)))
+        self._tell(Deactivate(self.destination, flush))
+        if flush:
+            self._stores_until = now + LAST_STORE
+        else:
+            self._stop_storing()
+
+    def _stop_storing(self) -> None:
+        """Let nobody wait for a store any more: its answer may never come."""
+        self._stores_until = -math.inf
+        self._end_store(durable=False)
 
     def _end_store(self, *, durable: bool) -> None:
         if self._store is not None:

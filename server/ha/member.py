@@ -96,9 +96,9 @@ class Member:
             active = election.active if election.active != self.address else ""
             raise FencedError(str(error), self.servers.get(active)) from None
 
-    def store(self, destination: str, changes: Mapping[int, StoredClient | None], epoch: int) -> None:
+    def store(self, destination: str, changes: Mapping[int, StoredClient | None], epoch: int, now: float) -> None:
         """Store changed clients. See `Election.store`."""
-        self.election(destination).store(changes, epoch)
+        self.election(destination).store(changes, epoch, now)
 
     def election(self, destination: str) -> Election:
         """Return where a destination is in its life here; raises UnknownDestinationError."""

@@ -162,7 +162,7 @@ class Deactivate:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The changes that were given to `Member.store` are durable, or they were not stored and never will be."""
+    """The changes that were given to `Member.store` are durable, or nobody can say so; they are not stored again."""
 
     destination: str
     durable: bool

@@ -231,7 +231,6 @@ class ZooKeeperSession:
         if state == KazooState.LOST:
             logger.warning("the session %#x with ZooKeeper has expired", self.session_id)
             self._over.set()
-            threading.Thread(target=self._stop_client, name="close ZooKeeper session", daemon=True).start()
             return
         self._begun.set()
         if self._on_connected is not None:

@@ -29,6 +29,7 @@ class Checks:
 
     * At most one epoch is effective: no two servers serve at a time, none serves in an epoch that is over, and cursors
       are written by the session only that raised the epoch last and owns ``running``.
+    * A server whose lease is over sends no write.
     * No acked change is unseen: what lies before the durable cursor was processed and acked by the consumer.
     * The durable cursor never goes back.
     * The consumer gets the changes in their order, and skips none.
@@ -60,6 +61,13 @@ class Checks:
             raise self._violation(
                 f"{server.name} serves in epoch {epoch}, but that of {nodes.running} is {nodes.epoch}"
             )
+
+    def asks_to_store(self, server: "Server") -> None:
+        """Check that a server that sends a write may still take itself for the owner."""
+        if not server.member.lease.valid(server.clock()):
+            raise self._violation(f"{server.name} writes though its lease is over")
+        if server.instance is not None and server.instance.closing and not server.instance.flushes:
+            raise self._violation(f"{server.name} writes though it has lost the destination")
 
     def stores(self, session: Session, store: Store) -> None:
         """Check a write of cursors that ZooKeeper has allowed."""

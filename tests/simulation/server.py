@@ -11,7 +11,7 @@ from sluice.protocol.errors import FencedError, SluiceError
 from sluice.protocol.position import Position
 from sluice.protocol.varint import varint
 from sluice.server.ha.member import Member
-from sluice.server.ha.operations import UNKNOWN, Action, Activate, Ask, Deactivate, Operation, Outcome, Stored
+from sluice.server.ha.operations import UNKNOWN, Action, Activate, Ask, Deactivate, Operation, Outcome, Store, Stored
 from sluice.store.commits import Commits
 from sluice.store.cursors import Cursors
 from sluice.store.ring import Ring
@@ -106,6 +106,8 @@ class Instance:
         self.cursors = make_cursors(ring, epoch=activate.epoch, compile_filter=lambda _: None)
         self.commits: Commits[Answer] = Commits(self.cursors)
         self.closing = False
+        self.flushes = False
+        """While it closes, its cursors can still be stored."""
         start = 0
         for client in activate.clients:
             self.cursors.restore(client, now)
@@ -251,6 +253,8 @@ class Server:
     def _do(self, action: Action) -> None:
         match action:
             case Ask():
+                if isinstance(action.operation, Store):
+                    self._checks.asks_to_store(self)
                 if self.link is not None and self.link.session.number == action.session:
                     self.link.ask(action.number, action.operation)
                 else:
@@ -262,9 +266,9 @@ class Server:
                 self.world.tell(FLUSH_PERIOD, self, self._flush_each_period, self.instance)
             case Deactivate() if self.instance is not None:
                 self.world.log(self.name, "deactivates epoch", self.instance.epoch)
-                self.instance.closing = True
-                if action.flush:
-                    self._flush(self.instance)
+                self.instance.closing, self.instance.flushes = True, action.flush
+                self.instance.commits.wait(lambda _: None)
+                self._flush(self.instance)
                 self._close(self.instance)
             case Stored() if self.instance is not None:
                 self._stored(self.instance, durable=action.durable)
@@ -290,7 +294,7 @@ class Server:
         if changes is None:
             return
         try:
-            self.member.store(DESTINATION, changes, instance.cursors.epoch)
+            self.member.store(DESTINATION, changes, instance.cursors.epoch, self.clock())
         except FencedError as error:
             self._refuse(instance.commits.end(durable=False), error)
         self._run()
@@ -301,7 +305,7 @@ class Server:
             self._refuse(answers, FencedError("not active"))
         for answer in answers if durable else ():
             answer(_NOTHING)
-        if durable:
+        if instance.commits.wanted:
             self._flush(instance)
         if instance.closing:
             self._close(instance)
@@ -309,7 +313,6 @@ class Server:
     def _close(self, instance: Instance) -> None:
         """Go on with stopping, when nothing is left to store."""
         if not instance.commits.busy:
-            self._refuse(instance.commits.abandon(), FencedError("not active"))
             self.world.tell(self.world.latency(), self, self._closed, instance)
 
     def _closed(self, instance: Instance) -> None:

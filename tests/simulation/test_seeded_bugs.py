@@ -1,14 +1,16 @@
 """The simulation can fail: each of these servers has one bug, and some schedule shows it."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from sluice.protocol.errors import SluiceError
+from sluice.server.ha.member import Member
 from sluice.server.ha.operations import Action, Ask, Beat, Claim, Done, Seen, Store
-from sluice.store.cursors import IDS_PER_EPOCH, Batch, Cursors
+from sluice.store.cursors import IDS_PER_EPOCH, Batch, Cursors, StoredClient
 from tests.simulation.checks import Violation
 from tests.simulation.ensemble import Session
 from tests.simulation.schedule import Schedule
@@ -66,6 +68,14 @@ class PingsOfFollowersCount(Server):
         super()._do(action)
 
 
+class WritesPastItsLease(Server):
+    """A server that has stood still writes before it looks at the clock."""
+
+    class make_member(Member):  # noqa: N801  as it is called
+        def store(self, destination: str, changes: Mapping[int, StoredClient | None], epoch: int, _now: float) -> None:
+            super().store(destination, changes, epoch, -math.inf)
+
+
 class PersistsMoreThanAcked(Server):
     """The cursor is moved to what was given."""
 
@@ -100,6 +110,7 @@ class LateGetsTakeBatches(Server):
         TakeOverBeforeExpiry,
         WriteRetriedInNewSession,
         PingsOfFollowersCount,
+        WritesPastItsLease,
         PersistsMoreThanAcked,
         AcceptsAcksOfEarlierEpochs,
         LateGetsTakeBatches,

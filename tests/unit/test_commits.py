@@ -48,10 +48,17 @@ def test_what_could_not_be_stored_is_in_the_next_write(commits: Commits[str], cu
     assert list(commits.begin() or ()) == [1, 2]
 
 
-def test_when_nothing_is_written_any_more_nobody_goes_on_waiting(commits: Commits[str], cursors: Cursors) -> None:
+@pytest.mark.parametrize("durable", [False, True])
+def test_who_came_during_a_write_wants_another_one(commits: Commits[str], cursors: Cursors, durable: bool) -> None:
     commits.wait("a")
     commits.begin()
+    wanted = [commits.wanted]
     cursors.subscribe(2, now=0.0)
     commits.wait("b")
-    assert commits.abandon() == ["a", "b"]
-    assert not commits.busy
+    wanted.append(commits.wanted)
+    assert commits.end(durable=durable) == ["a"]
+    wanted.append(commits.wanted)
+    commits.begin()
+    wanted.append(commits.wanted)
+    assert wanted == [False, True, True, False]
+    assert commits.end(durable=True) == ["b"]

@@ -3,7 +3,7 @@
 import pytest
 
 from sluice.protocol.errors import FencedError
-from sluice.server.ha.election import HOLD_OFF, POLITENESS, State
+from sluice.server.ha.election import HOLD_OFF, LAST_STORE, POLITENESS, State
 from sluice.server.ha.member import Member
 from sluice.server.ha.operations import (
     REFUSED,
@@ -170,20 +170,39 @@ class TestLease:
 class TestStoring:
     def test_a_write_names_the_version_of_the_epoch(self, host: Host) -> None:
         host.activate()
-        host.member.store(D, {1001: CLIENT}, 5)
+        host.member.store(D, {1001: CLIENT}, 5, host.now)
         assert host.answer(Store, Done(8)) == Store(D, 8, {1001: CLIENT})
         assert host.told == [Stored(D, durable=True)]
 
     def test_a_higher_epoch_is_stored_with_it(self, host: Host) -> None:
         host.activate()
-        host.member.store(D, {}, 6)
+        host.member.store(D, {}, 6, host.now)
         assert host.answer(Store, Done(9)) == Store(D, 8, {}, 6)
-        host.member.store(D, {}, 6)
+        host.member.store(D, {}, 6, host.now)
         assert host.answer(Store, Done(9)) == Store(D, 9, {})
+
+    def test_a_write_of_an_earlier_epoch_is_refused(self, host: Host) -> None:
+        host.activate()
+        with pytest.raises(FencedError):
+            host.member.store(D, {1001: CLIENT}, 4, host.now)
+
+    def test_none_is_begun_when_the_lease_is_over(self, host: Host) -> None:
+        host.activate()
+        host.now = 4.0
+        with pytest.raises(FencedError):
+            host.member.store(D, {1001: CLIENT}, 5, host.now)
+
+    def test_nobody_waits_for_one_longer_than_the_lease(self, host: Host) -> None:
+        host.activate()
+        host.member.store(D, {1001: CLIENT}, 5, host.now)
+        host.now = 4.0
+        host.member.tick(host.now)
+        host.take()
+        assert host.told == [Deactivate(D, flush=False), Stored(D, durable=False)]
 
     def test_one_without_an_answer_is_repeated_while_the_session_owns_the_destination(self, host: Host) -> None:
         host.activate()
-        host.member.store(D, {1001: CLIENT}, 6)
+        host.member.store(D, {1001: CLIENT}, 6, host.now)
         host.answer(Store, UNKNOWN)
         host.answer(Look, Seen(Running(1, ME), 6, 9))
         assert host.answer(Store, Done(10)) == Store(D, 9, {1001: CLIENT}, 6)
@@ -191,20 +210,20 @@ class TestStoring:
 
     def test_one_that_is_refused_tells_of_another_owner(self, host: Host) -> None:
         host.activate()
-        host.member.store(D, {1001: CLIENT}, 5)
+        host.member.store(D, {1001: CLIENT}, 5, host.now)
         host.answer(Store, REFUSED)
         assert host.told == [Stored(D, durable=False), Deactivate(D, flush=False)]
 
     def test_none_is_asked_again_in_another_session(self, host: Host) -> None:
         host.activate()
-        host.member.store(D, {1001: CLIENT}, 5)
+        host.member.store(D, {1001: CLIENT}, 5, host.now)
         host.member.expired(host.now)
         host.take()
         host.asked.clear()
         assert Stored(D, durable=False) in host.told
         host.open(session=2)
         with pytest.raises(FencedError):
-            host.member.store(D, {1001: CLIENT}, 5)
+            host.member.store(D, {1001: CLIENT}, 5, host.now)
         assert host.questions == []
 
 
@@ -214,13 +233,26 @@ class TestGivingUp:
         host.member.changed(D)
         host.answer(Look, mine(active=False))
         assert host.told == [Deactivate(D, flush=True)]
-        host.member.store(D, {1001: CLIENT}, 5)
+        host.member.store(D, {1001: CLIENT}, 5, host.now)
         host.answer(Store, Done(8))
         host.member.deactivated(D, host.now)
         host.answer(Look, mine(active=False))
         host.answer(Release, Done(8))
         host.answer(Look, FREE)
         assert host.member.election(D).deadline == HOLD_OFF
+
+    def test_the_last_write_may_take_a_while_only(self, host: Host) -> None:
+        host.activate()
+        host.member.changed(D)
+        host.answer(Look, mine(active=False))
+        host.member.store(D, {1001: CLIENT}, 5, host.now)
+        host.now = LAST_STORE
+        assert host.member.election(D).deadline == host.now
+        host.member.tick(host.now)
+        host.take()
+        assert host.told == [Deactivate(D, flush=True), Stored(D, durable=False)]
+        with pytest.raises(FencedError):
+            host.member.store(D, {1001: CLIENT}, 5, host.now)
 
     def test_a_node_that_somebody_has_deleted_is_no_longer_owned(self, host: Host) -> None:
         host.activate()

@@ -535,3 +535,15 @@ class TestSharedFilter:
         await setup.server.start(NAME)
         await setup.server.subscribe(NAME, 1, filter=r"shop\.users")
         assert setup.parser.filter.accepts("shop", "orders")
+
+
+async def test_who_was_given_up_or_is_taken_over_answers_nobody_until_its_clients_are_loaded(setup: Setup) -> None:
+    await setup.server.subscribe(NAME, CLIENT)
+    setup.parser.write(b"a")
+    batch = await setup.server.get_without_ack(NAME, CLIENT, timeout=1)
+    await setup.server.deactivate(NAME)
+    # Another server may have had it since: what is still in memory here must neither be acked nor asked.
+    with pytest.raises(DestinationStoppedError, match="is starting"):
+        await setup.server.ack(NAME, CLIENT, batch_id=batch.batch_id)
+    with pytest.raises(DestinationStoppedError, match="is starting"):
+        setup.server.open_session(NAME, CLIENT)

@@ -238,7 +238,7 @@ class _Cluster:
             self._problem = error
         if endpoint.turn != turn and endpoint.turn is not None:
             logger.info("%s: it is this consumer's turn", endpoint.name)
-        elif endpoint.turn != turn:
+        elif endpoint.turn != turn and not self._is_closed:
             logger.warning("%s: the turn is over, another consumer may go on", endpoint.name)
 
     def has_to_wait(self, call: Call[Any], waited: float) -> bool:

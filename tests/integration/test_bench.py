@@ -102,6 +102,22 @@ def test_scale() -> None:
     assert all(case["ours"] > 0 for case in found)
 
 
+def test_acks() -> None:
+    names = ("zookeeper", "period")
+    size = ("--repeats", "1", "--clients", "2", "--acks", "20")
+    found = run("acks", *only(*names), *size)["cases"]
+    assert [(case["case"], case["anchor_name"]) for case in found] == [("zookeeper", "period"), ("period", None)]
+    for case in found:
+        assert case["ours"] > 0
+        assert 0 < case["ack_p50_ms"] <= case["ack_p99_ms"] <= case["ack_max_ms"]
+
+
+def test_failover() -> None:
+    (case,) = run("failover", *only("2s"), "--kills", "1")["cases"]
+    assert (case["case"], case["goal_s"]) == ("2s", 3)
+    assert 0 < case["median_s"] == case["max_s"] == case["ours"]
+
+
 @pytest.mark.timeout(300)
 def test_side_by_side_with_canal() -> None:
     for case in rates("peers", "--source", "mysql56", names=("wide",)):

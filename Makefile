@@ -3,17 +3,18 @@
 #   make test      all tests, on real servers
 #   make simulate  1,000,000 random schedules of failures of several servers; SEED=7 shows what happens in one
 #   make fuzz      1,000,000 mutated events for the decoder under AddressSanitizer; INPUTS=, SEED=, BLOCK=
+#   make chaos     random failures of real servers for 3 minutes, or MINUTES=60; SEED=7 repeats a sequence
 # PYTHON names another interpreter; SLUICE_CACHE another place for downloads (~/.cache/sluice).
 
 SHELL := /bin/bash
 PYTHON ?= python3
 RUN := .venv/bin/python
-PYTEST := $(RUN) -m pytest -n 2 --durations=20
+PYTEST := $(RUN) -m pytest -n 3 --durations=20  # two that work, and one that mostly waits (tests/schedule.py)
 PACKAGES := protocol store instance server client_sdk
 SANITIZED := -fsanitize=address,undefined
 SOURCES := setup.py pyproject.toml $(shell find $(PACKAGES) -name '*.pyx' -o -name '*.pxd')
 
-.PHONY: setup build demo test test-all soak simulate fuzz compat lint bench bench-quick docs lock clean
+.PHONY: setup build demo test test-all soak simulate chaos fuzz compat lint bench bench-quick docs lock clean
 
 setup: .venv/.ready
 
@@ -43,6 +44,10 @@ fuzz: .venv/.ready
 # Stock Canal and Sluice on the same sources, entry by entry; writes docs/compat.md.
 compat: build
 	@$(RUN) -m tests.compat $(ARGS)
+
+chaos: build
+	@set -e; for server in mariadb-trixie mysql97; do tests/servers/server.sh $$server fetch >/dev/null; done
+	@$(RUN) -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 lint: build .venv/.spark
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" scripts/lint.sh

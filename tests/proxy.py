@@ -11,7 +11,7 @@ _CHUNK = 65536
 
 
 class Proxy:
-    """Listens on `port` of 127.0.0.1 and passes on to `target`; faults apply to every connection while they are set.
+    """Listens on `port` of `host` and passes on to `target`; faults apply to every connection while they are set.
 
     Stand it between server and source, or between client and server:
 
@@ -24,10 +24,10 @@ class Proxy:
             proxy.heal()                 # no faults any more
     """
 
-    host = "127.0.0.1"
-
-    def __init__(self, target: tuple[str, int], *, seed: int | None = None) -> None:
-        """Name the target's address; `seed` makes the random cuts repeatable."""
+    def __init__(
+        self, target: tuple[str, int], *, seed: int | None = None, listen: tuple[str, int] = ("127.0.0.1", 0)
+    ) -> None:
+        """Name the target's address; `seed` makes the random cuts repeatable, `listen` is where, port 0 for any."""
         self.target = target
         self.delay = 0.0
         self.connections = 0
@@ -41,8 +41,8 @@ class Proxy:
         self._cut_mean: int | None = None
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
-        self._listener = socket.create_server((self.host, 0))
-        self.port: int = self._listener.getsockname()[1]
+        self._listener = socket.create_server(listen)
+        self.host, self.port = self._listener.getsockname()
         threading.Thread(target=self._accept, daemon=True, name=f"proxy-{self.port}").start()
 
     def __enter__(self) -> Self:

@@ -60,6 +60,9 @@ class Sluice:
         self.settings: dict[str, object] = {}
         """Of the server; a dot in a key is written as two underscores."""
         self.log: deque[str] = deque(maxlen=200)
+        """Its last lines ..."""
+        self.log_file = folder / "log"
+        """... and all of them, of every process."""
         self._names: list[str] = []
         self._process: subprocess.Popen[str] | None = None
 
@@ -108,9 +111,11 @@ class Sluice:
 
     def _read_log(self, process: "subprocess.Popen[str]", serves: threading.Event) -> None:
         assert process.stderr is not None
-        with process.stderr as lines:
+        with process.stderr as lines, self.log_file.open("a") as file:
             for line in lines:
                 self.log.append(line)
+                file.write(line)
+                file.flush()
                 if re.search(r"serves http", line):
                     serves.set()
 

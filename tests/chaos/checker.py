@@ -1,0 +1,288 @@
+"""Judges a run by its journals and what the tables hold, and by nothing else.
+
+* Every number that was written is delivered, in order per table, and none is skipped at any time.
+* What was acked before is not given again: never in the same epoch; in a later one only what was not durably acked.
+  Where an ack waits until it is durable that is nothing; where cursors are stored each period, one period's acks.
+* An ack of a batch is not accepted any more when a batch of a later epoch has come.
+* Each epoch belongs to one server, and is greater than those before it.
+* No server logs a traceback, or an error that no fault explains.
+"""
+
+import json
+import re
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.chaos.journal import Acked, Broken, Event, Failed, Logged, Received, TakenOver, read_journal, read_log
+
+PERIOD = 1.0
+"""Seconds after which a server that does not write at each ack does so."""
+LATENESS = 3.0
+"""Seconds that it may be late with it on a machine that does other things too."""
+LEASE = 2.0
+"""Seconds for which a server that has lost ZooKeeper still takes acks, which it cannot store then."""
+
+EXPECTED = re.compile(
+    r"^error: .*(cannot log in|broke off|sent nothing|is lost|ended the dump|closed the connection)"
+    r"|cursors (cannot be|were not) stored"
+)
+"""Errors that a server has to log when a source cannot be reached, or its disk is full."""
+
+
+@dataclass(slots=True)
+class _Epoch:
+    """The acks that were accepted in an epoch, by the times of their answers, and up to where they confirm all."""
+
+    times: list[float] = field(default_factory=list)
+    last: list[int] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
+    """The same, up to the end of a transaction: where a durable cursor may stand."""
+
+    def add(self, at: float, batch: Received) -> None:
+        """Add one that comes behind those that are there."""
+        self.times.append(at)
+        self.last.append(max(batch.last, self.last[-1] if self.last else 0))
+        self.ended.append(max(batch.ended, self.ended[-1] if self.ended else 0))
+
+
+class ClientChecker:
+    """Checks what one client of one destination was given.
+
+    Args:
+        written: the numbers that each table holds, ascending.
+        taken_over: who served it when.
+        broken: the faults.
+        durable: an ack is answered when it is durable.
+    """
+
+    def __init__(
+        self,
+        written: Mapping[str, Sequence[int]],
+        taken_over: Iterable[TakenOver] = (),
+        broken: Iterable[Broken] = (),
+        *,
+        durable: bool,
+    ) -> None:
+        self.violations: list[str] = []
+        self.repeated = 0
+        """Numbers that came more than once."""
+        self.refused = 0
+        """Late acks that were refused."""
+        self._durable = durable
+        self._written = written
+        self._taken_over = sorted(taken_over, key=lambda it: it.at)
+        self._without_zookeeper = [it for it in broken if "zookeeper" in it.kind]
+        self._high = dict.fromkeys(written, 0)
+        self._batches: dict[int, Received] = {}
+        self._ends: dict[str, Received] = {}
+        self._begun: dict[int, float] = {}
+        """When the first batch of an epoch came."""
+        self._epochs: dict[int, _Epoch] = defaultdict(_Epoch)
+        self._floors: dict[int, tuple[int, int]] = {}
+
+    def check(self, events: Iterable[Event], *, complete: bool = True) -> list[str]:
+        """Return what is wrong; ``complete``: everything has to be there."""
+        events = sorted(events, key=lambda it: it.at)
+        for event in events:
+            if isinstance(event, Received):
+                self._batches[event.batch_id] = event
+                self._ends[event.to] = event
+                self._begun.setdefault(event.epoch, event.at)
+        for event in events:
+            if isinstance(event, Acked):
+                self._accept(event)
+                self._check_age(event)
+        for event in events:
+            if isinstance(event, Received):
+                self._check_order(event)
+                self._check_repeats(event)
+            elif isinstance(event, Failed):
+                self._violated(event.at, f"the consumer fails: {event.error}")
+        if complete:
+            for table, numbers in self._written.items():
+                missing = numbers[self._high[table] :]
+                if missing:
+                    self.violations.append(f"lost: {len(missing)} numbers of {table}, from {missing[0]} on")
+        return self.violations
+
+    def _violated(self, at: float, what: str) -> None:
+        self.violations.append(f"{at:.3f}: {what}")
+
+    def _check_order(self, batch: Received) -> None:
+        for table, first, last in batch.runs:
+            numbers, high = self._written.get(table, ()), self._high.get(table, 0)
+            start = bisect_left(numbers, first)
+            stop = start + last - first + 1
+            if numbers[start:stop] != list(range(first, last + 1)):
+                self._violated(batch.at, f"batch {batch.batch_id} has {first} to {last} of {table}: never written so")
+                continue
+            if start > high:
+                self._violated(
+                    batch.at, f"batch {batch.batch_id} goes on with {first} of {table}: {numbers[high]} is next"
+                )
+            self.repeated += max(0, min(high, stop) - start)
+            self._high[table] = max(high, stop)
+        firsts = [first for _, first, _ in batch.runs]
+        if firsts != sorted(firsts):
+            self._violated(batch.at, f"batch {batch.batch_id} is not in the order of writing: {batch.runs}")
+
+    def _accept(self, ack: Acked) -> None:
+        if ack.answer != "ok":
+            return
+        batch = self._batches.get(ack.batch_id) if ack.batch_id else self._ends.get(ack.position)
+        if batch is None:
+            self._violated(ack.at, f"an ack of {ack.batch_id or ack.position}, which never came, is accepted")
+            return
+        epoch = batch.epoch if ack.batch_id else self._epoch_of(ack)
+        if epoch:
+            self._epochs[epoch].add(ack.at, batch)
+
+    def _epoch_of(self, ack: Acked) -> int:
+        """Return in which epoch the server was that answered; 0 when it may be one of two."""
+        sent, answered = (
+            max((it.epoch for it in self._taken_over if it.server == ack.server and it.at <= at), default=0)
+            for at in (ack.asked, ack.at)
+        )
+        return answered if sent == answered else 0
+
+    def _check_repeats(self, batch: Received) -> None:
+        if not batch.runs:
+            return
+        if batch.epoch in self._epochs:
+            acked = self._epochs[batch.epoch]
+            before = bisect_left(acked.times, batch.asked) - 1
+            if before >= 0 and batch.first <= acked.last[before]:
+                self._violated(
+                    batch.at,
+                    f"batch {batch.batch_id} begins with {batch.first}, but up to {acked.last[before]} was acked"
+                    " in the same epoch",
+                )
+        floor, epoch = self._floor(batch.epoch)
+        if batch.first <= floor:
+            self._violated(
+                batch.at,
+                f"batch {batch.batch_id} begins with {batch.first}, but up to {floor} was acked in epoch {epoch},"
+                " and had to be durable",
+            )
+
+    def _floor(self, epoch: int) -> tuple[int, int]:
+        """Return up to where cursors have to be when an epoch begins, and by the acks of which earlier one."""
+        if epoch not in self._floors:
+            floors = [(0, 0)]
+            for number, acks in self._epochs.items():
+                if number >= epoch:
+                    continue
+                end = acks.times[-1]
+                stop = len(acks.times) if self._durable else bisect_left(acks.times, end - self._grace(end))
+                if stop:
+                    floors.append((acks.ended[stop - 1], number))
+            self._floors[epoch] = max(floors)
+        return self._floors[epoch]
+
+    def _grace(self, end: float) -> float:
+        """Return for how many seconds before the end of an epoch its acks need not be durable."""
+        grace = PERIOD + LATENESS
+        if any(it.begun < end < it.ended + grace + LEASE for it in self._without_zookeeper):
+            grace += LEASE
+        return grace
+
+    def _check_age(self, ack: Acked) -> None:
+        batch = self._batches.get(ack.batch_id)
+        if batch is None:
+            return
+        later = [epoch for epoch, begun in self._begun.items() if epoch > batch.epoch and begun < ack.asked]
+        if not later:
+            return
+        if ack.answer == "ok":
+            self._violated(
+                ack.at,
+                f"{ack.server} accepts an ack of {ack.batch_id}, though a batch of epoch {min(later)} had come before",
+            )
+        else:
+            self.refused += ack.answer != "unknown"
+
+
+def check_log(server: str, lines: Iterable[Logged]) -> list[str]:
+    """Return what a server should not have logged."""
+    return [
+        f"{it.at:.3f}: {server} logs {it.message}"
+        for it in lines
+        if it.is_trace or (it.level in ("ERROR", "CRITICAL") and not EXPECTED.search(it.message))
+    ]
+
+
+def check_epochs(taken_over: Iterable[TakenOver]) -> list[str]:
+    """Return which epochs are not greater than those before them."""
+    found = []
+    last: dict[str, TakenOver] = {}
+    for it in sorted(taken_over, key=lambda it: it.at):
+        before = last.get(it.destination)
+        if before is not None and (before.server, before.epoch) == (it.server, it.epoch):
+            continue
+        if before is not None and before.epoch >= it.epoch:
+            found.append(
+                f"{it.at:.3f}: {it.server} takes {it.destination} over in epoch {it.epoch}, after {before.epoch}"
+                f" of {before.server}"
+            )
+        last[it.destination] = it
+    return found
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What a run came to."""
+
+    violations: list[str]
+    numbers: int = 0
+    batches: int = 0
+    repeated: int = 0
+    acks: int = 0
+    refused: int = 0
+    taken_over: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.numbers} numbers delivered in {self.batches} batches, {self.repeated} of them again;"
+            f" {self.acks} acks, {self.refused} late ones refused; {self.taken_over} take-overs"
+        )
+
+
+def taken_over(server: str, lines: Iterable[Logged]) -> list[TakenOver]:
+    """Return what a server's log says of destinations that it has taken over."""
+    found = []
+    for line in lines:
+        match = re.match(r"(?:active, )?epoch (\d+)", line.message)
+        if match:
+            found.append(TakenOver(line.at, server, line.destination, int(match[1])))
+    return found
+
+
+def check_run(folder: Path) -> Verdict:
+    """Judge a run by its folder."""
+    run = json.loads((folder / "run").read_text())
+    written = json.loads((folder / "written").read_text())
+    logs = {url: list(read_log(folder / path)) for url, path in run["servers"].items()}
+    owners = [it for url, lines in logs.items() for it in taken_over(url, lines)]
+    broken = list(read_journal(folder / "faults"))
+    verdict = Verdict([problem for url, lines in logs.items() for problem in check_log(url, lines)])
+    verdict.violations += check_epochs(owners)
+    verdict.taken_over = len({(it.destination, it.epoch) for it in owners})
+    for name, durable in run["promises"].items():
+        destination = name.partition("-")[0]
+        checker = ClientChecker(
+            written[destination],
+            [it for it in owners if it.destination == destination],
+            broken,
+            durable=durable,
+        )
+        events = list(read_journal(folder / f"consumer-{name}"))
+        verdict.violations += [f"{name}: {it}" for it in checker.check(events)]
+        verdict.numbers += sum(map(len, written[destination].values()))
+        verdict.batches += sum(isinstance(it, Received) for it in events)
+        verdict.acks += sum(isinstance(it, Acked) for it in events)
+        verdict.repeated += checker.repeated
+        verdict.refused += checker.refused
+    return verdict

@@ -1,0 +1,156 @@
+"""The judge of a run can say no: each of these journals has one flaw, or what looks like one and is allowed."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from tests.chaos.checker import ClientChecker, check_epochs, check_log
+from tests.chaos.journal import IDS_PER_EPOCH, Acked, Broken, Event, Failed, Logged, Received, TakenOver
+from tests.chaos.plan import make_plan
+
+WRITTEN = {"t": list(range(1, 101)), "u": list(range(101, 121))}
+
+
+def batch(at: float, epoch: int, first: int, last: int, *, ended: int | None = None, table: str = "t") -> Received:
+    """A batch that ends where a transaction does, unless ``ended`` says where the last one does."""
+    batch_id = epoch * IDS_PER_EPOCH + int(at * 10)
+    ended = last if ended is None else ended
+    return Received(at - 0.1, at, batch_id, f"binlog:{last}", ((table, first, last),), ended)
+
+
+def ack(what: Received, at: float, answer: str = "ok", server: str = "a") -> Acked:
+    return Acked(at - 0.05, at, server, what.batch_id, "", answer)
+
+
+def ack_to(what: Received, at: float, server: str) -> Acked:
+    return Acked(at - 0.05, at, server, 0, what.to, "ok")
+
+
+def judge(
+    events: Iterable[Event],
+    *,
+    durable: bool = True,
+    complete: bool = False,
+    broken: Iterable[Broken] = (),
+    owners: Iterable[TakenOver] = (),
+) -> list[str]:
+    return ClientChecker(WRITTEN, owners, broken, durable=durable).check(events, complete=complete)
+
+
+ALL = [batch(1, 1, 1, 60), batch(2, 1, 61, 100), batch(3, 1, 101, 120, table="u")]
+
+
+def test_everything_once_and_in_order_is_well() -> None:
+    assert judge(ALL, complete=True) == []
+
+
+class TestDelivery:
+    def test_a_number_that_never_came_is_lost(self) -> None:
+        assert judge(ALL[:2], complete=True) == ["lost: 20 numbers of u, from 101 on"]
+
+    def test_a_number_must_not_be_skipped_even_if_it_comes_later(self) -> None:
+        late = [batch(1, 1, 1, 50), batch(2, 1, 61, 100), batch(3, 1, 51, 60)]
+        assert ["goes on with 61 of t: 51 is next" in it for it in judge(late)] == [True]
+
+    def test_what_was_never_written_is_no_delivery(self) -> None:
+        assert "never written" in judge([batch(1, 1, 1, 200)])[0]
+
+    def test_order_within_a_batch_counts(self) -> None:
+        swapped = Received(0, 1, IDS_PER_EPOCH, "p", (("t", 6, 10), ("t", 1, 5)), 10)
+        assert any("not in the order" in it for it in judge([swapped]))
+
+    def test_a_consumer_that_fails_fails_the_run(self) -> None:
+        assert "GoneError" in judge([Failed(1.0, "GoneError: it is gone")])[0]
+
+
+class TestRepeats:
+    def test_what_was_not_acked_may_come_again(self) -> None:
+        assert judge([batch(1, 1, 1, 50), batch(2, 1, 1, 50), batch(3, 2, 1, 60)]) == []
+
+    def test_what_was_acked_comes_no_more_in_the_same_epoch(self) -> None:
+        one = batch(1, 1, 1, 50)
+        assert "in the same epoch" in judge([one, ack(one, 1.5), batch(2, 1, 41, 60)], durable=False)[0]
+
+    def test_a_batch_that_was_asked_for_before_the_answer_may_overtake_it(self) -> None:
+        one = batch(1, 1, 1, 50)
+        assert judge([one, ack(one, 1.95), batch(2, 1, 41, 60)]) == []
+
+    def test_what_was_durably_acked_comes_no_more_in_a_later_epoch(self) -> None:
+        one = batch(1, 1, 1, 50)
+        assert "had to be durable" in judge([one, ack(one, 1.5), batch(2, 2, 41, 60)])[0]
+        assert judge([one, ack(one, 1.5), batch(2, 2, 51, 60)]) == []
+
+    def test_an_ack_without_an_answer_promises_nothing(self) -> None:
+        one = batch(1, 1, 1, 50)
+        assert judge([one, ack(one, 1.5, "unknown"), batch(2, 2, 1, 60)]) == []
+
+    def test_a_transaction_that_was_acked_in_part_may_come_again(self) -> None:
+        one = batch(1, 1, 1, 50, ended=40)
+        assert judge([one, ack(one, 1.5), batch(2, 2, 41, 60)]) == []
+        assert judge([one, ack(one, 1.5), batch(2, 2, 40, 60)]) != []
+
+    def test_where_cursors_are_stored_each_period_one_period_may_come_again(self) -> None:
+        one, two = batch(1, 1, 1, 50), batch(2, 1, 51, 60)
+        assert judge([one, ack(one, 1.5), two, ack(two, 2.5), batch(3, 2, 1, 60)], durable=False) == []
+
+    def test_where_cursors_are_stored_each_period_no_more_may_come_again(self) -> None:
+        one, two = batch(1, 1, 1, 50), batch(9, 1, 51, 60)
+        events: list[Event] = [one, ack(one, 1.5), two, ack(two, 9.5)]
+        assert "had to be durable" in judge([*events, batch(12, 2, 50, 60)], durable=False)[0]
+        assert judge([*events, batch(12, 2, 51, 60)], durable=False) == []
+
+    def test_a_server_that_had_lost_zookeeper_had_its_lease_to_take_acks(self) -> None:
+        one, two = batch(1, 1, 1, 50), batch(6, 1, 51, 60)
+        events: list[Event] = [one, ack(one, 1.5), two, ack(two, 6.5), batch(9, 2, 1, 60)]
+        assert judge(events, durable=False) != []
+        assert judge(events, durable=False, broken=[Broken(5, 8, "cut from zookeeper server0", "server0")]) == []
+
+    def test_an_ack_by_a_position_belongs_to_the_epoch_of_the_server_that_took_it(self) -> None:
+        owners = [TakenOver(0.5, "a", "d", 1), TakenOver(1.2, "b", "d", 2)]
+        one, again = batch(1, 1, 1, 50), batch(1.4, 2, 1, 50)
+        assert judge([one, again, ack_to(one, 1.6, "b"), batch(2, 2, 51, 60)], owners=owners) == []
+        assert "same epoch" in judge([one, ack_to(one, 1.6, "b"), batch(2, 2, 41, 60)], owners=owners)[0]
+        assert "durable" in judge([one, ack_to(one, 1.6, "a"), batch(2, 2, 41, 60)], owners=owners)[0]
+
+
+class TestStaleAcks:
+    def test_one_must_be_refused_when_a_later_epoch_has_begun(self) -> None:
+        old, new = batch(1, 1, 1, 50), batch(2, 2, 51, 60)
+        assert "accepts an ack of 1000000010" in judge([old, new, ack(old, 2.5)])[0]
+        assert judge([old, new, ack(old, 2.5, "unknown-batch")]) == []
+
+    def test_one_that_was_answered_must_be_in_the_cursors_of_the_later_epoch(self) -> None:
+        old, new = batch(1, 1, 1, 50), batch(2, 2, 1, 60)
+        sent_before = Acked(1.5, 2.5, "a", old.batch_id, "", "ok")
+        assert "had to be durable" in judge([old, new, sent_before])[0]
+
+    def test_one_of_something_that_never_came_must_be_refused(self) -> None:
+        assert "never came" in judge([Acked(1, 2, "a", 77, "", "ok")])[0]
+
+
+class TestServers:
+    def test_an_epoch_belongs_to_one_server_and_grows(self) -> None:
+        one, two = TakenOver(1, "a", "d", 1), TakenOver(2, "b", "d", 2)
+        assert check_epochs([one, one, two, TakenOver(2, "a", "e", 1)]) == []
+        assert "after 2 of b" in check_epochs([one, two, TakenOver(3, "a", "d", 2)])[0]
+
+    @pytest.mark.parametrize(
+        ("level", "message", "trace", "wrong"),
+        [
+            ("INFO", "running", False, False),
+            ("ERROR", "error: cannot log in to 127.0.0.1:3306 as 'cdc': refused", False, False),
+            ("ERROR", "error: a column has an unknown type", False, True),
+            ("WARNING", "anything", True, True),
+        ],
+    )
+    def test_tracebacks_and_errors_that_no_fault_explains_are_wrong(
+        self, level: str, message: str, trace: bool, wrong: bool
+    ) -> None:
+        assert bool(check_log("a", [Logged(1.0, level, "d", message, trace)])) == wrong
+
+
+def test_a_seed_stands_for_one_sequence() -> None:
+    assert make_plan(7, 60) == make_plan(7, 60)
+    assert make_plan(7, 60) != make_plan(8, 60)
+    shorter, longer = make_plan(7, 30).faults, make_plan(7, 60).faults
+    assert longer[: len(shorter)] == shorter

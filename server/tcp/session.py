@@ -189,6 +189,7 @@ class Session:
 
     async def _register(self, client: Client, text: str) -> None:
         await self._embedded.subscribe(*client, filter=text)
+        self._embedded.open_session(*client)  # which this protocol has no token for: it fences those of HTTP
         self._service.end_gets(client, self._get_waiter)
 
     async def _unsubscribe(self, body: bytes) -> list[Part]:

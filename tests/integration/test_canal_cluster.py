@@ -1,5 +1,6 @@
 """Canal's Java client among several servers: it finds them in ZooKeeper or in a list, and goes on when one dies."""
 
+import contextlib
 import json
 import threading
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
+from sluice.client_sdk import ClusterClient
+from sluice.protocol.errors import ConnectionLostError
 from tests.clients.java import JavaConsumer
 from tests.clients.led import ClientError
 from tests.conftest import Database
@@ -149,3 +152,48 @@ def test_java_that_asks_zookeeper_goes_on_at_the_other_server_when_the_active_on
         client.call("subscribe", "")
         mariadb118.query(f"INSERT INTO t VALUES ({writer.written + 1})", database=schema)
         consumer.take(writer.written + 1)
+
+
+class Reader(threading.Thread):
+    """A consumer of the SDK, which takes its turn when it can."""
+
+    def __init__(self, client: ClusterClient) -> None:
+        super().__init__(daemon=True)
+        self.rows: list[int] = []
+        self._client = client
+        self.start()
+
+    def run(self) -> None:
+        with contextlib.suppress(ConnectionLostError):  # the client is closed
+            for batch in self._client.batches():
+                self.rows += [row.after["id"] for row in batch if row.after is not None]
+                self._client.ack(batch)
+
+
+def test_java_and_consumers_of_the_sdk_take_turns(
+    cluster: Cluster, zookeeper: ZooKeeper, nodes: KazooClient, mariadb118: Server, schema: str
+) -> None:
+    def insert(number: int) -> None:
+        mariadb118.query(f"INSERT INTO t VALUES ({number})", database=schema)
+
+    cluster.active()
+    with JavaConsumer(version="1.1.8") as process:
+        java = Consumer(process)
+        process.find(zookeeper.hosts, NAME)
+        process.call("subscribe", "")
+        with ClusterClient(zookeeper=zookeeper.hosts, destination=NAME) as client:
+            reader = Reader(client)
+            insert(1)
+            java.take(1)
+            assert not client.has_turn
+            process.call("disconnect")
+            eventually(lambda: client.has_turn)
+            process.begin("find", zookeeper.hosts, NAME)
+            insert(2)
+            eventually(lambda: reader.rows and not cluster.active().destination(NAME)["clients"][0]["marks"])
+        process.end()
+        process.call("subscribe", "")
+        insert(3)
+        java.take(3)
+        assert (java.rows, reader.rows) == ([1, 3], [2])
+        assert json.loads(nodes.get(f"{ROOT}/1001/running")[0])["clientId"] == 1001

@@ -14,7 +14,7 @@ from typing import Any
 import prometheus_client
 import pytest
 
-from sluice.protocol.errors import ConfigError
+from sluice.protocol.errors import ConfigError, StaleSessionError
 from sluice.protocol.packet_pb2 import Ack, ClientAck, ClientAuth, ClientRollback, Get, Packet, Sub, Unsub
 from sluice.server import network
 from sluice.server.config import ServerConfig
@@ -747,6 +747,16 @@ class TestWaiting:
         await eventually(canal.waiting)
         client.rollback()
         assert (await lost.batch()).batch_id == -1
+        canal.source.put()
+        assert numbers(await client.get()) == [0]
+
+    async def test_who_subscribes_takes_over_from_a_session_over_http(self, canal: Canal, client: CanalClient) -> None:
+        token = canal.embedded.open_session("example", 1001)
+        lost = asyncio.create_task(canal.embedded.get_without_ack("example", 1001, timeout=30, session=token))
+        await asyncio.sleep(0)
+        await client.subscribe()
+        with pytest.raises(StaleSessionError):
+            await lost
         canal.source.put()
         assert numbers(await client.get()) == [0]
 

@@ -7,6 +7,12 @@ from libc.string cimport memcpy
 cdef inline const uint8_t *skip_ascii(const uint8_t *p, const uint8_t *end) noexcept nogil:
     """The first byte that is not ASCII, or the end."""
     cdef uint64_t eight
+    cdef uint64_t[4] words
+    while end - p >= 32:           # compilers make one test of vectors of it
+        memcpy(words, p, 32)
+        if (words[0] | words[1] | words[2] | words[3]) & <uint64_t>0x8080808080808080:
+            break
+        p += 32
     while end - p >= 8:
         memcpy(&eight, p, 8)
         if eight & <uint64_t>0x8080808080808080:

@@ -20,7 +20,7 @@ cdef enum:
     FRAME = 4                      # length and sequence
     CONTINUED = 0xFFFFFF
     SMALLEST = 16 << 10            # of the buffer: an idle destination keeps no more
-    ORDINARY = 512 << 10           # what a busy stream is received with; more only while one packet is larger
+    ORDINARY = 1 << 20             # what a busy stream is received with; more only while one packet is larger
     LARGEST = 0x7FFFFFFF           # of a packet: servers allow 1 GiB (max_allowed_packet) and a little
 
 

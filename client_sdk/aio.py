@@ -66,6 +66,11 @@ class AsyncClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """URLs of the servers that are known, the one in use first."""
+        return self._endpoint.servers
+
     async def close(self) -> None:
         """Close the connections."""
         if self._http is not None:

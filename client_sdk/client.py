@@ -93,6 +93,11 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """URLs of the servers that are known, the one in use first."""
+        return self._endpoint.servers
+
     def close(self) -> None:
         """Close the connections."""
         self._http.clear()

@@ -50,11 +50,6 @@ class _Member:
     _cluster: "_Cluster | None" = None
 
     @property
-    def servers(self) -> tuple[str, ...]:
-        """URLs of the servers, the one in use first; of ZooKeeper's those that are known until now."""
-        return self._endpoint.servers
-
-    @property
     def has_turn(self) -> bool:
         """Whether this consumer works now; it always may if it takes no turns."""
         return self._cluster is None or self._cluster.has_turn

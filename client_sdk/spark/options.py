@@ -3,7 +3,7 @@
 import difflib
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,7 +11,11 @@ from typing import Any, Final, Literal, Self
 
 from sluice.client_sdk.calls import Start
 from sluice.client_sdk.client import Client
+from sluice.client_sdk.cluster import ClusterClient
 from sluice.protocol.errors import BadParameterError
+
+TIMEOUT: Final = 30.0
+"""Seconds without an answer after which a connection counts as broken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,8 @@ class Options:
 
     url: str = "http://127.0.0.1:11180"
     """Of the server; several of an HA group, comma separated."""
+    zookeeper: str | None = None
+    """Where the servers are found instead: `canal.zkServers` of theirs."""
     destination: str = "example"
     client_id: int = 1001
     """Each query needs one of its own."""
@@ -84,6 +90,8 @@ class Options:
             except ValueError as error:
                 raise BadParameterError(f"option {name}: {error}", name) from None
         made = cls(**values)
+        if made.zookeeper is not None and "url" in values:
+            raise BadParameterError("give either url or zookeeper", "url")
         if made.token is not None and made.token_file is not None:
             raise BadParameterError("give either token or tokenFile", "token")
         if made.columns is not None and made.table is None:
@@ -98,22 +106,29 @@ class Options:
             return re.escape(".".join(self.table)).replace(r"\\", r"\x5c").replace(",", r"\,")
         return self.filter
 
-    def client(self, *, retry: float | None = None) -> Client:
-        """Make a client; nothing is sent yet. ``retry``: instead of the option's. Raises BadParameterError."""
+    def client(self, *, retry: float | None = None, servers: Sequence[str] = ()) -> Client:
+        """Make a client; nothing is sent yet. Raises BadParameterError.
+
+        ``retry``: instead of the option's. ``servers``: URLs that somebody has found already.
+        """
         token = self.token
         if self.token_file is not None:
             try:
                 token = self.token_file.read_text().strip()
             except OSError as error:
                 raise BadParameterError(f"option tokenFile: {error}", "tokenFile") from None
-        return Client(
-            self.url,
+        found = self.zookeeper is not None and not servers
+        return ClusterClient(
+            () if found else servers or self.url,
             self.destination,
             self.client_id,
+            zookeeper=self.zookeeper if found else None,
+            elect=False,
             token=token,
             ca=self.ca,
             verify=self.verify,
             insecure=self.insecure,
+            timeout=TIMEOUT,
             retry=self.retry if retry is None else retry,
         )
 
@@ -212,6 +227,7 @@ def _columns(text: str) -> tuple[tuple[str, str], ...]:
 
 _OPTIONS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "url": ("url", str),
+    "zookeeper": ("zookeeper", str),
     "destination": ("destination", str),
     "clientId": ("client_id", _integer),
     "token": ("token", str),

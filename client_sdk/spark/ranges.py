@@ -36,8 +36,8 @@ PARTS: Final = 10_000
 """The most parts that the server cuts a range into."""
 
 _ADVICE: Final[Mapping[type[SluiceError], str]] = {
-    ConnectionLostError: "the url has to be reached and its certificate trusted (options url, ca, retry); then the"
-    " query can be started again and goes on where it was",
+    ConnectionLostError: "the url has to be reached and its certificate trusted (options url, zookeeper, ca, retry);"
+    " then the query can be started again and goes on where it was",
     StaleSessionError: "this query ends, because another one was started with the same clientId: each needs its own",
     NotSubscribedError: "the clientId is that of a stream which was begun, or of a client which has subscribed",
 } | dict.fromkeys(
@@ -154,6 +154,8 @@ class RangePartition(InputPartition):
     """What one task reads: pieces of a range, one behind the other, each from a position to another."""
 
     pieces: list[tuple[str, str]]
+    servers: tuple[str, ...] = ()
+    """URLs of the servers that the driver knows, the active one first; none: those of the options."""
 
 
 def plan(client: Client, from_: str, to: str, tasks: int, size: int | None = None) -> list[RangePartition]:
@@ -166,7 +168,7 @@ def plan(client: Client, from_: str, to: str, tasks: int, size: int | None = Non
         tasks = max(1, min(tasks, size // TASK))
         parts = min(PARTS, tasks * -(-size // (tasks * PIECE)))
         if parts == 1:
-            return [RangePartition([(from_, to)])]
+            return [RangePartition([(from_, to)], client.servers)]
     cut = client.splits(from_, to, parts)
     total = sum(part.bytes for part in cut)
     tasks = max(1, min(tasks, total // TASK))
@@ -177,7 +179,7 @@ def plan(client: Client, from_: str, to: str, tasks: int, size: int | None = Non
             planned.append([])
         planned[-1].append(part)
         done += part.bytes
-    return [RangePartition(_pieces(group)) for group in planned]
+    return [RangePartition(_pieces(group), client.servers) for group in planned]
 
 
 def _pieces(parts: Sequence[Part]) -> list[tuple[str, str]]:
@@ -202,7 +204,7 @@ def read(options: Options, form: Form, partition: RangePartition) -> Iterator[pa
         SluiceError: what `Client.rows` raises.
     """
     decoder = form.decoder()
-    with advised(), options.client() as client:
+    with advised(), options.client(servers=partition.servers) as client:
         for from_, to in partition.pieces:
             batch = client.rows(from_, to)
             try:

@@ -1,6 +1,7 @@
 """What goes wrong around a query: it says what to do, keeps no secret in it, and goes on when that is done."""
 
 import re
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ from pyspark.sql import SparkSession
 from sluice.client_sdk import Client
 from sluice.server.http.auth import Credentials, Grant
 from tests.faults.harness import Sluice, eventually
-from tests.servers import Server
+from tests.faults.test_ha import Pair
+from tests.servers import Server, ZooKeeper
 from tests.spark.streams import Sink, failure, load, until
 
 
@@ -73,3 +75,24 @@ def test_a_server_that_stays_out_of_reach_ends_the_query_which_then_goes_on(
     sluice.start()
     sink.read_available(stream)
     assert [row["after"]["id"] for row in sink.rows] == ["1", "2"]
+
+
+def test_a_query_goes_on_with_the_next_server_when_the_active_one_is_killed(
+    spark: SparkSession, source: Server, schema: str, zookeeper: ZooKeeper, tmp_path: Path
+) -> None:
+    pair = Pair(tmp_path, zookeeper.hosts, source, schema)
+    with ExitStack() as stack:
+        for server in pair.servers:
+            stack.enter_context(server)
+        first = pair.active()
+        given = {"zookeeper": zookeeper.hosts, "destination": "shop", "clientId": "1003", "startingPosition": "latest"}
+        sink = Sink(tmp_path)
+        query = sink.start(spark.readStream.format("sluice").options(**given).load())
+        stack.callback(query.stop)
+        eventually(lambda: query.recentProgress)
+        pair.insert(1)
+        until(lambda: sink.rows, query)
+        first.kill()
+        pair.insert(2)
+        until(lambda: len(sink.rows) > 1, query)
+        assert [row["after"]["id"] for row in sink.rows] == ["1", "2"]

@@ -53,6 +53,7 @@ def test_values_are_read(given: dict[str, str], attribute: str, value: Any) -> N
         ({"insecure": "yes"}, "option insecure: true or false is expected, not 'yes'"),
         ({"onmarker": "ignore"}, "option onMarker: fail or skip is expected, not 'ignore'"),
         ({"table": "goods"}, "option table: schema.table is expected, not 'goods'"),
+        ({"url": "http://a:1", "zookeeper": "a:2181"}, "give either url or zookeeper"),
         ({"columns": "id int"}, "option columns goes with table"),
         ({"columns": "id", "table": "a.b"}, r"option columns: a name and a type are expected, .*: 'id'"),
         ({"columns": "", "table": "a.b"}, "option columns: at least one column is expected"),

@@ -83,6 +83,14 @@ def _attempt(session: str) -> tuple[str, int]:
     return token, int(attempt) if attempt.isdecimal() else 0
 
 
+def _order(token: str | None) -> int:
+    """Return a number that is greater for a session that was opened later, in whatever life; -1 for none."""
+    if token is None:
+        return -1
+    number = token.partition("-")[0]
+    return int(number) if number.isdecimal() and len(number) < 20 else 0
+
+
 def _same_history(one: Cursor, other: Cursor) -> bool:
     if one.position is not None and other.position is not None:
         return one.position.same_history(other.position)
@@ -324,6 +332,7 @@ class Cursors:
         self._catches_up = catches_up
         self._subscribers: dict[int, _Subscriber] = {}
         self._next_id = epoch * IDS_PER_EPOCH + 1
+        self._last_session = epoch * IDS_PER_EPOCH
         self._changed: set[int] = set()
         self._begun = False
 
@@ -449,7 +458,8 @@ class Cursors:
         """Open a session, which fences all earlier ones; return its token."""
         subscriber = self._subscriber(client_id)
         subscriber.last_active = now
-        subscriber.session, subscriber.attempt = secrets.token_urlsafe(16), 0
+        self._last_session += 1
+        subscriber.session, subscriber.attempt = f"{self._last_session}-{secrets.token_urlsafe(16)}", 0
         return subscriber.session
 
     @property
@@ -787,15 +797,22 @@ class Cursors:
             raise NotSubscribedError(f"client {client_id} has not subscribed")
         if session is not None:
             token, attempt = _attempt(session)
-            if subscriber.session is None:  # sessions end with the process: the first to come back goes on with its own
-                subscriber.session = token
-            elif token != subscriber.session:
-                raise StaleSessionError(f"another consumer has opened a newer session of client {client_id}")
+            if token != subscriber.session:
+                self._adopt(subscriber, token)
             if attempt > subscriber.attempt:  # what earlier attempts were given, nobody has received
                 subscriber.attempt = attempt
                 subscriber.marks.clear()
                 subscriber.get = subscriber.ack
         return subscriber
+
+    def _adopt(self, subscriber: _Subscriber, token: str) -> None:
+        """Go on with a session that was opened in an earlier life: of those that come back, the newest."""
+        if _order(token) <= _order(subscriber.session):
+            raise StaleSessionError(f"another consumer has opened a newer session of client {subscriber.client_id}")
+        if subscriber.session is not None:  # a late call of an older one came first: what that was given comes again
+            subscriber.marks.clear()
+            subscriber.get = subscriber.ack
+        subscriber.session, subscriber.attempt = token, 0
 
     def _add(self, client_id: int, filter_text: str, now: float) -> _Subscriber:
         subscriber = _Subscriber(client_id, filter_text, self._compile(filter_text), now, self.track, moved=now)

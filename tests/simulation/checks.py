@@ -32,6 +32,7 @@ class Checks:
     * A server whose lease is over sends no write.
     * No acked change is unseen: what lies before the durable cursor was processed and acked by the consumer.
     * The durable cursor never goes back.
+    * The newest session of the consumer's is never refused for an older one.
     * The consumer gets the changes in their order, and skips none.
     """
 
@@ -45,6 +46,7 @@ class Checks:
         self._world = world
         self._source = source
         self._acked = bytearray()
+        self._sessions: list[str] = []
 
     def step(self) -> None:
         """Check what concerns all servers."""
@@ -83,6 +85,15 @@ class Checks:
             raise self._violation(f"the durable cursor goes back from {before} to {after}")
         if 0 in self._acked[before:after] or after > len(self._acked):
             raise self._violation(f"the durable cursor goes from {before} to {after}, but not all of that was acked")
+
+    def opens(self, session: str) -> None:
+        """Hear of a session that a server has opened."""
+        self._sessions.append(session)
+
+    def fences(self, session: str) -> None:
+        """Check that a session that is refused is not the newest of all."""
+        if session.partition(".")[0] == self._sessions[-1]:
+            raise self._violation("the newest session is refused as if there were a newer one")
 
     def processes(self, batch: Batch) -> None:
         """Check a batch that the consumer processes."""

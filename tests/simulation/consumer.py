@@ -39,6 +39,8 @@ class Consumer:
         self._servers = servers
         self._checks = checks
         self._number = 0
+        self._session = ""
+        """The one of the last call."""
 
     def start(self) -> None:
         """Begin a life, with a session that fences the one before."""
@@ -139,6 +141,7 @@ class Consumer:
                     self.world.log("consumer", "fails with", call.path, "at", server, failure)
                     self.world.tell(attempts.delay(failure) + 0.01, self, attempt)
                 except StaleSessionError:
+                    self._checks.fences(self._session)
                     self._open()
                 except SluiceError as error:
                     if failed is None:
@@ -168,6 +171,7 @@ class Consumer:
 
         if not self._is_lost():
             headers = self._endpoint.headers(url, call)
+            self._session = headers.get("Sluice-Session", "")
             entries = call.query.get("maxEntries", 0)
             request = Request(
                 call.path,

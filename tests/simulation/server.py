@@ -342,7 +342,9 @@ class Server:
         self._checks.serves(self, instance.epoch)
         match request.path:
             case "/session":
-                return _reply(json.dumps({"session": cursors.open_session(CLIENT, now)}).encode())
+                opened = cursors.open_session(CLIENT, now)
+                self._checks.opens(opened)
+                return _reply(json.dumps({"session": opened}).encode())
             case "/rollback":
                 cursors.rollback(CLIENT, now=now, session=session)
             case "/getWithoutAck":

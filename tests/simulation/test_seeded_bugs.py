@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sluice.protocol.errors import SluiceError
+from sluice.protocol.errors import SluiceError, StaleSessionError
 from sluice.server.ha.member import Member
 from sluice.server.ha.operations import Action, Ask, Beat, Claim, Done, Seen, Store
 from sluice.store.cursors import IDS_PER_EPOCH, Batch, Cursors, StoredClient
@@ -94,6 +94,16 @@ class AcceptsAcksOfEarlierEpochs(Server):
             super().ack(client_id, epoch * IDS_PER_EPOCH + batch_id % IDS_PER_EPOCH, now=now, session=session)
 
 
+class KeepsTheFirstSessionThatComes(Server):
+    """In a new epoch a late call of a consumer that is gone fences the one that lives."""
+
+    class make_cursors(Cursors):  # noqa: N801
+        def _adopt(self, subscriber: Any, token: str) -> None:
+            if subscriber.session is not None:
+                raise StaleSessionError("there is another session")
+            super()._adopt(subscriber, token)
+
+
 class LateGetsTakeBatches(Server):
     """A get that its consumer has given up takes what the next one should get."""
 
@@ -113,6 +123,7 @@ class LateGetsTakeBatches(Server):
         WritesPastItsLease,
         PersistsMoreThanAcked,
         AcceptsAcksOfEarlierEpochs,
+        KeepsTheFirstSessionThatComes,
         LateGetsTakeBatches,
     ],
 )

@@ -182,6 +182,24 @@ def test_newer_session_fences_the_older_one() -> None:
     cursors.ack(CLIENT, batch.batch_id, now=NOW, session=new)
 
 
+def test_of_the_sessions_of_an_earlier_life_the_newest_wins_whichever_comes_first() -> None:
+    earlier, _ = make()
+    earlier.subscribe(CLIENT, now=NOW)
+    gone, alive = (earlier.open_session(CLIENT, NOW) for _ in range(2))
+    cursors, stream = make(epoch=2)
+    cursors.subscribe(CLIENT, now=NOW)
+    put(cursors, stream, b"one", b"two")
+    late = get(cursors, limit=1, session=gone)
+    assert get(cursors, limit=1, session=alive).from_ == late.from_, "what the late call was given comes again"
+    with pytest.raises(StaleSessionError):
+        get(cursors, session=gone)
+    opened = cursors.open_session(CLIENT, NOW)
+    for session in (gone, alive):
+        with pytest.raises(StaleSessionError):
+            get(cursors, session=session)
+    cursors.check(CLIENT, opened)
+
+
 def test_a_get_that_was_given_up_takes_nothing_from_a_later_one() -> None:
     cursors, stream = make()
     cursors.subscribe(CLIENT, now=NOW)

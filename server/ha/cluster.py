@@ -58,8 +58,8 @@ PATIENCE = 5.0
 STOPPING = LAST_STORE + 1
 """Seconds that the giving up of a destination may take, with the last write of its cursors."""
 RETRY = 1.0
-"""Seconds to wait after a refusal that nobody foresaw: a right that is missing, a node that holds something else. Only a
-person can mend that, so that trying sooner helps nobody; one question a second from each destination is no load."""
+"""Seconds to wait after a refusal that nobody foresaw: a right that is missing, a node that holds something else.
+Only a person can mend that: trying sooner helps nobody, and one question a second from each destination is no load."""
 
 
 class Host(Protocol):

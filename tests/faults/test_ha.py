@@ -284,7 +284,7 @@ def test_ensemble_may_lose_its_leader(tmp_path: Path, mariadb118: Server, databa
             pair.insert(1)
             assert set(ack(server, read(server, 1)[1])) == {204}
             ensemble.leader.kill()
-            # It is durable when it is answered, so that a leader must be there again, and the session or a new one with it.
+            # It is durable when it is answered: a leader is there again, and the session with it.
             eventually(lambda: call(server, "subscribe").status == 200, lambda: "".join(server.log))
             pair.insert(2)
             rows, batches = read(server, 1)

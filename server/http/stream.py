@@ -72,7 +72,8 @@ class StreamResponse(Response):
         """Send a chunk; a long one past uvicorn, which would join it with its length and so copy it."""
         size = sum(map(len, parts))
         joined = b"".join(parts) if size <= COPIED else b""
-        await send_or_cut(send, {"type": "http.response.body", "body": joined, "more_body": True}, transport)
+        if joined or transport.get_write_buffer_size():
+            await send_or_cut(send, {"type": "http.response.body", "body": joined, "more_body": True}, transport)
         if not joined and size and not transport.is_closing():
             transport.writelines([b"%x\r\n" % size, *parts, b"\r\n"])
 

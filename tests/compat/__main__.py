@@ -23,7 +23,7 @@ def main(names: list[str]) -> int:
         sys.stdout.writelines(f"  {line}\n" for line in found)
         sys.stdout.flush()
         results.append(result)
-    if not names and not wrong:
+    if not names:
         write(results)
     return 1 if wrong else 0
 

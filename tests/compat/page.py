@@ -10,6 +10,7 @@ from tests.compat.differences import DEFAULT, STRICT
 from tests.compat.run import Result
 
 PAGE = Path(__file__).parents[2] / "docs" / "compat.md"
+UNDOCUMENTED = "**not documented**"
 INTRODUCTION = """# Entries compared with Canal's
 
 `make compat` has written this page. It runs stock Canal 1.1.7 and Sluice on the same source, writes a
@@ -72,6 +73,8 @@ def _differences(results: Sequence[Result]) -> str:
         for mode, pairs in result.explained.items():
             for rule, difference in pairs:
                 found[rule.deviation][mode].append((str(result.source), difference))
+            for difference in result.unexplained[mode]:
+                found[UNDOCUMENTED][mode].append((str(result.source), difference))
     lines = [
         "## Differences\n",
         "Each stands in [Deviations from Canal](deviations.md) under its name, with what restores Canal's way.\n",

@@ -17,7 +17,9 @@ class Topic(NamedTuple):
 
 def is_ddl(statement: str) -> bool:
     """Whether a statement changes what tables look like, so that all before it has to be read first."""
-    return not statement.upper().startswith(("INSERT", "UPDATE", "DELETE", "REPLACE", "SET ", "BEGIN", "COMMIT", "XA "))
+    return not statement.upper().startswith(
+        ("INSERT", "UPDATE", "DELETE", "REPLACE", "SELECT", "SET ", "BEGIN", "COMMIT", "XA ")
+    )
 
 
 Values = dict[str, Sequence[str]]
@@ -566,6 +568,89 @@ STATEMENTS = Topic(
     ],
 )
 
+VARIABLES = Topic(
+    "variables",
+    [
+        "CREATE TABLE vars (id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(20))",
+        "SET SESSION binlog_format = STATEMENT",
+        "SET @text = 'é', @number = 5, @nothing = NULL, @fraction = 1.50",
+        "INSERT INTO vars (v) VALUES (@text)",
+        "INSERT INTO vars VALUES (@number + 10, @nothing)",
+        "UPDATE vars SET v = @fraction WHERE id = 1",
+        "INSERT INTO vars (v) VALUES (RAND())",
+        "SET SESSION binlog_format = ROW",
+    ],
+)
+
+METADATA = Topic(
+    "full metadata",
+    [
+        "SET GLOBAL binlog_row_metadata = FULL",
+        "CREATE TABLE meta (id INT UNSIGNED PRIMARY KEY, v VARCHAR(9), e ENUM('a', 'b'), s SET('x'), t TEXT, j JSON)",
+        "INSERT INTO meta VALUES (4294967295, 'é', 'b', 'x', 'text', '[1]'), (1, NULL, NULL, NULL, NULL, NULL)",
+        "ALTER TABLE meta DROP v",
+        "UPDATE meta SET e = 'a', t = NULL",
+        "DELETE FROM meta",
+        "SET GLOBAL binlog_row_metadata = DEFAULT",
+    ],
+)
+
+COMPRESSED = Topic(
+    "compressed transactions",
+    [
+        "CREATE TABLE compressed (id INT PRIMARY KEY, v VARCHAR(200))",
+        "SET SESSION binlog_transaction_compression = ON",
+        "INSERT INTO compressed VALUES (1, REPEAT('x', 200)), (2, REPEAT('y', 200))",
+        "BEGIN",
+        "UPDATE compressed SET v = 'é'",
+        "DELETE FROM compressed WHERE id = 1",
+        "COMMIT",
+        "SET SESSION binlog_transaction_compression = OFF",
+    ],
+)
+
+MODERN = Topic(
+    "what mysql 9 adds",
+    [
+        "CREATE TABLE invisible (id INT PRIMARY KEY, v INT INVISIBLE DEFAULT 3, w INT CHECK (w > 0))",
+        "INSERT INTO invisible (id, w) VALUES (1, 2)",
+        "SET SESSION sql_generate_invisible_primary_key = ON",
+        "CREATE TABLE without_key (v INT)",
+        "INSERT INTO without_key VALUES (1), (2)",
+        "SET SESSION sql_generate_invisible_primary_key = OFF",
+        "CREATE TABLE functional (id INT PRIMARY KEY, v INT, INDEX f ((v + 1)), INDEX d (v DESC))",
+        "INSERT INTO functional VALUES (1, 2)",
+        "UPDATE functional SET v = 3",
+    ],
+)
+
+MARIADB_ONLY = Topic(
+    "what mariadb adds",
+    [
+        "CREATE OR REPLACE TABLE replaced (id INT PRIMARY KEY)",
+        "CREATE OR REPLACE TABLE replaced (id INT PRIMARY KEY, v INT)",
+        "INSERT INTO replaced VALUES (1, 2) RETURNING id",
+        "ALTER TABLE replaced ADD COLUMN IF NOT EXISTS w INT, ADD INDEX IF NOT EXISTS i (w)",
+        "INSERT INTO replaced VALUES (2, 2, 2)",
+        "DROP INDEX IF EXISTS i ON replaced",
+        "CREATE SEQUENCE sq START WITH 5",
+        "SELECT NEXTVAL(sq)",
+        "DROP SEQUENCE sq",
+    ],
+)
+
+COMPRESSED_QUERIES = Topic(
+    "compressed queries",
+    [
+        "SET GLOBAL log_bin_compress = ON",
+        "SET GLOBAL log_bin_compress_min_len = 10",
+        "CREATE TABLE squeezed (id INT PRIMARY KEY, v VARCHAR(300))",
+        "INSERT INTO squeezed VALUES (1, REPEAT('x', 300)), (2, REPEAT('y', 300))",
+        "UPDATE squeezed SET v = 'short'",
+        "SET GLOBAL log_bin_compress = OFF",
+    ],
+)
+
 ROTATION = Topic("rotation", ["FLUSH BINARY LOGS", "INSERT INTO t1 VALUES (90, 'after the rotation')"])
 
 
@@ -598,6 +683,10 @@ def script(server: str, *, gtid: bool = False, short: bool = False) -> list[Topi
         *([MADE] if server not in ("mysql57", "mysql80") or not gtid else []),
         OTHER_DDL,
         STATEMENTS,
+        VARIABLES,
+        *([METADATA] if server != "mysql57" else []),
+        *([COMPRESSED, MODERN] if server == "mysql97" else []),
+        *([MARIADB_ONLY, COMPRESSED_QUERIES] if mariadb else []),
         ROTATION,
     ]
     return [topic for topic in topics if topic.short or not short]

@@ -17,7 +17,7 @@ def test_entries_equal_canals() -> None:
     assert all(result.compared.values())
 
 
-@pytest.mark.extended
+@pytest.mark.soak
 @pytest.mark.parametrize("source", SOURCES, ids=str)
 def test_entries_of_the_whole_script_equal_canals(source: Source) -> None:
     assert list(problems(perform(source))) == []

@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pymysql
+from kazoo.client import KazooClient
 
 from sluice.client_sdk import Client
 from tests.chaos.checker import Verdict, check_run
@@ -34,6 +35,7 @@ TABLES = ("t0", "t1", "t2")
 """... spread over these."""
 RECOVERY = 90.0
 """Seconds after the last fault in which everything has to arrive."""
+ROOT = "/otter/canal/destinations"
 PUBLIC = "127.0.0.2"
 """Address by which consumers know the servers: there stand the proxies."""
 CLIENTS: Mapping[int, tuple[str, str]] = {1001: ("ack", "durable"), 1002: ("stream", "stream")}
@@ -367,7 +369,26 @@ class Run:
             last = max(numbers[-1] for numbers in written[name.partition("-")[0]].values() if numbers)
             while not _has_come_to(last, consumer.journal) and time.monotonic() < deadline:
                 time.sleep(0.2)
+        if time.monotonic() > deadline:
+            self._note_what_stands_still()
         time.sleep(1.0)  # for acks under way
+
+    def _note_what_stands_still(self) -> None:
+        """Write down what servers and ZooKeeper say, for whoever reads on."""
+        found: dict[str, object] = {}
+        for name, node in self.nodes.items():
+            for destination in node.sources:
+                found[f"{name} {destination}"] = node.sluice.destination(destination)
+        client = KazooClient(self.zookeeper.hosts, timeout=10.0)
+        client.start()
+        for destination in SHARED:
+            for path in (f"{ROOT}/{destination}/running", f"{ROOT}/{destination}/sluice"):
+                if client.exists(path):
+                    data, stat = client.get(path)
+                    found[path] = f"{data.decode()} of session {stat.ephemeralOwner:#x}, version {stat.version}"
+        client.stop()
+        client.close()
+        (self.folder / "stuck").write_text(json.dumps(found, indent=1))
 
 
 def _has_come_to(number: int, journal: Path) -> bool:

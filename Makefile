@@ -14,7 +14,7 @@ PACKAGES := protocol store instance server client_sdk
 SANITIZED := -fsanitize=address,undefined
 SOURCES := setup.py pyproject.toml $(shell find $(PACKAGES) -name '*.pyx' -o -name '*.pxd')
 
-.PHONY: setup build demo test test-all soak simulate chaos fuzz compat lint bench bench-quick docs lock clean
+.PHONY: setup build demo test test-all soak simulate chaos fuzz compat lint bench bench-all bench-quick docs lock clean
 
 setup: .venv/.ready
 
@@ -54,6 +54,11 @@ lint: build .venv/.spark
 
 bench: build .venv/.spark
 	@$(RUN) -m bench $(or $(ARGS),deliver)
+
+# All measurements, each written when it is there, and the page; ARGS="--minutes 60": as long as that.
+bench-all: build
+	@$(RUN) -m bench.everything $(ARGS)
+	@$(RUN) -m bench report >/dev/null
 
 # Each measurement on next to nothing, without a judgement: that they all still run.
 bench-quick: build

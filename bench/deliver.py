@@ -23,6 +23,17 @@ TIMES = 3
 WAYS = {"get": "get", "rows": "rows", "arrow": "arrow", "json": "json"}
 RATES = {"bulk": 500_000, "single": 150_000, "update": 400_000, "wide": 200_000, "mixed": 120_000}
 """Rows per second by which the time of a measurement is estimated."""
+GOALS = {
+    "bulk": 1_500_000,
+    "single": 250_000,
+    "update": 750_000,
+    "wide": 500_000,
+    "mixed": 330_000,
+    "bulk-rows": 400_000,
+    "bulk-json": 300_000,
+}
+"""Rows per second that are to be reached."""
+USUAL_SOURCE = "mariadb118"
 CASES = (*ROWS, *(f"{workload}-{way}" for workload in ROWS for way in WAYS))
 """The bytes of each workload by the stream; get and ack, typed rows, Arrow and FlatMessage instead of that."""
 
@@ -30,7 +41,7 @@ CASES = (*ROWS, *(f"{workload}-{way}" for workload in ROWS for way in WAYS))
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what can be chosen."""
     add_choices(parser, CASES, (*ROWS, *(f"bulk-{way}" for way in WAYS)))
-    parser.add_argument("--source", choices=SOURCES, default="mariadb118")
+    parser.add_argument("--source", choices=SOURCES, default=USUAL_SOURCE)
     parser.add_argument("--rows", type=int, help="row changes that count; otherwise as many as the workload has")
     parser.add_argument("--batch-size", type=int, help="of a batch, in units of 1 KiB; otherwise the server's own")
     parser.set_defaults(run=run)
@@ -57,7 +68,11 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
             results = take_turns(workload, contenders, arguments.repeats, progress)
         for way in ways:
             name = workload if way == "stream" else f"{workload}-{way}"
-            cases.append(case(name, results[way], "raw dump, nothing decoded", results["raw dump"]))
+            goal = {"goal": GOALS[name]} if name in GOALS else {}
+            result = case(name, results[way], "raw dump, nothing decoded", results["raw dump"])
+            if arguments.source != USUAL_SOURCE:
+                result["case"] = f"{name}-{arguments.source}"
+            cases.append(result | goal)
     return {"versions": {arguments.source: version}, "cases": cases}
 
 

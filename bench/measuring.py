@@ -41,14 +41,14 @@ class Progress:
         """Announce so many runs; `seconds` is what all of it takes on two quiet cores."""
         self._bench, self._runs, self._done = bench, runs, 0
         self._begin = time.monotonic()
-        say(f"{bench}: {runs} runs, about {_duration(seconds)} on two quiet cores")
+        say(f"{bench}: {runs} runs, about {duration(seconds)} on two quiet cores")
 
     def done(self, what: str) -> None:
         """Count a run."""
         self._done += 1
         taken = time.monotonic() - self._begin
         left = taken / self._done * (self._runs - self._done)
-        say(f"{self._bench}: {self._done}/{self._runs} {what}; {_duration(taken)} taken, about {_duration(left)} left")
+        say(f"{self._bench}: {self._done}/{self._runs} {what}; {duration(taken)} taken, about {duration(left)} left")
 
 
 def say(text: str) -> None:
@@ -57,7 +57,8 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Return a time as one reads it."""
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 

@@ -25,6 +25,8 @@ SCRIPT = Path(__file__).parent / "canal" / "canal.sh"
 CANAL = "Canal 1.1.7 with its Java client"
 CASES = (*ROWS, *(f"{workload}-tcp" for workload in ROWS))
 """Each workload by the SDK over HTTP, and by Canal's Java client 1.1.7 over Canal's protocol."""
+GOAL = 10
+"""Times Canal's rows per second, with as many times less CPU of the server."""
 SERVER_HEAP = ("-Xms2g", "-Xmx3g")  # as Canal's startup.sh has it
 CLIENT_HEAP = ("-Xmx1g",)
 
@@ -71,9 +73,9 @@ RATES = {"bulk": 150_000, "single": 25_000, "update": 75_000, "wide": 50_000, "m
 
 
 def beside(result: Case) -> Case:
-    """Add how many times less CPU our server needs than Canal's."""
+    """Add the goal, and how many times less CPU our server needs than Canal's."""
     ours, canal = result["cpu_s_per_mrow"]["server"], result["anchor_cpu_s_per_mrow"]["server"]
-    return result | {"server_cpu_ratio": round(canal / ours, 3) if ours else None}
+    return result | {"goal": GOAL * result["anchor"], "server_cpu_ratio": round(canal / ours, 3) if ours else None}
 
 
 def by_tcp(server: Server, written: Written, batch_size: int) -> Run:

@@ -17,6 +17,7 @@ RESULTS = ROOT / "bench" / "results"
 PAGE = ROOT / "docs" / "performance.md"
 SECTION = "<!-- {} of bench/results/{}.json -->"
 """What stands around a table in the page; one without it gets its place behind the last."""
+LESS = "server_cpu_ratio"
 LOGARITHMIC = 20
 """From this ratio of the greatest to the least figure on, an axis is logarithmic."""
 
@@ -40,7 +41,7 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
         picture = arguments.page.parent / "plots" / f"{file.stem}.svg"
         picture.parent.mkdir(exist_ok=True)
         plot(result, picture)
-        lines = [*table(result), "", f"![{result['bench']}](plots/{picture.name})"]
+        lines = [*table(result), *stages_table(result["cases"]), "", f"![{result['bench']}](plots/{picture.name})"]
         page = placed(page, file.stem, "\n".join(lines))
         say(f"report: {file.name}, {len(result['cases'])} cases")
         cases += result["cases"]
@@ -69,9 +70,15 @@ def table(result: dict[str, Any]) -> Iterator[str]:
     yield ""
     latency = all("p99_ms" in case for case in result["cases"])
     names = ["p50", "p99", "max"] if latency else ["ours", "least to most"]
-    beside = any(case["anchor"] for case in result["cases"])
-    heads = ["case", "unit", *names, *(("beside", "its figure", "ratio") if beside else ())]
-    heads += ["CPU s per million rows", "MB at most"]
+    beside, goals, less = (any(case.get(key) for case in result["cases"]) for key in ("anchor", "goal", LESS))
+    heads = [
+        "case",
+        "unit",
+        *names,
+        *(["goal"] if goals else ()),
+        *(["beside", "its figure", "ratio"] if beside else ()),
+    ]
+    heads += [*(["times less CPU of the server"] if less else ()), "CPU s per million rows", "MB at most"]
     yield f"| {' | '.join(heads)} |"
     yield f"| {' | '.join(['---'] * len(heads))} |"
     for case in result["cases"]:
@@ -79,17 +86,51 @@ def table(result: dict[str, Any]) -> Iterator[str]:
         cells = [case["case"], case["unit"], *(f"{figure:,}" for figure in figures)]
         if not latency:
             cells.append(" to ".join(f"{figure:,}" for figure in case["spread"]))
+        if goals:
+            cells.append(goal_of(case))
         if beside:
             cells += [
                 case["anchor_name"] or "",
                 f"{case['anchor']:,}" if case["anchor"] else "",
                 str(case["ratio"] or ""),
             ]
+        if less:
+            cells.append(str(case.get(LESS) or ""))
         used, peak = (
             ", ".join(f"{name} {figure}" for name, figure in (case.get(key) or {}).items())
             for key in ("cpu_s_per_mrow", "peak_mb")
         )
         yield f"| {' | '.join([*cells, used, peak])} |"
+
+
+def goal_of(case: dict[str, Any]) -> str:
+    """Return what is to be reached, as a table has it; of a latency p50 and p99."""
+    goal = case.get("goal")
+    if isinstance(goal, dict):
+        return " and ".join(f"{name.removesuffix('_ms')} {figure}" for name, figure in goal.items())
+    return f"{goal:,}" if goal else ""
+
+
+def stages_table(cases: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Give the lines of a table of what each stage takes and, in one thread, adds; none where there are no stages."""
+    cases = [case for case in cases if "stages" in case]
+    if not cases:
+        return
+    names = list(dict.fromkeys(stage["stage"] for case in cases for stage in case["stages"]))
+    yield ""
+    yield "CPU seconds per million rows up to a stage, without the database and the sender; and what the stage adds."
+    yield ""
+    yield f"| case | {' | '.join(names)} |"
+    yield f"| {' | '.join(['---'] * (len(names) + 1))} |"
+    for case in cases:
+        stages = {stage["stage"]: stage for stage in case["stages"]}
+        cells = []
+        for name in names:
+            stage = stages.get(name, {"cpu_s_per_mrow": {}})
+            used = {key: value for key, value in stage["cpu_s_per_mrow"].items() if key not in {"source", "database"}}
+            added = f"; +{stage['cpu_s_added']}" if "cpu_s_added" in stage else ""
+            cells.append(f"{sum(used.values()):.3f}{added}" if used else "")
+        yield f"| {case['case']} | {' | '.join(cells)} |"
 
 
 def plot(result: dict[str, Any], file: Path) -> None:
@@ -126,6 +167,9 @@ def draw_bars(axes: Any, cases: Sequence[dict[str, Any]]) -> None:
     if any(anchors):
         names = ", ".join(dict.fromkeys(case["anchor_name"] for case in cases if case["anchor_name"]))
         axes.bar([place + 0.2 for place in places], anchors, 0.4, label=names)
+    goals = {place: goal for place, case in enumerate(cases) if isinstance(goal := case.get("goal"), int)}
+    if goals:
+        axes.plot([place - 0.2 for place in goals], list(goals.values()), "k_", markersize=16, label="goal")
     figures = [figure for figure in (*ours, *anchors) if figure]
     if figures and max(figures) / min(figures) > LOGARITHMIC:
         axes.set_yscale("log")

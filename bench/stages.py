@@ -33,6 +33,9 @@ NAMES = {
     "arrow": "HTTP, Arrow",
 }
 
+GOALS = {"bulk": 2_500_000, "single": 700_000, "update": 1_200_000, "wide": 900_000, "mixed": 500_000}
+"""Rows per second as entries in memory that are to be reached by one core."""
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what can be chosen."""
@@ -98,7 +101,8 @@ def summary(workload: str, results: dict[str, list[Run]]) -> Case:
             entry["cpu_s_added"] = round(used["stage"] - before, 4)
             before = used["stage"]
         stages.append(entry)
-    return result | {"stages": stages}
+    goal = {"goal": GOALS[workload]} if "decode" in results else {}
+    return result | goal | {"stages": stages}
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from sluice.store.segment cimport Segment, SegmentPool, SegmentWriter
 cdef enum:
     FIRST_CAPACITY = 64            # slots of an idle ring
     SMALLEST_SEGMENT = 64 * 1024   # bytes
-    LARGEST_SEGMENT = 1024 * 1024
+    LARGEST_SEGMENT = 256 * 1024
     LONG_RUN = 16 * 1024           # bytes; a shorter run is cheaper to copy than to send by itself
 
 
@@ -192,7 +192,7 @@ cdef class Ring:
     def __init__(self, Py_ssize_t size=16384, Py_ssize_t memory=16384 * 1024, Py_ssize_t segment_size=0):
         """`size` in slots, a power of two; `memory` in bytes of entries. Nothing of it is allocated yet.
 
-        `segment_size` 0 takes a 16th of the memory, within sensible bounds: a segment is freed as a whole.
+        `segment_size` 0 takes a 64th of the memory, within sensible bounds: a segment is freed as a whole.
 
         Raises:
             ConfigError: the size is no power of two, or something is not positive.
@@ -203,7 +203,7 @@ cdef class Ring:
             raise ConfigError(f"the memory of the buffer must be positive, not {memory}")
         self.size = size
         self.memory = memory
-        self.pool = SegmentPool(segment_size or min(max(memory // 16, SMALLEST_SEGMENT), LARGEST_SEGMENT), memory)
+        self.pool = SegmentPool(segment_size or min(max(memory // 64, SMALLEST_SEGMENT), LARGEST_SEGMENT), memory)
         self.pool.on_release = self.wake
         self.sources = Registry()
         self.files = Registry()

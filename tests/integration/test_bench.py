@@ -102,6 +102,16 @@ def test_scale() -> None:
     assert all(case["ours"] > 0 for case in found)
 
 
+def test_of_everything_what_fits_into_the_time(tmp_path: Path) -> None:
+    choice = ("--only", "memory", "--minutes", "0.2", "--results", str(tmp_path))
+    command = [sys.executable, "-m", "bench.everything", *choice]
+    ran = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    (idle,) = json.loads((tmp_path / "memory.json").read_text())["cases"]
+    assert idle["case"] == "idle"
+    assert idle["ours"] > 0
+    assert "are left: python -m bench memory --repeats 1 --only transaction" in ran.stderr
+
+
 def test_acks() -> None:
     names = ("zookeeper", "period")
     size = ("--repeats", "1", "--clients", "2", "--acks", "20")

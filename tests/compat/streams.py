@@ -114,7 +114,7 @@ def reading(source: Server, folder: Path, *, gtid: bool = False) -> Iterator[Rea
                 stderr=errors,
                 text=True,
             )
-        stack.callback(client.communicate)
+        stack.callback(client.wait)
         stack.callback(client.kill)
         threading.Thread(target=_collect, args=(client, found), daemon=True).start()
         yield found

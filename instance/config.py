@@ -270,6 +270,12 @@ class InstanceConfig(Settings):
     so that what was acked last can come again from another server. When not given, Canal's
     `canal.instance.global.spring.xml` says it: `file-instance.xml`, `memory-instance.xml`, or
     `default-instance.xml` for `period`."""
+    log_position: Annotated[Literal["failback", "parse"], BeforeValidator(_lower)] = setting(
+        "sluice.instance.logPosition", "failback"
+    )
+    """Where the source is read from. `failback`: from the smallest cursor of a client, and without any from where the
+    configuration says, as with Canal's shipped files. `parse`: a place is kept too, which counts when no client has a
+    cursor: Canal's node `parse` in ZooKeeper, or `parse.dat` beside `meta.dat`."""
     file_data_dir: FolderPath = setting("canal.file.data.dir", Path())
     """Folder of `<destination>/meta.dat`. Empty, and `../conf` as in Canal's own files, are the folder of
     `canal.properties`."""

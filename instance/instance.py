@@ -139,7 +139,7 @@ class Instance:
             loop.call_soon_threadsafe(in_loop, self._set_state, state, error)
 
         self.ring.on_put = on_put
-        self._start = earliest([client.cursor for client in clients if client.cursor is not None])
+        self._start = earliest([client.cursor for client in clients if client.cursor is not None]) or self._meta.place
         return self._make_parser(self.config, self.ring, start=self._start, on_begin=on_begin, on_state=on_state)
 
     async def stop(self) -> None:
@@ -379,4 +379,5 @@ def make_meta(config: InstanceConfig) -> MetaStore:
         return MemoryMetaStore()
     if config.meta in IN_ZOOKEEPER:
         raise ConfigError(f"cursors are kept in ZooKeeper ({config.meta}), which only a server among others uses")
-    return FileMetaStore(config.file_data_dir, config.destination, config.master_address)
+    parse = config.log_position == "parse"
+    return FileMetaStore(config.file_data_dir, config.destination, config.master_address, parse=parse)

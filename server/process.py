@@ -64,7 +64,7 @@ def make_cluster(configuration: Configuration, embedded: EmbeddedServer) -> Clus
         config.session_timeout,
         Identity(f"{host}:{port}", f"{scheme}://{name}:{config.http_port}"),
         embedded,
-        lambda destination: configuration.instance(destination).master_address,
+        configuration.instance,
     )
 
 

@@ -4,13 +4,17 @@ import time
 from collections.abc import Mapping
 from typing import Protocol
 
-from sluice.store.cursors import StoredClient
+from sluice.store.cursors import Cursor, StoredClient
 
 _YEAR_2025 = 1_735_689_600
 
 
 class MetaStore(Protocol):
     """Keeps the clients of one destination, and the epoch that makes its batch ids unique for ever."""
+
+    @property
+    def place(self) -> Cursor | None:
+        """Where the stream was last read from for its clients, if that is kept: for when none has a cursor any more."""
 
     async def open(self) -> tuple[int, list[StoredClient]]:
         """Return the epoch of this life, greater than in every earlier one and already durable, and the clients.

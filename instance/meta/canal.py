@@ -6,7 +6,7 @@ Canal reads what we write, and drops our keys when it writes. A cursor without t
 import json
 from typing import Any
 
-from sluice.protocol.errors import BadPositionError
+from sluice.protocol.errors import BadPositionError, ConfigError
 from sluice.protocol.position import Position
 from sluice.store.cursors import Cursor, parse_gtids
 
@@ -60,6 +60,24 @@ def read_cursor(data: dict[str, Any], ours: dict[str, str]) -> Cursor:
         position=Position.parse(ours["position"]) if "position" in ours else None,
         delivered=Position.parse(ours["delivered"]) if "delivered" in ours else None,
     )
+
+
+def place_data(cursor: Cursor, address: Address) -> bytes:
+    """Return what Canal's ``parse`` holds: where a destination begins that has no cursor of a client."""
+    ours = our_keys(cursor)
+    return dumps(log_position(cursor, address) | ({"sluice": ours} if ours else {}))
+
+
+def read_place(data: bytes, name: str) -> Cursor | None:
+    """Understand what ``parse`` holds; nothing, or a place without a file, is none. Raises ConfigError."""
+    try:
+        found = json.loads(data) if data else {}
+        return read_cursor(found, found.get("sluice", {})) if (found.get("postion") or {}).get("journalName") else None
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(
+            f"{name} is no place in a binlog ({type(error).__name__}: {error}): correct it, or remove it to begin where"
+            " the configuration says"
+        ) from error
 
 
 def read_address(data: dict[str, Any]) -> Address | None:

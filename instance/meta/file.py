@@ -23,20 +23,35 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from sluice.instance.meta.base import epoch_by_clock
-from sluice.instance.meta.canal import Address, dumps, log_position, our_keys, read_address, read_cursor
+from sluice.instance.meta.canal import (
+    Address,
+    dumps,
+    log_position,
+    our_keys,
+    place_data,
+    read_address,
+    read_cursor,
+    read_place,
+)
 from sluice.protocol.errors import ConfigError
-from sluice.store.cursors import StoredClient
+from sluice.store.cursors import Cursor, StoredClient, earliest
 
 FILE_NAME = "meta.dat"
+PARSE_NAME = "parse.dat"
 LOCK_NAME = "meta.lock"
 
 
 class FileMetaStore:
     """Keeps the clients of a destination in a file that is replaced as a whole, so that it is never half written."""
 
-    def __init__(self, folder: Path, destination: str, address: Address) -> None:
-        """``address`` is that of the source; Canal wants it in each cursor, and finds that again which was there."""
+    def __init__(self, folder: Path, destination: str, address: Address, *, parse: bool = False) -> None:
+        """``address`` is that of the source; Canal wants it in each cursor, and finds that again which was there.
+
+        With ``parse`` the place is kept, too, in Canal's ``parse.dat``.
+        """
         self.path = folder / destination / FILE_NAME
+        self.place: Cursor | None = None
+        self._parse = folder / destination / PARSE_NAME if parse else None
         self._destination = destination
         self._address = address
         self._addresses: dict[int, Address] = {}
@@ -55,7 +70,7 @@ class FileMetaStore:
                 self._addresses.pop(client_id, None)
             else:
                 self._clients[client_id] = client
-        await asyncio.to_thread(self._replace, list(self._clients.values()), epoch)
+        await asyncio.to_thread(self._store, list(self._clients.values()), epoch)
 
     async def close(self) -> None:
         """Let another process use the file."""
@@ -79,6 +94,8 @@ class FileMetaStore:
             epoch, clients = self._read()
             self._clients = {client.client_id: client for client in clients}
             self._replace(clients, epoch)
+            if self._parse is not None and self._parse.exists():
+                self.place = read_place(self._parse.read_bytes(), str(self._parse))
         except BlockingIOError:
             lock.close()
             raise ConfigError(f"another process uses {self.path}: stop it, or set canal.file.data.dir") from None
@@ -112,24 +129,21 @@ class FileMetaStore:
             ) from error
         return epoch, clients
 
+    def _store(self, clients: list[StoredClient], epoch: int) -> None:
+        self._replace(clients, epoch)
+        place = earliest([client.cursor for client in clients if client.cursor is not None])
+        if self._parse is not None and place not in (None, self.place):
+            assert place is not None
+            _write(self._parse, place_data(place, self._address))
+            self.place = place
+
     def _replace(self, clients: list[StoredClient], epoch: int) -> None:
-        """Write beside the file, make that durable, and put it in the file's place."""
         data = {
             "clientDatas": [self._data(client) for client in clients],
             "destination": self._destination,
             "sluice": {"epoch": epoch},
         }
-        new = self.path.with_suffix(".tmp")
-        with new.open("wb") as file:
-            file.write(dumps(data))
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self.path)
-        folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        _write(self.path, dumps(data))
 
     def _data(self, client: StoredClient) -> dict[str, Any]:
         data: dict[str, Any] = {
@@ -146,6 +160,21 @@ class FileMetaStore:
         if ours := our_keys(cursor):
             data["sluice"] = ours
         return data
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write beside the file, make that durable, and put it in the file's place."""
+    new = path.with_suffix(".tmp")
+    with new.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _client(data: dict[str, Any]) -> StoredClient:

@@ -9,6 +9,8 @@ from sluice.store.cursors import StoredClient
 class MemoryMetaStore:
     """Keeps nothing: whoever consumes has to subscribe again after a restart."""
 
+    place = None
+
     def __init__(self) -> None:
         self._epoch = 0
 

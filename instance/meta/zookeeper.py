@@ -6,6 +6,7 @@ Layout, below ``/otter/canal/destinations/<destination>``::
     1001/filter     its filter, as text, unless it is blank
     1001/cursor     {"@type":"...LogPosition","identity":{...},"postion":{...},"sluice":{"position":...}}
     1001/mark       Canal's own: batches that it has given
+    parse           {"identity":{...},"postion":{...},"sluice":{...}}, if it is kept: where to begin without clients
     sluice          {"epoch":7}; its version fences those who have had the destination before
 
 Canal lists the children whose names are numbers as clients, and reads nothing else.
@@ -14,10 +15,20 @@ Canal lists the children whose names are numbers as clients, and reads nothing e
 import json
 from collections.abc import Mapping
 
-from sluice.instance.meta.canal import LOG_POSITION, Address, dumps, log_position, our_keys, read_address, read_cursor
+from sluice.instance.meta.canal import (
+    LOG_POSITION,
+    Address,
+    dumps,
+    log_position,
+    our_keys,
+    place_data,
+    read_address,
+    read_cursor,
+    read_place,
+)
 from sluice.instance.meta.nodes import Check, Create, Delete, NodeError, NoNodeError, Operation, Put, Session
 from sluice.protocol.errors import ConfigError
-from sluice.store.cursors import Cursor, StoredClient
+from sluice.store.cursors import Cursor, StoredClient, earliest
 
 DESTINATIONS = "/otter/canal/destinations"
 ATTEMPTS = 3
@@ -45,8 +56,16 @@ def read_epoch(data: bytes, destination: str) -> int:
 class ZooKeeperClients:
     """The clients of one destination, read and written in one session."""
 
-    def __init__(self, session: Session, destination: str, address: Address) -> None:
-        """``address`` is that of the source; Canal wants it in each cursor, and finds that again which was there."""
+    def __init__(self, session: Session, destination: str, address: Address, *, parse: bool = False) -> None:
+        """``address`` is that of the source; Canal wants it in each cursor, and finds that again which was there.
+
+        With ``parse`` the place is kept, too, in the node of that name.
+        """
+        self.place: Cursor | None = None
+        """Where the stream was last read from for its clients, if that is kept."""
+        self._parse = parse
+        self._has_parse = False
+        self._stored: dict[int, Cursor] = {}
         self._session = session
         self._destination = destination
         self._root = f"{DESTINATIONS}/{destination}"
@@ -70,6 +89,10 @@ class ZooKeeperClients:
         for client_id, text in self._filters.items():
             cursor = await self._read_cursor(client_id) if client_id in self._cursors else None
             clients.append(StoredClient(client_id, text or "", cursor))
+        self._stored = {client.client_id: client.cursor for client in clients if client.cursor is not None}
+        node = await self._session.find(f"{self._root}/parse") if self._parse else None
+        self._has_parse = node is not None
+        self.place = read_place(node.data, f"{self._root}/parse in ZooKeeper") if node is not None else None
         return tuple(clients)
 
     async def load(self) -> tuple[StoredClient, ...]:
@@ -101,6 +124,11 @@ class ZooKeeperClients:
             operations = [first]
             for client_id, client in changes.items():
                 operations += await self._removal(client_id) if client is None else self._changes(client)
+            stored = self._with(changes)
+            place = earliest(list(stored.values())) if self._parse else None
+            if place is not None and place != self.place:
+                data = place_data(place, self._address)
+                operations.append((Put if self._has_parse else Create)(f"{self._root}/parse", data))
             try:
                 results = await self._session.commit(operations)
             except NodeError as error:
@@ -114,6 +142,9 @@ class ZooKeeperClients:
                 break
         for client_id, client in changes.items():
             self._remember(client_id, client)
+        self._stored = stored
+        if place is not None:
+            self.place, self._has_parse = place, True
         return version if results[0] is None else results[0]
 
     # --- inside ------------------------------------------------------------------------------------------------------
@@ -146,6 +177,16 @@ class ZooKeeperClients:
             data["sluice"] = ours
         return dumps(data)
 
+    def _with(self, changes: Mapping[int, StoredClient | None]) -> dict[int, Cursor]:
+        """Return the cursors as they will be stored."""
+        cursors = dict(self._stored)
+        for client_id, client in changes.items():
+            if client is None:
+                cursors.pop(client_id, None)
+            elif client.cursor is not None:
+                cursors[client_id] = client.cursor
+        return cursors
+
     def _remember(self, client_id: int, client: StoredClient | None) -> None:
         if client is None:
             self._filters.pop(client_id, None)
@@ -159,7 +200,9 @@ class ZooKeeperClients:
     async def _survey(self) -> None:
         """See which nodes are there."""
         self._filters, self._cursors = {}, set()
-        for name in await self._session.children(self._root):
+        names = await self._session.children(self._root)
+        self._has_parse = "parse" in names
+        for name in names:
             if not name.removeprefix("-").isdecimal():
                 continue
             client_id = int(name)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from time import CLOCK_BOOTTIME, clock_gettime
 from typing import Protocol
 
+from sluice.instance.config import InstanceConfig
 from sluice.instance.meta.base import epoch_by_clock
-from sluice.instance.meta.canal import Address, dumps
+from sluice.instance.meta.canal import dumps
 from sluice.instance.meta.nodes import (
     Check,
     Create,
@@ -48,7 +49,7 @@ from sluice.server.ha.operations import (
     Stored,
 )
 from sluice.server.ha.zookeeper import ZooKeeperSession
-from sluice.store.cursors import StoredClient
+from sluice.store.cursors import Cursor, StoredClient
 
 logger = logging.getLogger(__name__)
 
@@ -96,6 +97,11 @@ class ClusterMetaStore:
         self._epoch = epoch
         self._clients = clients
 
+    @property
+    def place(self) -> Cursor | None:
+        """See `MetaStore.place`."""
+        return self._cluster.place(self._destination)
+
     async def open(self) -> tuple[int, list[StoredClient]]:
         """Return what was found when the destination was taken over."""
         return self._epoch, list(self._clients)
@@ -116,7 +122,7 @@ class Cluster:
         timeout: of the session, in seconds, as wanted.
         identity: by what others know this server.
         host: the destinations of this process.
-        source_address: of a destination, as configured.
+        configure: reads the configuration of a destination.
     """
 
     def __init__(
@@ -125,7 +131,7 @@ class Cluster:
         timeout: float,
         identity: Identity,
         host: Host,
-        source_address: Callable[[str], Address],
+        configure: Callable[[str], InstanceConfig],
     ) -> None:
         self.problem = "no session with ZooKeeper yet"
         """Why nothing can be taken over now; empty when all is well."""
@@ -134,7 +140,7 @@ class Cluster:
         self._timeout = timeout
         self._identity = identity
         self._host = host
-        self._source_address = source_address
+        self._configure = configure
         self._session: ZooKeeperSession | None = None
         self._clients: dict[str, ZooKeeperClients] = {}
         """Of the session, by destination."""
@@ -193,6 +199,11 @@ class Cluster:
             self.member.check(destination, _now())
         except FencedError as error:
             raise FencedError(f"{error}{self._reason()}", error.active) from None
+
+    def place(self, destination: str) -> Cursor | None:
+        """Return where a destination begins when no client has a cursor; None where that is not kept."""
+        clients = self._clients.get(destination)
+        return clients.place if clients is not None else None
 
     def active(self, destination: str) -> str:
         """Return the address of the server that has a destination, as far as is known; empty when none has."""
@@ -473,8 +484,9 @@ class Cluster:
 
     def _clients_of(self, destination: str, session: ZooKeeperSession) -> ZooKeeperClients:
         if destination not in self._clients:
-            address = self._source_address(destination)
-            self._clients[destination] = ZooKeeperClients(session, destination, address)
+            config = self._configure(destination)
+            parse = config.log_position == "parse"
+            self._clients[destination] = ZooKeeperClients(session, destination, config.master_address, parse=parse)
         return self._clients[destination]
 
 

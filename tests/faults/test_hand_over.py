@@ -208,3 +208,20 @@ def test_zookeeper_carries_the_cursors_there_and_back_and_an_active_mixed_pair_i
                 )
                 assert site.other_sluice.destination("shop")["state"] == "standby"
     assert changes == ["1", "2", "3", "4", "5"]
+
+
+def test_a_destination_whose_clients_are_gone_goes_on_at_the_place_that_either_has_kept(
+    tmp_path: Path, mysql56: Server, database: Database, zookeeper: ZooKeeper, consumer: JavaConsumer
+) -> None:
+    site = Site(tmp_path, mysql56, database(mysql56), consumer, zookeeper.hosts)
+    site.sluice.settings |= {"sluice__instance__logPosition": "parse", "test__parse": "true"}
+    site.add("moved")
+    servers: list[Sluice | CanalServer] = [site.canal, site.sluice, site.canal]
+    for number, server in enumerate(servers, 1):
+        with serving(server):
+            site.connect("moved")
+            site.write(f"INSERT INTO t VALUES ({10 * number});")
+            wanted = [str(10 * number)] if number == 1 else [str(10 * number - 1), str(10 * number)]
+            assert site.take(10 * number) == wanted
+            consumer.call("unsubscribe")
+        site.write(f"INSERT INTO t VALUES ({10 * number + 9});")

@@ -82,6 +82,39 @@ async def test_our_keys_stand_behind_canals(zk: ZooKeeperSession, name: str) -> 
     assert (await zk.get(node(name, "1001/cursor"))).data == JAVA[:-1] + ours
 
 
+def place(zk: ZooKeeperSession, name: str) -> ZooKeeperClients:
+    return ZooKeeperClients(zk, name, ("localhost", 3306), parse=True)
+
+
+async def test_place_of_the_clients_is_kept_in_canals_node_when_they_are_gone(zk: ZooKeeperSession, name: str) -> None:
+    store = place(zk, name)
+    await store.load()
+    ahead = replace(CLIENT, client_id=1002, cursor=replace(CURSOR, offset=9000, position=replace(POSITION, begin=9031)))
+    await store.store(0, {1001: CLIENT, 1002: ahead}, None)
+    await store.store(0, {1001: None}, None)
+    await store.store(0, {1002: None}, None)
+    again = place(zk, name)
+    assert await again.load() == ()
+    assert again.place == ahead.cursor
+    data = json.loads((await zk.get(node(name, "parse"))).data)
+    assert (data["identity"], data["postion"]["position"]) == (json.loads(JAVA)["identity"], 9000)
+    assert "@type" not in data
+
+
+async def test_place_that_canal_kept_is_understood(zk: ZooKeeperSession, name: str) -> None:
+    java = json.loads(JAVA)
+    del java["@type"]
+    await zk.create(node(name, "parse"), json.dumps(java).encode())
+    store = place(zk, name)
+    await store.load()
+    assert store.place == replace(CURSOR, position=None, delivered=None)
+    await store.store(0, {1001: CLIENT}, None)
+    assert store.place == CURSOR
+    await zk.set(node(name, "parse"), b"{")
+    with pytest.raises(ConfigError, match="parse in ZooKeeper is no place in a binlog"):
+        await place(zk, name).load()
+
+
 async def test_cursor_that_canal_wrote_is_understood(zk: ZooKeeperSession, name: str) -> None:
     await zk.ensure(node(name, "1001/running"))
     await zk.create(node(name, "1001/cursor"), JAVA)

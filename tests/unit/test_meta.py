@@ -149,6 +149,30 @@ async def test_memory_forgets_the_clients_and_keeps_epochs_apart() -> None:
     assert await store.open() == (epoch + 1, [])
 
 
+async def test_place_of_the_clients_is_kept_in_canals_file_when_they_are_gone(tmp_path: Path) -> None:
+    def store() -> FileMetaStore:
+        return FileMetaStore(tmp_path, "example", ("localhost", 3306), parse=True)
+
+    first = store()
+    epoch, _ = await first.open()
+    assert first.place is None
+    await first.write({1001: CLIENT}, epoch)
+    await first.write({1001: None}, epoch)
+    await first.close()
+    second = store()
+    assert (await second.open())[1] == []
+    assert second.place == CLIENT.cursor
+    await second.close()
+    file = tmp_path / "example" / "parse.dat"
+    assert json.loads(file.read_text())["postion"]["journalName"] == CURSOR.journal
+    # What Canal's own manager writes when it has none.
+    file.write_text("{}")
+    third = store()
+    await third.open()
+    assert third.place is None
+    await third.close()
+
+
 WRITER = """
 import asyncio, sys
 from pathlib import Path

@@ -452,7 +452,9 @@ class Cluster:
                 case Release(version=version):
                     await session.commit([Check(epoch_node(destination), version), Delete(running)])
                     return Done()
-        except NodeError:
+        except NodeError as error:
+            if isinstance(operation, Load):  # it belongs to this server now: nobody should take nodes away
+                raise ZooKeeperError(f"the clients cannot be read: {error}") from error
             return REFUSED
 
     async def _look(self, destination: str, session: ZooKeeperSession) -> Seen:

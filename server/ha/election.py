@@ -276,7 +276,8 @@ class Election:
         elif self.state is State.LOADING and running.active:
             return
         elif self.state in (State.ACTIVE, State.LEAVING):
-            if self._store is not None and self._store_lost and self._lease.valid(now):
+            self.tick(now)  # what comes behind the end of the lease, and before anybody has looked at the clock
+            if self._store is not None and self._store_lost:
                 # To write the same once more does not matter, and whoever owns `running` has changed the version last.
                 self._store = replace(self._store, version=seen.version)
                 self._store_lost = False

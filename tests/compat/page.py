@@ -87,7 +87,7 @@ def _differences(results: Sequence[Result]) -> str:
         _, example = min(everything, key=lambda it: (len(str(it[1].canal)) + len(str(it[1].sluice)), str(it)))
         steady = all(_is_steady(it) for _, it in everything)
         counts = " | ".join(
-            f"{len(modes[mode]):,}" if steady else "some" for mode in (DEFAULT, STRICT) if steady or mode
+            f"{len(modes[mode]):,}" if steady or not modes[mode] else "some" for mode in (DEFAULT, STRICT)
         )
         lines.append(
             f"| {deviation} | {', '.join(sources)} | {counts} | {_shown(example.canal)} | {_shown(example.sluice)} |"

@@ -114,17 +114,19 @@ def reading(source: Server, folder: Path, *, gtid: bool = False) -> Iterator[Rea
                 stderr=errors,
                 text=True,
             )
-        stack.callback(client.wait)
-        stack.callback(client.kill)
-        threading.Thread(target=_collect, args=(client, found), daemon=True).start()
+        collector = threading.Thread(target=_collect, args=(client, found), daemon=True)
+        collector.start()
+        for end in (collector.join, client.wait, client.kill):  # the last one first
+            stack.callback(end)
         yield found
 
 
 def _collect(client: "subprocess.Popen[str]", found: Reading) -> None:
     assert client.stdout is not None
-    for line in client.stdout:
-        number, _, entry = line.partition("\t")
-        found.take(int(number), json.loads(entry))
+    with client.stdout as lines:
+        for line in lines:
+            number, _, entry = line.partition("\t")
+            found.take(int(number), json.loads(entry))
 
 
 def _end(source: Server) -> tuple[str, int, str]:

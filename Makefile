@@ -9,7 +9,8 @@
 SHELL := /bin/bash
 PYTHON ?= python3
 RUN := .venv/bin/python
-PYTEST := $(RUN) -m pytest -n 3 --durations=20  # two that work, and one that mostly waits (tests/schedule.py)
+# Two for each of two cores: half of a test's time is waiting for servers.
+PYTEST := $(RUN) -m pytest -n 4 --durations=20
 PACKAGES := protocol store instance server client_sdk
 SANITIZED := -fsanitize=address,undefined
 SOURCES := setup.py pyproject.toml $(shell find $(PACKAGES) -name '*.pyx' -o -name '*.pxd')

@@ -199,7 +199,7 @@ async def test_lost_answers_do_not_confuse_the_next_write(own_zookeeper: ZooKeep
     store = clients(zk, "shop")
     own_zookeeper.freeze()
     writing = asyncio.create_task(store.store(0, {1001: CLIENT}, None))
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(1.0)
     await asyncio.to_thread(own_zookeeper.kill)
     with pytest.raises(ConnectionError):
         await asyncio.wait_for(writing, 10)

@@ -400,6 +400,8 @@ class Cluster:
     async def _answer(self, ask: Ask, session: ZooKeeperSession, previous: asyncio.Task[None] | None) -> None:
         if previous is not None:
             await asyncio.wait([previous])
+        if self._session is not session:  # what it remembered of the clients would be taken for that of the next one
+            return
         try:
             outcome = await self._do(ask.operation, session)
         except SessionExpiredError:

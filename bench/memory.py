@@ -136,13 +136,13 @@ def write_row(server: Server, scale: float) -> float:
 def write_columns(server: Server, scale: float) -> float:
     """Write rows of 1,000 columns, 10 a statement."""
     columns = round(1000 * scale)
-    names = ", ".join(f"column_{number} VARCHAR(40)" for number in range(1, columns))
+    names = ", ".join(f"column_{number} VARCHAR(6)" for number in range(1, columns))
     server.query(f"CREATE TABLE {SCHEMA}.t (id INT PRIMARY KEY, {names}) ROW_FORMAT=DYNAMIC CHARACTER SET latin1")
-    values = ", ".join(["'a value'"] * (columns - 1))
+    values = ", ".join(["'value'"] * (columns - 1))
     for first in range(0, 1000, 10):
         rows = ", ".join(f"({number}, {values})" for number in range(first, first + 10))
         server.query(f"INSERT INTO {SCHEMA}.t VALUES {rows}")
-    return 0.1
+    return 0.016  # the event of its columns and their names
 
 
 def write_tables(server: Server, scale: float) -> float:

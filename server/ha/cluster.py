@@ -414,6 +414,10 @@ class Cluster:
                 self.member.deactivated(ask.operation.destination, _now(), str(error))
             await asyncio.sleep(RETRY)
             outcome = UNKNOWN
+        except Exception:  # unanswered, the destination would stand still
+            logger.exception("%s in ZooKeeper failed: what came of it is looked up", type(ask.operation).__name__)
+            await asyncio.sleep(RETRY)
+            outcome = UNKNOWN
         if self._session is session:
             self.member.answered(ask.number, outcome, _now())
             if isinstance(ask.operation, Look):

@@ -61,6 +61,7 @@ cdef class KnownTable:     # a table map that was seen, with its plan
 
 cdef class Decoder:
     cdef readonly Staging staging
+    cdef Py_ssize_t staged_bytes           # that are put at once
     cdef readonly Event event
     cdef readonly PacketBuffer packets
     cdef object sources, files, gtid_sources

@@ -74,7 +74,8 @@ from sluice.protocol.position import Position
 
 cdef enum:
     STAGED_SLOTS = 1024            # put at the latest when so many slots ...
-    STAGED_BYTES = 2 << 20         # ... or bytes are staged
+    STAGED_BYTES = 2 << 20         # ... or bytes are staged; or, if that is less, an eighth of what the ring may hold
+    LEAST_STAGED_BYTES = 64 << 10
     KNOWN_TABLES = 8192            # plans kept; more are forgotten between two transactions
 
     PACKET_EVENT = 0x00            # first byte of a packet
@@ -161,6 +162,7 @@ cdef class Decoder:
         self.files = ring.files
         self.gtid_sources = ring.gtid_sources
         self.staging = Staging()
+        self.staged_bytes = min(STAGED_BYTES, max(LEAST_STAGED_BYTES, ring.memory // 8))
         self.writer = SegmentWriter(ring.pool)
         self.entries = EntryWriter(self.writer)
         self.packets = PacketBuffer()
@@ -369,7 +371,7 @@ cdef class Decoder:
             if self.has_stopped():
                 self.put_begin()  # a position within a transaction means that there is something after it
                 return STOPPED
-            if self.staging.count - self.staging.taken >= STAGED_SLOTS or self.staging.bytes >= STAGED_BYTES:
+            if self.staging.count - self.staging.taken >= STAGED_SLOTS or self.staging.bytes >= self.staged_bytes:
                 return STAGED
             if self.payload.active:
                 data = self.payload.next(&size)

@@ -35,9 +35,11 @@ def own_zookeeper() -> Iterator[ZooKeeper]:
 def nodes(zookeeper: ZooKeeper) -> Iterator[KazooClient]:
     client = KazooClient(zookeeper.hosts, timeout=10.0)
     client.start()
-    yield client
-    client.stop()
-    client.close()
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
 
 
 class Pair:

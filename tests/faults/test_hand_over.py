@@ -178,6 +178,8 @@ def test_zookeeper_carries_the_cursors_there_and_back_and_an_active_mixed_pair_i
         return str(server.destination("shop")["error"])
 
     with nodes(zookeeper) as zk:
+        if zk.exists(NODE):
+            zk.delete(NODE, recursive=True)  # of other tests
 
         def take(last: int) -> None:
             """Take all, and wait until that is in ZooKeeper: Canal writes each second, and not when it ends."""

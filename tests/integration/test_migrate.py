@@ -59,7 +59,8 @@ class Run(NamedTuple):
 
 @pytest.fixture
 def event(mysql56: Server, database: Database) -> Event:
-    """The XID of a transaction."""
+    """The XID of a transaction, in a file that has nothing of other tests."""
+    mysql56.query("FLUSH BINARY LOGS")
     schema = database(mysql56)
     mysql56.script(
         "SET timestamp = 1700000000;\nCREATE TABLE t (id INT);\nINSERT INTO t VALUES (1);\n", database=schema
@@ -147,6 +148,8 @@ def test_positions_in_zookeeper_are_read_and_stay_as_they_are(conf: Path, event:
     zk = KazooClient(zookeeper.hosts)
     zk.start()
     try:
+        if zk.exists(root):
+            zk.delete(root, recursive=True)  # of other tests
         zk.create(f"{root}/1001/cursor", json.dumps(cursor).encode(), makepath=True)
         zk.create(f"{root}/1001/mark/0000000001", b"{}", makepath=True)
         zk.create(f"{root}/running", b'{"active":true,"address":"10.0.0.1:11111"}')

@@ -9,6 +9,9 @@ from setuptools import Extension, setup
 ROOT = Path(__file__).parent
 FOLDERS = ("protocol", "store", "instance", "server", "client_sdk")
 
+# What CFLAGS say of it wins.
+OPTIMIZED = [] if "-O" in os.environ.get("CFLAGS", "") else ["-O3"]
+
 # The folders stand at the top level but are imported as sluice.<folder>: links give Cython and mypy that view.
 LINKS = ROOT / "build" / "links"
 (LINKS / "sluice").mkdir(parents=True, exist_ok=True)
@@ -28,7 +31,7 @@ def extension(source: Path) -> Extension:
         include_dirs=["store", "protocol", "instance/parser"],
         libraries={"events": ["deflate"], "inflate": ["z", "zstd"], "values": ["z"]}.get(source.stem, []),
         # Structures that a call fills are "maybe uninitialized" to gcc, which does not follow Cython's error paths.
-        extra_compile_args=["-O3", "-std=c++17", "-Wno-maybe-uninitialized"],
+        extra_compile_args=[*OPTIMIZED, "-std=c++17", "-Wno-maybe-uninitialized"],
     )
 
 

@@ -1,9 +1,9 @@
 """Which tests run side by side when pytest has several processes, and how long each part took.
 
-A file stays in one process, for the sake of what its tests share. All that shares a Spark is one such file: several
-Sparks would only wait for each other on two cores. It begins first, for it takes longest; beside it what mostly
-waits. The tests that kill Sparks of their own come when it is about to end, and the short files last, so that all
-processes end at about the same time.
+A file stays in one process, for the sake of what its tests share. What shares a Spark is one such file, in two halves
+of about the same length: more Sparks would only wait for each other on two cores. They begin first, for they take
+longest; beside them what mostly waits. The tests that kill Sparks of their own come when these are about to end, and
+the short files last, so that all processes end at about the same time.
 """
 
 from collections import defaultdict
@@ -15,6 +15,8 @@ from xdist.scheduler import LoadScopeScheduling
 
 SPARK = "tests/spark/"
 WAITS = "tests/chaos/"
+MIDDLE = f"{SPARK}test_n"
+"""Where the second half begins, by name."""
 ORDER = (SPARK, WAITS, "tests/integration/", "tests/faults/test_spark_kills.py", "tests/faults/")
 """What begins first; all else follows."""
 
@@ -27,7 +29,9 @@ class Schedule(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
         super().__init__(config, log)
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((part for part in (SPARK, WAITS) if nodeid.startswith(part)), nodeid.partition("::")[0])
+        if nodeid.startswith(SPARK):
+            return SPARK if nodeid < MIDDLE else MIDDLE
+        return WAITS if nodeid.startswith(WAITS) else nodeid.partition("::")[0]
 
 
 def rank(nodeid: str) -> int:

@@ -161,6 +161,7 @@ def test_canals_java_client() -> None:
     assert 0 < latency["p50_ms"] <= latency["p99_ms"] == latency["ours"]
 
 
+@pytest.mark.extended
 @pytest.mark.timeout(900)  # Spark is started four times
 def test_reading_in_spark() -> None:
     size = ("--rows", "1000", "--micro-batches", "2", "--repeats", "1", "--seconds", "1", "--warm-up", "0")

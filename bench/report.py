@@ -57,6 +57,11 @@ def placed(page: str, name: str, text: str) -> str:
     return found.sub(lambda _: block, page) if found.search(page) else f"{page.rstrip()}\n\n{block}\n"
 
 
+def readable(figure: float) -> str:
+    """A figure with no more digits than were measured: 1,531,239, or 2.176."""
+    return f"{figure:,.4g}" if abs(figure) < 1000 else f"{figure:,.0f}"
+
+
 def table(result: dict[str, Any]) -> Iterator[str]:
     """Give the lines of a table, and of its conditions."""
     environment = result["environment"]
@@ -83,15 +88,15 @@ def table(result: dict[str, Any]) -> Iterator[str]:
     yield f"| {' | '.join(['---'] * len(heads))} |"
     for case in result["cases"]:
         figures = [case["p50_ms"], case["p99_ms"], case["max_ms"]] if latency else [case["ours"]]
-        cells = [case["case"], case["unit"], *(f"{figure:,}" for figure in figures)]
+        cells = [case["case"], case["unit"], *map(readable, figures)]
         if not latency:
-            cells.append(" to ".join(f"{figure:,}" for figure in case["spread"]))
+            cells.append(" to ".join(map(readable, case["spread"])))
         if goals:
             cells.append(goal_of(case))
         if beside:
             cells += [
                 case["anchor_name"] or "",
-                f"{case['anchor']:,}" if case["anchor"] else "",
+                readable(case["anchor"]) if case["anchor"] else "",
                 str(case["ratio"] or ""),
             ]
         if less:
@@ -128,7 +133,7 @@ def stages_table(cases: Sequence[dict[str, Any]]) -> Iterator[str]:
         for name in names:
             stage = stages.get(name, {"cpu_s_per_mrow": {}})
             used = {key: value for key, value in stage["cpu_s_per_mrow"].items() if key not in {"source", "database"}}
-            added = f"; +{stage['cpu_s_added']}" if "cpu_s_added" in stage else ""
+            added = f"; {stage['cpu_s_added']:+.3f}" if "cpu_s_added" in stage else ""
             cells.append(f"{sum(used.values()):.3f}{added}" if used else "")
         yield f"| {case['case']} | {' | '.join(cells)} |"
 

@@ -76,6 +76,8 @@ cdef enum:
     STAGED_SLOTS = 1024            # put at the latest when so many slots ...
     STAGED_BYTES = 2 << 20         # ... or bytes are staged; or, if that is less, an eighth of what the ring may hold
     LEAST_STAGED_BYTES = 64 << 10
+    RECEIVED_BYTES = 1 << 20       # at once of a busy stream, or a 16th of what the ring may hold
+    LEAST_RECEIVED_BYTES = 64 << 10
     KNOWN_TABLES = 8192            # plans kept; more are forgotten between two transactions
 
     PACKET_EVENT = 0x00            # first byte of a packet
@@ -165,7 +167,7 @@ cdef class Decoder:
         self.staged_bytes = min(STAGED_BYTES, max(LEAST_STAGED_BYTES, ring.memory // 8))
         self.writer = SegmentWriter(ring.pool)
         self.entries = EntryWriter(self.writer)
-        self.packets = PacketBuffer()
+        self.packets = PacketBuffer(min(RECEIVED_BYTES, max(LEAST_RECEIVED_BYTES, ring.memory // 16)))
         self.inflater = Inflater()
         self.payload = PayloadReader()
         self.known = {}

@@ -20,17 +20,18 @@ cdef enum:
     FRAME = 4                      # length and sequence
     CONTINUED = 0xFFFFFF
     SMALLEST = 16 << 10            # of the buffer: an idle destination keeps no more
-    ORDINARY = 1 << 20             # what a busy stream is received with; more only while one packet is larger
     LARGEST = 0x7FFFFFFF           # of a packet: servers allow 1 GiB (max_allowed_packet) and a little
 
 
 cdef class PacketBuffer:
-    """The receive buffer. It grows with the traffic and with a packet that is larger, and shrinks again after it.
+    """The receive buffer. It grows with the traffic up to an ordinary size, and with a packet that is larger, and shrinks
+    again after it.
 
     Its buffer interface is the free space behind what was received, for `socket.recv_into`.
     """
 
-    def __cinit__(self):
+    def __cinit__(self, size_t ordinary=1 << 20):
+        self.ordinary = ordinary
         self.sequence = -1
 
     def __dealloc__(self):
@@ -90,10 +91,10 @@ cdef class PacketBuffer:
             if packet > self.end - self.tail + least:
                 least = packet - (self.end - self.tail)
         capacity = max(<size_t> SMALLEST, self.capacity)
-        if self.full and capacity < ORDINARY:
+        if self.full and capacity < self.ordinary:
             capacity *= 2
-        if capacity > ORDINARY and self.end + least <= ORDINARY:
-            capacity = ORDINARY
+        if capacity > self.ordinary and self.end + least <= self.ordinary:
+            capacity = self.ordinary
         self.resize(max(capacity, self.end + least))
         return memoryview(self)
 

@@ -116,7 +116,7 @@ class Canal:
                 consumer.call("ack", batch.id)
             return self.written in self.received and batch.rows[-1].type == "TRANSACTIONEND"
 
-        eventually(came, lambda: self.received)
+        eventually(came, lambda: self.received, seconds=90)
         consumer.call("subscribe", "")
 
 

@@ -24,8 +24,9 @@ cdef enum:
 
 
 cdef class PacketBuffer:
-    """The receive buffer. It grows with the traffic up to an ordinary size, and with a packet that is larger, and shrinks
-    again after it.
+    """The receive buffer. It grows with the traffic up to an ordinary size, and with a packet that is larger.
+
+    Behind such a packet it shrinks again.
 
     Its buffer interface is the free space behind what was received, for `socket.recv_into`.
     """

@@ -20,7 +20,7 @@ from bench.sources import SOURCES, source, version_of
 from bench.workloads import SCHEMA
 from sluice.client_sdk import ClusterClient
 from tests.faults.harness import Sluice, eventually
-from tests.servers import Server, ZooKeeper
+from tests.servers import Server, ZooKeeper, nodes
 
 DESTINATION = "bench"
 CASES = {"2s": 2.0, "6s": 6.0, "move": 6.0}
@@ -113,14 +113,14 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
 def measure(name: str, kills: int, server: Server, zookeeper: ZooKeeper, progress: Progress) -> Case:
     """Kill, or move, so often."""
     root = f"/{name}"  # each case has nodes of its own
-    with kazoo_of(zookeeper.hosts) as zk:
+    with nodes(zookeeper.hosts) as zk:
         zk.ensure_path(root)
     hosts = zookeeper.hosts + root
     taken: list[float] = []
     with (
         servers(name, server, hosts) as pair,
         ClusterClient(zookeeper=hosts, destination=DESTINATION) as client,
-        kazoo_of(hosts) as zk,
+        nodes(hosts) as zk,
         ThreadPoolExecutor() as pool,
     ):
         eventually(lambda: states(pair) == ["running", "standby"], lambda: str(states(pair)))
@@ -198,15 +198,3 @@ def inactive(zk: KazooClient) -> bytes:
     """Return what the node of the owner holds when it shall give way, as `sluice yield` writes it."""
     data, _ = zk.get(f"/otter/canal/destinations/{DESTINATION}/running")
     return json.dumps(json.loads(data) | {"active": False}).encode()
-
-
-@contextlib.contextmanager
-def kazoo_of(hosts: str) -> Iterator[KazooClient]:
-    """Connect to ZooKeeper."""
-    zk = KazooClient(hosts)
-    zk.start()
-    try:
-        yield zk
-    finally:
-        zk.stop()
-        zk.close()

@@ -16,7 +16,7 @@ import hypothesis
 import pytest
 
 from tests import schedule
-from tests.servers import ALL, CI, Server, ZooKeeper
+from tests.servers import ALL, CI, Server, ZooKeeper, nodes
 
 Database = Callable[..., str]
 
@@ -90,10 +90,19 @@ def mariadb1011() -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def zookeeper() -> Iterator[ZooKeeper]:
-    """One ZooKeeper server; a test that stops it starts it again."""
+def shared_zookeeper() -> Iterator[ZooKeeper]:
+    """One ZooKeeper server."""
     with ZooKeeper() as zookeeper:
         yield zookeeper
+
+
+@pytest.fixture(scope="module")
+def zookeeper(shared_zookeeper: ZooKeeper) -> ZooKeeper:
+    """One ZooKeeper server, without nodes of the tests of another file; a test that stops it starts it again."""
+    with nodes(shared_zookeeper.hosts) as zk:
+        if zk.exists("/otter"):
+            zk.delete("/otter", recursive=True)
+    return shared_zookeeper
 
 
 @pytest.fixture(params=[name if name in CI else pytest.param(name, marks=pytest.mark.extended) for name in ALL])

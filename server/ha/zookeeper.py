@@ -43,6 +43,7 @@ UNKNOWN = (kazoo.ConnectionLoss, kazoo.OperationTimeoutError, kazoo.SessionMoved
 class ZooKeeperSession:
     """One session, from `connect` until it expires or is closed; it is never continued by another.
 
+    Close also one that has expired: until then kazoo goes on with a session that nobody asked for.
     All methods belong to one event loop. See `sluice.instance.meta.nodes.Session` for what they raise.
     """
 

@@ -16,7 +16,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pymysql
-from kazoo.client import KazooClient
 
 from sluice.client_sdk import Client
 from tests.chaos.checker import Verdict, check_run
@@ -24,7 +23,7 @@ from tests.chaos.journal import Broken, Journal
 from tests.chaos.plan import LONE, SHARED, TIMEOUT, Fault, Plan
 from tests.faults.harness import Sluice
 from tests.proxy import Proxy
-from tests.servers import Server, ZooKeeper
+from tests.servers import Server, ZooKeeper, nodes
 from tests.servers.server import ServerError
 
 RATE = 500
@@ -379,15 +378,12 @@ class Run:
         for name, node in self.nodes.items():
             for destination in node.sources:
                 found[f"{name} {destination}"] = node.sluice.destination(destination)
-        client = KazooClient(self.zookeeper.hosts, timeout=10.0)
-        client.start()
-        for destination in SHARED:
-            for path in (f"{ROOT}/{destination}/running", f"{ROOT}/{destination}/sluice"):
-                if client.exists(path):
-                    data, stat = client.get(path)
-                    found[path] = f"{data.decode()} of session {stat.ephemeralOwner:#x}, version {stat.version}"
-        client.stop()
-        client.close()
+        with nodes(self.zookeeper.hosts) as zk:
+            for destination in SHARED:
+                for path in (f"{ROOT}/{destination}/running", f"{ROOT}/{destination}/sluice"):
+                    if zk.exists(path):
+                        data, stat = zk.get(path)
+                        found[path] = f"{data.decode()} of session {stat.ephemeralOwner:#x}, version {stat.version}"
         (self.folder / "stuck").write_text(json.dumps(found, indent=1))
 
 

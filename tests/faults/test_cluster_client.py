@@ -18,9 +18,9 @@ from sluice.client_sdk import AsyncClusterClient, Batch, ClusterClient
 from sluice.client_sdk.calls import Limits
 from sluice.protocol.errors import BadParameterError, ConnectionLostError, UnknownBatchError
 from tests.faults.harness import Sluice, eventually
-from tests.faults.test_ha import NAME, ROOT, Pair, nodes, state
+from tests.faults.test_ha import NAME, ROOT, Pair, state
 from tests.proxy import Proxy
-from tests.servers import Server, ZooKeeper
+from tests.servers import Server, ZooKeeper, nodes
 from tests.servers.server import free_port
 
 ROOT_OF_CLIENT = f"{ROOT}/1001/running"
@@ -56,7 +56,7 @@ def ids(batch: Batch) -> list[int]:
 
 def yield_from(pair: Pair, zookeeper: ZooKeeper) -> None:
     """Let the active server give the destination up, as `sluice yield` does."""
-    with nodes(zookeeper) as zk:
+    with nodes(zookeeper.hosts) as zk:
         data, _ = zk.get(f"{ROOT}/running")
         zk.set(f"{ROOT}/running", json.dumps(json.loads(data) | {"active": False}).encode())
 
@@ -153,7 +153,7 @@ def test_error_names_all_servers_and_what_to_do() -> None:
 def test_consumers_of_a_client_id_take_turns_by_the_nodes_of_canal(pair: Pair, zookeeper: ZooKeeper) -> None:
     pair.active()
     with (
-        nodes(zookeeper) as zk,
+        nodes(zookeeper.hosts) as zk,
         ClusterClient(zookeeper=zookeeper.hosts, destination=NAME) as first,
         ClusterClient(zookeeper=zookeeper.hosts, destination=NAME) as second,
         ThreadPoolExecutor() as pool,

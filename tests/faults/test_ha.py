@@ -6,19 +6,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 import urllib3
-from kazoo.client import KazooClient
 
 from sluice.server.ha.spread import spread
 from tests.conftest import Database
 from tests.faults.harness import Sluice, eventually
 from tests.proxy import Proxy
-from tests.servers import Server, ZooKeeper
+from tests.servers import Server, ZooKeeper, nodes
 
 NAME = "shop"
 ROOT = f"/otter/canal/destinations/{NAME}"
@@ -29,17 +28,6 @@ def own_zookeeper() -> Iterator[ZooKeeper]:
     """A ZooKeeper of the test's own."""
     with ZooKeeper() as zookeeper:
         yield zookeeper
-
-
-@contextmanager
-def nodes(zookeeper: ZooKeeper) -> Iterator[KazooClient]:
-    client = KazooClient(zookeeper.hosts, timeout=10.0)
-    client.start()
-    try:
-        yield client
-    finally:
-        client.stop()
-        client.close()
 
 
 class Pair:
@@ -134,7 +122,7 @@ def test_other_server_goes_on_from_the_durable_cursor_when_the_active_one_is_kil
     assert rows == [3]
     dumping = [row for row in pair.source.query("SHOW PROCESSLIST") if "Binlog Dump" in str(row[4])]
     assert len(dumping) == 1, "who stands by reads nothing"
-    with nodes(own_zookeeper) as zk:
+    with nodes(own_zookeeper.hosts) as zk:
         running = f'{{"active":true,"address":"127.0.0.1:{first.canal_port}"}}'.encode()
         assert zk.get(f"{ROOT}/running")[0] == running
         assert json.loads(zk.get(f"/otter/canal/cluster/127.0.0.1:{second.canal_port}")[0])["url"] == second.url
@@ -151,7 +139,7 @@ def test_other_server_goes_on_from_the_durable_cursor_when_the_active_one_is_kil
     rows, batches = read(second, 2)
     assert rows == [3, 4], "what was not acked comes again, and nothing else"
     assert set(ack(second, batches)) == {204}
-    with nodes(own_zookeeper) as zk:
+    with nodes(own_zookeeper.hosts) as zk:
         assert json.loads(zk.get(f"{ROOT}/sluice")[0])["epoch"] > epoch
 
     first.start()
@@ -191,7 +179,7 @@ def test_server_that_ends_in_good_order_hands_over_at_once(pair: Pair) -> None:
 
 def test_owner_yields_when_its_node_says_inactive(pair: Pair, own_zookeeper: ZooKeeper) -> None:
     first = pair.active()
-    with nodes(own_zookeeper) as zk:
+    with nodes(own_zookeeper.hosts) as zk:
         running = json.loads(zk.get(f"{ROOT}/running")[0])
         zk.set(f"{ROOT}/running", json.dumps(running | {"active": False}).encode())
     second = pair.other(first)
@@ -267,7 +255,7 @@ def test_cursor_of_an_ack_that_does_not_wait_comes_to_zookeeper_soon(
     tmp_path: Path, own_zookeeper: ZooKeeper, mariadb118: Server, database: Database, meta: str
 ) -> None:
     pair = Pair(tmp_path, own_zookeeper.hosts, mariadb118, database(mariadb118), sluice__instance__meta=meta)
-    with pair.servers[0] as server, nodes(own_zookeeper) as zk:
+    with pair.servers[0] as server, nodes(own_zookeeper.hosts) as zk:
         eventually(lambda: state(server) == "running", lambda: "".join(server.log))
         assert call(server, "subscribe").status == 200
         pair.insert(1)

@@ -15,8 +15,7 @@ from tests.clients.java import JavaBatch, JavaConsumer
 from tests.clients.led import ClientError
 from tests.conftest import Database
 from tests.faults.harness import Sluice, eventually
-from tests.faults.test_ha import nodes
-from tests.servers import Server, ZooKeeper
+from tests.servers import Server, ZooKeeper, nodes
 
 NODE = "/otter/canal/destinations/shop"
 
@@ -177,9 +176,7 @@ def test_zookeeper_carries_the_cursors_there_and_back_and_an_active_mixed_pair_i
     def problem(server: Sluice) -> str:
         return str(server.destination("shop")["error"])
 
-    with nodes(zookeeper) as zk:
-        if zk.exists(NODE):
-            zk.delete(NODE, recursive=True)  # of other tests
+    with nodes(zookeeper.hosts) as zk:
 
         def take(last: int) -> None:
             """Take all, and wait until that is in ZooKeeper: Canal writes each second, and not when it ends."""

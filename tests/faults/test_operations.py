@@ -16,13 +16,11 @@ from tests.clients.java import JavaConsumer
 from tests.clients.led import ClientError
 from tests.conftest import Database
 from tests.faults.harness import eventually
-from tests.faults.test_ha import nodes
 from tests.pages import ROOT, Shell, shape, steps
 from tests.servers import Server, ZooKeeper
 from tests.servers.server import free_port
 
 PAGE = "docs/operations.md"
-NODE = "/otter/canal/destinations/shop"
 PORTS = {port: str(free_port()) for port in ("3307", "2181", "11111", "11112", "11180", "11181", "11182")}
 """Those of the page, and those that are free."""
 CANAL_PORT = str(free_port())
@@ -124,9 +122,6 @@ class Canal:
 
 @pytest.fixture
 def canal(tmp_path: Path, mysql56: Server, database: Database, zookeeper: ZooKeeper) -> Iterator[Canal]:
-    with nodes(zookeeper) as zk:
-        if zk.exists(NODE):
-            zk.delete(NODE, recursive=True)  # of other tests
     canal = Canal(tmp_path / "canal", mysql56, database(mysql56), zookeeper.hosts)
     yield canal
     canal.server.kill()

@@ -17,20 +17,17 @@ from tests.clients.java import JavaConsumer
 from tests.clients.led import ClientError
 from tests.conftest import Database
 from tests.faults.harness import Sluice, eventually
-from tests.servers import Server, ZooKeeper
+from tests.servers import Server, ZooKeeper, nodes
 
 NAME = "orders"
 ROOT = f"/otter/canal/destinations/{NAME}"
 
 
 @pytest.fixture
-def nodes(zookeeper: ZooKeeper) -> Iterator[KazooClient]:
-    client = KazooClient(zookeeper.hosts)
-    client.start()
-    yield client
-    client.delete(ROOT, recursive=True)
-    client.stop()
-    client.close()
+def zk(zookeeper: ZooKeeper) -> Iterator[KazooClient]:
+    with nodes(zookeeper.hosts) as zk:
+        yield zk
+        zk.delete(ROOT, recursive=True)
 
 
 class Writer(threading.Thread):
@@ -90,9 +87,9 @@ def schema(mariadb118: Server, database: Database) -> str:
 
 @pytest.fixture
 def cluster(
-    tmp_path: Path, zookeeper: ZooKeeper, nodes: KazooClient, mariadb118: Server, schema: str
+    tmp_path: Path, zookeeper: ZooKeeper, zk: KazooClient, mariadb118: Server, schema: str
 ) -> Iterator[Cluster]:
-    del nodes  # go when the servers have gone
+    del zk  # go when the servers have gone
     cluster = Cluster(tmp_path, zookeeper.hosts, mariadb118, schema)
     with ExitStack() as stack, ThreadPoolExecutor() as pool:
         for server in cluster.servers:
@@ -124,13 +121,13 @@ class Consumer:
 
 
 def test_java_that_asks_zookeeper_goes_on_at_the_other_server_when_the_active_one_is_killed(
-    cluster: Cluster, zookeeper: ZooKeeper, nodes: KazooClient, mariadb118: Server, schema: str
+    cluster: Cluster, zookeeper: ZooKeeper, zk: KazooClient, mariadb118: Server, schema: str
 ) -> None:
     first = cluster.active()
     with JavaConsumer(version="1.1.8") as client:
         client.find(zookeeper.hosts, NAME)
         client.call("subscribe", "")
-        running = json.loads(nodes.get(f"{ROOT}/1001/running")[0])
+        running = json.loads(zk.get(f"{ROOT}/1001/running")[0])
         assert running["active"]
         assert running["clientId"] == 1001
         writer = Writer(mariadb118, schema)
@@ -169,7 +166,7 @@ class Reader(threading.Thread):
 
 
 def test_java_and_consumers_of_the_sdk_take_turns(
-    cluster: Cluster, zookeeper: ZooKeeper, nodes: KazooClient, mariadb118: Server, schema: str
+    cluster: Cluster, zookeeper: ZooKeeper, zk: KazooClient, mariadb118: Server, schema: str
 ) -> None:
     def insert(number: int) -> None:
         mariadb118.query(f"INSERT INTO t VALUES ({number})", database=schema)
@@ -194,4 +191,4 @@ def test_java_and_consumers_of_the_sdk_take_turns(
         insert(3)
         java.take(3)
         assert (java.rows, reader.rows) == ([1, 3], [2])
-        assert json.loads(nodes.get(f"{ROOT}/1001/running")[0])["clientId"] == 1001
+        assert json.loads(zk.get(f"{ROOT}/1001/running")[0])["clientId"] == 1001

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from kazoo.client import KazooClient
 
 from tests.conftest import Database
-from tests.servers import Server, ZooKeeper
+from tests.servers import Server, ZooKeeper, nodes
 
 MAIN = """
 canal.port = 11111
@@ -145,11 +144,7 @@ def test_positions_in_zookeeper_are_read_and_stay_as_they_are(conf: Path, event:
     main.write_text(main.read_text().replace("file-instance.xml", "default-instance.xml"))
     root = "/otter/canal/destinations/shop"
     cursor = {"@type": "com.alibaba.otter.canal.protocol.position.LogPosition", **event.cursor()}
-    zk = KazooClient(zookeeper.hosts)
-    zk.start()
-    try:
-        if zk.exists(root):
-            zk.delete(root, recursive=True)  # of other tests
+    with nodes(zookeeper.hosts) as zk:
         zk.create(f"{root}/1001/cursor", json.dumps(cursor).encode(), makepath=True)
         zk.create(f"{root}/1001/mark/0000000001", b"{}", makepath=True)
         zk.create(f"{root}/running", b'{"active":true,"address":"10.0.0.1:11111"}')
@@ -159,10 +154,6 @@ def test_positions_in_zookeeper_are_read_and_stay_as_they_are(conf: Path, event:
         assert f"cursors in ZooKeeper ({zookeeper.hosts}, period)" in run.line("good  shop: ")
         assert "10.0.0.1:11111" in run.line("is served now")
         assert zk.get_children(f"{root}/1001/mark") == ["0000000001"]
-    finally:
-        zk.delete(root, recursive=True)
-        zk.stop()
-        zk.close()
 
 
 def test_a_conf_folder_that_is_none_is_status_2(tmp_path: Path) -> None:

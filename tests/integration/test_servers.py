@@ -1,12 +1,7 @@
 """The servers of the tests themselves."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from kazoo.client import KazooClient
-
 from tests.conftest import Database
-from tests.servers import Server, ZooKeeper
+from tests.servers import Server, ZooKeeper, nodes
 
 
 def test_every_server_keeps_a_row_binlog(server: Server, database: Database) -> None:
@@ -26,34 +21,25 @@ def test_data_survives_a_crash(mariadb118: Server, database: Database) -> None:
     assert mariadb118.query("SELECT id FROM t ORDER BY id", database=name) == [(1,), (2,)]
 
 
-@contextmanager
-def client(hosts: str) -> Iterator[KazooClient]:
-    zk = KazooClient(hosts, timeout=5.0)
-    zk.start()
-    yield zk
-    zk.stop()
-    zk.close()
-
-
 def test_zookeeper_keeps_its_nodes_over_a_crash() -> None:
     with ZooKeeper() as zookeeper:
-        with client(zookeeper.hosts) as zk:
+        with nodes(zookeeper.hosts) as zk:
             zk.create("/kept", b"1")
         zookeeper.kill()
         zookeeper.start()
-        with client(zookeeper.hosts) as zk:
+        with nodes(zookeeper.hosts) as zk:
             assert zk.get("/kept")[0] == b"1"
 
 
 def test_ensemble_goes_on_without_its_leader() -> None:
     with ZooKeeper(3) as zookeeper:
-        with client(zookeeper.hosts) as zk:
+        with nodes(zookeeper.hosts) as zk:
             zk.create("/kept", b"1")
         zookeeper.leader.kill()
         zookeeper.wait()
-        with client(zookeeper.hosts) as zk:
+        with nodes(zookeeper.hosts) as zk:
             zk.set("/kept", b"2")
         zookeeper.start()
-        with client(zookeeper.servers[0].address) as zk:
+        with nodes(zookeeper.servers[0].address) as zk:
             zk.sync("/kept")
             assert zk.get("/kept")[0] == b"2"

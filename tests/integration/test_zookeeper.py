@@ -27,11 +27,14 @@ _numbers = count(1)
 
 
 @asynccontextmanager
-async def session(zookeeper: ZooKeeper, seconds: float = 3.0) -> AsyncIterator[ZooKeeperSession]:
-    it = ZooKeeperSession(zookeeper.hosts, seconds)
-    await it.connect()
-    yield it
-    await it.close()
+async def session(zookeeper: ZooKeeper | Proxy, seconds: float = 3.0) -> AsyncIterator[ZooKeeperSession]:
+    hosts = zookeeper.hosts if isinstance(zookeeper, ZooKeeper) else f"127.0.0.1:{zookeeper.port}"
+    it = ZooKeeperSession(hosts, seconds)
+    try:
+        await it.connect()
+        yield it
+    finally:
+        await it.close()
 
 
 @pytest.fixture
@@ -152,9 +155,7 @@ async def test_call_without_a_connection_waits_for_one(path: str) -> None:
 
 async def test_expired_session_is_over_and_is_not_continued_by_another(zookeeper: ZooKeeper, path: str) -> None:
     with Proxy(("127.0.0.1", zookeeper.servers[0].port)) as proxy:
-        zk = ZooKeeperSession(f"127.0.0.1:{proxy.port}", 1.0)
-        await zk.connect()
-        async with session(zookeeper) as other:
+        async with session(proxy, 1.0) as zk, session(zookeeper) as other:
             await zk.create(path, ephemeral=True)
             before = zk.session_id
             gone = asyncio.Event()

@@ -9,8 +9,11 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
+
+from kazoo.client import KazooClient
 
 from tests.servers.server import ServerError, free_port
 
@@ -18,6 +21,18 @@ SCRIPT = Path(__file__).with_name("zookeeper.sh")
 
 TICK = 500
 """Of its clock, ms: sessions last from 2 to 20 of them."""
+
+
+@contextlib.contextmanager
+def nodes(hosts: str) -> Iterator[KazooClient]:
+    """Give a session of these ZooKeeper servers, to look at nodes and to change them."""
+    client = KazooClient(hosts, timeout=10.0)
+    client.start()
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
 
 
 class ZooKeeperServer:

@@ -372,8 +372,9 @@ class Endpoint:
 
     def behind(self, server: str) -> list[str]:
         """Return the servers in the order in which they are tried when this one fails; itself comes last."""
-        after = self._servers.index(server) + 1 if server in self._servers else 0
-        return self._servers[after:] + self._servers[:after]
+        servers = self._servers  # which another thread replaces
+        after = servers.index(server) + 1 if server in servers else 0
+        return servers[after:] + servers[:after]
 
     def leave(self, server: str, active: str | None) -> None:
         """Use another server than this one, unless that was done already: the active one where it is known."""
@@ -450,8 +451,12 @@ class Endpoint:
         return server
 
     def _usable(self, url: str) -> str:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
+        try:
+            parts = urlsplit(url)
+            port = parts.port
+        except ValueError as error:  # a port or brackets that are none
+            raise BadParameterError(f"not the URL of a server: {url!r} ({error})", "url") from None
+        if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or parts.query or parts.fragment:
             raise BadParameterError(f"not the URL of a server: {url!r}", "url")
         if parts.username or parts.password:
             raise BadParameterError("credentials go into `token`, not into the URL", "url")

@@ -194,6 +194,7 @@ class AsyncClusterClient(_Member, AsyncClient):
             except StaleSessionError as error:
                 tries += 1
                 cluster.doubt(error, call, tries)
+                self._take_over()  # now: else the next try would go out with the same session
 
 
 class _Cluster:
@@ -213,8 +214,8 @@ class _Cluster:
         return not self._elect or self._endpoint.turn is not None
 
     def start(self) -> None:
-        """Begin to follow what ZooKeeper says, unless that was done."""
-        if not self._is_started:
+        """Begin to follow what ZooKeeper says, unless that was done, or is over."""
+        if not (self._is_started or self._is_closed):
             self._is_started = True
             self._registry.start()
 

@@ -21,6 +21,8 @@ from kazoo import exceptions as kazoo
 from kazoo.client import KazooClient, KazooState
 from kazoo.handlers.threading import KazooTimeoutError
 
+from sluice.protocol.errors import BadParameterError
+
 logger = logging.getLogger(__name__)
 
 SERVERS = "/otter/canal/cluster"
@@ -56,6 +58,9 @@ class Registry:
         client_id: to compete for; None to follow the servers only.
         timeout: seconds without a sign of life after which ZooKeeper gives the turn to another consumer.
         hear: called in a thread of the registry whenever `seen` has changed.
+
+    Raises:
+        BadParameterError: ``hosts`` are no addresses.
     """
 
     def __init__(
@@ -73,11 +78,14 @@ class Registry:
         self.was_reached = False
         """Whether ZooKeeper has ever told what there is."""
         self._closed = False
-        self._zookeeper = KazooClient(
-            self.hosts,
-            timeout=timeout,
-            connection_retry={"max_tries": -1, "delay": 0.05, "max_delay": 1.0, "ignore_expire": False},
-        )
+        try:
+            self._zookeeper = KazooClient(
+                self.hosts,
+                timeout=timeout,
+                connection_retry={"max_tries": -1, "delay": 0.05, "max_delay": 1.0, "ignore_expire": False},
+            )
+        except ValueError as error:
+            raise BadParameterError(f"not addresses of ZooKeeper servers: {hosts!r} ({error})", "zookeeper") from None
         self._zookeeper.add_listener(self._connection_changed)
         self._thread = threading.Thread(target=self._run, name="sluice-registry", daemon=True)
 
@@ -188,12 +196,17 @@ class Registry:
 
     def _address(self) -> str:
         """Return by what address others see this host, and a port that no other consumer of the host has now."""
-        host, _, port = self.hosts.partition("/")[0].split(",")[0].rpartition(":")
-        family, kind, *_, address = socket.getaddrinfo(host, int(port), type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.connect(address)
-            here = probe.getsockname()
-            return f"{here[0]}:{here[1]}"
+        reason = OSError()
+        for host, port in self._zookeeper.hosts:
+            try:
+                family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+                with socket.socket(family, kind) as probe:
+                    probe.connect(address)
+                    here = probe.getsockname()
+                    return f"{here[0]}:{here[1]}"
+            except OSError as error:  # a server that is gone for good keeps nobody from the others
+                reason = error
+        raise reason
 
     def _change(self, **changes: Any) -> None:
         with self._lock:

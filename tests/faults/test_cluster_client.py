@@ -11,17 +11,20 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
-from sluice.client_sdk import AsyncClusterClient, Batch, ClusterClient
-from sluice.client_sdk.calls import Limits
+from sluice.client_sdk import AsyncClusterClient, Batch, Client, ClusterClient
+from sluice.client_sdk.calls import Call, Limits
 from sluice.protocol.errors import BadParameterError, ConnectionLostError, UnknownBatchError
 from tests.faults.harness import Sluice, eventually
 from tests.faults.test_ha import NAME, ROOT, Pair, state
 from tests.proxy import Proxy
 from tests.servers import Server, ZooKeeper, nodes
 from tests.servers.server import free_port
+
+T = TypeVar("T")
 
 ROOT_OF_CLIENT = f"{ROOT}/1001/running"
 GUIDE = Path(__file__).parents[2] / "docs" / "guide.md"
@@ -148,13 +151,25 @@ def test_error_names_all_servers_and_what_to_do() -> None:
         client.status()
     with pytest.raises(BadParameterError, match="either by `url` or by `zookeeper`"):
         ClusterClient(servers, NAME, zookeeper="127.0.0.1:2181")
+    with pytest.raises(BadParameterError, match="not addresses of ZooKeeper servers"):
+        ClusterClient(zookeeper="127.0.0.1:many", destination=NAME)
+
+
+def test_closed_client_connects_to_nothing_any_more() -> None:
+    before = threading.active_count()
+    client = ClusterClient(zookeeper=f"127.0.0.1:{free_port()}", destination=NAME)
+    client.close()
+    with pytest.raises(ConnectionLostError, match="closed"):
+        client.status()
+    assert threading.active_count() == before
 
 
 def test_consumers_of_a_client_id_take_turns_by_the_nodes_of_canal(pair: Pair, zookeeper: ZooKeeper) -> None:
     pair.active()
+    gone = f"gone.invalid,{zookeeper.hosts}"  # one of its servers is no longer in the DNS
     with (
         nodes(zookeeper.hosts) as zk,
-        ClusterClient(zookeeper=zookeeper.hosts, destination=NAME) as first,
+        ClusterClient(zookeeper=gone, destination=NAME) as first,
         ClusterClient(zookeeper=zookeeper.hosts, destination=NAME) as second,
         ThreadPoolExecutor() as pool,
     ):
@@ -265,6 +280,29 @@ def test_consumers_of_asyncio_take_turns_and_follow_the_servers(pair: Pair, zook
 
     pair.active()
     asyncio.run(run())
+
+
+def test_turn_begins_anew_when_somebody_without_turns_has_opened_a_session(pair: Pair, zookeeper: ZooKeeper) -> None:
+    paths: list[str] = []
+
+    class Recorded(AsyncClusterClient):
+        async def _exchange(self, server: str, call: Call[T]) -> T:
+            paths.append(call.path)
+            return await super()._exchange(server, call)
+
+    async def run() -> None:
+        async with Recorded(zookeeper=zookeeper.hosts, destination=NAME, client_id=1003) as client:
+            await client.subscribe(start="latest")
+            await client.open_session()
+            with Client(pair.active().url, NAME, 1003) as other:
+                await asyncio.to_thread(other.open_session)
+            paths.clear()
+            await client.get_without_ack()
+            assert client.has_turn
+
+    pair.active()
+    asyncio.run(run())
+    assert paths == ["/rollback", "/session", "/rollback", "/getWithoutAck"], "refused once"
 
 
 def test_example_of_the_guide(pair: Pair, zookeeper: ZooKeeper) -> None:

@@ -604,6 +604,8 @@ def test_tokens_and_tls(make_client: MakeClient, tmp_path: Path, certificate: tu
         ("ftp://127.0.0.1", {}),
         ("http://user:password@127.0.0.1", {}),
         ("http://127.0.0.1/?q", {}),
+        ("http://[::1", {}),
+        ("http://127.0.0.1:many", {}),
         ("http://127.0.0.1:1,", {}),
         ("http://127.0.0.1:1,http://db.example.org", {"token": "t"}),
         ([], {}),

@@ -1,13 +1,10 @@
 """Side by side with stock Canal 1.1.7: the same source in the same run, by the SDK's client and by Canal's own."""
 
 import argparse
-import atexit
 import contextlib
 import functools
-import shutil
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,12 +13,12 @@ from bench.measuring import Case, Progress, Run, add_choices, case, chosen, take
 from bench.processes import Meter
 from bench.sources import SOURCES, source, version_of
 from bench.workloads import ROWS, SCHEMA, Written, write
-from scripts.serving import started
+from scripts.serving import started, write_conf
+from tests.clients.canal_server import CanalServer
 from tests.clients.java import JavaConsumer
 from tests.servers import Server
 from tests.servers.server import free_port
 
-SCRIPT = Path(__file__).parent / "canal" / "canal.sh"
 CANAL = "Canal 1.1.7 with its Java client"
 CASES = (*ROWS, *(f"{workload}-tcp" for workload in ROWS))
 """Each workload by the SDK over HTTP, and by Canal's Java client 1.1.7 over Canal's protocol."""
@@ -108,39 +105,10 @@ def canal(server: Server, written: Written) -> Iterator[tuple[int, int]]:
     """Start Canal's server on a source; gives its port and its process."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="sluice-canal-") as folder:
-        log = Path(folder, "log")
-        account = (str(server.port), server.user, server.password)
-        command = ["java", *SERVER_HEAP, "-cp", f"{_classes()}:{folder}", "CanalServer", str(port), DESTINATION]
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                [*command, *account, rf"{SCHEMA}\..*", written.file], stdout=output, stderr=output, cwd=folder
-            )
-        try:
-            _wait(process, log)
-            yield port, process.pid
-        finally:
-            process.kill()
-            process.wait()
-
-
-def _wait(process: "subprocess.Popen[bytes]", log: Path, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while process.poll() is None and time.monotonic() < deadline:
-        if "ready\n" in log.read_text():
-            return
-        time.sleep(0.05)
-    raise SystemExit(f"Canal did not get ready:\n{log.read_text()[-5000:]}")
-
-
-@functools.cache
-def _classes() -> str:
-    """The class path; the folder of what is compiled goes with the process."""
-    folder = tempfile.mkdtemp(prefix="sluice-canal-classes-")
-    atexit.register(shutil.rmtree, folder)
-    done = subprocess.run([str(SCRIPT), folder], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"Canal cannot be had:\n{done.stderr}")
-    return done.stdout.strip()
+        main = f"canal.port = {port}", "canal.instance.global.spring.xml = classpath:spring/memory-instance.xml"
+        conf = write_conf(Path(folder), {DESTINATION: lines_of(server, written)}, *main)
+        with CanalServer(conf, SERVER_HEAP) as running:
+            yield port, running.pid
 
 
 def java_version() -> str:

@@ -36,22 +36,26 @@ def lines_for(address: str, user: str, password: str, *settings: str) -> list[st
     return [f"master.address = {address}", f"dbUsername = {user}", f"dbPassword = {password}", *settings]
 
 
+def write_conf(conf: Path, destinations: Mapping[str, Sequence[str]], *main: str) -> Path:
+    """Write a conf folder, with the lines of each destination and further ones of the main file; return the folder."""
+    conf.mkdir(exist_ok=True)
+    lines = (f"canal.destinations = {','.join(destinations)}", *main)
+    (conf / "canal.properties").write_text("".join(f"{line}\n" for line in lines))
+    for destination, its in destinations.items():
+        (conf / destination).mkdir()
+        instance = conf / destination / "instance.properties"
+        instance.touch(mode=0o600)
+        instance.write_text("".join(f"canal.instance.{line}\n" for line in its))
+    return conf
+
+
 @contextlib.contextmanager
 def started(destinations: Mapping[str, Sequence[str]], *, canal_port: int = 0) -> Iterator[Sluice]:
     """Serve destinations, each with its lines; over Canal's own protocol too where a port is given for it."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
-        conf = Path(folder, "conf")
-        conf.mkdir()
-        (conf / "canal.properties").write_text(
-            f"canal.destinations = {','.join(destinations)}\ncanal.file.data.dir = {folder}/data\n"
-            f"sluice.http.port = {port}\ncanal.port = {canal_port}\n"
-        )
-        for destination, lines in destinations.items():
-            (conf / destination).mkdir()
-            instance = conf / destination / "instance.properties"
-            instance.touch(mode=0o600)
-            instance.write_text("".join(f"canal.instance.{line}\n" for line in lines))
+        main = f"canal.file.data.dir = {folder}/data", f"sluice.http.port = {port}", f"canal.port = {canal_port}"
+        conf = write_conf(Path(folder, "conf"), destinations, *main)
         log = Path(folder, "log")
         command = [sys.executable, "-m", "sluice.server.cli", "serve", "--conf", str(conf)]
         with log.open("wb") as output:

@@ -20,8 +20,9 @@ import java.util.Properties;
 
 /**
  * Canal's server on a conf folder: CONF. Its deployer, which reads such a folder, is not to be had from a registry; this does
- * what that does with the keys that the tests use, and all else is Canal's own. Destinations run from the start, and,
- * with canal.zkServers, wherever Canal's monitor wins them. It ends in good order when the standard input does.
+ * what that does with the keys that tests and measurements use. What is not said there stands as in the files that Canal is
+ * shipped with, but for the history of tables, which is off. Destinations run from the start, and, with canal.zkServers,
+ * wherever Canal's monitor wins them. It ends in good order when the standard input does.
  */
 public class CanalServer {
     private static final CanalServerWithEmbedded EMBEDDED = CanalServerWithEmbedded.instance();
@@ -101,8 +102,11 @@ public class CanalServer {
         String file = own.getProperty("canal.instance.master.journal.name", "");
         if (!file.isEmpty()) {
             String offset = own.getProperty("canal.instance.master.position", "4");
-            parameter.setPositions(Collections.singletonList("{\"journalName\":\"" + file + "\",\"position\":" + offset + "}"));
+            String gtids = own.getProperty("canal.instance.master.gtid", "");
+            String place = "{\"journalName\":\"" + file + "\",\"position\":" + offset + ",\"gtid\":\"" + gtids + "\"}";
+            parameter.setPositions(Collections.singletonList(place));
         }
+        parameter.setGtidEnable(Boolean.parseBoolean(own.getProperty("canal.instance.gtidon")));
         parameter.setSlaveId(Long.parseLong(own.getProperty("canal.instance.mysql.slaveId", main.getProperty("canal.port"))));
         parameter.setSourcingType(CanalParameter.SourcingType.MYSQL);
         parameter.setStorageMode(CanalParameter.StorageMode.MEMORY);

@@ -3,13 +3,15 @@
 import atexit
 import shutil
 import subprocess
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Self
 
-ROOT = Path(__file__).resolve().parents[2]
-FETCH = ROOT / "bench" / "canal" / "canal.sh"
+FETCH = Path(__file__).with_name("canal.sh")
+SMALL = ("-Xmx256m", "-XX:+UseSerialGC")
+"""Options of Java for a server that has little to do."""
 
 
 @cache
@@ -17,8 +19,7 @@ def _classes() -> str:
     """The class path; the folder of what is compiled goes with the process."""
     folder = mkdtemp(prefix="sluice-canal-")
     atexit.register(shutil.rmtree, folder)
-    command = [str(FETCH), folder, str(Path(__file__).with_name("CanalServer.java"))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run([str(FETCH), folder], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"Canal's server cannot be had:\n{done.stderr}"
     return done.stdout.strip()
 
@@ -26,16 +27,26 @@ def _classes() -> str:
 class CanalServer:
     """`with CanalServer(conf):`, or start() and stop(). It serves what `canal.destinations` names."""
 
-    def __init__(self, conf: Path) -> None:
+    def __init__(self, conf: Path, options: Sequence[str] = SMALL) -> None:
+        """``options`` are those of Java."""
         self.conf = conf
         self.log = conf / "canal.log"
+        self._options = options
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process id; it must have been started."""
+        assert self._process is not None
+        return self._process.pid
 
     def start(self) -> None:
         """Return when its port is open; a destination that another server has stands by."""
-        command = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", _classes(), "CanalServer", str(self.conf)]
+        command = ["java", *self._options, "-cp", _classes(), "CanalServer", str(self.conf)]
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, cwd=self.conf
+            )
         assert self._process.stdout is not None
         printed = []
         while line := self._process.stdout.readline():

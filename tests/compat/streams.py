@@ -13,12 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.clients.canal_server import CanalServer
 from tests.clients.java import fetched
 from tests.faults.harness import Sluice
 from tests.servers import Server
-from tests.servers.server import free_port
 
-ROOT = Path(__file__).parents[2]
 SCHEMA = "compat"
 FILTER = rf"{SCHEMA}.*\..*"
 MARKER = "marker"
@@ -93,19 +92,29 @@ def reading(source: Server, folder: Path, *, gtid: bool = False) -> Iterator[Rea
     source.query(f"CREATE DATABASE {SCHEMA} CHARACTER SET utf8mb4")
     source.query(f"CREATE TABLE {MARKER} (name VARCHAR(100))", database=SCHEMA)
     file, offset, gtids = _end(source)
-    place = (file, str(offset), *((gtids,) if gtid else ()))
-    log = folder / "canal.log"
+    settings: dict[str, object] = {
+        "canal__instance__filter__regex": FILTER.replace("\\", "\\\\"),
+        "canal__instance__master__journal__name": file,
+        "canal__instance__master__position": offset,
+        "sluice__instance__timeZone": ZONE,
+    }
+    if gtid:
+        settings |= {"canal__instance__gtidon": "true", "canal__instance__master__gtid": gtids}
     with contextlib.ExitStack() as stack:
-        canal_port = stack.enter_context(_canal(source, place, log))
-        sluice = _sluice(source, folder, place)
+        sluice, canal = Sluice(folder / "sluice"), Sluice(folder / "canal")  # of this one Canal reads the conf folder
+        canal.settings["canal__instance__global__spring__xml"] = "classpath:spring/memory-instance.xml"
+        canal.add("canal", source, **settings)
+        stack.enter_context(server := CanalServer(canal.conf, (HEAP, f"-Duser.timezone={ZONE}")))
+        sluice.add("default", source, **settings)
+        sluice.add("strict", source, canal__instance__parser__strictCanal="true", **settings)
         stack.enter_context(sluice)
         sluice.wait_running()
         streams = (
-            Stream("canal", lambda: log.read_text()[-6000:]),
+            Stream("canal", lambda: server.log.read_text()[-6000:]),
             Stream("default", lambda: "".join(sluice.log)),
             Stream("strict", lambda: "".join(sluice.log)),
         )
-        addresses = (f"{canal_port}:canal", f"{sluice.canal_port}:default", f"{sluice.canal_port}:strict")
+        addresses = (f"{canal.canal_port}:canal", f"{sluice.canal_port}:default", f"{sluice.canal_port}:strict")
         found = Reading(source, streams)
         with (folder / "client.log").open("wb") as errors:
             client = subprocess.Popen(
@@ -138,60 +147,11 @@ def _end(source: Server) -> tuple[str, int, str]:
     return file, offset, gtids.replace("\n", "")
 
 
-def _sluice(source: Server, folder: Path, place: Sequence[str]) -> Sluice:
-    sluice = Sluice(folder / "sluice")
-    file, offset, *gtids = place
-    settings: dict[str, object] = {
-        "canal__instance__filter__regex": FILTER.replace("\\", "\\\\"),
-        "canal__instance__master__journal__name": file,
-        "canal__instance__master__position": offset,
-        "sluice__instance__timeZone": ZONE,
-    }
-    if gtids:
-        settings |= {"canal__instance__gtidon": "true", "canal__instance__master__gtid": gtids[0]}
-    sluice.add("default", source, **settings)
-    sluice.add("strict", source, canal__instance__parser__strictCanal="true", **settings)
-    return sluice
-
-
-@contextlib.contextmanager
-def _canal(source: Server, place: Sequence[str], log: Path) -> Iterator[int]:
-    port = free_port()
-    account = (str(source.port), source.user, source.password)
-    options = (HEAP, f"-Duser.timezone={ZONE}")
-    command = ["java", *options, "-cp", _server(), "CanalServer", str(port), "canal", *account, FILTER, *place]
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output, cwd=log.parent)
-    try:
-        deadline = time.monotonic() + 60
-        while "ready\n" not in log.read_text():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise StreamError(f"Canal did not get ready:\n{log.read_text()[-5000:]}")
-            time.sleep(0.05)
-        yield port
-    finally:
-        process.kill()
-        process.wait()
-
-
-@cache
-def _server() -> str:
-    done = subprocess.run([str(ROOT / "bench/canal/canal.sh"), _folder()], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise StreamError(f"Canal cannot be had:\n{done.stderr}")
-    return done.stdout.strip()
-
-
 @cache
 def _client() -> str:
-    folder = _folder()
+    """The class path; the folder of what is compiled goes with the process."""
+    folder = tempfile.mkdtemp(prefix="sluice-compat-")
+    atexit.register(shutil.rmtree, folder)
     path = fetched("java", folder)
     subprocess.run(["javac", "-cp", path, "-d", folder, str(Path(__file__).with_name("Entries.java"))], check=True)
     return path
-
-
-def _folder() -> str:
-    """Make a folder that goes with the process."""
-    folder = tempfile.mkdtemp(prefix="sluice-compat-")
-    atexit.register(shutil.rmtree, folder)
-    return folder

@@ -192,8 +192,8 @@ class InstanceConfig(Settings):
     master_gtid: str | None = setting("canal.instance.master.gtid", None)
     """Begin after this GTID set; needs `canal.instance.gtidon`."""
     auto_reset_latest_pos_mode: bool = setting("canal.auto.reset.latest.pos.mode", default=False)
-    """When the source has purged the binlog at the cursor, go on at its current end and lose what lies between, instead
-    of stopping with an error."""
+    """When the source has purged the binlog at the cursors of all clients, go on at its current end and lose what lies
+    between, instead of stopping with an error. Of several clients, one whose place alone is purged gets an error."""
 
     # Filters.
 

@@ -28,7 +28,7 @@ from sluice.protocol.errors import (
 )
 from sluice.protocol.position import Position
 from sluice.store.commits import Commits
-from sluice.store.cursors import Cursor, Cursors, GtidSet, StoredClient, earliest
+from sluice.store.cursors import Cursor, Cursors, GtidSet, StoredClient, in_order
 from sluice.store.ring import Ring
 
 logger = logging.getLogger(__name__)
@@ -133,14 +133,20 @@ class Instance:
 
         def on_begin(position: Position | None, gtids: GtidSet | None) -> None:
             cursors.begin(position, gtids)
+            if isinstance(parser.failure, PurgedError) and self.config.auto_reset_latest_pos_mode:
+                loop.call_soon_threadsafe(in_loop, cursors.pass_gap)
             on_put()
 
         def on_state(state: str, error: str) -> None:
             loop.call_soon_threadsafe(in_loop, self._set_state, state, error)
 
         self.ring.on_put = on_put
-        self._start = earliest([client.cursor for client in clients if client.cursor is not None]) or self._meta.place
-        return self._make_parser(self.config, self.ring, start=self._start, on_begin=on_begin, on_state=on_state)
+        places = in_order([client.cursor for client in clients if client.cursor is not None])
+        self._start = places[0] if places else self._meta.place
+        parser = self._make_parser(
+            self.config, self.ring, start=self._start, later=places[1:], on_begin=on_begin, on_state=on_state
+        )
+        return parser
 
     async def stop(self) -> None:
         """Stop the parser, store the cursors, wake everybody who waits."""
@@ -194,11 +200,12 @@ class Instance:
         failure = self._parser.failure if self._parser is not None else None
         if isinstance(failure, PurgedError) and self.config.auto_reset_latest_pos_mode:
             return
-        # Who waits for a later place has lost nothing: the stream begins where the client is that is furthest behind.
-        if isinstance(failure, PurgedError | SourceChangedError) and self.cursors.awaited(client_id) in (
-            None,
-            self._start,
-        ):
+        if not isinstance(failure, PurgedError | SourceChangedError):
+            return
+        # Who waits for a later place has lost nothing, unless the stream could not begin: it would have begun there.
+        begun = self.cursors.position_before(self.ring.next) is not None
+        lost_by_all = isinstance(failure, PurgedError) and not begun
+        if lost_by_all or self.cursors.awaited(client_id) in (None, self._start):
             raise type(failure)(str(failure))
 
     async def source_end(self) -> Position:
@@ -283,6 +290,8 @@ class Instance:
             elif reader.error is not None and (
                 isinstance(reader.error, PurgedError) or not isinstance(reader.error, SourceError)
             ):
+                destination = {"destination": self.config.destination}
+                logger.error("client %d is not served any more: %s", client_id, reader.error, extra=destination)
                 cursors.fall_out(client_id, reader.error)
                 catch_up.close_client(client_id)
         for client_id, cursor in cursors.behind.items():

@@ -1,6 +1,6 @@
 """What an instance asks of a parser."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from sluice.instance.config import InstanceConfig
@@ -61,10 +61,13 @@ class ParserFactory(Protocol):
         ring: Ring,
         *,
         start: Cursor | None,
+        later: Sequence[Cursor] = (),
         on_begin: Callable[[Position | None, GtidSet | None], None],
         on_state: Callable[[str, str], None],
     ) -> Parser:
         """Make a parser that begins at ``start``, or where the configuration says if that is None.
+
+        When the source has purged that place, it begins at the first of ``later``, in this order, that is left.
 
         It calls, in its own thread, ``on_begin`` with the place where the stream begins and the GTIDs executed there
         (None for what is not known) before its first put, and ``on_state`` with ``running`` or ``error`` and a text.

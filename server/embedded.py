@@ -258,6 +258,10 @@ class EmbeddedServer:
         """Return where a client stands; `NotSubscribedError` when it has not subscribed."""
         return self._running(destination).cursors.status(client_id)
 
+    def check(self, destination: str, client_id: int, session: str | None = None) -> None:
+        """Raise what a get would raise."""
+        self._running(destination).cursors.check(client_id, session)
+
     def outstanding(self, destination: str, client_id: int) -> int:
         """Return how many batches a client was given and has not acked; raises as `status`."""
         return self._running(destination).cursors.outstanding(client_id)

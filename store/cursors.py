@@ -64,12 +64,20 @@ class Cursor:
         return int(self.journal.rpartition(".")[2] or 0), self.offset, 0
 
 
+def in_order(cursors: list[Cursor]) -> list[Cursor]:
+    """Sort cursors as the stream comes to them; of several histories the oldest comes first."""
+    ordered: list[Cursor] = []
+    while cursors:
+        oldest = min(cursors, key=lambda cursor: cursor.timestamp)
+        same = [cursor for cursor in cursors if _same_history(cursor, oldest)]
+        ordered += sorted(same, key=lambda cursor: cursor.order)
+        cursors = [cursor for cursor in cursors if not _same_history(cursor, oldest)]
+    return ordered
+
+
 def earliest(cursors: list[Cursor]) -> Cursor | None:
-    """Return the cursor from which the stream has to be read to serve them all; of several histories the oldest."""
-    if not cursors:
-        return None
-    oldest = min(cursors, key=lambda cursor: cursor.timestamp)
-    return min((cursor for cursor in cursors if _same_history(cursor, oldest)), key=lambda cursor: cursor.order)
+    """Return the cursor from which the stream has to be read to serve them all; None when there is none."""
+    return next(iter(in_order(cursors)), None)
 
 
 def _add_runs(ring: Ring, gtids: GtidSet, start: int, stop: int) -> None:
@@ -346,6 +354,17 @@ class Cursors:
         if position is not None:
             self.track.begin(position)
         self.gtids = gtids.copy() if gtids is not None else None
+
+    def pass_gap(self) -> None:
+        """Let all who wait for a place start with the stream: it begins behind a gap that has swallowed their places.
+
+        A cursor stays as it is until its client acks.
+        """
+        for subscriber in self._subscribers.values():
+            if subscriber.resume is not None and subscriber.error is None:
+                subscriber.track, subscriber.mask, subscriber.behind = self.track, None, False
+                self._attach(subscriber, self.ring.first)
+                subscriber.gtids = self.gtids.copy() if self.gtids is not None else None
 
     def position_before(self, sequence: int) -> Position | None:
         """Return the position before a slot of the ring; None before the stream has begun."""

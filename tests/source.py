@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ class Source:
         ring: Ring,
         *,
         start: Cursor | None,
+        later: Sequence[Cursor] = (),
         on_begin: Callable[[Position | None, GtidSet | None], None],
         on_state: Callable[[str, str], None],
     ) -> None:

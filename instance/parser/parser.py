@@ -4,7 +4,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -48,18 +48,21 @@ class Parser:
         ring: Ring,
         *,
         start: Cursor | None = None,
+        later: Sequence[Cursor] = (),
         stop: Position | None = None,
         on_begin: Callable[[Position | None, GtidSet | None], None] | None = None,
         on_state: Callable[[str, str], None] | None = None,
     ) -> None:
         """Read from `start`, or from where the configuration says, until `stop`.
 
+        When the source has purged the binlog at `start`, read from the first of `later` that it still has.
+
         Called in the thread: `on_begin`, once and before the first put, with the place where the stream begins and the
         GTID set executed there (None for what is not known); `on_state` with each change of state.
         """
         self._config = config
         self._ring = ring
-        self._saved = start
+        self._places: Sequence[Cursor | None] = (start, *later)
         self._stop = stop
         self._on_begin = on_begin
         self._on_state = on_state
@@ -85,7 +88,7 @@ class Parser:
 
     @property
     def failure(self) -> SluiceError | None:
-        """Why the last attempt to read failed; None while the source is read."""
+        """Why the last attempt to read failed; None while the source is read, from behind `on_begin` on."""
         return self._failure
 
     @property
@@ -254,7 +257,7 @@ class Parser:
             return finder.end()
         start = self._start
         if start is None:
-            return finder.find(self._saved)
+            return self._first_held(finder)
         position = start.position
         if position is None:
             return start
@@ -263,6 +266,17 @@ class Parser:
             return start
         gtids = str(start.gtids or "") if self._is_exact else ""
         return finder.find(Cursor(position.file, position.begin, 0, 0, gtids, position))
+
+    def _first_held(self, finder: StartFinder) -> Start:
+        """Find the first of the places that the source still has; when it has none, raise what is said of the first."""
+        lost: PurgedError | None = None
+        for place in self._places:
+            try:
+                return finder.find(place)
+            except PurgedError as error:
+                lost = lost or error
+        assert lost is not None
+        raise lost
 
     def _resumption(self, start: Start, facts: ServerFacts) -> Start:
         """Return where to go on when the connection is gone: behind the last slot that was put.
@@ -322,12 +336,11 @@ class Parser:
 
     def _begin(self, start: Start) -> None:
         """The source sends: its FORMAT_DESCRIPTION event completes what is known of the place."""
+        if not self._begun and self._on_begin is not None:
+            self._begun = True
+            position = start.position
+            if position is None and isinstance(start.dump, FileStart) and self._decoder.position is not None:
+                position = replace(self._decoder.position, begin=start.dump.offset, n=0)
+            self._on_begin(position, start.gtids)
         self._failure = None
         self._set_state("running", "")
-        if self._begun or self._on_begin is None:
-            return
-        self._begun = True
-        position = start.position
-        if position is None and isinstance(start.dump, FileStart) and self._decoder.position is not None:
-            position = replace(self._decoder.position, begin=start.dump.offset, n=0)
-        self._on_begin(position, start.gtids)

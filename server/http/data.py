@@ -417,6 +417,7 @@ async def stream(
     token = session or context.embedded.open_session(destination, client_id)
     await context.embedded.rollback(destination, client_id, session=token)
     context.acks.notify((destination, client_id))
+    context.embedded.check(destination, client_id, token)
 
     async def take(seconds: float) -> Batch:
         return await query.take(context.embedded, destination, client_id, seconds, token)

@@ -68,7 +68,9 @@ KINDS: Mapping[type[errors.SluiceError], Kind] = {
         " 'earliest', and take a new snapshot of what lies between.",
     ),
     errors.PurgedError: Kind(
-        410, "Purged from the source", "The source's binlog starts later: take a new snapshot, then subscribe anew."
+        410,
+        "Purged from the source",
+        "The source's binlog starts later: take a new snapshot, unsubscribe, and subscribe anew.",
     ),
     errors.SourceError: Kind(503, "Source not usable", "Mend the source as the detail says; the server tries again."),
     errors.UnknownTableError: Kind(404, "Unknown table", "Correct the name, or let the source's account see it."),

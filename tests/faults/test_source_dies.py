@@ -1,8 +1,16 @@
 """The source is restarted, killed, stalls, is reset, or purges what was not read."""
 
+import asyncio
 import random
+import re
 import time
 
+import pytest
+
+from sluice.client_sdk import Client
+from sluice.protocol.errors import PurgedError
+from sluice.protocol.packet_pb2 import Get
+from tests.canal import CanalClient, CanalError
 from tests.conftest import Database
 from tests.faults.harness import Consumer, Load, Sluice, consuming, eventually
 from tests.proxy import Proxy
@@ -96,52 +104,102 @@ def test_a_reset_of_the_binlog_is_refused_and_not_resumed(sluice: Sluice, doomed
         assert sluice.stored() == kept
 
 
-def test_what_was_purged_meanwhile_is_a_clear_error_and_the_cursor_stays(
+def _read(client: Client) -> list[int]:
+    rows: list[int] = []
+    while not rows:
+        rows = [row.after["id"] for row in client.get(1.0).rows() if row.after]
+    return rows
+
+
+def test_a_purge_stops_only_those_who_have_lost_their_place_and_moves_no_cursor(
     sluice: Sluice, doomed: Server, database: Database
 ) -> None:
     schema = database(doomed)
     doomed.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY)")
-    sluice.add("shop", doomed, canal__instance__filter__regex=rf"{schema}\\..*")
+    options: dict[str, object] = {"canal__instance__filter__regex": rf"{schema}\\..*"}
+    sluice.add("shop", doomed, **options)
+    clients = {client_id: sluice.client(client_id) for client_id in (1001, 1002, 1003)}
+    living = clients[1001]
+
+    def write(number: int) -> None:
+        doomed.query(f"INSERT INTO {schema}.t VALUES ({number})")
+
+    def flush() -> str:
+        doomed.query("FLUSH BINARY LOGS")
+        return str(doomed.query("SHOW BINARY LOGS")[-1][0])
+
     with sluice:
         sluice.wait_running()
-        client = sluice.client()
-        client.subscribe()
-        doomed.query(f"INSERT INTO {schema}.t VALUES (1)")
-        while not client.get(1.0).rows():
-            pass
+        for client in clients.values():
+            client.subscribe()
+        for number, readers in enumerate(((1001, 1002, 1003), (1001, 1002), (1001,)), 1):
+            write(number)
+            assert [_read(clients[client_id]) for client_id in readers] == [[number]] * len(readers)
+            file = flush()
+        write(4)
+        assert _read(living) == [4]
+        eventually(lambda: (place := sluice.stored()) is not None and place.file == file)
         sluice.stop()
-        kept = sluice.stored()
-        assert kept is not None
-        for number in (2, 3):
-            doomed.query(f"INSERT INTO {schema}.t VALUES ({number})")
-            doomed.query("FLUSH BINARY LOGS")
-        (*_, (last, *_)) = doomed.query("SHOW BINARY LOGS")
+        kept = {client_id: sluice.stored(client_id) for client_id in (1002, 1003)}
+        doomed.purge_binlogs(file)
+        write(5)
 
-        def purged() -> bool:  # a replica that has just gone holds files for a moment
-            doomed.query(f"PURGE BINARY LOGS TO '{last}'")
-            return len(doomed.query("SHOW BINARY LOGS")) == 1
+        # Two have lost their place.
+        sluice.start()
+        assert _read(living) == [5]
+        assert sluice.destination()["state"] == "running"
+        for client_id, place in kept.items():
+            client = clients[client_id]
+            eventually(lambda: client.status()["state"] == "gone", client.status)  # noqa: B023
+            status = client.status()
+            assert (status["problem"], status["position"]) == ("purged", str(place))
+            assert "unsubscribe" in status["advice"]
+            assert place is not None
+            lost = rf"has purged the binlog at {place.file}.*oldest file that it has is {file}"
+            with pytest.raises(PurgedError, match=lost):
+                client.get(1.0)
+            with pytest.raises(PurgedError, match=lost):
+                next(client.stream())
+            with pytest.raises(PurgedError, match=lost):
+                list(client.rows(str(place), living.status()["acked"]))
+            with pytest.raises(CanalError, match=lost):
+                asyncio.run(_get_by_canal(sluice.canal_port, client_id))
+            (line,) = [line for line in sluice.log if f"client {client_id} is not served any more" in line]
+            assert re.search(lost, line)
+        listed = {client["clientId"]: client["state"] for client in sluice.destination()["clients"]}
+        assert listed == {1001: "attached", 1002: "gone", 1003: "gone"}
+        clients[1002].unsubscribe()  # as the operations page says
+        clients[1002].subscribe()
+        write(6)
+        assert [_read(clients[client_id]) for client_id in (1001, 1002)] == [[6], [6]]
+        sluice.stop()
 
-        eventually(purged)
+        # All have.
+        write(7)
+        kept = {client_id: sluice.stored(client_id) for client_id in clients}
+        file = flush()
+        doomed.purge_binlogs(file)
         sluice.start()
         error = sluice.wait_error("purged")
-        assert kept.file in error
-        assert last in error
-        assert sluice.stored() == kept
-        assert sluice.call("GET", "/shop/clients/1001")["position"] in ("", str(kept))
-
-        # What the operations page says to do about it.
-        doomed.query(f"INSERT INTO {schema}.t VALUES (4)")
-        client.unsubscribe()
-        sluice.add(
-            "shop",
-            doomed,
-            canal__instance__filter__regex=rf"{schema}\\..*",
-            canal__instance__master__journal__name=last,
-        )
+        assert kept[1003] is not None
+        assert kept[1003].file in error
+        assert file in error
+        assert {client_id: sluice.stored(client_id) for client_id in clients} == kept
+        write(8)
+        for client in clients.values():
+            client.unsubscribe()
+        sluice.add("shop", doomed, **options, canal__instance__master__journal__name=file)
         sluice.call("POST", "/shop/stop")
         sluice.call("POST", "/shop/start")
-        client.subscribe()
-        rows: list[int] = []
-        while not rows:
-            rows = [row.after["id"] for row in client.get(1.0).rows() if row.after]
-        assert rows == [4]
+        living.subscribe()
+        assert _read(living) == [8]
+
+
+async def _get_by_canal(port: int, client_id: int) -> None:
+    client = await CanalClient.connect(port)
+    try:
+        client.destination, client.client_id = "shop", str(client_id)
+        client.send(Get(destination="shop", client_id=str(client_id), fetch_size=10, timeout=-1))
+        await client.batch()
+    finally:
+        client.cut()

@@ -223,3 +223,63 @@ async def test_purged_range_says_what_is_lost(source: Server, schema: str, tmp_p
         elsewhere = str(replace(place, created=place.created - 1))
         with pytest.raises(SourceChangedError):
             await read(server, elsewhere, elsewhere)
+
+
+async def lose_log(source: Server) -> str:
+    """Let the source go on in another binlog file and purge what was before; the name of that file."""
+    source.query("FLUSH BINARY LOGS")
+    file = str(source.query("SHOW BINARY LOGS")[-1][0])
+    await asyncio.to_thread(source.purge_binlogs, file)
+    return file
+
+
+async def test_client_that_fell_behind_the_purged_logs_is_told_so_and_the_others_go_on(
+    source: Server, schema: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with serving(source, schema, tmp_path, detach_after=1) as server:
+        await subscribed(server)
+        dead = await subscribed(server, 2)
+
+        async def consume(last: int) -> None:
+            seen = 0
+            while seen < last:
+                batch = await server.get_without_ack(NAME, CLIENT, timeout=10)
+                seen = max([seen, *ids(b"".join(batch.slices))])
+                if batch.entries:
+                    await server.ack(NAME, CLIENT, batch_id=batch.batch_id)
+
+        # It has to leave a ring that is full, and no reader of its own may begin before its place is purged.
+        server.instances[NAME].catch_up.limit = 0
+        await asyncio.gather(asyncio.to_thread(fill, source, schema, 1, 600, 5000), consume(600))
+        await eventually(lambda: server.status(NAME, 2).state == "catching-up")
+        file = await lose_log(source)
+        server.instances[NAME].catch_up.limit = 2
+        await eventually(lambda: server.status(NAME, 2).state == "gone")
+        status = server.status(NAME, 2)
+        assert (status.state, status.problem, status.position) == ("gone", "purged", dead)
+        with pytest.raises(PurgedError, match=rf"has purged the binlog at .* is {file}"):
+            await server.get_without_ack(NAME, 2)
+        told = [record for record in caplog.records if "client 2 is not served any more" in record.message]
+        assert len(told) == 1
+        assert file in told[0].message
+        fill(source, schema, 601, 601)
+        await consume(601)
+        assert server.destination_status(NAME).state == "running"
+
+
+async def test_configured_reset_goes_on_behind_a_gap_when_no_place_is_left(
+    source: Server, schema: str, tmp_path: Path
+) -> None:
+    async with serving(source, schema, tmp_path) as server:
+        kept = {client: await subscribed(server, client) for client in (CLIENT, 2)}
+    fill(source, schema, 1, 2)
+    await lose_log(source)
+    async with serving(source, schema, tmp_path, auto_reset_latest_pos_mode=True) as server:
+        await eventually(lambda: server.destination_status(NAME).state == "running")
+        assert {client: server.status(NAME, client).position for client in kept} == kept
+        fill(source, schema, 3, 3)
+        for client in kept:
+            batch = await server.get_without_ack(NAME, client, timeout=10)
+            data = b"".join(batch.slices)
+            assert ids(data) == [3]
+            assert b"sluice.gap" in data

@@ -6,7 +6,7 @@ import re
 import ssl
 import subprocess
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -82,6 +82,7 @@ class Source:
         ring: Ring,
         *,
         start: Cursor | None,
+        later: Sequence[Cursor] = (),
         on_begin: Callable[..., None],
         on_state: Callable[[str, str], None],
     ) -> "Source":

@@ -15,7 +15,7 @@ from sluice.protocol.errors import (
 )
 from sluice.protocol.gtid import MariadbGtidSet
 from sluice.protocol.position import Position
-from sluice.store.cursors import Batch, Cursor, Cursors, StoredClient, earliest
+from sluice.store.cursors import Batch, Cursor, Cursors, StoredClient, earliest, in_order
 from sluice.store.ring import Ring
 from sluice.store.track import TableFilter
 from tests.stream import CREATED, FILE, SERVER_ID, SOURCE, Stream, entries
@@ -338,6 +338,37 @@ def test_restored_clients_go_on_where_each_was() -> None:
     assert entries(batch.slices) == [b"begin", b"three", b"end"]
     cursors.ack(1, batch.batch_id, now=NOW)
     assert stored(cursors, 1).gtid == "0-101-3"
+
+
+def test_cursors_are_in_the_order_of_the_stream_and_the_oldest_history_comes_first() -> None:
+    def cursor(begin: int, time: int, source: str = "1") -> Cursor:
+        place = Position(source, FILE, 1, begin, 0)
+        return Cursor(FILE, begin, time, 1, position=place)
+
+    new, old = [cursor(4, 50), cursor(900, 60)], [cursor(100, 20, "2"), cursor(500, 10, "2"), cursor(500, 30, "2")]
+    assert in_order([new[1], old[2], new[0], old[1], old[0]]) == [old[0], old[2], old[1], *new]
+    assert earliest([*new, *old]) == old[0]
+    assert earliest([]) is None
+
+
+def test_who_passes_a_gap_starts_behind_it_and_has_executed_what_lies_there() -> None:
+    ring = Ring(64)
+    cursors = Cursors(ring, epoch=2, compile_filter=one_table, catches_up=True)
+    stream = Stream(ring, events=30)
+    stream.transactions = 10
+    lost = Cursor(FILE, 4, 0, SERVER_ID, "0-101-2", stream.position(6))
+    cursors.restore(StoredClient(CLIENT, "", lost), NOW)
+    cursors.begin(stream.end, MariadbGtidSet.parse("0-101-10,1-101-5"))
+    cursors.advance(NOW)
+    assert cursors.status(CLIENT).state == "catching-up"
+    cursors.pass_gap()
+    assert cursors.status(CLIENT).state == "attached"
+    assert stored(cursors) == lost
+    put(cursors, stream, b"one")
+    batch = get(cursors)
+    assert entries(batch.slices) == [b"begin", b"one", b"end"]
+    cursors.ack(CLIENT, batch.batch_id, now=NOW)
+    assert (stored(cursors).position, stored(cursors).gtid) == (stream.end, "0-101-11,1-101-5")
 
 
 def test_cursor_that_canal_wrote_resumes_at_its_event() -> None:

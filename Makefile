@@ -56,7 +56,7 @@ lint: build .venv/.spark
 bench: build .venv/.spark
 	@$(RUN) -m bench $(or $(ARGS),deliver)
 
-# All measurements, each written when it is there, and the page; ARGS="--minutes 60": as long as that.
+# Most measurements, each written when it is there, and the page; ARGS="--minutes 60": as long as that.
 bench-all: build
 	@$(RUN) -m bench.everything $(ARGS)
 	@$(RUN) -m bench report >/dev/null

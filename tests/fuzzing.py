@@ -97,8 +97,7 @@ def payload(events: list[bytes]) -> bytes:
         plain[9:13] = len(plain).to_bytes(4, "little")
         inner += plain
     size = b"\xfd" + len(inner).to_bytes(3, "little")
-    body = b"\x02\x01\xff" + b"\x03\x04" + size + b"\x01\x04" + size + b"\x00" + inner
-    body = body.replace(b"\x02\x01\xff", b"\x02\x03\xfc\xff\x00", 1)
+    body = b"\x02\x03\xfc\xff\x00" + b"\x03\x04" + size + b"\x01\x04" + size + b"\x00" + inner
     header = bytearray(events[-1][:19])
     header[4] = EventType.TRANSACTION_PAYLOAD_EVENT
     return with_checksum(header + body + bytes(4))

@@ -16,7 +16,7 @@ Run: TypeAlias = tuple[str, int, int]
 """A table, and the first and the last of the numbers that follow one another in it."""
 
 IDS_PER_EPOCH = 10**9
-"""A batch's id is its epoch times this, and a counter (design.md 4)."""
+"""A batch's id is its epoch times this, and a counter."""
 
 
 @dataclass(frozen=True, slots=True)

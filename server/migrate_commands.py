@@ -77,7 +77,7 @@ def _examine(configuration: Configuration, config: InstanceConfig, findings: Fin
     from sluice.instance.parser.connection import Connection
     from sluice.instance.parser.start import StartFinder
 
-    where, clients = _saved(configuration, config, findings)
+    where, clients, place = _saved(configuration, config, findings)
     black = f" without {config.filter_black_regex}" if config.filter_black_regex else ""
     findings.good(
         config.destination,
@@ -89,7 +89,7 @@ def _examine(configuration: Configuration, config: InstanceConfig, findings: Fin
         for client in clients:
             _examine_client(config.destination, client, finder, findings)
         if all(client.cursor is None for client in clients):
-            findings.note(config.destination, f"no client has a position: it would begin {_begin(finder)}")
+            findings.note(config.destination, f"no client has a position: it would begin {_begin(finder, place)}")
 
 
 def _examine_client(destination: str, client: "StoredClient", finder: "StartFinder", findings: Findings) -> None:
@@ -106,10 +106,10 @@ def _examine_client(destination: str, client: "StoredClient", finder: "StartFind
         findings.good(name, f"{text}would go on at {_place(client.cursor)}, which the source still has")
 
 
-def _begin(finder: "StartFinder") -> str:
+def _begin(finder: "StartFinder", place: "Cursor | None") -> str:
     from sluice.instance.parser.dump import FileStart
 
-    dump = finder.find(None).dump
+    dump = finder.find(place).dump
     return f"at {dump.file}:{dump.offset}" if isinstance(dump, FileStart) else f"after the GTID set {dump.gtids}"
 
 
@@ -120,17 +120,18 @@ def _place(cursor: "Cursor") -> str:
 
 def _saved(
     configuration: Configuration, config: InstanceConfig, findings: Findings
-) -> "tuple[str, Iterable[StoredClient]]":
-    """Return where cursors are kept, and those that are there."""
+) -> "tuple[str, Iterable[StoredClient], Cursor | None]":
+    """Return where cursors are kept, those that are there, and the place that counts without any, if it is kept."""
     from sluice.instance.meta.file import FileMetaStore
 
+    parse = config.log_position == "parse"
     if config.meta == "file":
-        store = FileMetaStore(config.file_data_dir, config.destination, config.master_address)
-        return str(store.path), store.read()
+        store = FileMetaStore(config.file_data_dir, config.destination, config.master_address, parse=parse)
+        return str(store.path), store.read(), store.place
     if config.meta not in IN_ZOOKEEPER:
-        return "memory: who consumes has to subscribe again after each start", ()
+        return "memory: who consumes has to subscribe again after each start", (), None
 
-    async def read(session: "Session") -> "tuple[StoredClient, ...]":
+    async def read(session: "Session") -> "tuple[tuple[StoredClient, ...], Cursor | None]":
         from sluice.instance.meta.nodes import NoNodeError
         from sluice.instance.meta.zookeeper import DESTINATIONS, ZooKeeperClients
 
@@ -140,10 +141,11 @@ def _saved(
             findings.note(
                 config.destination, f"is served now, as its node says: {running.data.decode(errors='replace')}"
             )
+        store = ZooKeeperClients(session, config.destination, config.master_address, parse=parse)
         try:
-            return await ZooKeeperClients(session, config.destination, config.master_address).read()
+            return await store.read(), store.place
         except NoNodeError:
-            return ()
+            return (), None
 
-    clients = in_session(configuration.server, read)
-    return f"ZooKeeper ({configuration.server.zk_servers}, {config.meta})", clients
+    clients, place = in_session(configuration.server, read)
+    return f"ZooKeeper ({configuration.server.zk_servers}, {config.meta})", clients, place

@@ -79,7 +79,7 @@ class FileMetaStore:
             self._lock = None
 
     def read(self) -> list[StoredClient]:
-        """Return the clients in the file, without using or changing it. Raises ConfigError."""
+        """Return the clients in the file, and see the place, without using or changing it. Raises ConfigError."""
         return self._read()[1]
 
     def _open(self) -> tuple[int, list[StoredClient]]:
@@ -94,8 +94,6 @@ class FileMetaStore:
             epoch, clients = self._read()
             self._clients = {client.client_id: client for client in clients}
             self._replace(clients, epoch)
-            if self._parse is not None and self._parse.exists():
-                self.place = read_place(self._parse.read_bytes(), str(self._parse))
         except BlockingIOError:
             lock.close()
             raise ConfigError(f"another process uses {self.path}: stop it, or set canal.file.data.dir") from None
@@ -109,6 +107,9 @@ class FileMetaStore:
         return epoch, clients
 
     def _read(self) -> tuple[int, list[StoredClient]]:
+        """Return the next epoch and the clients; the place is remembered."""
+        if self._parse is not None and self._parse.exists():
+            self.place = read_place(self._parse.read_bytes(), str(self._parse))
         try:
             text = self.path.read_bytes()
         except FileNotFoundError:

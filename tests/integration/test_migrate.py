@@ -139,6 +139,19 @@ def test_without_cursors_the_beginning_is_said(conf: Path, mysql56: Server) -> N
     assert run.line("no client has a position").endswith(f"it would begin at {file}:{offset}")
 
 
+def test_without_cursors_the_place_that_is_kept_counts(conf: Path, mysql56: Server, event: Event) -> None:
+    with (conf / "canal.properties").open("a") as main:
+        main.write("sluice.instance.logPosition = parse\n")
+    write_meta(conf, None)
+    (conf / "shop" / "parse.dat").write_text(json.dumps(event.cursor()))
+    run = migrate(conf)
+    assert run.status == 0
+    begin = next(row[1] for row in mysql56.query(f"SHOW BINLOG EVENTS IN '{event.file}'") if row[5] == "BEGIN")
+    assert run.line("no client has a position").endswith(f"it would begin at {event.file}:{begin}")
+    (conf / "shop" / "parse.dat").write_text(json.dumps(event._replace(file="mysql-bin.000000").cursor()))
+    assert "has purged the binlog at mysql-bin.000000" in migrate(conf).line("wrong shop: ")
+
+
 def test_positions_in_zookeeper_are_read_and_stay_as_they_are(conf: Path, event: Event, zookeeper: ZooKeeper) -> None:
     main = conf / "canal.properties"
     main.write_text(main.read_text().replace("file-instance.xml", "default-instance.xml"))

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 
@@ -37,6 +38,18 @@ def _lower(value: Any) -> Any:
 
 def _names(value: Any) -> Any:
     return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
+
+def _hosts(value: str) -> str:
+    for host in value.partition("/")[0].replace(";", ",").split(",") if value else ():
+        try:
+            parts = urlsplit(f"//{host.strip()}")
+            usable = parts.hostname and parts.port != 0
+        except ValueError:
+            usable = False
+        if not usable:
+            raise ValueError(f"{host!r} is no host:port")
+    return value
 
 
 def _password_hash(value: SecretStr) -> SecretStr:
@@ -121,7 +134,7 @@ class ServerConfig(Settings):
 
     # Several servers.
 
-    zk_servers: str = setting("canal.zkServers", "")
+    zk_servers: Annotated[str, AfterValidator(_hosts)] = setting("canal.zkServers", "")
     """ZooKeeper servers, `host:port` separated by commas, through which servers share their destinations: each is
     active on one of them, and another takes it over when that one goes. They need the same destinations. Empty: no
     others."""

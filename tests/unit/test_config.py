@@ -276,6 +276,19 @@ def test_with_other_servers_cursors_that_only_one_can_see_are_refused(conf: Conf
         conf.read().check()
 
 
+@pytest.mark.parametrize("hosts", ["zk:many", "zk:2181,", ":2181", "zk:99999", "[zk:2181"])
+def test_servers_of_zookeeper_that_are_none_are_refused(conf: Conf, hosts: str) -> None:
+    conf.write("canal.properties", f"canal.zkServers = {hosts}\n")
+    with pytest.raises(ConfigError, match=r"canal.properties:1: canal.zkServers.* is no host:port"):
+        conf.read()
+
+
+@pytest.mark.parametrize("hosts", ["zk", "zk1:2181;zk2:2181", "zk1:2181, zk2:2181/canal", "[::1]:2181", ""])
+def test_servers_of_zookeeper_are_named_as_in_canal(conf: Conf, hosts: str) -> None:
+    conf.write("canal.properties", f"canal.zkServers = {hosts}\n")
+    assert conf.read().server.zk_servers == hosts
+
+
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [

@@ -80,6 +80,14 @@ def environment_name(key: str) -> str:
     return "SLUICE_" + words.replace(".", "_").upper()
 
 
+def is_service_link(name: str, value: str) -> bool:
+    """Whether Kubernetes or Docker has set a variable for a service whose name begins like ours: no value of a key.
+
+    For a service ``sluice`` that is ``SLUICE_PORT=tcp://10.0.0.1:80``, for ``sluice-http`` ``SLUICE_HTTP_PORT``.
+    """
+    return name.startswith("SLUICE_") and name.endswith("_PORT") and re.match("(tcp|udp|sctp)://", value) is not None
+
+
 class Lookup:
     """Where a key has its value: in the environment, else in the last of the files that has it.
 
@@ -104,8 +112,9 @@ class Lookup:
 
     def _find(self, key: str) -> Property | None:
         for name in (environment_name(key), key):
-            if self._environ.get(name, "").strip():
-                return Property(self._environ[name].strip(), f"environment variable {name}")
+            value = self._environ.get(name, "").strip()
+            if value and not is_service_link(name, value):
+                return Property(value, f"environment variable {name}")
         return self._properties.get(key)
 
     def _replace(self, text: str, origin: str, path: tuple[str, ...]) -> str:

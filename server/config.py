@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 
 from sluice.instance.config import DESTINATION_NAME, IN_ZOOKEEPER, InstanceConfig, has_daylight_saving
-from sluice.instance.properties import Lookup, Property, environment_name, read_properties
+from sluice.instance.properties import Lookup, Property, environment_name, is_service_link, read_properties
 from sluice.instance.settings import FolderPath, Settings, setting
 from sluice.protocol.errors import ConfigError, UnknownDestinationError
 from sluice.server.canal_keys import why_without_effect
@@ -290,7 +290,7 @@ class Configuration:
             *self._queue(),
             *_without_effect(without_effect),
             *warnings,
-            *_unknown_variables(self._environ),
+            *_variables(self._environ),
             *self._known_password(),
             *self._unreachable(),
             *self._ambiguous_zones(),
@@ -396,12 +396,22 @@ def _unknown(properties: Mapping[str, Property], *, in_main_file: bool) -> list[
     return warnings
 
 
-def _unknown_variables(environ: Mapping[str, str]) -> list[str]:
+def _variables(environ: Mapping[str, str]) -> list[str]:
     known = {environment_name(key) for key in KEYS} | OTHER_VARIABLES
+    links = sorted(name for name, value in environ.items() if is_service_link(name, value.strip()))
+    services = tuple(f"{name.removesuffix('_PORT')}_{kind}_" for name in links for kind in ("PORT", "SERVICE"))
     return [
-        f"environment variable {_with_nearest(name, known)}"
-        for name in sorted(environ)
-        if name.startswith("SLUICE_") and name not in known
+        *(
+            f"environment variable {name} is ignored: {environ[name]} is no port, but what Kubernetes sets for a"
+            f" service called {name.removesuffix('_PORT').lower().replace('_', '-')}; rename the service, or set"
+            " enableServiceLinks: false in the pod's spec"
+            for name in links
+        ),
+        *(
+            f"environment variable {_with_nearest(name, known)}"
+            for name in sorted(environ)
+            if name.startswith("SLUICE_") and name not in known and name not in links and not name.startswith(services)
+        ),
     ]
 
 

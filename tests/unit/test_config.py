@@ -311,6 +311,34 @@ def test_an_unknown_key_is_named_with_its_place_and_the_nearest_known_one(conf: 
     )
 
 
+def test_variables_that_kubernetes_sets_for_a_service_are_no_settings(conf: Conf) -> None:
+    link = "tcp://10.0.0.1:80"
+    set_by_kubernetes = {
+        "SLUICE_SERVICE_HOST": "10.0.0.1",
+        "SLUICE_SERVICE_PORT": "80",
+        "SLUICE_SERVICE_PORT_API": "80",
+        "SLUICE_PORT": link,
+        "SLUICE_PORT_80_TCP": link,
+        "SLUICE_PORT_80_TCP_PROTO": "tcp",
+        "SLUICE_PORT_80_TCP_PORT": "80",
+        "SLUICE_PORT_80_TCP_ADDR": "10.0.0.1",
+        "SLUICE_HTTP_PORT": link,
+    }
+    read = conf.read(set_by_kubernetes | {"SLUICE_INSTANCE_MASTER_ADDRESS": "db:3306", "SLUICE_WRONG": "1"})
+    assert (read.server.tcp_port, read.server.http_port) == (11111, 11180)
+    warnings = [it for it in read.warnings() if "SLUICE_" in it]
+    assert [it.partition(":")[0] for it in warnings] == [
+        "environment variable SLUICE_HTTP_PORT is ignored",
+        "environment variable SLUICE_PORT is ignored",
+        "environment variable SLUICE_WRONG is unknown; is SLUICE_CONF meant?",
+    ]
+    assert link in warnings[1]
+    assert "a service called sluice; rename" in warnings[1]
+    assert conf.read({"SLUICE_PORT": "11112"}).server.tcp_port == 11112
+    with pytest.raises(ConfigError, match="SLUICE_PORT"):
+        conf.read({"SLUICE_PORT": "10.0.0.1:80"})
+
+
 def test_an_unknown_variable_is_named_with_the_nearest_known_one(conf: Conf) -> None:
     assert conf.read({"SLUICE_HTTP_PROT": "1", "SLUICE_HTTP_PORT": "2", "HOME": "/"}).warnings() == [
         "environment variable SLUICE_HTTP_PROT is unknown; is SLUICE_HTTP_PORT meant?"

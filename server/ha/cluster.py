@@ -384,6 +384,9 @@ class Cluster:
             except SluiceError as error:
                 problem = str(error) if isinstance(action, Activate) else ""
                 logger.warning("%s", error, extra={"destination": destination})
+            except Exception as error:  # else nobody would serve it, for this server has it
+                problem = f"{type(error).__name__}: {error}" if isinstance(action, Activate) else ""
+                logger.exception("it cannot be started or stopped", extra={"destination": destination})
         self.member.deactivated(destination, _now(), problem)
         self._drive()
 

@@ -130,8 +130,8 @@ def numbers(messages: Messages) -> list[int]:
     return [int(change.rowDatas[0].afterColumns[0].value) for change in changes]
 
 
-async def eventually(condition: Callable[[], object]) -> None:
-    """Wait until a condition holds, five seconds at most."""
-    async with asyncio.timeout(5):
+async def eventually(condition: Callable[[], object], seconds: float = 20) -> None:
+    """Wait until a condition holds, so many seconds at most."""
+    async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110  it is seen from outside only
             await asyncio.sleep(0.01)

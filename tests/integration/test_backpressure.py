@@ -11,6 +11,7 @@ from sluice.protocol.rows import decode_rows
 from sluice.server.embedded import EmbeddedServer
 from tests.conftest import Database
 from tests.servers import Server
+from tests.source import eventually
 
 UNIT = 1024
 UNITS = 1024
@@ -41,9 +42,7 @@ async def test_transaction_twenty_times_the_ring_stays_within_bounds(
     await server.start("example")
     try:
         await server.subscribe("example", 1001)
-        async with asyncio.timeout(30):
-            while server.destination_status("example").state != "running":  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+        await eventually(lambda: server.destination_status("example").state == "running")
         count = 20 * RING // ROW
 
         def write() -> None:
@@ -55,9 +54,8 @@ async def test_transaction_twenty_times_the_ring_stays_within_bounds(
 
         await asyncio.to_thread(write)
         ring = server.instances["example"].ring
+        await eventually(lambda: ring.waiting, 60)
         async with asyncio.timeout(60):
-            while not ring.waiting:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
             given: list[int] = []
             while len(given) <= count:
                 assert ring.bytes <= max(RING, 3 * RING + ROW)

@@ -1,7 +1,7 @@
 """What has left the ring is read from the source again: ranges, old starts, and subscribers that fell behind."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from sluice.protocol.rows import decode_rows
 from sluice.server.embedded import EmbeddedServer
 from tests.conftest import Database
 from tests.servers import Server
+from tests.source import eventually
 
 NAME = "example"
 CLIENT = 1001
@@ -42,12 +43,6 @@ async def serving(source: Server, schema: str, folder: Path, **settings: Any) ->
         yield server
     finally:
         await server.close()
-
-
-async def eventually(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
 
 
 async def mark(server: EmbeddedServer, after: str, client: int = CLIENT, **options: Any) -> Any:

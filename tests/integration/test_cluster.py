@@ -3,9 +3,10 @@
 import asyncio
 import contextlib
 
-from sluice.instance.config import InstanceConfig
+from sluice.instance.config import Address, InstanceConfig
 from sluice.server.ha.cluster import Cluster, ClusterMetaStore, Identity
 from tests.servers import ZooKeeper, nodes
+from tests.source import eventually
 
 NAME = "orders"
 
@@ -21,7 +22,9 @@ class Host:
 
 
 def configure(destination: str) -> InstanceConfig:
-    return InstanceConfig(destination=destination, master_address="127.0.0.1:1", db_username="cdc", meta="zookeeper")
+    return InstanceConfig(
+        destination=destination, master_address=Address("127.0.0.1", 1), db_username="cdc", meta="zookeeper"
+    )
 
 
 async def test_what_cannot_be_started_is_left_to_others(zookeeper: ZooKeeper) -> None:
@@ -29,12 +32,9 @@ async def test_what_cannot_be_started_is_left_to_others(zookeeper: ZooKeeper) ->
     running = asyncio.create_task(cluster.run())
     cluster.start(NAME)
     try:
-        async with asyncio.timeout(10):
-            while "Too many open files" not in cluster.problem_of(NAME):
-                await asyncio.sleep(0.02)
-            with nodes(zookeeper.hosts) as zk:
-                while zk.exists(f"/otter/canal/destinations/{NAME}/running"):
-                    await asyncio.sleep(0.02)
+        await eventually(lambda: "Too many open files" in cluster.problem_of(NAME))
+        with nodes(zookeeper.hosts) as zk:
+            await eventually(lambda: zk.exists(f"/otter/canal/destinations/{NAME}/running") is None)
     finally:
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):

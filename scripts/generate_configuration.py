@@ -33,8 +33,8 @@ that start with `sluice.` are ours.
 * The files have Java's syntax: a backslash is doubled (`shop\\..*`); at the end of a line it continues it. `${key}` and
   `${key:default}` insert the value of another key, or of an environment variable.
 * Every key can be given by the environment, which wins over files: `canal.instance.dbPassword` is
-  `SLUICE_INSTANCE_DB_PASSWORD`. Canal's way, a variable with the dotted name itself, works too. What Kubernetes sets for
-  a service called `sluice`, such as `SLUICE_PORT=tcp://10.0.0.1:80`, is ignored, with a warning.
+  `SLUICE_INSTANCE_DB_PASSWORD`. Canal's way, a variable with the dotted name itself, works too. What Kubernetes sets
+  for a service called `sluice`, such as `SLUICE_PORT=tcp://10.0.0.1:80`, is ignored, with a warning.
 * An empty value stands for the default.
 * Relative paths start at the folder of `canal.properties`.
 * A key that has no effect is named in a warning at start and by `sluice check`: an unknown one with the nearest known

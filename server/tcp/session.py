@@ -22,6 +22,7 @@ from sluice.protocol.errors import (
 )
 from sluice.protocol.packet_pb2 import ClientAck, ClientAuth, ClientRollback, Get, Packet, Sub, Unsub
 from sluice.server.embedded import DEFAULT_BATCH_SIZE, EMPTY, EmbeddedServer
+from sluice.server.http.problems import kind_of
 from sluice.server.metrics import Metrics
 from sluice.server.network import Part
 from sluice.server.tcp.auth import SEED_SIZE, Account
@@ -258,9 +259,11 @@ class Session:
         return self._client
 
     def _explain(self, error: Exception) -> str:
-        """Return the text of an error, behind that of Canal where there is one."""
+        """Return the text of an error, behind that of Canal where there is one, else before what to do about it."""
         destination, client_id = self._client
-        text = CANAL_TEXTS.get(type(error), "")
+        text = CANAL_TEXTS.get(type(error))
+        if text is None:
+            return f"{error}. {kind_of(type(error)).advice}" if isinstance(error, SluiceError) else str(error)
         return text.format(destination=destination, client=client_id, batch=self._batch_id) + str(error)
 
     def _failure(self, text: str) -> str:

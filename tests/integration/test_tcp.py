@@ -614,6 +614,9 @@ class TestSubscriptions:
         assert "destination:example should start first" in (await refused(client))[1]
         client.rollback()
         assert "destination:example should start first" in (await refused(client))[1]
+        client.send(Sub(destination="example", client_id="1001"))
+        text = (await refused(client))[1]
+        assert "destination:example should start first. Start it by POST /v1/destinations/" in text
         canal.sources.clear()
         await canal.embedded.start("example")
         canal.source.put()

@@ -43,8 +43,6 @@ class Seen:
     """URL of the one that has the destination."""
     turn: int | None = None
     """Number of this consumer's turn, counted from 1; None while another consumer has the client id."""
-    rival: str = ""
-    """Address of that one."""
 
 
 class Registry:
@@ -153,7 +151,7 @@ class Registry:
         if node is None:
             wait = self._held_off - time.monotonic()
             if wait > 0:
-                self._change(turn=None, rival="")
+                self._change(turn=None)
                 return wait
             data = {"active": True, "address": self._address(), "clientId": self._client_id}
             try:
@@ -164,17 +162,17 @@ class Registry:
                 logger.debug("another consumer was faster at %s", path)
             node, owner = self._find_owned(path)
         if owner != self._zookeeper.client_id[0]:
-            self._change(turn=None, rival=_text(node, "address"))
+            self._change(turn=None)
             return RETRY if node is None else None
         if node is not None and node.get("active") is False:
             logger.info("told to give up the turn of client %d", self._client_id)
             self._held_off = time.monotonic() + HOLD_OFF
-            self._change(turn=None, rival="")
+            self._change(turn=None)
             self._zookeeper.delete(path)
             return HOLD_OFF
         if self.seen.turn is None:
             self._turns += 1
-            self._change(turn=self._turns, rival="")
+            self._change(turn=self._turns)
         return None
 
     def _find(self, path: str) -> dict[str, Any] | None:

@@ -98,7 +98,10 @@ class AsyncClient:
         timeout: float = 0.0,  # noqa: ASYNC109  the server's wait
         limits: Limits = Limits(),  # noqa: B008  immutable
     ) -> Batch:
-        """Take the next batch, to be acked or rolled back; an empty one after ``timeout`` seconds without a change."""
+        """Take the next batch, to be acked or rolled back; an empty one after ``timeout`` seconds without a change.
+
+        After one that was cancelled, all that is not acked comes again.
+        """
         return await self._perform(calls.get_without_ack(timeout, limits, self._invalid_dates))
 
     async def ack(self, what: Batch | int | str | Position, *, durable: bool = False) -> None:
@@ -283,6 +286,9 @@ class AsyncClient:
                     result = await (exchange or self._exchange)(server, attempts.call)
                 except Interrupted as failure:
                     await asyncio.sleep(attempts.delay(failure))
+                except asyncio.CancelledError:
+                    attempts.lose()
+                    raise
                 else:
                     return self._endpoint.generation, result
 

@@ -314,7 +314,7 @@ class Endpoint:
         self.has_moved = False
         """Whether another one was in use before: ids of batches may be that one's."""
         self.has_marks = False
-        """Whether the server may hold batches of an earlier stay, which no get would give again."""
+        """Whether the server may hold batches that nobody has here, and that no get would give again."""
         self.generation = 0
         """Counts rollbacks and moves: a batch of an earlier generation comes again."""
         self.lost = 0
@@ -483,7 +483,6 @@ class Attempts(Generic[T]):
         self._uniform = uniform
         self._give_up: float | None = None
         self._delay = FIRST_DELAY
-        self._is_unsure = False  # whether the server may have done what it was told
         self._failures: dict[str, str] = {}  # by server, since the last pause
         self._last_failures: dict[str, str] = {}  # by server
 
@@ -500,7 +499,7 @@ class Attempts(Generic[T]):
         """What has to be done before the call."""
         endpoint, rollback = self._endpoint, self.call.before
         calls: list[Call[Any]] = [open_session()] if endpoint.needs_session and self.call.ordered else []
-        return [*calls, rollback] if rollback is not None and (self._is_unsure or endpoint.has_marks) else calls
+        return [*calls, rollback] if rollback is not None and endpoint.has_marks else calls
 
     def delay(self, failure: Interrupted) -> float:
         """Seconds to wait before the next try; raises the reason of the failure when there shall be none."""
@@ -512,13 +511,11 @@ class Attempts(Generic[T]):
         others = (failure.active, endpoint.active, *endpoint.behind(self._server))
         endpoint.leave(self._server, next((it for it in others if it and it not in self._failures), failure.active))
         if failure.may_be_done:
-            if self.call.before is not None:
-                endpoint.lost += 1
+            self.lose()
             if self.call.instead is not None:
                 self.call = self.call.instead
             elif not self.call.repeatable:
                 raise failure.reason
-            self._is_unsure = True
         delay = 0.0
         if endpoint.server in self._failures:  # all were asked
             delay = self._delay * self._uniform(0.5, 1.0)  # it keeps clients from marching in step
@@ -528,6 +525,12 @@ class Attempts(Generic[T]):
             self._delay = min(2 * self._delay, endpoint.longest_delay)
             self._failures.clear()
         return delay
+
+    def lose(self) -> None:
+        """Hear that the reply is lost, or of no use any more: it may hold a batch, which the next get has to give."""
+        if self.call.before is not None:
+            self._endpoint.lost += 1
+            self._endpoint.has_marks = True
 
     def _reason(self, failure: Interrupted) -> SluiceError:
         """Return the error of a call that is given up; it names all servers that were asked."""
@@ -545,7 +548,6 @@ class Attempts(Generic[T]):
         """Begin anew: what fails from now on has nothing to do with earlier failures."""
         self._give_up = None
         self._delay = FIRST_DELAY
-        self._is_unsure = False
         self._failures.clear()
         self._last_failures.clear()
 

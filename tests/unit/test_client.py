@@ -12,7 +12,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import pyarrow as pa
 import pytest
@@ -21,7 +21,7 @@ import urllib3
 from sluice.client_sdk import AsyncClient, Batch, Client
 from sluice.client_sdk import calls as sdk_calls
 from sluice.client_sdk.batch import Column as TableColumn
-from sluice.client_sdk.calls import Attempts, Endpoint, Interrupted, Limits, Reply, error_of
+from sluice.client_sdk.calls import Attempts, Call, Endpoint, Interrupted, Limits, Reply, error_of
 from sluice.instance.config import Address, InstanceConfig
 from sluice.instance.parser import columns
 from sluice.instance.parser.status import ParserStatus
@@ -40,6 +40,8 @@ from sluice.store.ring import Flag, Kind, Ring, Staging
 from sluice.store.segment import SegmentWriter
 from tests.faults.harness import eventually
 from tests.proxy import Proxy
+
+T = TypeVar("T")
 
 CREATED = 1_700_000_000
 STEP = 100  # bytes of the binlog that a transaction takes
@@ -566,6 +568,46 @@ def test_a_get_whose_reply_is_lost_loses_nothing(make_client: MakeClient, client
         timer.join()
     assert numbers(batch) == [0]
     assert client.status()["marks"] == [batch.batch_id]
+
+
+def test_a_get_that_is_given_up_keeps_nothing_from_the_next(
+    make_client: MakeClient, client: Any, server: ServerThread
+) -> None:
+    server.source.write(1)
+    with Proxy(("127.0.0.1", server.port)) as proxy:
+        shaky = make_client(f"http://127.0.0.1:{proxy.port}", retry=0)
+        proxy.cut_after(20)
+        with pytest.raises(errors.ConnectionLostError):
+            shaky.get_without_ack(5)
+        proxy.heal()
+        batch = shaky.get_without_ack(5)
+    assert numbers(batch) == [0]
+    assert client.status()["marks"] == [batch.batch_id]
+
+
+def test_a_get_that_is_cancelled_when_its_reply_is_there_loses_nothing(client: Any, server: ServerThread) -> None:
+    server.source.write(1)
+    replied = asyncio.Event()
+
+    class Slow(AsyncClient):
+        async def _exchange(self, server: str, call: Call[T]) -> T:
+            result = await super()._exchange(server, call)
+            if isinstance(result, Batch) and not replied.is_set():
+                replied.set()
+                await asyncio.sleep(60)
+            return result
+
+    async def run() -> Batch:
+        async with Slow(server.url) as slow:
+            lost = asyncio.create_task(slow.get_without_ack(5))
+            await replied.wait()
+            lost.cancel()
+            batch = await slow.get_without_ack(5)
+            await slow.ack(batch)
+            return batch
+
+    assert numbers(asyncio.run(run())) == [0]
+    assert client.status()["acked"] == position(1)
 
 
 @pytest.fixture(scope="module")

@@ -126,7 +126,11 @@ class AsyncClient:
         """Take the next batch and ack it at once: what is not processed then is lost."""
         batch = await self.get_without_ack(timeout, limits)
         if batch:
-            await self.ack(batch)
+            try:
+                await self.ack(batch)
+            except BaseException:  # nobody has the batch: it comes again with the next get
+                self._endpoint.has_marks = True
+                raise
         return batch
 
     async def position(

@@ -142,7 +142,11 @@ class Client:
         """Take the next batch and ack it at once: what is not processed then is lost."""
         batch = self.get_without_ack(timeout, limits)
         if batch:
-            self.ack(batch)
+            try:
+                self.ack(batch)
+            except BaseException:  # nobody has the batch: it comes again with the next get
+                self._endpoint.has_marks = True
+                raise
         return batch
 
     def position(

@@ -585,6 +585,28 @@ def test_a_get_that_is_given_up_keeps_nothing_from_the_next(
     assert client.status()["marks"] == [batch.batch_id]
 
 
+def test_get_goes_on_after_an_ack_that_did_not_arrive(
+    make_client: MakeClient, client: Any, server: ServerThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del client  # it has subscribed
+    server.source.write(2)
+    ack = sdk_calls.ack
+    with Proxy(("127.0.0.1", server.port)) as proxy:
+
+        def stalled(*arguments: Any, **options: Any) -> Call[None]:
+            proxy.stall()
+            return ack(*arguments, **options)
+
+        shaky = make_client(f"http://127.0.0.1:{proxy.port}", retry=0, timeout=0.5)
+        monkeypatch.setattr(sdk_calls, "ack", stalled)
+        with pytest.raises(errors.ConnectionLostError):
+            shaky.get(5, Limits(max_entries=1))
+        monkeypatch.undo()
+        proxy.cut()
+        proxy.heal()
+        assert [numbers(shaky.get(5, Limits(max_entries=1))) for _ in range(2)] == [[0], [1]]
+
+
 def test_a_get_that_is_cancelled_when_its_reply_is_there_loses_nothing(client: Any, server: ServerThread) -> None:
     server.source.write(1)
     replied = asyncio.Event()

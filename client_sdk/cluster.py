@@ -1,18 +1,16 @@
-"""The clients of a destination that several servers share: `Client` and `AsyncClient` that know ZooKeeper.
+"""The client of a destination that several servers share, a `Client` that knows ZooKeeper.
 
 Which server a call goes to is decided by the same machine as theirs, `Endpoint`; it is told here what ZooKeeper says.
+The client for asyncio has the same settings, and takes its turns in the same way.
 """
 
-import asyncio
-import contextlib
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypedDict, TypeVar, Unpack
 
-from sluice.client_sdk.aio import AsyncClient
 from sluice.client_sdk.batch import InvalidDates
 from sluice.client_sdk.calls import Call, Endpoint
 from sluice.client_sdk.client import Client
@@ -43,11 +41,11 @@ class Settings(TypedDict, total=False):
     invalid_dates: InvalidDates
 
 
-class _Member:
+class Member:
     """What both clients tell of themselves."""
 
     _endpoint: Endpoint
-    _cluster: "_Cluster | None" = None
+    _cluster: "Cluster | None" = None
 
     @property
     def has_turn(self) -> bool:
@@ -55,7 +53,7 @@ class _Member:
         return self._cluster is None or self._cluster.has_turn
 
 
-class ClusterClient(_Member, Client):
+class ClusterClient(Member, Client):
     """A consumer of a destination that several servers share; `Client` says what the methods do.
 
     The servers are listed, or found in ZooKeeper. There the consumers of a client id also take turns, as Canal's do:
@@ -87,13 +85,13 @@ class ClusterClient(_Member, Client):
         Raises:
             BadParameterError: not exactly one of url and zookeeper is given, or something cannot be used.
         """
-        endpoint = _endpoint(url, zookeeper, destination, client_id, settings)
-        super().__init__(endpoint, destination, client_id, **_usual(settings))
+        endpoint = endpoint_of(url, zookeeper, destination, client_id, settings)
+        super().__init__(endpoint, destination, client_id, **usual(settings))
         self._news = threading.Condition()
         if zookeeper is not None:
             competing = client_id if elect else None
             registry = Registry(zookeeper, destination, competing, session_timeout, self._hear)
-            self._cluster = _Cluster(endpoint, registry, self._retry, elect=elect)
+            self._cluster = Cluster(endpoint, registry, self._retry, elect=elect)
 
     def close(self) -> None:
         """Close the connections; the next consumer has its turn at once."""
@@ -132,72 +130,7 @@ class ClusterClient(_Member, Client):
                 cluster.doubt(error, call, tries)
 
 
-class AsyncClusterClient(_Member, AsyncClient):
-    """A consumer of a destination that several servers share, within one event loop. See `ClusterClient`."""
-
-    def __init__(
-        self,
-        url: str | Sequence[str] = (),
-        destination: str = "example",
-        client_id: int = 1001,
-        *,
-        zookeeper: str | None = None,
-        elect: bool = True,
-        session_timeout: float = SESSION_TIMEOUT,
-        **settings: Unpack[Settings],
-    ) -> None:
-        """Prepare, as `ClusterClient`; nothing is sent yet."""
-        endpoint = _endpoint(url, zookeeper, destination, client_id, settings)
-        super().__init__(endpoint, destination, client_id, **_usual(settings))
-        self._news = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        if zookeeper is not None:
-            competing = client_id if elect else None
-            registry = Registry(zookeeper, destination, competing, session_timeout, self._hear)
-            self._cluster = _Cluster(endpoint, registry, self._retry, elect=elect)
-
-    async def close(self) -> None:
-        """Close the connections; the next consumer has its turn at once."""
-        if self._cluster is not None:
-            await asyncio.to_thread(self._cluster.close)
-            self._news.set()
-        await super().close()
-
-    def _hear(self) -> None:
-        if self._loop is not None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._take_over)
-
-    def _take_over(self) -> None:
-        if self._cluster is not None:
-            self._cluster.hear()
-            self._news.set()
-
-    async def _perform_ordered(
-        self, call: Call[T], exchange: Callable[[str, Call[T]], Awaitable[T]] | None = None
-    ) -> tuple[int, T]:
-        cluster = self._cluster
-        if cluster is None:
-            return await super()._perform_ordered(call, exchange)
-        self._loop = asyncio.get_running_loop()
-        tries = 0
-        while True:
-            begin = time.monotonic()
-            cluster.start()
-            while cluster.has_to_wait(call, time.monotonic() - begin):
-                self._news.clear()
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(TICK):
-                        await self._news.wait()
-            try:
-                return await super()._perform_ordered(call, exchange)
-            except StaleSessionError as error:
-                tries += 1
-                cluster.doubt(error, call, tries)
-                self._take_over()  # now: else the next try would go out with the same session
-
-
-class _Cluster:
+class Cluster:
     """What both clients have besides their own I/O when there is a ZooKeeper."""
 
     def __init__(self, endpoint: Endpoint, registry: Registry, patience: float, *, elect: bool) -> None:
@@ -282,14 +215,20 @@ class _Cluster:
             )
 
 
-def _endpoint(
+def endpoint_of(
     url: str | Sequence[str], zookeeper: str | None, destination: str, client_id: int, settings: Settings
 ) -> Endpoint:
+    """Make the machine that decides which server is called.
+
+    Raises:
+        BadParameterError: not exactly one of url and zookeeper is given, or something cannot be used.
+    """
     if bool(url) == bool(zookeeper):
         raise BadParameterError("give the servers either by `url` or by `zookeeper`", "url")
     token, insecure = settings.get("token"), settings.get("insecure", False)
     return Endpoint(url, destination, client_id, token, insecure=insecure, is_told=zookeeper is not None)
 
 
-def _usual(settings: Settings) -> Settings:
+def usual(settings: Settings) -> Settings:
+    """Add what differs from `Client` where nothing else is said."""
     return {"timeout": 10.0, **settings}

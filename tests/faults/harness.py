@@ -39,13 +39,19 @@ Key = tuple[str, Any]
 
 
 def eventually(
-    condition: Callable[[], object], what: Callable[[], object] | str = "", seconds: float = SECONDS
+    condition: Callable[[], object],
+    what: Callable[[], object] | str = "",
+    seconds: float = SECONDS,
+    pause: float = 0.02,
 ) -> None:
-    """Wait until the condition holds; ``what`` describes where things stand when it does not come to that."""
+    """Wait until the condition holds; ``what`` describes where things stand when it does not come to that.
+
+    It is asked every ``pause`` seconds: what takes long to hold, or to ask, should not be asked often.
+    """
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, what() if callable(what) else f"waited in vain: {what}"
-        time.sleep(0.02)
+        time.sleep(pause)
 
 
 class Sluice:

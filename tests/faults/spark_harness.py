@@ -20,6 +20,8 @@ from tests.servers import Server
 
 START = 300.0
 """Seconds that a driver may take to get something done, on a machine that is busy."""
+PAUSE = 0.1
+"""Seconds between two looks at what a driver has done."""
 PACE = 0.1
 """Seconds between two transactions."""
 
@@ -77,6 +79,7 @@ class Driver:
                 ),
                 self.tail,
                 START,
+                PAUSE,
             )
             if self.process.poll() is None:
                 return
@@ -86,7 +89,9 @@ class Driver:
 
     def wait(self, condition: Callable[[], object], what: str, seconds: float = START) -> None:
         """Wait for something that the driver has to live for."""
-        eventually(lambda: self.process.poll() is not None or condition(), lambda: f"{what}: {self.tail()}", seconds)
+        eventually(
+            lambda: self.process.poll() is not None or condition(), lambda: f"{what}: {self.tail()}", seconds, PAUSE
+        )
         assert self.process.poll() is None, self.tail()
 
     def tail(self) -> str:
@@ -178,14 +183,15 @@ class Traffic(threading.Thread):
         self._chance = random.Random(seed)
         self._tables: dict[str, dict[tuple[str, ...], Image]] = {table: {} for table in KEYS}
         self._next = 0
-        self._allowed = 0
+        self._number = 0
+        self._last = 0.0
         self._going = threading.Event()
         self._going.set()
         source.script(TABLES, database=schema)
 
-    def allow(self, transactions: int) -> None:
-        """Let it make so many more."""
-        self._allowed += transactions
+    def allow(self, transactions: float) -> None:
+        """Let it make so many more from now on."""
+        self._last = self._number + transactions
 
     def __enter__(self) -> Self:
         self.start()
@@ -204,11 +210,10 @@ class Traffic(threading.Thread):
     def run(self) -> None:
         try:
             with self.source.connect(database=self.schema, autocommit=False) as connection:
-                number = 0
                 while self._going.is_set():
-                    if number < self._allowed:
-                        number += 1
-                        self._transaction(connection, number)
+                    if self._number < self._last:
+                        self._number += 1
+                        self._transaction(connection, self._number)
                     time.sleep(PACE)
         except Exception as error:  # noqa: BLE001  the test raises it
             self.failure = error

@@ -291,6 +291,9 @@ class Cluster:
                 return
             except (UnknownOutcomeError, NodeExistsError, NoNodeError):
                 await asyncio.sleep(RETRY)
+            except ZooKeeperError as error:
+                logger.warning("clients do not find this server: %s", error)
+                await asyncio.sleep(RETRY)
 
     async def _unregister(self, session: ZooKeeperSession, destination: str) -> None:
         path = f"{DESTINATIONS}/{destination}/cluster/{self._identity.address}"

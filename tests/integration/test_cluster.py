@@ -2,13 +2,19 @@
 
 import asyncio
 import contextlib
+import logging
+from collections.abc import AsyncIterator
+
+import pytest
+from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from sluice.instance.config import Address, InstanceConfig
-from sluice.server.ha.cluster import Cluster, ClusterMetaStore, Identity
+from sluice.server.ha.cluster import SERVERS, Cluster, ClusterMetaStore, Identity
 from tests.servers import ZooKeeper, nodes
 from tests.source import eventually
 
 NAME = "orders"
+IDENTITY = Identity("127.0.0.1:1", "http://127.0.0.1:2")
 
 
 class Host:
@@ -27,15 +33,33 @@ def configure(destination: str) -> InstanceConfig:
     )
 
 
-async def test_what_cannot_be_started_is_left_to_others(zookeeper: ZooKeeper) -> None:
-    cluster = Cluster(zookeeper.hosts, 4.0, Identity("127.0.0.1:1", "http://127.0.0.1:2"), Host(), configure)
+@contextlib.asynccontextmanager
+async def taking_part(zookeeper: ZooKeeper) -> AsyncIterator[Cluster]:
+    cluster = Cluster(zookeeper.hosts, 4.0, IDENTITY, Host(), configure)
     running = asyncio.create_task(cluster.run())
     cluster.start(NAME)
     try:
-        await eventually(lambda: "Too many open files" in cluster.problem_of(NAME))
-        with nodes(zookeeper.hosts) as zk:
-            await eventually(lambda: zk.exists(f"/otter/canal/destinations/{NAME}/running") is None)
+        yield cluster
     finally:
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running
+
+
+async def test_what_cannot_be_started_is_left_to_others(zookeeper: ZooKeeper) -> None:
+    async with taking_part(zookeeper) as cluster:
+        await eventually(lambda: "Too many open files" in cluster.problem_of(NAME))
+        with nodes(zookeeper.hosts) as zk:
+            await eventually(lambda: zk.exists(f"/otter/canal/destinations/{NAME}/running") is None)
+
+
+async def test_it_registers_as_soon_as_zookeeper_lets_it(
+    zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    with nodes(zookeeper.hosts) as zk, caplog.at_level(logging.WARNING, "sluice"):
+        zk.ensure_path(SERVERS)
+        zk.set_acls(SERVERS, [make_acl("world", "anyone", read=True, admin=True)])
+        async with taking_part(zookeeper):
+            await eventually(lambda: f"refuses {SERVERS}/{IDENTITY.address}: NoAuthError" in caplog.text)
+            zk.set_acls(SERVERS, OPEN_ACL_UNSAFE)
+            await eventually(lambda: zk.exists(f"{SERVERS}/{IDENTITY.address}"))

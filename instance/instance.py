@@ -347,10 +347,13 @@ class Instance:
         failure: Exception | None = None
         try:
             await self._meta.write(changes, self.cursors.epoch)
+        except SluiceError as error:
+            failure = error
         except OSError as error:
             failure = NotStoredError(f"cursors cannot be stored: {error}")
-        except Exception as error:  # noqa: BLE001  it belongs to those who wait
-            failure = error
+        except Exception as error:  # they are kept, and the next attempt may succeed
+            logger.exception("cursors cannot be stored", extra={"destination": self.config.destination})
+            failure = NotStoredError(f"cursors cannot be stored: {type(error).__name__}: {error}")
         for stored in commits.end(durable=failure is None):
             if stored.done():
                 continue

@@ -19,6 +19,7 @@ from sluice.protocol.errors import (
     DestinationStoppedError,
     FilterError,
     GoneError,
+    NotStoredError,
     NotSubscribedError,
     PurgedError,
     SluiceError,
@@ -32,6 +33,7 @@ from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer
 from sluice.store.cursors import Cursor, GtidSet
 from sluice.store.ring import Ring
+from tests.source import eventually
 from tests.stream import STEP, Stream, entries
 
 NAME = "example"
@@ -304,6 +306,29 @@ async def test_durable_ack_is_on_disk_when_it_returns(setup: Setup, tmp_path: Pa
     await setup.server.ack(NAME, CLIENT, batch_id=batch.batch_id, durable=True)
     data = json.loads((tmp_path / NAME / "meta.dat").read_text())
     assert data["clientDatas"][0]["sluice"]["position"] == batch.to
+
+
+async def test_cursors_are_stored_in_the_next_period_after_a_failure_that_nobody_foresaw(
+    setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup.change(file_flush_period=10)
+    await setup.server.stop(NAME)
+    await setup.server.start(NAME)
+    await setup.server.subscribe(NAME, CLIENT)
+    setup.parser.write(b"one")
+    batch = await setup.server.get_without_ack(NAME, CLIENT)
+    meta = setup.server.instances[NAME]._meta
+
+    async def fails(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(meta, "write", fails)
+        with pytest.raises(NotStoredError, match="can't start new thread"):
+            await setup.server.ack(NAME, CLIENT, batch_id=batch.batch_id, durable=True)
+        await eventually(lambda: setup.server.destination_status(NAME).error)
+    await eventually(lambda: batch.to in (tmp_path / NAME / "meta.dat").read_text())
+    await eventually(lambda: not setup.server.destination_status(NAME).error)
 
 
 async def test_durable_acks_that_come_together_share_writes(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:

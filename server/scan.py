@@ -77,6 +77,8 @@ class Scanner:
                 await self._destinations.start(name)
         except SluiceError as error:
             logger.error("%s", error, extra={"destination": name})  # noqa: TRY400  the text says all
+        except Exception as error:  # the others are looked after all the same
+            logger.exception("%s", error, extra={"destination": name})  # noqa: TRY401  as above
 
     def _stamps(self) -> dict[str, Stamp]:
         folder = self._configuration.server.conf_dir

@@ -21,13 +21,14 @@ class Recorder:
     def __init__(self) -> None:
         self.done: list[str] = []
         self.failing: set[str] = set()
+        self.failure: Exception = SourceError("no route to host")
         self.started = asyncio.Event()
 
     async def start(self, destination: str) -> None:
         self.done.append(f"start {destination}")
         self.started.set()
         if destination in self.failing:
-            raise SourceError("no route to host")
+            raise self.failure
 
     async def stop(self, destination: str) -> None:
         self.done.append(f"stop {destination}")
@@ -130,12 +131,13 @@ async def test_a_destination_goes_on_when_its_changed_file_is_wrong(
     assert recorder.take() == ["stop a", "start a"]
 
 
+@pytest.mark.parametrize("failure", [SourceError("no route to host"), OSError("no route to host")])
 async def test_a_destination_that_fails_hinders_no_other(
-    conf: Path, scanner: Scanner, recorder: Recorder, caplog: pytest.LogCaptureFixture
+    conf: Path, scanner: Scanner, recorder: Recorder, failure: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(conf, "a")
     write(conf, "b")
-    recorder.failing = {"a"}
+    recorder.failing, recorder.failure = {"a"}, failure
     await scanner.scan()
     assert recorder.take() == ["start a", "start b"]
     assert [

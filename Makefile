@@ -4,6 +4,8 @@
 #   make simulate  1,000,000 random schedules of failures of several servers; SEED=7 shows what happens in one
 #   make fuzz      1,000,000 mutated events for the decoder under AddressSanitizer; INPUTS=, SEED=, BLOCK=
 #   make chaos     random failures of real servers for 3 minutes, or MINUTES=60; SEED=7 repeats a sequence
+#   make compat    stock Canal and Sluice on the same sources, entry by entry; writes docs/compat.md
+# And: make lint, docs, soak (what takes hours), test-all (on all servers), bench, bench-all, bench-quick, lock, clean.
 # PYTHON names another interpreter; SLUICE_CACHE another place for downloads (~/.cache/sluice).
 
 SHELL := /bin/bash
@@ -42,7 +44,6 @@ fuzz: .venv/.ready
 		$(RUN) setup.py -q build --build-base build/sanitized-objects --build-lib build/sanitized
 	@$(RUN) -m tests.fuzzing $(INPUTS) $(if $(SEED),--seed $(SEED)) $(if $(BLOCK),--block $(BLOCK)) --sanitized build/sanitized
 
-# Stock Canal and Sluice on the same sources, entry by entry; writes docs/compat.md.
 compat: build
 	@$(RUN) -m tests.compat $(ARGS)
 

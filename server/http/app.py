@@ -6,6 +6,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
+from fastapi.telemetry import TelemetryConfig
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sluice.server.config import ServerConfig
@@ -33,6 +34,9 @@ that begins at an offset of a file. A **batch id** rises and is never used again
 
 Errors are `application/problem+json` (RFC 9457) with a stable `type`, and say what to do in `advice`.
 """
+
+NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False}
+"""`/metrics` and the log tell what is to be told; to find out that nobody listens takes FastAPI long, at each call."""
 
 log = logging.getLogger("sluice.http")
 
@@ -78,7 +82,14 @@ def create_app(embedded: EmbeddedServer, config: ServerConfig, metrics: Metrics,
     """Build the HTTP API over ``embedded``. Needs uvicorn as set up by ``sluice.server.http.serve``."""
     gate = Gate(Credentials(config.http_credentials), config.http_host, insecure=config.insecure)
     context = Context(embedded, gate, metrics, stopping)
-    app = FastAPI(title="Sluice", version=version("sluice"), description=DESCRIPTION, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="Sluice",
+        version=version("sluice"),
+        description=DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        telemetry=NO_TELEMETRY,
+    )
     app.state.context = context
     app.add_middleware(Shortcut, context=context)
     app.add_middleware(Observe, context=context)

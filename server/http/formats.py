@@ -21,7 +21,7 @@ import json
 import struct
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from functools import partial
+from functools import lru_cache, partial
 from importlib.util import find_spec
 
 from fastapi import Response
@@ -57,14 +57,7 @@ def negotiate(accept: str | None, offered: Sequence[Format]) -> Format:
 
     Raises NotAcceptableError.
     """
-    ranges: dict[str, float] = {}
-    for part in (accept or "*/*").split(","):
-        media, *parameters = (piece.strip().lower() for piece in part.split(";"))
-        quality = next((p.removeprefix("q=") for p in parameters if p.startswith("q=")), "1")
-        try:
-            ranges[ALIASES.get(media, media)] = float(quality)
-        except ValueError:
-            ranges[media] = 0.0
+    ranges = _ranges(accept or "*/*")
 
     def liking(it: Format) -> float:
         return ranges.get(it, ranges.get(it.partition("/")[0] + "/*", ranges.get("*/*", 0.0)))
@@ -77,6 +70,20 @@ def negotiate(accept: str | None, offered: Sequence[Format]) -> Format:
             reason += f" For {Format.ARROW} the server lacks pyarrow: pip install 'sluice[arrow]'."
         raise NotAcceptableError(reason)
     return best
+
+
+@lru_cache(maxsize=64)
+def _ranges(accept: str) -> Mapping[str, float]:
+    """How much each media range is liked; clients send the same text with every call."""
+    ranges: dict[str, float] = {}
+    for part in accept.split(","):
+        media, *parameters = (piece.strip().lower() for piece in part.split(";"))
+        quality = next((p.removeprefix("q=") for p in parameters if p.startswith("q=")), "1")
+        try:
+            ranges[ALIASES.get(media, media)] = float(quality)
+        except ValueError:
+            ranges[media] = 0.0
+    return ranges
 
 
 def summary(batch: Batch) -> dict[str, int | str]:

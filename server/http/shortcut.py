@@ -4,6 +4,7 @@ import functools
 import re
 from collections.abc import Awaitable, Callable
 from typing import Final
+from urllib.parse import parse_qsl
 
 from fastapi import Response
 from fastapi.routing import APIRoute
@@ -80,10 +81,10 @@ class Shortcut:
         return work
 
     def _get(self, request: Request, destination: str, client_id: int) -> Work | None:
-        parameters = request.query_params
+        parameters = parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
         query = dict(parameters)
         try:
-            limits = data.GetQuery.model_validate(query) if len(query) == len(parameters.multi_items()) else None
+            limits = data.GetQuery.model_validate(query) if len(query) == len(parameters) else None
         except ValidationError:
             return None
         if limits is None:

@@ -34,12 +34,12 @@ def main() -> None:
 
 
 def poll(client: Client) -> Iterator[Batch]:
-    """Ask for batch after batch; the server answers as soon as there is one."""
+    """Ask for batch after batch; the server answers as soon as there is one, and each call acks the batch before."""
+    batch = None
     while True:
-        batch = client.get_without_ack(1.0)
+        batch = client.get_without_ack(1.0, ack=batch)
         if batch:
             yield batch
-            client.ack(batch)
 
 
 def _print(line: str) -> None:

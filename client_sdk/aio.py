@@ -97,12 +97,35 @@ class AsyncClient:
         self,
         timeout: float = 0.0,  # noqa: ASYNC109  the server's wait
         limits: Limits = Limits(),  # noqa: B008  immutable
+        *,
+        ack: Batch | None = None,
+        durable: bool = False,
     ) -> Batch:
         """Take the next batch, to be acked or rolled back; an empty one after ``timeout`` seconds without a change.
 
-        After one that was cancelled, all that is not acked comes again.
+        ``ack``: ack this batch first, by the same call. After a get that was cancelled, all that is not acked comes
+        again.
         """
-        return await self._perform(calls.get_without_ack(timeout, limits, self._invalid_dates))
+        get = calls.get_without_ack(timeout, limits, self._invalid_dates)
+        if not ack:
+            return await self._perform(get)
+        await self._settle(self._done.take(), self._done.generation)
+        is_lost = False
+        try:
+            if self._endpoint.is_settled:
+                both = calls.get_without_ack(timeout, limits, self._invalid_dates, ack, durable=durable)
+                batch = await self._perform(both)
+                ack.acked = True
+                return batch
+        except Interrupted as failure:
+            is_lost = failure.may_be_done
+        try:
+            await self._perform(calls.ack_again(ack, durable=durable))
+        finally:
+            if is_lost:
+                self._endpoint.lose_get()
+        ack.acked = True
+        return await self._perform(get)
 
     async def ack(self, what: Batch | int | str | Position, *, durable: bool = False) -> None:
         """Ack the oldest outstanding batch, or everything before a position; an empty batch needs none."""

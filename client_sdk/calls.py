@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from http import HTTPStatus
 from ipaddress import ip_address
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from sluice.client_sdk.batch import EMPTY, Batch, Column, InvalidDates, Part, Range
@@ -103,6 +104,8 @@ class Call(Generic[T]):
     """What to repeat in its place."""
     errors: Mapping[type[SluiceError], type[SluiceError]] = field(default_factory=dict)
     """Errors that mean another one here."""
+    carries_ack: bool = False
+    """It acks besides, and is tried once: what fails is done by two calls."""
 
 
 def _nothing(reply: Reply) -> None:
@@ -141,11 +144,21 @@ def rollback(batch_id: int | None = None) -> Call[None]:
     """Give batches back: one, or all that are outstanding."""
     if batch_id is not None:
         return Call("POST", "/rollback", _nothing, body={"batchId": batch_id}, ordered=True, repeatable=False)
-    return Call("POST", "/rollback", _nothing, body={}, ordered=True, rolls_back=True)
+    return _ROLLBACK
 
 
-def get_without_ack(timeout: float, limits: Limits, invalid_dates: InvalidDates) -> Call[Batch]:
-    """Take the next batch. A reply that got lost may have held one: so all is rolled back before the next try."""
+_ROLLBACK: Final = Call("POST", "/rollback", _nothing, body={}, ordered=True, rolls_back=True)
+_ROLLED_BACK: Final[Mapping[type[SluiceError], type[SluiceError]]] = {BadPositionError: UnknownBatchError}
+"""A batch that was rolled back meanwhile lies beyond what was given."""
+
+
+def get_without_ack(
+    timeout: float, limits: Limits, invalid_dates: InvalidDates, done: Batch | None = None, *, durable: bool = False
+) -> Call[Batch]:
+    """Take the next batch, and before that ack the one that is ``done``.
+
+    A reply that got lost may have held a batch: so all is rolled back before the next try.
+    """
     query = limits.query() | {"timeout": round(timeout * 1000)}
 
     def read(reply: Reply) -> Batch:
@@ -153,7 +166,12 @@ def get_without_ack(timeout: float, limits: Limits, invalid_dates: InvalidDates)
         headers = reply.headers
         return Batch(batch_id, headers.get("sluice-from", ""), headers.get("sluice-to", ""), reply.body, invalid_dates)
 
-    return Call("POST", "/getWithoutAck", read, query, wait=timeout, ordered=True, before=rollback())
+    get = partial(Call, "POST", "/getWithoutAck", read, wait=timeout, ordered=True, before=_ROLLBACK)
+    if done is None:
+        return get(query)
+    of_ack = query | ({"durable": "true"} if durable else {})
+    carrying = partial(get, errors=_ROLLED_BACK, carries_ack=True)
+    return carrying(of_ack | {"ack": done.batch_id}, instead=carrying(of_ack | {"ack": done.to}))
 
 
 def stream(window: int, limits: Limits) -> Call[str]:
@@ -184,10 +202,14 @@ def ack(what: Batch | int | str | Position, *, durable: bool) -> Call[None]:
         return Call("POST", "/ack", _nothing, query, {"position": str(what)})
     if not isinstance(what, Batch):
         return Call("POST", "/ack", _nothing, query, {"batchId": what}, repeatable=False)
-    # A batch that was rolled back meanwhile lies beyond what was given.
-    errors: dict[type[SluiceError], type[SluiceError]] = {BadPositionError: UnknownBatchError}
-    instead = Call("POST", "/ack", _nothing, query, {"position": what.to}, errors=errors)
+    instead = Call("POST", "/ack", _nothing, query, {"position": what.to}, errors=_ROLLED_BACK)
     return Call("POST", "/ack", _nothing, query, {"batchId": what.batch_id}, instead=instead)
+
+
+def ack_again(batch: Batch, *, durable: bool) -> Call[None]:
+    """Ack a batch that may be acked already, or be of another server: by position."""
+    call = ack(batch, durable=durable)
+    return call.instead or call
 
 
 def ack_all(batches: Sequence[Batch]) -> Call[None]:
@@ -354,6 +376,16 @@ class Endpoint:
         """Seconds between the tries of a call, at most."""
         return LONGEST_OF_SEVERAL if self._is_told or len(self._servers) > 1 else LONGEST_DELAY
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether a get goes out by itself, without a session or a rollback before it."""
+        return not (self.needs_session or self.has_marks)
+
+    def lose_get(self) -> None:
+        """Hear of a get whose outcome is not known: what it was given, if anything, has to come again."""
+        self.lost += 1
+        self.has_marks = True
+
     def hear(self, servers: Sequence[str], active: str | None, turn: int | None) -> None:
         """Hear which servers there are, which of them is active, and which turn of the client id this consumer has.
 
@@ -388,7 +420,7 @@ class Endpoint:
             self.generation += 1
 
     def url(self, server: str, call: Call[Any]) -> str:
-        """Where to send the call."""
+        """Where to send the call: ``server`` is its URL, or the path of that."""
         base = self._destination if call.of_destination else self._client
         return server + base + call.path + ("?" + urlencode(call.query) if call.query else "")
 
@@ -502,7 +534,10 @@ class Attempts(Generic[T]):
         return [*calls, rollback] if rollback is not None and endpoint.has_marks else calls
 
     def delay(self, failure: Interrupted) -> float:
-        """Seconds to wait before the next try; raises the reason of the failure when there shall be none."""
+        """Seconds to wait before the next try; raises the reason of the failure when there shall be none.
+
+        When the call carries an ack it raises the failure itself, for then two calls are to be made of it.
+        """
         now = time.monotonic()
         if self._give_up is None:
             self._give_up = now + self._patience
@@ -510,6 +545,8 @@ class Attempts(Generic[T]):
         self._failures[self._server] = self._last_failures[self._server] = str(failure.reason)
         others = (failure.active, endpoint.active, *endpoint.behind(self._server))
         endpoint.leave(self._server, next((it for it in others if it and it not in self._failures), failure.active))
+        if self.call.carries_ack:
+            raise failure
         if failure.may_be_done:
             self.lose()
             if self.call.instead is not None:
@@ -529,8 +566,7 @@ class Attempts(Generic[T]):
     def lose(self) -> None:
         """Hear that the reply is lost, or of no use any more: it may hold a batch, which the next get has to give."""
         if self.call.before is not None:
-            self._endpoint.lost += 1
-            self._endpoint.has_marks = True
+            self._endpoint.lose_get()
 
     def _reason(self, failure: Interrupted) -> SluiceError:
         """Return the error of a call that is given up; it names all servers that were asked."""

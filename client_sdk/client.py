@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
+from urllib.parse import urlsplit
 
 import urllib3
 from urllib3.connection import HTTPConnection
@@ -81,11 +82,8 @@ class Client:
         self._invalid_dates = invalid_dates
         self._order = threading.Lock()
         self._done = Done(0)
-        self._http = urllib3.PoolManager(
-            maxsize=4,
-            retries=False,
-            ssl_context=tls_context(ca, verify=verify) if "https" in self._endpoint.schemes else None,
-        )
+        self._ssl = tls_context(ca, verify=verify) if "https" in self._endpoint.schemes else None
+        self._pools: dict[str, urllib3.HTTPConnectionPool] = {}  # by server; urllib3 takes long to find them
 
     def __enter__(self) -> Self:
         return self
@@ -100,7 +98,9 @@ class Client:
 
     def close(self) -> None:
         """Close the connections."""
-        self._http.clear()
+        pools, self._pools = self._pools, {}
+        for pool in pools.values():
+            pool.close()
 
     def subscribe(self, filter: str = "", start: Start = "earliest") -> dict[str, Any]:  # noqa: A002  the API's name
         """Register the client, or replace its filter: regular expressions over ``schema.table``, comma separated.
@@ -117,9 +117,40 @@ class Client:
         """Take the client id over: calls of every older session of it are refused from now on. Returns the token."""
         return self._perform(calls.open_session())
 
-    def get_without_ack(self, timeout: float = 0.0, limits: Limits = Limits()) -> Batch:  # noqa: B008  immutable
-        """Take the next batch, to be acked or rolled back; an empty one after ``timeout`` seconds without a change."""
-        return self._perform(calls.get_without_ack(timeout, limits, self._invalid_dates))
+    def get_without_ack(
+        self,
+        timeout: float = 0.0,
+        limits: Limits = Limits(),  # noqa: B008  immutable
+        *,
+        ack: Batch | None = None,
+        durable: bool = False,
+    ) -> Batch:
+        """Take the next batch, to be acked or rolled back; an empty one after ``timeout`` seconds without a change.
+
+        ``ack``: ack this batch first, by the same call, which costs half of two; for an empty one, or none, there is
+        nothing to do. It raises what `ack` raises, and then takes no batch. ``durable``: take the batch when the cursor
+        is on disk.
+        """
+        get = calls.get_without_ack(timeout, limits, self._invalid_dates)
+        if not ack:
+            return self._perform(get)
+        self._settle(self._done.take(), self._done.generation)
+        is_lost = False
+        try:
+            if self._endpoint.is_settled:
+                both = calls.get_without_ack(timeout, limits, self._invalid_dates, ack, durable=durable)
+                batch = self._perform(both)
+                ack.acked = True
+                return batch
+        except Interrupted as failure:
+            is_lost = failure.may_be_done
+        try:
+            self._perform(calls.ack_again(ack, durable=durable))
+        finally:
+            if is_lost:
+                self._endpoint.lose_get()
+        ack.acked = True
+        return self._perform(get)
 
     def ack(self, what: Batch | int | str | Position, *, durable: bool = False) -> None:
         """Ack the oldest outstanding batch, or everything before a position; an empty batch needs none.
@@ -323,12 +354,19 @@ class Client:
             response.release_conn()
         return self._endpoint.read(server, call, _reply(response, body))
 
+    def _pool(self, server: str) -> urllib3.HTTPConnectionPool:
+        pool = self._pools.get(server)
+        if pool is None:
+            tls = {"ssl_context": self._ssl} if server.startswith("https:") else {}
+            pool = self._pools[server] = urllib3.connection_from_url(server, maxsize=4, retries=False, **tls)
+        return pool
+
     def _send(self, server: str, call: Call[Any]) -> urllib3.BaseHTTPResponse:
         endpoint = self._endpoint
         try:
-            return self._http.request(
+            return self._pool(server).urlopen(
                 call.method,
-                endpoint.url(server, call),
+                endpoint.url(urlsplit(server).path, call),
                 body=endpoint.body(call),
                 headers=endpoint.headers(server, call),
                 redirect=False,

@@ -206,7 +206,7 @@ class Cluster:
         if not self._elect:
             raise error
         self._registry.doubt()
-        if not (call.ordered or call.opens_session):
+        if call.carries_ack or not (call.ordered or call.opens_session):
             raise UnknownBatchError(f"{error}: what is not acked comes again") from None
         if tries >= TRIES:
             raise StaleSessionError(

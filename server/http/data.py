@@ -81,6 +81,13 @@ class Limits(BaseModel):
 class GetQuery(Limits):
     """Parameters of a get."""
 
+    ack: int | str | None = Field(
+        default=None,
+        union_mode="left_to_right",
+        description="Ack this first, as the call `ack` does: a batch by its id, or all before a position. If that is"
+        " refused, nothing is taken.",
+    )
+    durable: bool = Field(default=False, description="Take the batch only when that ack is on disk.")
     timeout: int = Field(
         default=0, ge=0, le=LONGEST_WAIT, description="ms to wait for a first entry; 0 answers at once."
     )
@@ -266,12 +273,21 @@ async def get_without_ack(
 
     Answers as soon as one entry is there, or after `timeout` ms with batch id -1. Several batches may be outstanding;
     they are acked in their order. A waiting call whose client went away takes nothing;
-    after any other call that got no answer, roll back.
+    after any other call that got no answer, roll back. `ack` spares a call for the batch before.
     """
     form = negotiate(request.headers.get("accept"), SINGLE)
+
+    async def work() -> Batch:
+        if query.ack is not None:
+            what = Ack(position=query.ack) if isinstance(query.ack, str) else Ack(batchId=query.ack)
+            await ack(context, destination, client_id, what, query.durable, session)
+        return await query.take(context.embedded, destination, client_id, query.timeout / 1000, session)
+
     async with Listener(request.receive, context.stopping) as listener:
-        batch = await listener.wait(query.take(context.embedded, destination, client_id, query.timeout / 1000, session))
+        batch = await listener.wait(work())
     if batch is None:  # the client is gone, or the server stops
+        if query.ack is not None:
+            raise DestinationStoppedError("the server stops: ack again, by position, when it is back")
         batch = EMPTY
     parts = await encode(form, batch, strict=context.config(destination).strict_canal)
     headers = {"Sluice-Batch-Id": str(batch.batch_id), "Sluice-From": batch.from_, "Sluice-To": batch.to}

@@ -93,6 +93,19 @@ class Reader(threading.Thread):
                 continue  # it comes again
             self.acked |= set(ids(batch))
 
+    def _by_get_with_ack(self) -> None:
+        batch = None
+        while self.last not in self.acked:
+            done = batch
+            try:
+                batch = self.client.get_without_ack(0.5, Limits(max_entries=7), ack=done)
+            except UnknownBatchError:
+                batch = None  # it comes again
+                continue
+            self.acked |= set(ids(done)) if done else set()
+            self.seen += ids(batch)
+            assert not self.acked & set(ids(batch)), "what was acked durably comes again"
+
     def _by_stream(self) -> None:
         for batch in self.client.stream(limits=Limits(max_entries=7)):
             self.seen += ids(batch)
@@ -113,10 +126,11 @@ def test_nothing_is_lost_when_the_active_server_is_killed_and_when_it_yields(pai
     dead = f"http://127.0.0.1:{free_port()}"
     listed = ClusterClient([dead, *(server.url for server in pair.servers)], NAME, 1002)
     found = ClusterClient(zookeeper=zookeeper.hosts, destination=NAME)
+    carrying = ClusterClient(zookeeper=zookeeper.hosts, destination=NAME, client_id=1003)
     first = pair.active()
-    for client in listed, found:
+    for client in listed, found, carrying:
         client.subscribe(start="latest")
-    readers = [Reader(found, "get"), Reader(listed, "stream")]
+    readers = [Reader(found, "get"), Reader(listed, "stream"), Reader(carrying, "get_with_ack")]
     numbers = insert(pair, 20)
     for reader in readers:
         reader.start()
@@ -226,6 +240,8 @@ def test_consumer_that_has_lost_its_turn_unawares_is_refused(pair: Pair, zookeep
         again = waiting.result(20)
         assert ids(again) == ids(batch)
         assert stale.has_turn, "it has not heard of it"
+        with pytest.raises(UnknownBatchError, match="comes again"):
+            stale.get_without_ack(ack=batch)
         with pytest.raises(UnknownBatchError, match="comes again"):
             stale.ack(batch)
         other.ack(again)

@@ -213,6 +213,107 @@ class TestGet:
         )
 
 
+class TestAckOfAGet:
+    """A get that acks the batch before it."""
+
+    async def test_it_acks_then_gives_the_next_batch(self, api: Api) -> None:
+        api.source.put(3)
+        first = await api.get(maxEntries=1)
+        second = await api.get(maxEntries=1, ack=first.batch_id)
+        assert numbers(second) == [1]
+        assert await api.marks() == [second.batch_id]
+        await api.post("rollback", status=204)
+        again = await api.get()
+        assert numbers(again) == [1, 2]
+
+    async def test_it_may_name_a_position(self, api: Api) -> None:
+        api.source.put(3)
+        for _ in range(2):
+            response = await api.post("getWithoutAck?maxEntries=1", headers=PROTOBUF)
+        third = await api.get(ack=response.headers["Sluice-To"])
+        assert numbers(third) == [2]
+        assert await api.marks() == [third.batch_id]
+
+    async def test_a_durable_one_is_on_disk_before_the_next_batch_comes(self, tmp_path: Path) -> None:
+        async with running(tmp_path, instance={"file_flush_period": 60_000}) as api:
+            await api.post("subscribe")
+            api.source.put(2)
+            first = await api.get(maxEntries=1)
+            second = await api.get(ack=first.batch_id, durable="true")
+            stored = "".join(path.read_text() for path in (tmp_path / "data").rglob("*") if path.is_file())
+        assert numbers(second) == [1]
+        assert "bin.000001@1700000000:104:0" in stored
+
+    @pytest.mark.parametrize(
+        ("ack", "status", "kind"),
+        [
+            ("{second}", 409, "ack-out-of-order"),
+            ("7", 409, "unknown-batch"),
+            ("-1", 409, "unknown-batch"),
+            ("101/bin.000001@1700000000:9999:0", 422, "bad-position"),
+            ("seven", 422, "bad-position"),
+        ],
+    )
+    async def test_one_that_is_refused_changes_nothing(self, api: Api, ack: str, status: int, kind: str) -> None:
+        api.source.put(3)
+        first, second = await api.get(maxEntries=1), await api.get(maxEntries=1)
+        path = f"{CLIENT}/getWithoutAck?ack={ack.format(second=second.batch_id)}"
+        assert await api.problem("POST", path, status) == kind
+        assert await api.marks() == [first.batch_id, second.batch_id]
+        assert numbers(await api.get()) == [2]
+
+    async def test_a_format_that_cannot_be_had_acks_nothing(self, api: Api) -> None:
+        api.source.put(2)
+        first = await api.get(maxEntries=1)
+        path = f"{CLIENT}/getWithoutAck?ack={first.batch_id}"
+        assert await api.problem("POST", path, 406, headers={"Accept": "text/html"}) == "not-acceptable"
+        assert await api.marks() == [first.batch_id]
+
+    async def test_one_of_an_older_session_acks_and_takes_nothing(self, api: Api) -> None:
+        api.source.put(2)
+        older = {"Sluice-Session": ((await api.post("session")).json())["session"]}
+        await api.post("getWithoutAck?maxEntries=1", headers=older)
+        marks = await api.marks()
+        await api.post("session")
+        path = f"{CLIENT}/getWithoutAck?ack={marks[0]}"
+        assert await api.problem("POST", path, 409, headers=older) == "stale-session"
+        assert await api.marks() == marks
+
+    async def test_without_a_further_change_the_ack_stands(self, api: Api) -> None:
+        api.source.put()
+        first = await api.get()
+        assert (await api.get(ack=first.batch_id, timeout=100)).batch_id == -1
+        await api.post("rollback", status=204)
+        assert (await api.get()).batch_id == -1
+
+    async def test_when_the_client_goes_away_the_ack_stands_and_no_batch_is_taken(self, api: Api) -> None:
+        api.source.put()
+        first = await api.get()
+        waiting = asyncio.create_task(api.get(ack=first.batch_id, timeout=30_000))
+        await eventually(lambda: api.waiting() == 1)
+        assert await api.marks() == []
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await eventually(lambda: not api.waiting())
+        api.source.put()
+        assert numbers(await api.get()) == [1]
+
+    async def test_when_the_server_stops_it_says_so_and_the_ack_stands(self, tmp_path: Path) -> None:
+        async with running(tmp_path) as api:
+            await api.post("subscribe")
+            api.source.put()
+            path = f"{CLIENT}/getWithoutAck?timeout=60000&ack={(await api.get()).batch_id}"
+            waiting = asyncio.create_task(api.problem("POST", path, 503))
+            await eventually(lambda: api.waiting() == 1)
+            os.kill(os.getpid(), signal.SIGTERM)
+            async with asyncio.timeout(5):
+                assert await waiting == "destination-stopped"
+                await api.serving
+        async with running(tmp_path) as api:
+            status = (await api.call("GET", CLIENT)).json()
+            assert status["position"] == "101/bin.000001@1700000000:104:0"
+
+
 class TestFormats:
     async def test_json_is_the_default(self, api: Api) -> None:
         api.source.put(2)

@@ -520,11 +520,7 @@ class TestAcksOfAStream:
         with closing(client.stream(window=20, limits=Limits(max_entries=1))) as batches:
             assert [numbers(next(batches)) for _ in range(200)] == [[number] for number in range(200)]
         assert client.status()["acked"] == position(199)
-        metrics = urllib3.request("GET", f"{server.url}/metrics").data.decode()
-        (acks,) = re.findall(
-            r'^sluice_http_request_duration_seconds_count\{.*/ack".*\} ([0-9.]+)$', metrics, re.MULTILINE
-        )
-        assert float(acks) < 100
+        assert calls_of(server)["ack"] < 100
 
     def test_a_pause_acks_what_is_done(self, client: Any, server: ServerThread) -> None:
         server.source.write(3)
@@ -630,6 +626,96 @@ def test_a_get_that_is_cancelled_when_its_reply_is_there_loses_nothing(client: A
 
     assert numbers(asyncio.run(run())) == [0]
     assert client.status()["acked"] == position(1)
+
+
+class TestAckOfAGet:
+    """``get_without_ack(ack=...)``."""
+
+    ONE = Limits(max_entries=1)
+
+    def test_it_is_one_call(self, client: Any, server: ServerThread) -> None:
+        server.source.write(3)
+        first = client.get_without_ack(5, self.ONE)
+        second = client.get_without_ack(5, self.ONE, ack=first, durable=True)
+        assert (first.acked, second.acked) == (True, False)
+        third = client.get_without_ack(5, self.ONE, ack=second)
+        assert [numbers(it) for it in (first, second, third)] == [[0], [1], [2]]
+        status = client.status()
+        assert (status["acked"], status["marks"]) == (position(2), [third.batch_id])
+        assert calls_of(server) == {"getWithoutAck": 3}
+
+    def test_an_empty_batch_or_none_needs_no_ack(self, client: Any, server: ServerThread) -> None:
+        batch = None
+        for _ in range(2):
+            batch = client.get_without_ack(ack=batch)
+            assert not batch
+        server.source.write(1)
+        assert numbers(client.get_without_ack(5, ack=batch)) == [0]
+
+    def test_what_is_refused_raises_and_no_batch_is_lost(self, client: Any, server: ServerThread) -> None:
+        server.source.write(3)
+        first, second = client.get_without_ack(5, self.ONE), client.get_without_ack(5, self.ONE)
+        with pytest.raises(errors.AckOutOfOrderError):
+            client.get_without_ack(5, self.ONE, ack=second)
+        client.rollback()
+        with pytest.raises(errors.UnknownBatchError):
+            client.get_without_ack(5, self.ONE, ack=first)
+        assert (first.acked, second.acked) == (False, False)
+        assert numbers(client.get_without_ack(5, self.ONE)) == [0]
+
+    def test_a_newer_session_fences_it(self, make_client: MakeClient, client: Any, server: ServerThread) -> None:
+        server.source.write(2)
+        client.open_session()
+        first = client.get_without_ack(5, self.ONE)
+        newer = make_client(server.url)
+        newer.open_session()
+        with pytest.raises(errors.StaleSessionError):
+            client.get_without_ack(5, self.ONE, ack=first)
+        assert newer.status()["marks"] == [first.batch_id]
+
+    @pytest.mark.parametrize("with_session", [False, True])
+    def test_when_the_reply_is_lost_it_acks_once_and_loses_nothing(
+        self, make_client: MakeClient, client: Any, server: ServerThread, *, with_session: bool
+    ) -> None:
+        server.source.write(3)
+        with Proxy(("127.0.0.1", server.port)) as proxy:
+            shaky = make_client(f"http://127.0.0.1:{proxy.port}")
+            if with_session:
+                shaky.open_session()
+            first = shaky.get_without_ack(5, self.ONE)
+            proxy.delay = 0.5
+            with ThreadPoolExecutor(1) as pool:
+                waiting = pool.submit(shaky.get_without_ack, 5, self.ONE, ack=first)
+                eventually(lambda: client.status()["marks"] not in ([], [first.batch_id]), client.status)
+                proxy.delay = 0.0
+                proxy.cut()
+                second = waiting.result()
+            assert first.acked
+            assert [numbers(it) for it in (first, second)] == [[0], [1]]
+            status = client.status()
+            assert (status["acked"], status["marks"]) == (position(1), [second.batch_id])
+            assert numbers(shaky.get_without_ack(5, self.ONE, ack=second)) == [2]
+
+    def test_over_a_restart_of_the_server_it_acks_by_position(self, client: Any, server: ServerThread) -> None:
+        server.source.write(2)
+        first = client.get_without_ack(5, self.ONE)
+        server.stop()
+        timer = threading.Timer(0.3, server.start)
+        timer.start()
+        second = client.get_without_ack(5, self.ONE, ack=first)
+        timer.join()
+        assert first.acked
+        assert numbers(second) == [1]
+        assert client.status()["acked"] == position(1)
+
+
+def calls_of(server: ServerThread) -> dict[str, int]:
+    """How many gets and acks the server has answered."""
+    metrics = urllib3.request("GET", f"{server.url}/metrics").data.decode()
+    counted = re.findall(
+        r'^sluice_http_request_duration_seconds_count\{.*/(ack|getWithoutAck)".*\} ([0-9.]+)$', metrics, re.MULTILINE
+    )
+    return {call: int(float(count)) for call, count in counted}
 
 
 @pytest.fixture(scope="module")

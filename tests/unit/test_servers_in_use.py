@@ -216,6 +216,33 @@ class TestBatches:
         attempts.begin()
         assert attempts.call.body == {"position": "b"}
 
+    def test_so_does_one_that_a_get_carries(self) -> None:
+        made = endpoint()
+        get = calls.get_without_ack(1.0, Limits(), "text", self.BATCH, durable=True)
+        attempts = Attempts(made, get, 60)
+        attempts.begin()
+        assert attempts.call.query == {"timeout": 1000, "durable": "true", "ack": 7}
+        made.leave(A, None)
+        attempts.begin()
+        assert attempts.call.query == {"timeout": 1000, "durable": "true", "ack": "b"}
+
+    @pytest.mark.parametrize("failure", [LOST, REFUSED])
+    def test_a_get_with_an_ack_is_tried_once_and_its_server_left(self, failure: Interrupted) -> None:
+        made = endpoint()
+        assert made.is_settled
+        attempts = Attempts(made, calls.get_without_ack(0, Limits(), "text", self.BATCH), 60)
+        attempts.begin()
+        with pytest.raises(Interrupted):
+            attempts.delay(failure)
+        assert (made.server, made.lost, made.is_settled) == (B, 0, False)
+
+    def test_after_a_get_whose_outcome_is_not_known_the_next_one_comes_after_a_rollback(self) -> None:
+        made = endpoint(A)
+        made.lose_get()
+        attempts = Attempts(made, GET, 60)
+        attempts.begin()
+        assert (made.lost, [it.rolls_back for it in attempts.before]) == (1, [True])
+
 
 class TestTold:
     """What is heard from ZooKeeper."""

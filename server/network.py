@@ -1,6 +1,7 @@
 """What both fronts, HTTP and Canal's protocol, ask of the network: where to listen, who reaches that, slow readers."""
 
 import asyncio
+import functools
 import ipaddress
 import socket
 from collections.abc import Awaitable, Callable, Sequence
@@ -45,6 +46,7 @@ def is_loopback(host: str) -> bool:
     return host == "localhost" or (is_address(host) and ipaddress.ip_address(host).is_loopback)
 
 
+@functools.lru_cache(maxsize=64)
 def is_address(host: str) -> bool:
     """Tell whether ``host`` is an address, not a name."""
     try:

@@ -27,6 +27,7 @@ import argon2
 from fastapi import Depends, Path, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.datastructures import URL
 
 from sluice.protocol.errors import (
     ConfigError,
@@ -321,11 +322,17 @@ def refuse_browsers_from_elsewhere(request: Request) -> None:
 
     Neither a form on another site nor a name that was rebound to 127.0.0.1 may reach it.
     """
-    host = request.url.hostname or ""
+    host = _hostname(request.headers.get("host", "")) or request.url.hostname or ""
     if host != "localhost" and not is_address(host):
         raise ForbiddenError(f"A server without credentials answers to localhost and addresses, not to {host!r}.")
     if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         raise ForbiddenError("A server without credentials does not answer pages of other sites.")
+
+
+@functools.lru_cache(maxsize=64)
+def _hostname(host_header: str) -> str:
+    """Return the host that the header of a call names, empty for none; clients send the same one with every call."""
+    return URL(scope={"path": "/", "headers": [(b"host", host_header.encode("latin-1"))]}).hostname or ""
 
 
 def require_safe_binding(host: str, *, tls: bool, credentials: bool, insecure: bool) -> None:

@@ -40,7 +40,7 @@ LATENCIES = {
 CASES = (*(f"{workload}-{size}" for workload in ROWS for size in SIZES), *LATENCIES)
 LIMIT = "recorded answers"
 
-Server_ = AbstractContextManager[tuple[int, int]]
+Serving = AbstractContextManager[tuple[int, int]]
 """A server of Canal's protocol: its port and its process."""
 
 
@@ -184,7 +184,7 @@ def sluice(server: Server, written: Written, *, strict: bool) -> Iterator[tuple[
         yield port, running.pid
 
 
-def beat(arguments: argparse.Namespace, server: Server, serving: Server_, timeout: int) -> Beats:
+def beat(arguments: argparse.Namespace, server: Server, serving: Serving, timeout: int) -> Beats:
     """Commit at a pace, and let the Java client say how old each row is when it has it."""
     rows, skipped = rows_of(arguments, arguments.pace), round(arguments.warm_up * arguments.pace)
     with serving as (port, pid), JavaConsumer(*CLIENT_HEAP) as client:

@@ -236,15 +236,10 @@ class Cluster:
     async def _begin(self, session: ZooKeeperSession) -> None:
         self.problem = ""
         logger.info("session %#x with ZooKeeper, timeout %g s", session.session_id, session.timeout)
-        try:
-            await session.ensure(DESTINATIONS)
-            self._spawn(self._register(session, SERVERS))
-            for destination in self.member.destinations:
-                self._spawn(self._register(session, f"{DESTINATIONS}/{destination}/cluster"))
-            await session.ensure(SERVERS)
-            await self._read_servers(session)
-        except ZooKeeperError as error:
-            logger.warning("%s", error)
+        self._spawn(self._register(session, SERVERS))
+        for destination in self.member.destinations:
+            self._spawn(self._register(session, f"{DESTINATIONS}/{destination}/cluster"))
+        await self._read_servers(session)
         if session.over:
             return
         self._session = session
@@ -307,9 +302,14 @@ class Cluster:
     async def _read_servers(self, session: ZooKeeperSession) -> None:
         """See which servers live, now and whenever that changes."""
         try:
+            await session.ensure(SERVERS)
             nodes = await self._registered(session, SERVERS, lambda: self._read_servers_again(session))
-        except ZooKeeperError:
-            return  # after the connection comes back it is read again
+        except SessionExpiredError:
+            return
+        except ZooKeeperError as error:
+            logger.warning("the other servers are not known: %s", error)
+            asyncio.get_running_loop().call_later(RETRY, self._read_servers_again, session)
+            return
         if session.over:
             return
         self.member.registered({name: url for name, node in nodes.items() if (url := _url(node))})

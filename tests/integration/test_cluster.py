@@ -63,3 +63,15 @@ async def test_it_registers_as_soon_as_zookeeper_lets_it(
             await eventually(lambda: f"refuses {SERVERS}/{IDENTITY.address}: NoAuthError" in caplog.text)
             zk.set_acls(SERVERS, OPEN_ACL_UNSAFE)
             await eventually(lambda: zk.exists(f"{SERVERS}/{IDENTITY.address}"))
+
+
+async def test_it_begins_as_soon_as_zookeeper_lets_it(zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture) -> None:
+    with nodes(zookeeper.hosts) as zk, caplog.at_level(logging.WARNING, "sluice"):
+        zk.delete("/otter", recursive=True)
+        zk.create("/otter", acl=[make_acl("world", "anyone", read=True, admin=True)])
+        async with taking_part(zookeeper) as cluster:
+            await eventually(lambda: "refuses /otter" in caplog.text)
+            zk.set_acls("/otter", OPEN_ACL_UNSAFE)
+            await eventually(lambda: zk.exists(f"{SERVERS}/{IDENTITY.address}"))
+            await eventually(lambda: cluster.member.servers == {IDENTITY.address: IDENTITY.url})
+            await eventually(lambda: "Too many open files" in cluster.problem_of(NAME))

@@ -159,13 +159,11 @@ class Cluster:
         """Take part, in one session after the other, until cancelled."""
         try:
             while True:
-                session = ZooKeeperSession(self._hosts, self._timeout, self._connection_changed)
                 try:
-                    await self._wait_for(session)
-                    await self._begin(session)
-                    await session.wait_until_over()
-                finally:
-                    await self._end(session)
+                    await self._take_part(ZooKeeperSession(self._hosts, self._timeout, self._connection_changed))
+                except Exception:  # whatever it is, the next session may do without it; without one nobody is served
+                    logger.exception("the session with ZooKeeper (%s) has failed; another one begins", self._hosts)
+                    await asyncio.sleep(RETRY)
         finally:
             if self._timer is not None:
                 self._timer.cancel()
@@ -222,6 +220,14 @@ class Cluster:
             raise FencedError(f"destination:{destination} is not active here any more: the cursors were not stored")
 
     # --- the life of a session ---------------------------------------------------------------------------------------
+
+    async def _take_part(self, session: ZooKeeperSession) -> None:
+        try:
+            await self._wait_for(session)
+            await self._begin(session)
+            await session.wait_until_over()
+        finally:
+            await self._end(session)
 
     async def _wait_for(self, session: ZooKeeperSession) -> None:
         connecting = asyncio.create_task(session.connect(), name="connect to ZooKeeper")

@@ -10,6 +10,7 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from sluice.instance.config import Address, InstanceConfig
 from sluice.server.ha.cluster import SERVERS, Cluster, ClusterMetaStore, Identity
+from sluice.server.ha.zookeeper import ZooKeeperSession
 from tests.servers import ZooKeeper, nodes
 from tests.source import eventually
 
@@ -75,3 +76,17 @@ async def test_it_begins_as_soon_as_zookeeper_lets_it(zookeeper: ZooKeeper, capl
             await eventually(lambda: zk.exists(f"{SERVERS}/{IDENTITY.address}"))
             await eventually(lambda: cluster.member.servers == {IDENTITY.address: IDENTITY.url})
             await eventually(lambda: "Too many open files" in cluster.problem_of(NAME))
+
+
+async def test_another_session_begins_after_a_failure_that_nobody_foresaw(
+    zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(_: ZooKeeperSession) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with nodes(zookeeper.hosts) as zk, monkeypatch.context() as patch:
+        patch.setattr(ZooKeeperSession, "connect", fails)
+        async with taking_part(zookeeper):
+            await eventually(lambda: "can't start new thread" in caplog.text)
+            patch.undo()
+            await eventually(lambda: zk.exists(f"{SERVERS}/{IDENTITY.address}"))

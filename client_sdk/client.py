@@ -358,7 +358,8 @@ class Client:
         pool = self._pools.get(server)
         if pool is None:
             tls = {"ssl_context": self._ssl} if server.startswith("https:") else {}
-            pool = self._pools[server] = urllib3.connection_from_url(server, maxsize=4, retries=False, **tls)
+            made = urllib3.connection_from_url(server, maxsize=4, retries=False, **tls)
+            pool = self._pools.setdefault(server, made)  # another thread may have been faster
         return pool
 
     def _send(self, server: str, call: Call[Any]) -> urllib3.BaseHTTPResponse:

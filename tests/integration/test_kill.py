@@ -14,6 +14,7 @@ import pytest
 
 from tests.conftest import Database
 from tests.servers import Server
+from tests.source import eventually
 
 LIVES = 8
 CONSUMER = """
@@ -74,11 +75,14 @@ async def test_kill_at_random_moments_under_load(
                 )
                 written = ids[-1]
 
-    async def live(*, until: int | None, seconds: float) -> list[int]:
-        """Run the consumer, kill it after some time or when it has seen a number; return what it was given."""
-        process = await asyncio.create_subprocess_exec(
+    async def start() -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
             sys.executable, "-c", CONSUMER, json.dumps(settings), stdout=asyncio.subprocess.PIPE
         )
+
+    async def live(*, until: int | None, seconds: float) -> list[int]:
+        """Run the consumer, kill it after some time or when it has seen a number; return what it was given."""
+        process = await start()
         given: list[int] = []
         assert process.stdout is not None
         try:
@@ -96,8 +100,11 @@ async def test_kill_at_random_moments_under_load(
         await process.wait()
         return given
 
-    await live(until=None, seconds=3.0)  # subscribes before the first row
-    assert (tmp_path / "example" / "meta.dat").exists()
+    first = await start()  # subscribes before the first row
+    stored = tmp_path / "example" / "meta.dat"
+    await eventually(lambda: stored.exists() and '"position"' in stored.read_text(), 60)
+    first.kill()
+    await first.communicate()
     writing.set()
     writer = threading.Thread(target=write)
     writer.start()

@@ -39,19 +39,15 @@ Key = tuple[str, Any]
 
 
 def eventually(
-    condition: Callable[[], object],
-    what: Callable[[], object] | str = "",
-    seconds: float = SECONDS,
-    pause: float = 0.02,
+    condition: Callable[[], object], what: Callable[[], object] | str = "", seconds: float = SECONDS
 ) -> None:
-    """Wait until the condition holds; ``what`` describes where things stand when it does not come to that.
-
-    It is asked every ``pause`` seconds: what takes long to hold, or to ask, should not be asked often.
-    """
-    deadline = time.monotonic() + seconds
+    """Wait until the condition holds; ``what`` describes where things stand when it does not come to that."""
+    begin = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, what() if callable(what) else f"waited in vain: {what}"
-        time.sleep(pause)
+        waited = time.monotonic() - begin
+        assert waited < seconds, what() if callable(what) else f"waited in vain: {what}"
+        # To look costs time that others need to get there: the longer it takes, the less often.
+        time.sleep(min(max(0.02, waited / 20), 0.1))
 
 
 class Sluice:

@@ -20,8 +20,6 @@ from tests.servers import Server
 
 START = 300.0
 """Seconds that a driver may take to get something done, on a machine that is busy."""
-PAUSE = 0.1
-"""Seconds between two looks at what a driver has done."""
 PACE = 0.1
 """Seconds between two transactions."""
 
@@ -79,7 +77,6 @@ class Driver:
                 ),
                 self.tail,
                 START,
-                PAUSE,
             )
             if self.process.poll() is None:
                 return
@@ -89,9 +86,7 @@ class Driver:
 
     def wait(self, condition: Callable[[], object], what: str, seconds: float = START) -> None:
         """Wait for something that the driver has to live for."""
-        eventually(
-            lambda: self.process.poll() is not None or condition(), lambda: f"{what}: {self.tail()}", seconds, PAUSE
-        )
+        eventually(lambda: self.process.poll() is not None or condition(), lambda: f"{what}: {self.tail()}", seconds)
         assert self.process.poll() is None, self.tail()
 
     def tail(self) -> str:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -137,16 +137,20 @@ def mirror_command(options: Any) -> int:
     """Keep the tables of another server like those of the source."""
     require_spark()
     from sluice.client_sdk.spark.database import Database
-    from sluice.client_sdk.spark.mirror import start_mirror
+    from sluice.client_sdk.spark.mirror import START, start_mirror
     from sluice.client_sdk.spark.options import Options
     from sluice.client_sdk.spark.snapshot import load_snapshot
     from sluice.client_sdk.spark.tables import database_of
+    from sluice.client_sdk.spark.target import Target
 
     target = Database.of(options.to, password_file=options.password_file, variable="SLUICE_TARGET_PASSWORD")
     source = source_options(options)
     tables = source | _snapshot_options(options)
+    # What is wrong is said before seconds are spent on Spark.
     if options.snapshot is not None:
-        database_of(Options.parse(tables))  # what is wrong with it is said before seconds are spent on Spark
+        database_of(Options.parse(tables))
+    with closing(Target(target, retry=START)) as probe:
+        probe.transact(lambda cursor: cursor.execute("DO 0"))
     kept = {
         "job": options.job,
         "schemas": dict(options.schema),

@@ -25,6 +25,8 @@ from tests.servers import Server
 from tests.spark.streams import SECONDS, failure, until
 
 PASSWORD = "Geheim 7'\"\\é"
+JAVA = "Picked up JDK_JAVA_OPTIONS"
+"""Says Spark's Java when it starts."""
 CODES = "id INT PRIMARY KEY, code VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci, UNIQUE KEY (code)"
 
 
@@ -280,4 +282,5 @@ def test_the_command_goes_on_after_kill_and_ends_in_order_when_it_is_asked_to(mi
     _, error = process.communicate(timeout=120)
     assert process.returncode == 3
     assert re.search(rf"^sluice: .*cannot log in to .* as '{mirror.copy}': Access denied", error, re.MULTILINE)
+    assert [JAVA in text for text in (*printed, error)] == [True, True, True, False], "it is said before Spark starts"
     assert not any("Geheim" in text for text in (*printed, error))

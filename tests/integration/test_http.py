@@ -120,12 +120,14 @@ async def running(tmp_path: Path, **settings: Any) -> AsyncIterator[Api]:
     await asyncio.wait((serving, base), return_when=asyncio.FIRST_COMPLETED)
     if serving.done():
         await serving
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, ssl=False)) as http:
-        yield Api(await base, http, embedded, sources, serving)
-    if not serving.done():
-        os.kill(os.getpid(), signal.SIGTERM)
-        async with asyncio.timeout(5):
-            await serving
+    try:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, ssl=False)) as http:
+            yield Api(await base, http, embedded, sources, serving)
+    finally:
+        if not serving.done():
+            os.kill(os.getpid(), signal.SIGTERM)
+            async with asyncio.timeout(5):
+                await serving
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ from sluice.client_sdk.calls import (
     Reply,
     Start,
 )
+from sluice.client_sdk.connections import Connections
 from sluice.protocol.errors import ConnectionLostError, SluiceError, UnknownBatchError
 from sluice.protocol.position import Position
 
@@ -83,7 +84,7 @@ class Client:
         self._order = threading.Lock()
         self._done = Done(0)
         self._ssl = tls_context(ca, verify=verify) if "https" in self._endpoint.schemes else None
-        self._pools: dict[str, urllib3.HTTPConnectionPool] = {}  # by server; urllib3 takes long to find them
+        self._http = Connections(self._ssl)
 
     def __enter__(self) -> Self:
         return self
@@ -97,10 +98,8 @@ class Client:
         return self._endpoint.servers
 
     def close(self) -> None:
-        """Close the connections."""
-        pools, self._pools = self._pools, {}
-        for pool in pools.values():
-            pool.close()
+        """Close the connections. Calls of other threads end at once, like later ones, with a `ConnectionLostError`."""
+        self._http.close()
 
     def subscribe(self, filter: str = "", start: Start = "earliest") -> dict[str, Any]:  # noqa: A002  the API's name
         """Register the client, or replace its filter: regular expressions over ``schema.table``, comma separated.
@@ -296,12 +295,11 @@ class Client:
                         if done.generation != self._endpoint.generation:
                             break
                 except Interrupted as failure:
-                    stop.wait(attempts.delay(failure))
+                    self._pause(attempts, failure, stop)
                 finally:
                     response.close()
                     if done and done.generation == self._endpoint.generation:
-                        with suppress(SluiceError, Interrupted):  # else they come again
-                            self._exchange(self._endpoint.server, calls.ack_all(done.take()))
+                        self._say_last(calls.ack_all(done.take()))  # else they come again
         finally:
             self._leave()
 
@@ -320,11 +318,16 @@ class Client:
 
     def _leave(self) -> None:
         """Give back what is outstanding, if the server can be reached; else whoever comes next does."""
+        self._say_last(calls.rollback())
+
+    def _say_last(self, call: Call[Any]) -> None:
+        """Make a call once, for what a loop leaves behind that may outlive the client; it may fail."""
+        http = Connections(self._ssl) if self._http.closed.is_set() else self._http
         with suppress(SluiceError, Interrupted):
-            self._exchange(self._endpoint.server, calls.rollback())
+            self._exchange(self._endpoint.server, call, http)
 
     def _perform(self, call: Call[T]) -> T:
-        return self._perform_ordered(call, threading.Event())[1]
+        return self._perform_ordered(call, self._http.closed)[1]
 
     def _perform_ordered(
         self, call: Call[T], stop: threading.Event, exchange: "Callable[[str, Call[T]], T] | None" = None
@@ -333,19 +336,28 @@ class Client:
         attempts = Attempts(self._endpoint, call, self._retry)
         with self._order if call.ordered else nullcontext():
             while True:
+                self._http.check()
                 server = attempts.begin()
                 try:
                     for before in attempts.before:
                         self._exchange(server, before)
                     result = (exchange or self._exchange)(server, attempts.call)
                 except Interrupted as failure:
-                    if stop.wait(attempts.delay(failure)):
-                        raise failure.reason from None
+                    self._pause(attempts, failure, stop)
                 else:
                     return self._endpoint.generation, result
 
-    def _exchange(self, server: str, call: Call[T]) -> T:
-        response = self._send(server, call)
+    def _pause(self, attempts: Attempts[Any], failure: Interrupted, stop: threading.Event) -> None:
+        """Wait until the next try; raise why there is none: there were enough, it is stopped, the client is closed."""
+        try:
+            is_stopped = stop.wait(attempts.delay(failure))
+        finally:
+            self._http.check()
+        if is_stopped:
+            raise failure.reason from None
+
+    def _exchange(self, server: str, call: Call[T], http: Connections | None = None) -> T:
+        response = self._send(server, call, http)
         try:
             body = response.read(decode_content=False)
         except HTTPError as error:
@@ -354,18 +366,10 @@ class Client:
             response.release_conn()
         return self._endpoint.read(server, call, _reply(response, body))
 
-    def _pool(self, server: str) -> urllib3.HTTPConnectionPool:
-        pool = self._pools.get(server)
-        if pool is None:
-            tls = {"ssl_context": self._ssl} if server.startswith("https:") else {}
-            made = urllib3.connection_from_url(server, maxsize=4, retries=False, **tls)
-            pool = self._pools.setdefault(server, made)  # another thread may have been faster
-        return pool
-
-    def _send(self, server: str, call: Call[Any]) -> urllib3.BaseHTTPResponse:
-        endpoint = self._endpoint
+    def _send(self, server: str, call: Call[Any], http: Connections | None = None) -> urllib3.BaseHTTPResponse:
+        endpoint, pool = self._endpoint, (http or self._http).pool(server)
         try:
-            return self._pool(server).urlopen(
+            return pool.urlopen(
                 call.method,
                 endpoint.url(urlsplit(server).path, call),
                 body=endpoint.body(call),

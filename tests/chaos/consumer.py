@@ -16,6 +16,7 @@ import urllib3
 
 from sluice.client_sdk import Batch, Client
 from sluice.client_sdk.calls import Call, Interrupted, Limits
+from sluice.client_sdk.connections import Connections
 from sluice.protocol.errors import NotStoredError, SluiceError, UnknownBatchError
 from tests.chaos.journal import Acked, Failed, Journal, Received, Run
 
@@ -41,12 +42,12 @@ class Recorded(Client):
         self.asked = time.time()
         return super()._open_stream(call, stop)
 
-    def _exchange(self, server: str, call: Call[T]) -> T:
+    def _exchange(self, server: str, call: Call[T], http: Connections | None = None) -> T:
         if call.path != "/ack":
-            return super()._exchange(server, call)
+            return super()._exchange(server, call, http)
         asked, answer = time.time(), "unknown"
         try:
-            result = super()._exchange(server, call)
+            result = super()._exchange(server, call, http)
             answer = "ok"
         except Interrupted as failure:
             answer = answer if failure.may_be_done else failure.reason.type

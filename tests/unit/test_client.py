@@ -6,6 +6,7 @@ import re
 import ssl
 import subprocess
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -726,6 +727,40 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject]
     subprocess.run([*command, "-keyout", key, "-out", cert], check=True, capture_output=True)
     return cert, key
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("call", ["get", "batches", "stream"])
+def test_closing_a_client_ends_what_waits_in_another_thread(
+    call: str, tls: bool, tmp_path: Path, certificate: tuple[Path, Path]
+) -> None:
+    cert, key = certificate
+    thread = ServerThread(tmp_path, **({"http_tls_cert": cert, "http_tls_key": key} if tls else {}))
+    thread.start()
+    client = Client(thread.url, ca=cert if tls else None, retry=1)
+    pool = ThreadPoolExecutor(1)
+
+    def wait() -> None:
+        if call == "get":
+            assert client.get(5)
+            client.get(60)
+        else:
+            for _ in getattr(client, call)():
+                pass
+
+    try:
+        client.subscribe()
+        thread.source.write(1)
+        waiting = pool.submit(wait)
+        eventually(lambda: client.status()["position"] == position(1))
+        time.sleep(0.2)  # until it waits for the next one; if not, that is refused
+        client.close()
+        with pytest.raises(errors.ConnectionLostError, match="the client is closed"):
+            waiting.result(10)
+        with pytest.raises(errors.ConnectionLostError, match="the client is closed"):
+            client.get()
+    finally:
+        thread.stop()
 
 
 @pytest.mark.filterwarnings("ignore:Unverified HTTPS request")  # urllib3's own word on verify=False

@@ -162,7 +162,7 @@ class EmbeddedServer:
             entries=len(ring),
             bytes=ring.bytes,
             full=ring.waiting,
-            fill=max(len(ring) / ring.size, (ring.bytes + ring.pool.pinned) / ring.memory),
+            fill=ring.fill,
             capacity=ring.memory,
             pinned=ring.pool.pinned,
             blocked=ring.blocked_seconds,

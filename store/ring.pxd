@@ -78,7 +78,8 @@ cdef class Ring:
     cdef readonly Registry tables              # keys: (schema, table)
     cdef readonly Registry gtid_sources        # keys: (sid, tag), or MariaDB's (domain, server_id)
     cdef readonly Py_ssize_t size              # slots at most: a power of two
-    cdef readonly Py_ssize_t memory            # bytes of entries at most, pinned segments included
+    cdef readonly Py_ssize_t memory            # bytes at most: of entries, and of segments with entries staged or pinned
+    cdef Py_ssize_t used_at_most               # bytes of segments in use with which a put does not wait
     cdef readonly Py_ssize_t bytes             # of the entries stored
     cdef readonly int64_t first                # sequence of the oldest slot kept
     cdef readonly int64_t next                 # sequence of the next slot to be put
@@ -102,6 +103,7 @@ cdef class Ring:
         return &self.slots[sequence & (self.capacity - 1)]
 
     cdef bint fits(self, const Slot *slot) noexcept
+    cdef Py_ssize_t room(self) noexcept
     cdef Py_ssize_t take(self, Staging staging) except -1
     cdef int enlarge(self) except -1
     cdef int release(self, int64_t stop) except -1

@@ -19,6 +19,7 @@ from sluice.store.segment cimport Segment, SegmentPool, SegmentWriter
 
 cdef enum:
     FIRST_CAPACITY = 64            # slots of an idle ring
+    FEWEST_SEGMENTS = 16           # that a ring may use, however small its memory
     SMALLEST_SEGMENT = 64 * 1024   # bytes
     LARGEST_SEGMENT = 256 * 1024
     LONG_RUN = 16 * 1024           # bytes; a shorter run is cheaper to copy than to send by itself
@@ -205,6 +206,8 @@ cdef class Ring:
         self.memory = memory
         self.pool = SegmentPool(segment_size or min(max(memory // 64, SMALLEST_SEGMENT), LARGEST_SEGMENT), memory)
         self.pool.on_release = self.wake
+        # The segment that is filled while a put waits is the last one that fits.
+        self.used_at_most = max(memory - self.pool.segment_size, FEWEST_SEGMENTS * self.pool.segment_size)
         self.sources = Registry()
         self.files = Registry()
         self.tables = Registry()
@@ -250,6 +253,19 @@ cdef class Ring:
             if done:
                 return True
 
+    cdef Py_ssize_t room(self) noexcept:
+        """Bytes of segments that may still be filled before a put waits; less than 0 when it would wait now."""
+        return self.used_at_most - self.pool.used()
+
+    @property
+    def fill(self):
+        """The part of the ring that is in use: of its slots, its bytes or its segments, whichever is most."""
+        return max(
+            <double>(self.next - self.first) / self.size,
+            <double>(self.bytes + self.pool.pinned) / self.memory,
+            <double>self.pool.used() / self.used_at_most if self.bytes else 0.0,
+        )
+
     @property
     def blocked_seconds(self):
         """Seconds that puts have waited for room, the present wait included."""
@@ -270,6 +286,12 @@ cdef class Ring:
         while staging.taken < staging.count:
             slot = &staging.slots[staging.taken]
             if not self.fits(slot):
+                break
+            # Segments are not filled to their ends, least of all by large entries: what is lost counts too.
+            if (
+                self.bytes and slot.length
+                and self.pool.used() - staging.bytes + <Py_ssize_t>slot.length > self.used_at_most
+            ):
                 break
             if self.next - self.first == self.capacity:
                 self.enlarge()

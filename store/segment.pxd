@@ -12,6 +12,7 @@ cdef class SegmentPool:
     cdef list spare
     cdef Py_ssize_t unused                     # spare segments that nobody needed since the last trim()
     cdef Segment acquire(self, size_t least)
+    cdef Py_ssize_t used(self) noexcept        # bytes of segments that are not spare
     cdef void settle(self, Segment segment)    # recycle the segment if nothing needs it any more
 
 

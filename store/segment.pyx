@@ -74,6 +74,9 @@ cdef class SegmentPool:
         self.alive.add(segment)
         return segment
 
+    cdef Py_ssize_t used(self) noexcept:
+        return self.allocated - <Py_ssize_t>len(self.spare) * self.segment_size
+
     cdef void settle(self, Segment segment):
         """Recycles the segment if nothing needs it any more, and keeps account of what only its readers pin."""
         if segment.written or segment.slots != 0 or segment not in self.alive:

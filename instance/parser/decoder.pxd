@@ -10,8 +10,8 @@ from sluice.instance.parser.executed cimport ExecutedSet
 from sluice.instance.parser.gtid_event cimport TAG_MAX, UUID_SIZE, Gtid
 from sluice.instance.parser.inflate cimport Inflater, PayloadReader
 from sluice.instance.parser.packets cimport PacketBuffer
-from sluice.instance.parser.plan cimport TablePlan
-from sluice.store.ring cimport Slot, Staging
+from sluice.instance.parser.plan cimport Scratch, TablePlan
+from sluice.store.ring cimport Ring, Slot, Staging
 from sluice.store.segment cimport SegmentWriter
 
 
@@ -61,12 +61,15 @@ cdef class KnownTable:     # a table map that was seen, with its plan
 
 cdef class Decoder:
     cdef readonly Staging staging
+    cdef Ring ring
     cdef Py_ssize_t staged_bytes           # that are put at once
+    cdef Py_ssize_t most_staged_bytes
     cdef readonly Event event
     cdef readonly PacketBuffer packets
     cdef object sources, files, gtid_sources
     cdef SegmentWriter writer
     cdef EntryWriter entries
+    cdef Scratch scratch
     cdef Inflater inflater
     cdef PayloadReader payload
     cdef ExecutedSet executed_set
@@ -130,7 +133,8 @@ cdef class Decoder:
     cdef uint32_t stop_n
 
     # Tables
-    cdef dict known                    # TABLE_MAP body -> KnownTable
+    cdef dict known                    # schema 0x00 table 0x00 -> KnownTable: its latest version
+    cdef Py_ssize_t known_bytes        # that they take, about
     cdef unordered_map[uint64_t, void *] by_id      # table id -> KnownTable, owned by `known` or `retired`
     cdef list retired                  # KnownTables that were forgotten in the transaction at hand
     cdef bint has_retired
@@ -191,5 +195,5 @@ cdef class Decoder:
         self, const EventPlace *place, int64_t begin, uint32_t n, int kind, int event_type
     ) except -1 nogil
     cdef int advance(self) except -1 nogil
-    cdef int retire(self, bytes body) except -1
+    cdef int retire(self, bytes name) except -1
     cdef int forget_tables(self) except -1 nogil

@@ -12,7 +12,8 @@ lone statement (with the INTVAR, RAND or USER_VAR events before it), and `n` cou
 a compressed payload too. An event outside any transaction (ROTATE, STOP, PREVIOUS_GTIDS ...) is one of its own.
 """
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport INT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset, strlen
 from libcpp.string cimport string
@@ -46,7 +47,7 @@ from sluice.instance.parser.gtid_event cimport (
 from sluice.instance.parser.inflate cimport Inflater, PayloadReader
 from sluice.instance.parser.littleendian cimport le16, le32, le48, le64, length_encoded
 from sluice.instance.parser.packets cimport PacketBuffer
-from sluice.instance.parser.plan cimport DELETE, INSERT, UPDATE, TablePlan
+from sluice.instance.parser.plan cimport DELETE, INSERT, UPDATE, Scratch, TablePlan
 from sluice.protocol.utf8 cimport put_utf8, skip_ascii, utf8_size
 from sluice.protocol.wire cimport (
     LENGTH_DELIMITED,
@@ -63,6 +64,7 @@ from sluice.store.ring cimport (
     ROW_DATA,
     TRANSACTION_BEGIN,
     TRANSACTION_END,
+    Ring,
     Slot,
     Staging,
 )
@@ -78,7 +80,8 @@ cdef enum:
     LEAST_STAGED_BYTES = 64 << 10
     RECEIVED_BYTES = 1 << 20       # at once of a busy stream, or a 16th of what the ring may hold
     LEAST_RECEIVED_BYTES = 64 << 10
-    KNOWN_TABLES = 8192            # plans kept; more are forgotten between two transactions
+    KNOWN_BYTES = 8 << 20          # of plans kept: of some 8,000 tables; more are forgotten between two transactions
+    KNOWN_IDS = 8192               # of tables, kept likewise
 
     PACKET_EVENT = 0x00            # first byte of a packet
     PACKET_EOF = 0xFE
@@ -140,6 +143,27 @@ cdef inline uint8_t *put_pair(
     return put_utf8(p, value, size)
 
 
+cdef inline bytes name_in(const uint8_t *body, size_t size):
+    """The table's name, schema 0x00 table 0x00, of a TABLE_MAP body behind table id and flags; None if it is cut off."""
+    cdef size_t schema_size, table_size
+    if size < 2 or size < <size_t>body[0] + 3:
+        return None
+    schema_size = <size_t>body[0] + 1
+    table_size = <size_t>body[schema_size + 1] + 1
+    if size < 2 + schema_size + table_size:
+        return None
+    return (<const char *>body + 1)[:schema_size] + (<const char *>body + schema_size + 2)[:table_size]
+
+
+cdef inline bint is_of(const void *known, const uint8_t *body, size_t size) noexcept nogil:
+    """Whether the KnownTable is that of a TABLE_MAP body behind table id and flags, and counts."""
+    return (
+        known != NULL and not (<KnownTable>known).forgotten
+        and (<KnownTable>known).size == size and memcmp((<KnownTable>known).data, body, size) == 0
+    )
+
+
+@cython.no_gc
 cdef class KnownTable:
     """A table map that was seen, with its plan."""
 
@@ -149,8 +173,8 @@ cdef class KnownTable:
         self.body = body
         self.data = <const uint8_t *>PyBytes_AS_STRING(body)
         self.size = len(body)
-        self.names = <const uint8_t *>PyBytes_AS_STRING(plan.header_names)
-        self.names_size = len(plan.header_names)
+        self.names = <const uint8_t *>PyBytes_AS_STRING(plan.encoded)
+        self.names_size = plan.names_size
 
 
 cdef class Decoder:
@@ -159,14 +183,16 @@ cdef class Decoder:
     The one that puts calls `begin`, then in a loop `run` and what it answers. Not to be shared between threads.
     """
 
-    def __init__(self, ring, options):
+    def __init__(self, Ring ring not None, options):
         self.sources = ring.sources
         self.files = ring.files
         self.gtid_sources = ring.gtid_sources
         self.staging = Staging()
-        self.staged_bytes = min(STAGED_BYTES, max(LEAST_STAGED_BYTES, ring.memory // 8))
+        self.ring = ring
+        self.most_staged_bytes = min(STAGED_BYTES, max(LEAST_STAGED_BYTES, self.ring.memory // 8))
         self.writer = SegmentWriter(ring.pool)
         self.entries = EntryWriter(self.writer)
+        self.scratch = Scratch()
         self.packets = PacketBuffer(min(RECEIVED_BYTES, max(LEAST_RECEIVED_BYTES, ring.memory // 16)))
         self.inflater = Inflater()
         self.payload = PayloadReader()
@@ -246,6 +272,8 @@ cdef class Decoder:
         cdef Status status
         if self.executed_set is None:
             raise RuntimeError("begin() says where a dump begins")
+        # What waits for a full ring takes memory beside it.
+        self.staged_bytes = min(self.most_staged_bytes, max(LEAST_STAGED_BYTES, self.ring.room()))
         try:
             with nogil:
                 status = self.loop()
@@ -269,10 +297,13 @@ cdef class Decoder:
         """The plan of the table whose TABLE_MAP event `event` is."""
         cdef bytes body = self.event.body
         cdef KnownTable table = KnownTable(plan, body[self.table_id_size() + 2:])
+        cdef bytes name
         if not self.unfinished or self.event.type != TABLE_MAP_EVENT:
             raise RuntimeError("the event is no TABLE_MAP")
-        self.retire(table.body)
-        self.known[table.body] = table
+        name = name_in(<const uint8_t *>PyBytes_AS_STRING(table.body), PyBytes_GET_SIZE(table.body))
+        self.retire(name)
+        self.known[name] = table
+        self.known_bytes += plan.size + len(table.body)
         self.by_id[self.unknown_id] = <void *>table
 
     def forget_plans(self, schema=None, table=None):
@@ -280,15 +311,19 @@ cdef class Decoder:
 
         Until then what it was asked before counts, so that this may be called in the middle of a transaction.
         """
-        cdef KnownTable known
-        for body, known in list(self.known.items()):
-            if (schema is None or known.plan.schema == schema) and (table is None or known.plan.table == table):
-                self.retire(body)
+        cdef bytes start = b"" if schema is None else schema.encode("utf-8", "replace") + b"\0"
+        if table is not None:  # must not take the longer the more tables there are
+            self.retire(start + table.encode("utf-8", "replace") + b"\0")
+            return
+        for name in list(self.known):
+            if name.startswith(start):
+                self.retire(name)
 
-    cdef int retire(self, bytes body) except -1:
+    cdef int retire(self, bytes name) except -1:
         """Knows a table no more; its rows of the transaction at hand keep their plan."""
-        cdef KnownTable known = self.known.pop(body, None)
+        cdef KnownTable known = self.known.pop(name, None)
         if known is not None:
+            self.known_bytes -= known.plan.size + len(known.body)
             known.forgotten = True
             self.retired.append(known)
             self.has_retired = True
@@ -591,7 +626,7 @@ cdef class Decoder:
         self.gtid.commit_us = 0
         self.entries.clear_props()
         self.has_entries = self.begun.pending = False
-        if self.has_retired or self.by_id.size() > KNOWN_TABLES:
+        if self.has_retired or self.known_bytes > KNOWN_BYTES or self.by_id.size() > KNOWN_IDS:
             self.forget_tables()
         return 0
 
@@ -1016,14 +1051,11 @@ cdef class Decoder:
         id = le48(body) if id_size == 6 else le32(body)
         found = self.find(id)
         body += id_size + 2
-        if (
-            found != NULL and not (<KnownTable>found).forgotten
-            and (<KnownTable>found).size == size and memcmp((<KnownTable>found).data, body, size) == 0
-        ):
+        if is_of(found, body, size):
             return False
         with gil:
-            table = self.known.get((<const char *>body)[:size])
-            if table is not None:
+            table = self.known.get(name_in(body, size))
+            if table is not None and is_of(<void *>table, body, size):
                 self.by_id[id] = <void *>table
                 return False
         self.by_id.erase(id)
@@ -1044,8 +1076,9 @@ cdef class Decoder:
         with gil:
             self.retired.clear()
             self.has_retired = False
-            if len(self.known) > KNOWN_TABLES:
+            if self.known_bytes > KNOWN_BYTES:
                 self.known.clear()
+                self.known_bytes = 0
         return 0
 
     # table id 6 (4 where the post-header has 6 bytes) | flags 2
@@ -1119,7 +1152,9 @@ cdef class Decoder:
         self.writer.cursor = put_uint(self.writer.cursor, TABLE_ID_FIELD, id)
         self.writer.cursor = put_uint(self.writer.cursor, EVENT_TYPE_FIELD, rows.kind)
         self.writer.cursor = put_uint(self.writer.cursor, IS_DDL_FIELD, 0)
-        count = (<KnownTable>found).plan.encode_rows(self.writer, p, end, rows.kind, before, after, rows.is_partial)
+        count = (<KnownTable>found).plan.encode_rows(
+            self.writer, self.scratch, p, end, rows.kind, before, after, rows.is_partial
+        )
         self.entries.end(count)
         self.put_slot(&self.place, self.event_begin, self.event_n, ROW_DATA, rows.kind)
         cdef Slot *slot = self.staging.last()

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 
-from sluice.instance.parser.values cimport Field, Value
+from sluice.instance.parser.values cimport Field, Value, Zone
 from sluice.store.segment cimport SegmentWriter
 
 
@@ -22,12 +22,16 @@ cdef struct Planned:       # a column on the wire
     Head value
     Head promoted
     Head null
-    bint is_delivered      # not taken away by the field filter
-    bint is_json
-    const uint8_t *name    # of a JSON column
-    size_t name_size
+    uint8_t is_delivered   # not taken away by the field filter
+    uint8_t is_json
+    uint32_t name_size
+    const uint8_t *name    # in UTF-8
     int64_t before         # offset of the text of the image before from the start of the entry, or ABSENT, NULL_VALUE
     size_t before_size
+
+
+cdef class Scratch:        # where values become texts, one after the other: one for all plans of a decoder
+    cdef Value value
 
 
 cdef class TablePlan:
@@ -38,7 +42,9 @@ cdef class TablePlan:
     cdef readonly Py_ssize_t column_count      # columns on the wire
     cdef readonly uint16_t slot_flags          # Flag bits that every slot of this table carries
     cdef readonly str error                    # why no row of the table can be read; None: they can
-    cdef bytes header_names                    # encoded Header fields schemaName and tableName, ready to copy
+    cdef bytes encoded                         # Header fields schemaName and tableName, then the heads of the columns
+    cdef size_t names_size                     # of those fields of Header
+    cdef readonly Py_ssize_t size              # bytes that the plan takes, about
 
     # Appends one `rowDatas` field (RowChange field 12) a row for all rows between data and end.
     # present_before / present_after: the event's bitmaps of columns, ceil(column_count / 8) bytes each (the same
@@ -47,6 +53,7 @@ cdef class TablePlan:
     cdef int64_t encode_rows(
         self,
         SegmentWriter writer,
+        Scratch scratch,
         const uint8_t *data,
         const uint8_t *end,
         RowsKind kind,
@@ -56,17 +63,17 @@ cdef class TablePlan:
     ) except -1 nogil
 
     cdef Planned *columns
-    cdef Value value
     cdef size_t row_width                      # bytes of the length of the last row
-    cdef list names
-    cdef list owned                            # what the columns point into
-    cdef Head head(self, Py_ssize_t index, column, int sql_type, bint is_null) except *
-    cdef int plan_column(self, Planned *planned, Py_ssize_t index, column, int code, int meta, options) except -1
+    cdef Zone zone                             # that TIMESTAMP columns point into
+    cdef int plan_column(
+        self, Planned *planned, bytearray encoded, Py_ssize_t index, column, int code, int meta, options
+    ) except -1
     cdef int plan_temporal(self, Field *field, column, int code, int meta, options) except? 0
     cdef int plan_string(self, Field *field, column, int code, int meta, options) except? 0
     cdef const uint8_t *encode_image(
         self,
         SegmentWriter writer,
+        Value *value,
         const uint8_t *start,
         const uint8_t *p,
         const uint8_t *end,

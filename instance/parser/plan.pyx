@@ -19,7 +19,8 @@ sqlType, and NULL), `updated`, and the value. A reader of protobuf takes fields 
 import re
 from dataclasses import dataclass
 
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memmove
@@ -50,6 +51,7 @@ cdef enum:
 
     SCRATCH = 256                      # more than any text of a bounded size needs
     MAX_PRECISION = 65
+    OBJECTS_SIZE = 512                 # bytes of a plan and of what finds it, about, beside its columns
 
 SCHEMA_PROP = "sluice.schema"
 """Key of Header.props: what is to be said of the names and types of the columns."""
@@ -89,13 +91,38 @@ cdef bytes text_field(int number, str text):
     return varint(number << 3 | 2) + varint(len(data)) + data
 
 
-cdef class TablePlan:
-    """How the rows of one version of a table become Canal's RowData."""
+cdef Head add_head(bytearray encoded, Py_ssize_t index, column, int sql_type, bint is_null):
+    """Writes a head behind the others; `data` is its place among them."""
+    cdef Head head
+    cdef Py_ssize_t start = len(encoded)
+    encoded += integer_field(1, index)
+    encoded += integer_field(2, sql_type)
+    encoded += text_field(3, column.name)
+    encoded += integer_field(4, column.is_key)
+    encoded += text_field(10, column.mysql_type)
+    encoded += integer_field(6, is_null)
+    encoded += integer_field(5, False)
+    head.data = <const uint8_t *><size_t>start
+    head.size = <uint32_t>(len(encoded) - start)
+    return head
+
+
+cdef class Scratch:
+    """Memory for the text of one value, which grows with the largest."""
 
     def __cinit__(self):
-        self.columns = NULL
-        self.value.scratch = self.value.inflated = NULL
-        self.value.capacity = self.value.inflated_capacity = 0
+        if values.reserve(&self.value, SCRATCH) == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.value.scratch)
+        free(self.value.inflated)
+
+
+# There may be many thousands: each with all its texts in one piece, and none of interest to the garbage collector.
+@cython.no_gc
+cdef class TablePlan:
+    """How the rows of one version of a table become Canal's RowData."""
 
     def __init__(self, table_map, columns, uint32_t number, options=None, uint16_t slot_flags=0, error=None):
         """Plan for a TableMap and its columns in the table's order.
@@ -105,6 +132,9 @@ cdef class TablePlan:
         not those of the event, or of a type or character set that cannot be read.
         """
         cdef Py_ssize_t i
+        cdef size_t base
+        cdef Planned *planned
+        cdef bytearray encoded
         options = options or PlanOptions()
         self.schema = table_map.schema
         self.table = table_map.table
@@ -113,12 +143,13 @@ cdef class TablePlan:
         self.column_count = len(table_map.types)
         self.slot_flags = slot_flags
         self.error = error
-        self.header_names = text_field(8, self.schema) + text_field(9, self.table)
+        encoded = bytearray(text_field(8, self.schema) + text_field(9, self.table))
         if slot_flags & Flag.FUTURE_SCHEMA and not options.strict_canal:
             pair = text_field(1, SCHEMA_PROP) + text_field(2, FUTURE)
-            self.header_names += varint(12 << 3 | 2) + varint(len(pair)) + pair
-        self.owned = []
-        self.names = [column.name for column in columns]
+            encoded += varint(12 << 3 | 2) + varint(len(pair)) + pair
+        self.names_size = len(encoded)
+        self.encoded = bytes(encoded)
+        self.size = OBJECTS_SIZE + len(encoded)
         self.row_width = 1
         if self.excluded or error is not None:
             return
@@ -127,40 +158,31 @@ cdef class TablePlan:
                 f"{self.schema}.{self.table}: the event has {self.column_count} columns, but the schema at hand has "
                 f"{len(columns)}"
             )
-        if values.reserve(&self.value, SCRATCH) == NULL:
-            raise MemoryError
         self.columns = <Planned *>calloc(max(self.column_count, 1), sizeof(Planned))
         if self.columns == NULL:
             raise MemoryError
         for i in range(self.column_count):
             column = columns[i]
             try:
-                self.plan_column(&self.columns[i], i, column, table_map.types[i], table_map.metas[i], options)
+                self.plan_column(&self.columns[i], encoded, i, column, table_map.types[i], table_map.metas[i], options)
             except DecodeError as reason:
                 raise DecodeError(f"{self.schema}.{self.table}.{column.name}: {reason}") from None
+        self.encoded = bytes(encoded)
+        self.size += self.column_count * sizeof(Planned) + len(encoded)
+        base = <size_t>PyBytes_AS_STRING(self.encoded)
+        for i in range(self.column_count):  # places become pointers, now that nothing moves any more
+            planned = &self.columns[i]
+            planned.value.data = <const uint8_t *>(base + <size_t>planned.value.data)
+            planned.promoted.data = <const uint8_t *>(base + <size_t>planned.promoted.data)
+            planned.null.data = <const uint8_t *>(base + <size_t>planned.null.data)
+            planned.name = <const uint8_t *>(base + <size_t>planned.name)
 
     def __dealloc__(self):
         free(self.columns)
-        free(self.value.scratch)
-        free(self.value.inflated)
 
-    cdef Head head(self, Py_ssize_t index, column, int sql_type, bint is_null) except *:
-        cdef Head head
-        cdef bytes data = (
-            integer_field(1, index)
-            + integer_field(2, sql_type)
-            + text_field(3, column.name)
-            + integer_field(4, column.is_key)
-            + text_field(10, column.mysql_type)
-            + integer_field(6, is_null)
-            + integer_field(5, False)
-        )
-        self.owned.append(data)
-        head.data = <const uint8_t *>PyBytes_AS_STRING(data)
-        head.size = PyBytes_GET_SIZE(data)
-        return head
-
-    cdef int plan_column(self, Planned *planned, Py_ssize_t index, column, int code, int meta, options) except -1:
+    cdef int plan_column(
+        self, Planned *planned, bytearray encoded, Py_ssize_t index, column, int code, int meta, options
+    ) except -1:
         cdef Field *field = &planned.field
         cdef int sql_type
         cdef int promoted
@@ -204,23 +226,23 @@ cdef class TablePlan:
             if code == Type.JSON:
                 null = SqlType.OTHER
                 planned.is_json = True
-                data = column.name.encode("utf-8", "replace")
-                self.owned.append(data)
-                planned.name = <const uint8_t *>PyBytes_AS_STRING(data)
-                planned.name_size = PyBytes_GET_SIZE(data)
         name = column.name.upper()
         if options.fields is not None:
             planned.is_delivered = name in options.fields
         else:
             planned.is_delivered = name not in options.black_fields
-        planned.value = self.head(index, column, sql_type, False)
-        planned.promoted = self.head(index, column, promoted or sql_type, False)
-        planned.null = self.head(index, column, null or sql_type, True)
+        planned.value = planned.promoted = add_head(encoded, index, column, sql_type, False)
+        if promoted:
+            planned.promoted = add_head(encoded, index, column, promoted, False)
+        planned.null = add_head(encoded, index, column, null or sql_type, True)
+        data = column.name.encode("utf-8", "replace")
+        planned.name_size = <uint32_t>len(data)
+        before_name = integer_field(1, index) + integer_field(2, sql_type) + varint(3 << 3 | 2) + varint(len(data))
+        planned.name = planned.value.data + len(before_name)
         return 0
 
     cdef int plan_temporal(self, Field *field, column, int code, int meta, options) except? 0:
         """The sqlType."""
-        cdef values.Zone zone
         if code in (Type.TIME2, Type.DATETIME2, Type.TIMESTAMP2):
             if meta > 6:
                 raise DecodeError(f"there are no {meta} digits of a second's fraction")
@@ -232,9 +254,8 @@ cdef class TablePlan:
             )
         field.size = TEMPORALS[code] + (field.digits + 1) // 2
         if code in (Type.TIMESTAMP, Type.TIMESTAMP2):
-            zone = values.get_zone(options.time_zone)
-            self.owned.append(zone)
-            field.context = &zone.transitions
+            self.zone = values.get_zone(options.time_zone)
+            field.context = &self.zone.transitions
             field.decode = values.old_timestamp if code == Type.TIMESTAMP else values.timestamp
             return SqlType.TIMESTAMP
         if code in (Type.DATETIME, Type.DATETIME2):
@@ -291,6 +312,7 @@ cdef class TablePlan:
     cdef int64_t encode_rows(
         self,
         SegmentWriter writer,
+        Scratch scratch,
         const uint8_t *data,
         const uint8_t *end,
         RowsKind kind,
@@ -314,9 +336,13 @@ cdef class TablePlan:
             writer.cursor += 1 + self.row_width
             data = p
             if kind != INSERT:
-                p = self.encode_image(writer, start, p, end, present_before, False, kind == UPDATE, False)
+                p = self.encode_image(
+                    writer, &scratch.value, start, p, end, present_before, False, kind == UPDATE, False
+                )
             if kind != DELETE:
-                p = self.encode_image(writer, start, p, end, present_after, True, kind == UPDATE, partial_json)
+                p = self.encode_image(
+                    writer, &scratch.value, start, p, end, present_after, True, kind == UPDATE, partial_json
+                )
             if p == data:
                 self.fail(-1, p - start, b"a row of no columns has no end")
             # The length of most rows takes as many bytes as that of the row before; else the row is moved.
@@ -339,6 +365,7 @@ cdef class TablePlan:
     cdef const uint8_t *encode_image(
         self,
         SegmentWriter writer,
+        Value *value,
         const uint8_t *start,
         const uint8_t *p,
         const uint8_t *end,
@@ -349,7 +376,6 @@ cdef class TablePlan:
     ) except NULL nogil:
         cdef Planned *columns = self.columns
         cdef Planned *column
-        cdef Value *value = &self.value
         cdef Head *head
         cdef const uint8_t *nulls = p
         cdef uint8_t *out
@@ -461,8 +487,12 @@ cdef class TablePlan:
 
     cdef int fail(self, Py_ssize_t column, Py_ssize_t offset, const char *reason) except -1 nogil:
         """Raises DecodeError."""
+        cdef Planned *planned
         with gil:
-            name = f"{self.schema}.{self.table}" + (f".{self.names[column]}" if column >= 0 else "")
+            name = f"{self.schema}.{self.table}"
+            if column >= 0:
+                planned = &self.columns[column]
+                name += "." + (<const char *>planned.name)[:planned.name_size].decode("utf-8")
             raise DecodeError(f"{name}: {reason.decode()}, at byte {offset} of the event's rows")
 
     def encode(self, bytes data not None, RowsKind kind, bytes present_before=None, bytes present_after=None, *,
@@ -479,7 +509,7 @@ cdef class TablePlan:
         if min(len(before), len(after)) < len(everything):
             raise ValueError("a bitmap of columns is too short")
         try:
-            self.encode_rows(writer, p, p + len(data), kind, <const uint8_t *>PyBytes_AS_STRING(before),
+            self.encode_rows(writer, Scratch(), p, p + len(data), kind, <const uint8_t *>PyBytes_AS_STRING(before),
                              <const uint8_t *>PyBytes_AS_STRING(after), partial_json)
             return PyBytes_FromStringAndSize(<const char *>writer.entry, writer.cursor - writer.entry)
         finally:

@@ -18,6 +18,7 @@ Sources: MySQL ``libbinlogevents/include/rows_event.h`` and MariaDB ``sql/log_ev
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -281,7 +282,7 @@ class TableMap:
         reader = _Reader(body)
         table_id = reader.integer(post_header - 2)
         reader.take(2)
-        schema = reader.name()
+        schema = sys.intern(reader.name())  # many tables share it
         table = reader.name()
         count = reader.packed()
         codes = reader.take(count)

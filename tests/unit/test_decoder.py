@@ -580,6 +580,79 @@ def test_a_table_is_planned_once_and_again_after_it_is_forgotten() -> None:
     decoder.forget_plans("db", "t")
     drive(decoder, ring, log.transaction().packets, make_plan=make_plan)
     assert planned == ["t", "t"]
+    log.packets.clear()
+    decoder.forget_plans("d")
+    drive(decoder, ring, log.transaction().packets, make_plan=make_plan)
+    assert planned == ["t", "t"]
+    log.packets.clear()
+    decoder.forget_plans("db")
+    drive(decoder, ring, log.transaction().packets, make_plan=make_plan)
+    assert planned == ["t", "t", "t"]
+
+
+@pytest.mark.parametrize(("size", "plans"), [(100, 60), (100_000, 120)], ids=["small", "large"])
+def test_plans_are_kept_up_to_a_bound_of_bytes(size: int, plans: int) -> None:
+    planned: list[str] = []
+
+    def make_plan(table_map: TableMap, number: int) -> TablePlan:
+        planned.append(table_map.table)
+        return TablePlan(table_map, [Column("x" * size, "int")], number)
+
+    log = Log()
+    for number in (*range(60), *range(60)):
+        log.query("BEGIN").table_map(number, f"t{number}").insert(1, table_id=number).xid()
+    decode(log.packets, make_plan=make_plan)
+    assert len(planned) == plans
+
+
+def test_a_table_that_has_other_columns_again_is_planned_for_each() -> None:
+    planned: list[int] = []
+
+    def make_plan(table_map: TableMap, number: int) -> TablePlan:
+        planned.append(len(table_map.types))
+        return plan_by_types(table_map, number)
+
+    log = Log()
+    for columns in (b"\3", b"\3\3", b"\3"):
+        body = b"\5\0\0\0\0\0\1\0\2db\0\1t\0" + bytes((len(columns),)) + columns + b"\0\0"
+        row = b"\0" + b"\1\0\0\0" * len(columns)
+        log.query("BEGIN").add(EventType.TABLE_MAP_EVENT, body)
+        log.add(
+            EventType.WRITE_ROWS_EVENT,
+            b"\5\0\0\0\0\0\1\0\2\0" + bytes((len(columns),)) + b"\xff" + row,
+        ).xid()
+    result = decode(log.packets, make_plan=make_plan)
+    assert result.kinds.count("ROW_DATA") == 3
+    assert planned == [1, 2, 1]
+
+
+def test_no_more_is_staged_than_there_is_room_in_the_ring() -> None:
+    ring = Ring(memory=4 << 20)
+    decoder = Decoder(ring, Options())
+    decoder.begin(source="s")
+    log = Log().query("BEGIN")
+    for _ in range(8000):
+        log.add(EventType.ROWS_QUERY_EVENT, b"\0" + b"x" * 1000)
+    data = b"".join(log.packets)
+    sizes: list[int] = []
+    while True:
+        status = decoder.run()
+        if status == Status.NEED_DATA:
+            with decoder.receive_space() as space:
+                size = min(len(space), len(data))
+                space[:size] = data[:size]
+            decoder.received(size)
+            data = data[size:]
+        elif status == Status.CONTROL:
+            decoder.skip_event()
+        else:
+            sizes.append(decoder.staging.bytes)
+            if ring.pool.allocated > ring.memory - ring.pool.segment_size:
+                break
+            ring.put(decoder.staging)
+    assert sizes[0] >= ring.memory // 8
+    assert sizes[-1] < sizes[0]
+    assert ring.pool.allocated <= ring.memory + ring.pool.segment_size
 
 
 def test_plans_that_are_forgotten_in_the_middle_of_a_statement_count_to_its_end() -> None:

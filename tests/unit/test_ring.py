@@ -268,6 +268,20 @@ def test_put_blocks_at_the_memory_bound_and_admits_a_larger_entry_alone() -> Non
     assert ring.bytes == 5000
 
 
+def test_ends_of_segments_that_stay_empty_count_against_the_bound() -> None:
+    ring = Ring(memory=4 << 20, segment_size=64 * 1024)
+    source = Source(ring)
+    putter = threading.Thread(target=lambda: [source.put(b"x" * 40_000) for _ in range(100)])
+    putter.start()
+    wait_until_put_blocks(ring)
+    assert 2_400_000 < ring.bytes < 3_000_000, "of each segment 24 KiB are lost"
+    assert ring.pool.allocated <= ring.memory
+    assert 0.99 < ring.fill <= 1.02
+    ring.free_to(ring.next)
+    putter.join()
+    assert ring.next == 100
+
+
 @pytest.mark.parametrize("how", ["stop", "close"])
 def test_blocked_put_ends(how: str) -> None:
     ring = Ring(size=2)

@@ -78,7 +78,7 @@ cdef class Ring:
     cdef readonly Registry tables              # keys: (schema, table)
     cdef readonly Registry gtid_sources        # keys: (sid, tag), or MariaDB's (domain, server_id)
     cdef readonly Py_ssize_t size              # slots at most: a power of two
-    cdef readonly Py_ssize_t memory            # bytes at most: of entries, and of segments with entries staged or pinned
+    cdef readonly Py_ssize_t memory            # bytes at most: of entries, of segments in use, of pinned ones
     cdef Py_ssize_t used_at_most               # bytes of segments in use with which a put does not wait
     cdef readonly Py_ssize_t bytes             # of the entries stored
     cdef readonly int64_t first                # sequence of the oldest slot kept

@@ -282,17 +282,16 @@ cdef class Ring:
     cdef Py_ssize_t take(self, Staging staging) except -1:
         """Publishes staged slots while they fit: how many."""
         cdef Py_ssize_t taken = 0
+        # Segments are not filled to their ends, least of all by large entries: what is lost counts too.
+        cdef Py_ssize_t room = self.room() + staging.bytes
         cdef Slot *slot
         while staging.taken < staging.count:
             slot = &staging.slots[staging.taken]
             if not self.fits(slot):
                 break
-            # Segments are not filled to their ends, least of all by large entries: what is lost counts too.
-            if (
-                self.bytes and slot.length
-                and self.pool.used() - staging.bytes + <Py_ssize_t>slot.length > self.used_at_most
-            ):
+            if <Py_ssize_t>slot.length > room and self.bytes:
                 break
+            room -= slot.length
             if self.next - self.first == self.capacity:
                 self.enlarge()
             if self.floor is None:

@@ -144,7 +144,7 @@ cdef inline uint8_t *put_pair(
 
 
 cdef inline bytes name_in(const uint8_t *body, size_t size):
-    """The table's name, schema 0x00 table 0x00, of a TABLE_MAP body behind table id and flags; None if it is cut off."""
+    """Schema 0x00 table 0x00, of a TABLE_MAP body behind table id and flags; None if it is cut off."""
     cdef size_t schema_size, table_size
     if size < 2 or size < <size_t>body[0] + 3:
         return None

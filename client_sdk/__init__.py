@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["AsyncClient", "AsyncClusterClient", "Batch", "Client", "ClusterClient"]
 
 _LATER = {"AsyncClient": "aio", "AsyncClusterClient": "aio_cluster"}
-"""Modules that are imported when they are asked for: aiohttp takes 0.3 s, and Spark starts many processes."""
+"""Modules that are imported when they are asked for: aiohttp takes 0.1 s, and Spark starts many processes."""
 
 
 def __getattr__(name: str) -> Any:

@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 
 CLOSING = 3.0
 """Seconds that the parser has to end when the destination stops."""
+BEGINNING = 5.0
+"""Seconds that a subscription waits for the source to say where the stream begins."""
 
 
 class Instance:
@@ -312,6 +314,18 @@ class Instance:
                 await changed.wait()
         except TimeoutError:
             return
+
+    async def name_place(self, client_id: int) -> None:
+        """Wait until the place where a new client begins has a name, which is what is stored of it.
+
+        It has none before the source has said where the stream begins. When that takes longer than some seconds, or the
+        source cannot be reached, the client begins with the stream, whenever that is.
+        """
+        deadline = time.monotonic() + BEGINNING
+        while self.state == "starting" and not self.cursors.status(client_id).position:
+            if (left := deadline - time.monotonic()) <= 0:
+                return
+            await self.wait(left)
 
     # --- storing -----------------------------------------------------------------------------------------------------
 

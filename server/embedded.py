@@ -206,6 +206,9 @@ class EmbeddedServer:
     ) -> dict[str, object]:
         """Register a client, durably, or change the filter of a registered one, whose cursor wins over ``start``.
 
+        While the destination starts, it answers when the source has said where the stream begins (see
+        `Instance.name_place`): the client then gets every change from here on, whatever happens.
+
         Args:
             destination: name of the destination.
             client_id: a 16-bit integer.
@@ -223,7 +226,7 @@ class EmbeddedServer:
         instance = self._running(destination)
         if not -(1 << 15) <= client_id < 1 << 15:
             raise BadParameterError(f"client id {client_id} is no 16-bit integer")
-        status = instance.cursors.subscribe(
+        instance.cursors.subscribe(
             client_id,
             filter_text=filter,
             start=start["timestamp"] if isinstance(start, dict) else start,
@@ -231,7 +234,9 @@ class EmbeddedServer:
         )
         instance.share_filter(filter)
         instance.wake()
+        await instance.name_place(client_id)
         await instance.flush()
+        status = instance.cursors.status(client_id)
         return {
             "destination": destination,
             "clientId": client_id,

@@ -24,6 +24,7 @@ from sluice.protocol.errors import (
     PurgedError,
     SluiceError,
     SourceChangedError,
+    SourceError,
     StaleSessionError,
     UnknownBatchError,
     UnknownDestinationError,
@@ -44,6 +45,7 @@ class WrittenByTest:
     """A parser whose changes come from the test, which writes in the same thread."""
 
     failure: SluiceError | None = None
+    waits = False  # for the test to let it begin
     status = ParserStatus(behind=0.0)
 
     def __init__(
@@ -78,7 +80,10 @@ class WrittenByTest:
     def start(self) -> None:
         if self.failure is not None:
             self.on_state("error", str(self.failure))
-            return
+        elif not self.waits:
+            self.begin()
+
+    def begin(self) -> None:
         self.on_begin(self.stream.end, MariadbGtidSet())
         self.on_state("running", "")
 
@@ -101,6 +106,7 @@ class Setup:
         self.failure: SluiceError | None = None
         self.lost: SluiceError | None = None
         """Why the parser cannot begin."""
+        self.waits = False
         self.config = InstanceConfig(
             destination=NAME,
             master_address=Address("127.0.0.1", 3306),
@@ -120,7 +126,7 @@ class Setup:
         if self.failure is not None:
             raise self.failure
         self.parser = WrittenByTest(*arguments, **options)  # type: ignore[arg-type]
-        self.parser.failure = self.lost
+        self.parser.failure, self.parser.waits = self.lost, self.waits
         return self.parser
 
     def change(self, **values: object) -> None:
@@ -134,6 +140,29 @@ async def setup(tmp_path: Path) -> AsyncIterator[Setup]:
     await asyncio.sleep(0)
     yield made
     await made.server.close()
+
+
+async def test_a_subscription_waits_for_the_source_to_say_where_it_begins_and_stores_that(
+    setup: Setup, tmp_path: Path
+) -> None:
+    setup.waits = True
+    await setup.server.stop(NAME)
+    await setup.server.start(NAME)
+    subscribing = asyncio.create_task(setup.server.subscribe(NAME, CLIENT))
+    await asyncio.sleep(0.05)
+    assert not subscribing.done()
+    setup.parser.begin()
+    place = str(setup.parser.stream.end)
+    assert (await subscribing)["position"] == place
+    assert place in (tmp_path / NAME / "meta.dat").read_text()
+
+
+async def test_a_subscription_does_not_wait_for_a_source_that_cannot_be_reached(setup: Setup) -> None:
+    setup.lost = SourceError("nobody answers")
+    await setup.server.stop(NAME)
+    await setup.server.start(NAME)
+    async with asyncio.timeout(1):
+        assert (await setup.server.subscribe(NAME, CLIENT))["position"] == ""
 
 
 async def test_get_returns_at_once_what_is_there(setup: Setup) -> None:

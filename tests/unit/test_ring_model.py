@@ -265,7 +265,7 @@ class RingMachine(RuleBasedStateMachine):
             self.cursors.ack_to(client_id, place(mark.indexes[1]), now=self.now)
             for earlier in client.marks[:choice]:
                 self.confirm(client, earlier)
-            client.ack = max(client.ack, mark.indexes[0] + 1)
+            client.ack = max(client.ack, mark.indexes[1])
         else:
             self.cursors.ack_to(client_id, Position.parse(mark.batch.to), now=self.now)
             for earlier in client.marks[: choice + 1]:

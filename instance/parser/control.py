@@ -27,7 +27,13 @@ GAP_PROP: Final = "sluice.gap"
 """Keys of Header.props: the entry is a marker, and the value says for what."""
 
 _MAKES_COLUMNS: Final = frozenset({EventType.CREATE, EventType.ALTER, EventType.RENAME, EventType.CINDEX})
-_PURGED: Final = ("purged binary logs", "purged required binary logs", "could not find first log file")
+_PURGED: Final = (
+    "purged binary logs",
+    "purged required binary logs",
+    "could not find first log file",
+    "required binlog files have been purged",
+)
+"""What MySQL and, in the last, MariaDB say when a dump asks for what they no longer have."""
 
 
 class Control:

@@ -118,6 +118,20 @@ def test_a_purged_place_names_the_oldest_file_and_what_is_lost(fresh: Server, tm
         assert any(prop.key == "sluice.gap" for entry in reading.entries() for prop in entry.header.props)
 
 
+@pytest.mark.parametrize("fresh", ["mariadb118", "mysql97"], indirect=True)
+def test_purged_gtids_are_purged(fresh: Server, tmp_path: Path) -> None:
+    insert(fresh, 1)
+    with Connection(config(fresh)) as connection:
+        gtids = connection.end_of_binlog()[2]
+    insert(fresh, 2)
+    fresh.query("FLUSH BINARY LOGS")
+    insert(fresh, 3)
+    fresh.purge_binlogs(end(fresh)[0])
+    with Reading(config(fresh, tmp_path, gtid_on=True, master_gtid=gtids)) as reading:
+        reading.wait(lambda: bool(reading.error))
+        assert isinstance(reading.parser.failure, PurgedError), reading.error
+
+
 def test_a_history_that_was_reset_is_refused(fresh: Server, tmp_path: Path) -> None:
     with Reading(config(fresh, tmp_path)) as reading:
         reading.wait(lambda: reading.running)

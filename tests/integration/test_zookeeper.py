@@ -1,7 +1,7 @@
 """Sessions with a real ZooKeeper: what they do, what they say when they cannot, and when they are over."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from itertools import count
 
@@ -27,9 +27,11 @@ _numbers = count(1)
 
 
 @asynccontextmanager
-async def session(zookeeper: ZooKeeper | Proxy, seconds: float = 3.0) -> AsyncIterator[ZooKeeperSession]:
+async def session(
+    zookeeper: ZooKeeper | Proxy, seconds: float = 5.0, on_connected: Callable[[bool], None] | None = None
+) -> AsyncIterator[ZooKeeperSession]:
     hosts = zookeeper.hosts if isinstance(zookeeper, ZooKeeper) else f"127.0.0.1:{zookeeper.port}"
-    it = ZooKeeperSession(hosts, seconds)
+    it = ZooKeeperSession(hosts, seconds, on_connected)
     try:
         await it.connect()
         yield it
@@ -141,16 +143,14 @@ async def test_connection_that_breaks_before_the_answer_leaves_the_outcome_unkno
 async def test_call_without_a_connection_waits_for_one(path: str) -> None:
     with ZooKeeper() as zookeeper:
         connected: asyncio.Queue[bool] = asyncio.Queue()
-        zk = ZooKeeperSession(zookeeper.hosts, 10.0, connected.put_nowait)
-        await zk.connect()
-        assert await connected.get()
-        zookeeper.kill()
-        assert not await asyncio.wait_for(connected.get(), 10)
-        creating = asyncio.create_task(zk.create(path))
-        await asyncio.to_thread(zookeeper.start)
-        await asyncio.wait_for(creating, 20)
-        assert await zk.find(path) is not None
-        await zk.close()
+        async with session(zookeeper, 10.0, connected.put_nowait) as zk:
+            assert await connected.get()
+            zookeeper.kill()
+            assert not await asyncio.wait_for(connected.get(), 10)
+            creating = asyncio.create_task(zk.create(path))
+            await asyncio.to_thread(zookeeper.start)
+            await asyncio.wait_for(creating, 20)
+            assert await zk.find(path) is not None
 
 
 async def test_expired_session_is_over_and_is_not_continued_by_another(zookeeper: ZooKeeper, path: str) -> None:
@@ -173,10 +173,12 @@ async def test_expired_session_is_over_and_is_not_continued_by_another(zookeeper
 async def test_connecting_goes_on_until_there_is_a_zookeeper() -> None:
     with closing(ZooKeeper()) as zookeeper:
         zk = ZooKeeperSession(zookeeper.hosts, 3.0)
-        connecting = asyncio.create_task(zk.connect())
-        await asyncio.sleep(0.3)
-        assert not connecting.done()
-        await asyncio.to_thread(zookeeper.start)
-        await asyncio.wait_for(connecting, 20)
-        assert zk.session_id
-        await zk.close()
+        try:
+            connecting = asyncio.create_task(zk.connect())
+            await asyncio.sleep(0.3)
+            assert not connecting.done()
+            await asyncio.to_thread(zookeeper.start)
+            await asyncio.wait_for(connecting, 20)
+            assert zk.session_id
+        finally:
+            await zk.close()

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from itertools import count
 
@@ -14,6 +14,8 @@ from sluice.protocol.errors import ConfigError
 from sluice.protocol.position import Position
 from sluice.server.ha.zookeeper import ZooKeeperSession
 from sluice.store.cursors import Cursor, StoredClient
+from tests.integration.test_zookeeper import session
+from tests.proxy import Proxy
 from tests.servers import ZooKeeper
 
 POSITION = Position("101", "mysql-bin.000003", 1_700_000_000, 1551, 0)
@@ -32,10 +34,8 @@ _numbers = count(1)
 
 @pytest.fixture
 async def zk(zookeeper: ZooKeeper) -> AsyncIterator[ZooKeeperSession]:
-    session = ZooKeeperSession(zookeeper.hosts, 5.0)
-    await session.connect()
-    yield session
-    await session.close()
+    async with session(zookeeper) as zk:
+        yield zk
 
 
 @pytest.fixture
@@ -191,29 +191,16 @@ async def test_epoch_is_raised_with_the_clients(zk: ZooKeeperSession, name: str)
     assert await store.store(1, {1001: CLIENT}, None) == 1
 
 
-async def test_lost_answers_do_not_confuse_the_next_write(own_zookeeper: ZooKeeper) -> None:
-    zk = ZooKeeperSession(own_zookeeper.hosts, 10.0)
-    await zk.connect()
-    await zk.ensure("/otter/canal/destinations/shop")
-    await zk.create(epoch_node("shop"), epoch_data(1))
-    store = clients(zk, "shop")
-    own_zookeeper.freeze()
-    writing = asyncio.create_task(store.store(0, {1001: CLIENT}, None))
-    await asyncio.sleep(1.0)
-    await asyncio.to_thread(own_zookeeper.kill)
-    with pytest.raises(ConnectionError):
-        await asyncio.wait_for(writing, 10)
-    await asyncio.to_thread(own_zookeeper.start)
-    await asyncio.wait_for(store.store(0, {1001: CLIENT}, None), 20)
-    assert await clients(zk, "shop").load() == (CLIENT,)
-    await zk.close()
-
-
-@pytest.fixture
-def own_zookeeper() -> Iterator[ZooKeeper]:
-    """A ZooKeeper of the test's own."""
-    with ZooKeeper() as zookeeper:
-        yield zookeeper
+async def test_lost_answers_do_not_confuse_the_next_write(zookeeper: ZooKeeper, name: str) -> None:
+    with Proxy(("127.0.0.1", zookeeper.servers[0].port)) as proxy:
+        async with session(proxy, 10.0) as zk:
+            store = clients(zk, name)
+            proxy.cut_after(0)
+            with pytest.raises(ConnectionError):
+                await asyncio.wait_for(store.store(0, {1001: CLIENT}, None), 10)
+            proxy.heal()
+            await asyncio.wait_for(store.store(0, {1001: CLIENT}, None), 20)
+            assert await clients(zk, name).load() == (CLIENT,)
 
 
 @pytest.mark.parametrize("data", [b"{", b"[]", b"null", b"{}", b'{"postion":{"journalName":"a"}}'])

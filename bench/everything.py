@@ -15,7 +15,6 @@ from pathlib import Path
 
 from bench.measuring import duration, say
 from bench.report import RESULTS
-from bench.stage import STAGES
 from bench.workloads import ROWS
 
 ROOT = Path(__file__).parents[1]
@@ -38,9 +37,8 @@ def plan(repeats: int) -> Iterator[Step]:
     for workload, (writing, run) in canal.items():
         names = [workload, f"{workload}-tcp"] if workload in {"bulk", "single"} else [workload]
         yield Step("peers", writing + repeats * run, ("--repeats", str(repeats), *_only(names)))
-    in_thread = [word for stage in STAGES for word in ("--stage", stage)]
     for workload in ROWS:
-        yield Step("stages", fewer * 12, ("--repeats", str(fewer), *in_thread, *_only([workload])))
+        yield Step("stages", few * 19, ("--repeats", str(few), *_only([workload])))
     for names in (["1000", "1000-poll", "1000-loaded"], ["100", "100-poll", "5000", "5000-poll"]):
         arguments = ("--repeats", str(few), "--seconds", "8", "--warm-up", "2", *_only(names))
         yield Step("latency", 10 + few * 14 * len(names), arguments)

@@ -103,6 +103,7 @@ class Election:
         self._free_since = math.inf
         self._held_off = -math.inf
         self._version = -1
+        self._claimed: Claim | None = None
         self._stores_until = -math.inf
         """While the destination is given up, its cursors are stored until then, if the lease holds so long."""
         self._store: Store | None = None
@@ -229,6 +230,8 @@ class Election:
             case Load(), _:
                 if self.state is State.LOADING:
                     self._ask(operation)
+            case Claim(), _ if operation is not self._claimed:
+                pass  # what became of it was seen meanwhile
             case Claim(epoch=epoch), Done(version=version):
                 self._own(epoch, version)
             case Store(), _ if operation is not self._store:
@@ -309,11 +312,13 @@ class Election:
     def _claim(self, seen: Seen) -> None:
         self._free = None
         self.state = State.CLAIMING
-        self._ask(Claim(self.destination, seen.epoch + 1, seen.version))
+        self._claimed = Claim(self.destination, seen.epoch + 1, seen.version)
+        self._ask(self._claimed)
 
     def _own(self, epoch: int, version: int) -> None:
         """Go on as the owner: what earlier owners have stored is final now, and can be read."""
         self.epoch, self._version = epoch, version
+        self._claimed = None
         self.state = State.LOADING
         if self._wanted:
             self._ask(Load(self.destination))

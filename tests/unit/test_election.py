@@ -119,6 +119,22 @@ class TestTakingOver:
         host.answer(Look, mine())
         assert host.questions == [Load(D)]
 
+    def test_an_answer_to_an_earlier_claim_that_comes_late_is_not_taken_for_that_of_the_last(self, host: Host) -> None:
+        host.open()
+        host.answer(Look, FREE)
+        host.member.changed(D)
+        host.answer(Look, mine())
+        host.now += TIMEOUT
+        host.answer(Load, Loaded((CLIENT,)))
+        host.answer(Look, mine())
+        host.answer(Release, Done(8))
+        host.answer(Look, Seen(None, 5, 8))
+        assert host.questions[-1] == Claim(D, 6, 8)
+        host.answer(Claim, Done(8))
+        assert host.state is State.CLAIMING
+        assert host.answer(Claim, Done(9)) == Claim(D, 6, 8)
+        assert (host.state, host.member.election(D).epoch) == (State.LOADING, 6)
+
     def test_a_node_of_an_earlier_process_at_this_address_is_another_ones(self, host: Host) -> None:
         host.open(session=2)
         host.answer(Look, mine(session=1))

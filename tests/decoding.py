@@ -115,6 +115,15 @@ def query_entry(event: Event) -> bytes:
     return entry.SerializeToString()
 
 
+def feed(decoder: Decoder, data: bytes) -> bytes:
+    """Give the decoder as much as it has room for; returns what is left."""
+    with decoder.receive_space() as space:
+        size = min(len(space), len(data))
+        space[:size] = data[:size]
+    decoder.received(size)
+    return data[size:]
+
+
 def drive(
     decoder: Decoder,
     ring: Ring,
@@ -135,11 +144,7 @@ def drive(
             data = data or next(source, b"")
             if not data:
                 break
-            with decoder.receive_space() as space:
-                size = min(len(space), len(data))
-                space[:size] = data[:size]
-            decoder.received(size)
-            data = data[size:]
+            data = feed(decoder, data)
         elif status == Status.CONTROL:
             event = decoder.event
             assert event is not None

@@ -33,7 +33,7 @@ from sluice.instance.parser.file_packets import PacketWriter, file_packets
 from sluice.instance.parser.table_map import TableMap, Type
 from sluice.protocol.errors import DecodeError
 from sluice.store.ring import Kind, Ring
-from tests.decoding import Options, binlogs, decode, plan_by_types
+from tests.decoding import Options, binlogs, decode, feed, plan_by_types
 
 ROOT = Path(__file__).parents[1]
 BLOCK = 1000
@@ -134,7 +134,7 @@ def mutate(rng: random.Random, event: bytes) -> bytes:
 @contextlib.contextmanager
 def poisoned(address: int, size: int) -> Iterator[None]:
     """Let AddressSanitizer, where there is one, report whoever touches these bytes."""
-    if ASAN is None or not size:
+    if ASAN is None:
         yield
         return
     region = ctypes.c_void_p(address), ctypes.c_size_t(size)
@@ -145,15 +145,12 @@ def poisoned(address: int, size: int) -> Iterator[None]:
         ASAN.__asan_unpoison_memory_region(*region)
 
 
-def feed(decoder: Decoder, ring: Ring, packets: bytes) -> str:
-    """Feed some packets; how it ended, nothing if it goes on."""
+def drain(decoder: Decoder, ring: Ring, packets: bytes) -> str:
+    """Decode some packets; how it ended, nothing if it goes on."""
     while packets:
+        packets = feed(decoder, packets)
         with decoder.receive_space() as space:
-            size = min(len(space), len(packets))
-            space[:size] = packets[:size]
-            behind = ctypes.addressof(ctypes.c_char.from_buffer(space)) + size, len(space) - size
-        decoder.received(size)
-        packets = packets[size:]
+            behind = ctypes.addressof(ctypes.c_char.from_buffer(space)), len(space)
         with poisoned(*behind):
             while (status := decoder.run()) != Status.NEED_DATA:
                 ring.put(decoder.staging)
@@ -184,7 +181,7 @@ def try_input(rng: random.Random, cases: list[Case], decoder: Decoder, ring: Rin
     decoder.begin(source="s")
     pieces = packets[:target], packets[target : target + 1], packets[target + 1 :]
     try:
-        outcome = next(filter(None, (feed(decoder, ring, b"".join(piece)) for piece in pieces)), "decoded")
+        outcome = next(filter(None, (drain(decoder, ring, b"".join(piece)) for piece in pieces)), "decoded")
     except DecodeError:
         outcome = "DecodeError"
     except BaseException:

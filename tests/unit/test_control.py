@@ -17,6 +17,7 @@ from sluice.protocol import entry_pb2 as pb
 from sluice.protocol.errors import DecodeError, PurgedError, SourceError
 from sluice.protocol.packet_pb2 import Messages
 from sluice.store.ring import Kind, Ring
+from tests.decoding import feed
 from tests.unit.test_decoder import Log
 
 
@@ -47,11 +48,10 @@ def answer(log: Log, folder: Path, packets: bytes = b"", **options: Any) -> tupl
     control.mariadb = False
     decoder.begin(source="source")
     data = b"".join(log.packets) + packets
-    with decoder.receive_space() as space:
-        space[: len(data)] = data
-    decoder.received(len(data))
-    while (status := decoder.run()) is not Status.NEED_DATA:
-        if status is Status.CONTROL:
+    while (status := decoder.run()) is not Status.NEED_DATA or data:
+        if status is Status.NEED_DATA:
+            data = feed(decoder, data)
+        elif status is Status.CONTROL:
             assert decoder.event is not None
             control.answer(decoder.event)
     ring.put(decoder.staging)

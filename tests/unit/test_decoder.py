@@ -21,7 +21,7 @@ from sluice.protocol.entry_pb2 import Entry, RowChange, TransactionBegin, Transa
 from sluice.protocol.errors import DecodeError, SourceChangedError
 from sluice.protocol.position import Position
 from sluice.store.ring import Flag, Kind, Ring
-from tests.decoding import Decoded, Options, binlogs, decode, drive, dump, plan_by_types, query_text
+from tests.decoding import Decoded, Options, binlogs, decode, drive, dump, feed, plan_by_types, query_text
 
 SERVERS = ["mysql-5.6", "mysql-9.7", "mariadb-11.8"]
 ROWS = {"mysql-5.6": 3038, "mysql-9.7": 6047, "mariadb-11.8": 3046}
@@ -638,11 +638,7 @@ def test_no_more_is_staged_than_there_is_room_in_the_ring() -> None:
     while True:
         status = decoder.run()
         if status == Status.NEED_DATA:
-            with decoder.receive_space() as space:
-                size = min(len(space), len(data))
-                space[:size] = data[:size]
-            decoder.received(size)
-            data = data[size:]
+            data = feed(decoder, data)
         elif status == Status.CONTROL:
             decoder.skip_event()
         else:

@@ -16,8 +16,10 @@ from dataclasses import replace
 from sluice.instance.config import InstanceConfig
 from sluice.instance.source import Parser, ParserFactory
 from sluice.protocol.errors import DestinationStoppedError, SluiceError, SourceError
+from sluice.protocol.gtid import GtidSet
 from sluice.protocol.position import Position
-from sluice.store.cursors import Cursor, GtidSet, Range, RangeLimits
+from sluice.store.batch import Range, RangeLimits
+from sluice.store.cursor import Cursor
 from sluice.store.ring import Collected, Flag, Ring
 from sluice.store.track import TableFilter, TableMask, Track
 

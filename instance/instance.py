@@ -26,9 +26,11 @@ from sluice.protocol.errors import (
     SourceChangedError,
     SourceError,
 )
+from sluice.protocol.gtid import GtidSet
 from sluice.protocol.position import Position
 from sluice.store.commits import Commits
-from sluice.store.cursors import Cursor, Cursors, GtidSet, StoredClient, in_order
+from sluice.store.cursor import Cursor, StoredClient, in_order
+from sluice.store.cursors import Cursors
 from sluice.store.ring import Ring
 
 logger = logging.getLogger(__name__)

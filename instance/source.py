@@ -8,8 +8,9 @@ from sluice.instance.parser.columns import Column
 from sluice.instance.parser.status import ParserStatus
 from sluice.instance.sink.filters import TableFilter
 from sluice.protocol.errors import SluiceError
+from sluice.protocol.gtid import GtidSet
 from sluice.protocol.position import Position
-from sluice.store.cursors import Cursor, GtidSet
+from sluice.store.cursor import Cursor
 from sluice.store.ring import Ring
 
 

@@ -284,3 +284,11 @@ class MariadbGtidSet:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}.parse({str(self)!r})"
+
+
+GtidSet = MysqlGtidSet | MariadbGtidSet
+
+
+def parse_gtids(text: str) -> GtidSet:
+    """Read a GTID set of either family."""
+    return MysqlGtidSet.parse(text) if ":" in text else MariadbGtidSet.parse(text)

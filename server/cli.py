@@ -412,7 +412,7 @@ def _examine(config: InstanceConfig) -> str:
     from sluice.instance.meta.file import FileMetaStore
     from sluice.instance.parser.connection import Connection
     from sluice.instance.parser.start import StartFinder
-    from sluice.store.cursors import earliest
+    from sluice.store.cursor import earliest
 
     table_filter = TableFilter.from_config(config)
     clients = FileMetaStore(config.file_data_dir, config.destination, config.master_address).read()

@@ -18,7 +18,8 @@ from sluice.instance.parser.status import ParserStatus
 from sluice.instance.source import ParserFactory
 from sluice.protocol.errors import BadParameterError, BadPositionError, GoneError, SourceError, UnknownDestinationError
 from sluice.protocol.position import Position
-from sluice.store.cursors import UNMARKED, Batch, ClientStatus, Part, Range, RangeLimits, join_parts
+from sluice.store.batch import UNMARKED, Batch, Part, Range, RangeLimits, join_parts
+from sluice.store.status import ClientStatus
 
 if TYPE_CHECKING:
     from sluice.server.ha.cluster import Cluster

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from sluice.server.embedded import DestinationStatus
-from sluice.store.cursors import ClientStatus, Lag
+from sluice.store.status import ClientStatus, Lag
 
 NOTICEABLE = 2.0
 """Seconds up to which a parser counts as up to date: the times of events are whole seconds."""

@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from sluice.instance.config import BatchMode
 from sluice.server.embedded import DestinationStatus, EmbeddedServer
 from sluice.server.lag import age
-from sluice.store.cursors import Batch
+from sluice.store.batch import Batch
 
 PACKETS = {
     "subscribe": "SUBSCRIPTION",

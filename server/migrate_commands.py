@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from sluice.instance.meta.nodes import Session
     from sluice.instance.parser.start import StartFinder
-    from sluice.store.cursors import Cursor, StoredClient
+    from sluice.store.cursor import Cursor, StoredClient
 
 
 def add_migrate_command(commands: Any) -> None:

@@ -12,7 +12,7 @@ from sluice.instance.parser.quarantine import Item, path_of, read
 from sluice.instance.parser.start import StartFinder
 from sluice.protocol.errors import SourceError
 from sluice.protocol.position import Position
-from sluice.store.cursors import Cursor
+from sluice.store.cursor import Cursor
 from sluice.store.ring import Kind, Ring
 
 PATIENCE = 60.0

@@ -7,10 +7,9 @@ given and not confirmed is a mark; marks are confirmed in their order.
 Every method is called from one thread. What has to be stored is fetched by `Cursors.take_changes`.
 """
 
-import builtins
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from sluice.protocol.errors import (
     AckOutOfOrderError,
@@ -23,61 +22,15 @@ from sluice.protocol.errors import (
     StaleSessionError,
     UnknownBatchError,
 )
-from sluice.protocol.gtid import MariadbGtidSet, MysqlGtidSet
+from sluice.protocol.gtid import GtidSet, parse_gtids
 from sluice.protocol.position import Position
+from sluice.store.batch import UNMARKED, Batch, Part, Range, RangeLimits
+from sluice.store.cursor import Cursor, StoredClient
 from sluice.store.ring import Collected, Flag, Place, Ring, SlotView
+from sluice.store.status import NO_LAG, ClientStatus, Lag
 from sluice.store.track import TableFilter, TableMask, Track
 
 IDS_PER_EPOCH = 10**9
-
-UNMARKED = 0
-"""Id of a batch that is read by its positions: it is not to be confirmed."""
-
-GtidSet = MysqlGtidSet | MariadbGtidSet
-
-
-@dataclass(frozen=True, slots=True)
-class Cursor:
-    """How far a subscriber has confirmed, as it is stored: Canal's fields, and ours where we wrote it.
-
-    Canal's fields name the last event confirmed, a transaction end or DDL; ``position`` names the place after it.
-    """
-
-    journal: str
-    """Name of the binlog file of the event."""
-    offset: int
-    """Where the event starts in the file."""
-    timestamp: int
-    """Of the event, ms since 1970."""
-    server_id: int
-    gtid: str = ""
-    """The full set of executed GTIDs at the place, empty when it is not known."""
-    position: Position | None = None
-    delivered: Position | None = None
-    """The place after the last entry that the subscriber was given and has confirmed."""
-
-    @property
-    def order(self) -> tuple[int, int, int]:
-        """Where the cursor stands in its history: file number, offset, events."""
-        if self.position is not None:
-            return self.position.file_number, self.position.begin, self.position.n
-        return int(self.journal.rpartition(".")[2] or 0), self.offset, 0
-
-
-def in_order(cursors: list[Cursor]) -> list[Cursor]:
-    """Sort cursors as the stream comes to them; of several histories the oldest comes first."""
-    ordered: list[Cursor] = []
-    while cursors:
-        oldest = min(cursors, key=lambda cursor: cursor.timestamp)
-        same = [cursor for cursor in cursors if _same_history(cursor, oldest)]
-        ordered += sorted(same, key=lambda cursor: cursor.order)
-        cursors = [cursor for cursor in cursors if not _same_history(cursor, oldest)]
-    return ordered
-
-
-def earliest(cursors: list[Cursor]) -> Cursor | None:
-    """Return the cursor from which the stream has to be read to serve them all; None when there is none."""
-    return next(iter(in_order(cursors)), None)
 
 
 def _add_runs(ring: Ring, gtids: GtidSet, start: int, stop: int) -> None:
@@ -99,103 +52,6 @@ def _order(token: str | None) -> int:
     return int(number) if number.isdecimal() and len(number) < 20 else 0
 
 
-def _same_history(one: Cursor, other: Cursor) -> bool:
-    if one.position is not None and other.position is not None:
-        return one.position.same_history(other.position)
-    return one.journal.rpartition(".")[0] == other.journal.rpartition(".")[0]
-
-
-def parse_gtids(text: str) -> GtidSet:
-    """Read a GTID set of either family."""
-    return MysqlGtidSet.parse(text) if ":" in text else MariadbGtidSet.parse(text)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredClient:
-    """A subscription as it is stored."""
-
-    client_id: int
-    filter: str = ""
-    cursor: Cursor | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """A batch of entries: slices of framed entries, and the mark to confirm it by.
-
-    The slices pin memory of the ring for as long as somebody holds them.
-    """
-
-    batch_id: int
-    slices: list[memoryview]
-    from_: str
-    to: str
-    entries: int
-    rows: int
-    bytes: int
-    timestamp: int
-    """Of the last entry's event, ms since 1970."""
-    positions: builtins.bytes = b""
-    """Where each entry stands, as in ``Messages.positions`` of packet.proto."""
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """A part of the stream that a subscriber was told of, to be read by its positions and confirmed."""
-
-    batch_id: int
-    """Its mark; -1 when there is nothing to confirm."""
-    from_: str
-    to: str
-    entries: int
-    rows: int
-    bytes: int
-    partial: bool
-    """It ends inside a transaction; the durable cursor stays before that one."""
-    reached: bool
-    """It ends where it shall end at the latest, or nothing wanted is left until there."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A part of a range: from the place before its first entry up to the next part."""
-
-    from_: str
-    to: str
-    entries: int
-    rows: int
-    bytes: int
-
-
-def join_parts(pieces: list[Part], from_: str, to: str, parts: int) -> list[Part]:
-    """Join pieces of a range, one behind the other, to at most so many parts of about equal bytes."""
-    total = sum(piece.bytes for piece in pieces)
-    joined: list[Part] = []
-    begin = from_
-    entries = rows = size = before = 0
-    for piece in pieces:
-        entries, rows, size = entries + piece.entries, rows + piece.rows, size + piece.bytes
-        if before + size >= total * (len(joined) + 1) // parts and len(joined) + 1 < parts:
-            joined.append(Part(begin, piece.to, entries, rows, size))
-            begin = piece.to
-            before += size
-            entries = rows = size = 0
-    if entries or not joined:
-        joined.append(Part(begin, to, entries, rows, size))
-    else:
-        joined[-1] = replace(joined[-1], to=to)
-    return joined
-
-
-@dataclass(frozen=True, slots=True)
-class RangeLimits:
-    """How far a range may go; 0 and None do not limit."""
-
-    until: Position | None = None
-    rows: int = 0
-    bytes: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class Mark:
     """A batch that was given and is not confirmed: the slots [start, stop), the last of them with an entry."""
@@ -208,59 +64,7 @@ class Mark:
     """Where it ends; None for a range."""
     range: Range | None = None
     """What it was told by `mark_range`."""
-    limits: RangeLimits = RangeLimits()
-
-
-@dataclass(frozen=True, slots=True)
-class Lag:
-    """How much of what is stored a subscriber still has to do with."""
-
-    transactions: int
-    entries: int
-    rows: int
-    bytes: int
-    oldest: int
-    """Timestamp of the oldest such entry, ms since 1970; 0 when there is none."""
-
-    def __add__(self, later: "Lag") -> "Lag":
-        return Lag(
-            self.transactions + later.transactions,
-            self.entries + later.entries,
-            self.rows + later.rows,
-            self.bytes + later.bytes,
-            self.oldest or later.oldest,
-        )
-
-
-NO_LAG = Lag(0, 0, 0, 0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class ClientStatus:
-    """Where a subscriber stands."""
-
-    client_id: int
-    filter: str
-    state: str
-    """``attached``; ``ahead`` of what is stored; ``catching-up``; or ``gone``, with the reason in ``error``."""
-    error: str
-    problem: str
-    """Type of the error (`SluiceError.type`), empty without one."""
-    position: str
-    """The durable cursor, empty when nothing was confirmed yet."""
-    acked: str
-    got: str
-    marks: list[int]
-    given: Lag
-    """What it was given and has not confirmed."""
-    waiting: Lag
-    """What is stored for it and was not given yet."""
-    last_active: float
-
-    @property
-    def lag(self) -> Lag:
-        """What it has not confirmed of what is stored."""
-        return self.given + self.waiting
+    limits: RangeLimits | None = None
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from sluice.instance.config import InstanceConfig
 from sluice.instance.parser.connection import Connection
@@ -12,9 +12,12 @@ from sluice.instance.parser.parser import Parser
 from sluice.protocol import entry_pb2 as pb
 from sluice.protocol.packet_pb2 import Messages
 from sluice.protocol.position import Position
-from sluice.store.cursors import Cursor, GtidSet
+from sluice.store.cursor import Cursor
 from sluice.store.ring import Kind, Ring
 from tests.servers import Server
+
+if TYPE_CHECKING:
+    from sluice.protocol.gtid import GtidSet
 
 
 def config(server: Server, folder: Path | None = None, **options: Any) -> InstanceConfig:

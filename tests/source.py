@@ -12,10 +12,11 @@ from sluice.instance.parser.status import ParserStatus
 from sluice.instance.sink.filters import TableFilter
 from sluice.protocol.entry_pb2 import Entry, EntryType, EventType, RowChange
 from sluice.protocol.errors import UnknownDestinationError, UnknownTableError
+from sluice.protocol.gtid import GtidSet
 from sluice.protocol.packet_pb2 import Messages
 from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer
-from sluice.store.cursors import Cursor, GtidSet
+from sluice.store.cursor import Cursor
 from sluice.store.ring import Flag, Kind, Ring, Staging
 from sluice.store.segment import SegmentWriter
 

@@ -7,8 +7,9 @@ import json
 from typing import Any
 
 from sluice.protocol.errors import BadPositionError, ConfigError
+from sluice.protocol.gtid import parse_gtids
 from sluice.protocol.position import Position
-from sluice.store.cursors import Cursor, parse_gtids
+from sluice.store.cursor import Cursor
 
 LOG_POSITION = "com.alibaba.otter.canal.protocol.position.LogPosition"
 """Canal's class of a cursor; in ZooKeeper its reader wants to be told."""

@@ -34,7 +34,7 @@ from sluice.instance.meta.canal import (
     read_place,
 )
 from sluice.protocol.errors import ConfigError
-from sluice.store.cursors import Cursor, StoredClient, earliest
+from sluice.store.cursor import Cursor, StoredClient, earliest
 
 FILE_NAME = "meta.dat"
 PARSE_NAME = "parse.dat"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from sluice.instance.meta.base import epoch_by_clock
-from sluice.store.cursors import StoredClient
+from sluice.store.cursor import StoredClient
 
 
 class MemoryMetaStore:

@@ -28,7 +28,7 @@ from sluice.instance.meta.canal import (
 )
 from sluice.instance.meta.nodes import Check, Create, Delete, NodeError, NoNodeError, Operation, Put, Session
 from sluice.protocol.errors import ConfigError
-from sluice.store.cursors import Cursor, StoredClient, earliest
+from sluice.store.cursor import Cursor, StoredClient, earliest
 
 DESTINATIONS = "/otter/canal/destinations"
 ATTEMPTS = 3

@@ -9,7 +9,7 @@ from typing import Final
 
 from sluice.instance.parser.connection import Connection, end
 from sluice.protocol.errors import SourceError
-from sluice.protocol.gtid import MariadbGtidSet, MysqlGtidSet
+from sluice.protocol.gtid import GtidSet, MariadbGtidSet
 
 COM_BINLOG_DUMP: Final = 0x12
 COM_BINLOG_DUMP_GTID: Final = 0x1E
@@ -41,7 +41,7 @@ class FileStart:
 class GtidStart:
     """A dump of all transactions that are not in the set."""
 
-    gtids: MysqlGtidSet | MariadbGtidSet
+    gtids: GtidSet
 
 
 @dataclass(frozen=True, slots=True)

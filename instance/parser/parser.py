@@ -22,8 +22,9 @@ from sluice.instance.parser.start import Start, StartFinder, parse_gtids, resume
 from sluice.instance.parser.status import ParserStatus
 from sluice.instance.sink.filters import FieldFilter, TableFilter
 from sluice.protocol.errors import PurgedError, SluiceError, SourceError, UnknownTableError
+from sluice.protocol.gtid import GtidSet
 from sluice.protocol.position import Position
-from sluice.store.cursors import Cursor, GtidSet
+from sluice.store.cursor import Cursor
 from sluice.store.ring import Ring
 
 logger = logging.getLogger(__name__)

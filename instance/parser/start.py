@@ -13,9 +13,9 @@ from sluice.instance.parser.dump import FIRST_EVENT, MAX_DUMP_OFFSET, Dump, File
 from sluice.instance.parser.events import EventType
 from sluice.instance.parser.gtid_event import mysql_gtid
 from sluice.protocol.errors import PurgedError, SourceChangedError, SourceError
-from sluice.protocol.gtid import MariadbGtidSet, MysqlGtidSet
+from sluice.protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet
 from sluice.protocol.position import Position
-from sluice.store.cursors import Cursor, GtidSet
+from sluice.store.cursor import Cursor
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ from sluice.server.ha.operations import (
     Stored,
 )
 from sluice.server.ha.zookeeper import ZooKeeperSession
-from sluice.store.cursors import Cursor, StoredClient
+from sluice.store.cursor import Cursor, StoredClient
 
 logger = logging.getLogger(__name__)
 

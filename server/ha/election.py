@@ -44,7 +44,7 @@ from sluice.server.ha.operations import (
     Store,
     Stored,
 )
-from sluice.store.cursors import StoredClient
+from sluice.store.cursor import StoredClient
 
 HOLD_OFF = 5.0
 """Seconds for which a server that gave a destination up lets others take it (Canal's delay)."""

@@ -12,7 +12,7 @@ from sluice.server.ha.election import Election
 from sluice.server.ha.lease import Lease
 from sluice.server.ha.operations import Action, Ask, Beat, Done, Operation, Outcome
 from sluice.server.ha.spread import spread
-from sluice.store.cursors import StoredClient
+from sluice.store.cursor import StoredClient
 
 BEATS = 6
 """Beats in a session's timeout."""

@@ -22,7 +22,7 @@ from sluice.server.http.formats import (
 from sluice.server.http.stream import HEARTBEAT, RangeResponse, StreamResponse, join_pieces
 from sluice.server.http.views import ClientView, PartsView, PartView, RangeView, SessionView
 from sluice.server.http.waiting import Listener
-from sluice.store.cursors import Batch
+from sluice.store.batch import Batch
 
 LONGEST_WAIT = 3_600_000  # ms
 

@@ -32,7 +32,7 @@ from sluice.protocol.errors import NotAcceptableError
 from sluice.protocol.flat import flat_json, flat_ndjson
 from sluice.protocol.varint import varint
 from sluice.server.network import COPIED, Part, unless_stalled
-from sluice.store.cursors import Batch
+from sluice.store.batch import Batch
 
 LENGTH = struct.Struct(">I")
 HAS_ARROW = find_spec("pyarrow") is not None

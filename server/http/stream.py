@@ -15,7 +15,7 @@ from sluice.server.http.context import Context
 from sluice.server.http.formats import Format, encode, encode_piece, frame, send_or_cut
 from sluice.server.http.waiting import Listener
 from sluice.server.network import COPIED, Part
-from sluice.store.cursors import Batch
+from sluice.store.batch import Batch
 
 if TYPE_CHECKING:
     import asyncio

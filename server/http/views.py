@@ -13,7 +13,7 @@ from sluice.server.embedded import DestinationStatus, RangeStatus
 from sluice.server.http import problems
 from sluice.server.http.auth import Scope
 from sluice.server.lag import Stage
-from sluice.store.cursors import ClientStatus, Lag
+from sluice.store.status import ClientStatus, Lag
 
 
 class View(BaseModel):

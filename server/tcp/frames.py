@@ -23,7 +23,7 @@ from google.protobuf.message import Message
 from sluice.protocol.packet_pb2 import Ack, Handshake, Messages, Packet
 from sluice.protocol.varint import varint
 from sluice.server.network import Part
-from sluice.store.cursors import Batch
+from sluice.store.batch import Batch
 
 LENGTH = struct.Struct(">i")
 VERSION = 1

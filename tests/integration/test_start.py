@@ -12,7 +12,7 @@ from sluice.instance.parser.connection import Connection
 from sluice.instance.parser.start import Start, StartFinder
 from sluice.protocol.errors import PurgedError, SourceChangedError, SourceError
 from sluice.protocol.position import Position
-from sluice.store.cursors import Cursor
+from sluice.store.cursor import Cursor
 from tests.conftest import Database
 from tests.reading import Reading, config, cursor
 from tests.servers import CI, Server

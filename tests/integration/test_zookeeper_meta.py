@@ -13,7 +13,7 @@ from sluice.instance.meta.zookeeper import ZooKeeperClients, epoch_data, epoch_n
 from sluice.protocol.errors import ConfigError
 from sluice.protocol.position import Position
 from sluice.server.ha.zookeeper import ZooKeeperSession
-from sluice.store.cursors import Cursor, StoredClient
+from sluice.store.cursor import Cursor, StoredClient
 from tests.integration.test_zookeeper import session
 from tests.proxy import Proxy
 from tests.servers import ZooKeeper

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from sluice.client_sdk import Batch
 from sluice.protocol.varint import varint
 from sluice.server.ha.operations import Store
-from sluice.store.cursors import StoredClient
+from sluice.store.cursor import StoredClient
 from tests.simulation.ensemble import CLIENT, Ensemble, Session
 from tests.simulation.source import Source, entries, index_of
 from tests.simulation.world import World

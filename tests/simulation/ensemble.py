@@ -26,7 +26,7 @@ from sluice.server.ha.operations import (
     Seen,
     Store,
 )
-from sluice.store.cursors import StoredClient
+from sluice.store.cursor import StoredClient
 from tests.simulation.world import World
 
 CLIENT = 1001

@@ -10,7 +10,9 @@ import pytest
 from sluice.protocol.errors import SluiceError, StaleSessionError
 from sluice.server.ha.member import Member
 from sluice.server.ha.operations import Action, Ask, Beat, Claim, Done, Seen, Store
-from sluice.store.cursors import IDS_PER_EPOCH, Batch, Cursors, StoredClient
+from sluice.store.batch import Batch
+from sluice.store.cursor import StoredClient
+from sluice.store.cursors import IDS_PER_EPOCH, Cursors
 from tests.simulation.checks import Violation
 from tests.simulation.ensemble import Session
 from tests.simulation.schedule import Schedule

@@ -36,7 +36,7 @@ from sluice.server.embedded import EmbeddedServer
 from sluice.server.http.auth import Credentials, Grant
 from sluice.server.http.transport import Server
 from sluice.server.process import serve
-from sluice.store.cursors import Cursor
+from sluice.store.cursor import Cursor
 from sluice.store.ring import Flag, Kind, Ring, Staging
 from sluice.store.segment import SegmentWriter
 from tests.faults.harness import eventually

@@ -15,7 +15,9 @@ from sluice.protocol.errors import (
 )
 from sluice.protocol.gtid import MariadbGtidSet
 from sluice.protocol.position import Position
-from sluice.store.cursors import Batch, Cursor, Cursors, StoredClient, earliest, in_order
+from sluice.store.batch import Batch
+from sluice.store.cursor import Cursor, StoredClient, earliest, in_order
+from sluice.store.cursors import Cursors
 from sluice.store.ring import Ring
 from sluice.store.track import TableFilter
 from tests.stream import CREATED, FILE, SERVER_ID, SOURCE, Stream, entries

@@ -26,7 +26,7 @@ from sluice.server.ha.operations import (
     Stored,
 )
 from sluice.server.ha.spread import misplaced, spread
-from sluice.store.cursors import StoredClient
+from sluice.store.cursor import StoredClient
 
 D, ME, OTHER, TIMEOUT = "example", "10.0.0.1:11111", "10.0.0.2:11111", 6.0
 CLIENT = StoredClient(1001)

@@ -29,10 +29,10 @@ from sluice.protocol.errors import (
     UnknownBatchError,
     UnknownDestinationError,
 )
-from sluice.protocol.gtid import MariadbGtidSet
+from sluice.protocol.gtid import GtidSet, MariadbGtidSet
 from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer
-from sluice.store.cursors import Cursor, GtidSet
+from sluice.store.cursor import Cursor
 from sluice.store.ring import Ring
 from tests.source import eventually
 from tests.stream import STEP, Stream, entries

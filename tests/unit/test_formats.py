@@ -10,7 +10,7 @@ from sluice.protocol.packet_pb2 import Messages
 from sluice.server.embedded import EMPTY
 from sluice.server.http import formats
 from sluice.server.http.formats import Format, framed_protobuf, negotiate, protobuf
-from sluice.store.cursors import Batch
+from sluice.store.batch import Batch
 from sluice.store.ring import Kind, Ring, Staging
 from sluice.store.segment import SegmentWriter
 

@@ -5,7 +5,7 @@ import pytest
 from sluice.instance.parser.status import ParserStatus
 from sluice.server.embedded import DestinationStatus
 from sluice.server.lag import Stage, explain
-from sluice.store.cursors import NO_LAG, ClientStatus, Lag
+from sluice.store.status import NO_LAG, ClientStatus, Lag
 
 NOW = 1_700_000_100.0
 AMOUNT = Lag(transactions=1, entries=3, rows=7, bytes=300, oldest=1_700_000_090_000)

@@ -17,7 +17,7 @@ from sluice.instance.meta.file import FileMetaStore
 from sluice.instance.meta.memory import MemoryMetaStore
 from sluice.protocol.errors import ConfigError
 from sluice.protocol.position import Position
-from sluice.store.cursors import Cursor, StoredClient
+from sluice.store.cursor import Cursor, StoredClient
 
 POSITION = Position("101", "mariadb-bin.000003", 1_700_000_000, 1520, 0)
 CURSOR = Cursor("mariadb-bin.000003", 1489, 1_700_000_000_000, 101, "0-101-7", POSITION, POSITION)
@@ -177,7 +177,7 @@ WRITER = """
 import asyncio, sys
 from pathlib import Path
 from sluice.instance.meta.file import FileMetaStore
-from sluice.store.cursors import Cursor, StoredClient
+from sluice.store.cursor import Cursor, StoredClient
 
 async def main():
     store = FileMetaStore(Path(sys.argv[1]), "example", ("localhost", 3306))

@@ -7,7 +7,9 @@ import pytest
 from sluice.protocol.errors import BadPositionError, GoneError
 from sluice.protocol.gtid import MariadbGtidSet
 from sluice.protocol.position import Position
-from sluice.store.cursors import Cursors, Range, RangeLimits, StoredClient
+from sluice.store.batch import Range, RangeLimits
+from sluice.store.cursor import StoredClient
+from sluice.store.cursors import Cursors
 from sluice.store.ring import Kind, Ring
 from tests.stream import Stream, entries
 

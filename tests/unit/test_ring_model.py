@@ -10,7 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sluice.protocol.errors import AckOutOfOrderError, NotSubscribedError, UnknownBatchError
 from sluice.protocol.gtid import MariadbGtidSet
 from sluice.protocol.position import Position
-from sluice.store.cursors import Batch, Cursors, StoredClient, earliest
+from sluice.store.batch import Batch
+from sluice.store.cursor import StoredClient, earliest
+from sluice.store.cursors import Cursors
 from sluice.store.ring import Flag, Kind, Ring, Staging
 from sluice.store.segment import SegmentWriter
 from sluice.store.track import TableFilter

@@ -8,7 +8,7 @@ from sluice.protocol.packet_pb2 import Messages, Packet
 from sluice.protocol.varint import varint
 from sluice.server.tcp import frames
 from sluice.server.tcp.frames import FrameError, FrameReader, batch_parts
-from sluice.store.cursors import Batch
+from sluice.store.batch import Batch
 from tests.canal import frames as framed
 
 

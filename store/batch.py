@@ -1,0 +1,86 @@
+"""What a subscriber is given: batches, and ranges and their parts."""
+
+import builtins
+from dataclasses import dataclass, replace
+
+from sluice.protocol.position import Position
+
+UNMARKED = 0
+"""Id of a batch that is read by its positions: it is not to be confirmed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A batch of entries: slices of framed entries, and the mark to confirm it by.
+
+    The slices pin memory of the ring for as long as somebody holds them.
+    """
+
+    batch_id: int
+    slices: list[memoryview]
+    from_: str
+    to: str
+    entries: int
+    rows: int
+    bytes: int
+    timestamp: int
+    """Of the last entry's event, ms since 1970."""
+    positions: builtins.bytes = b""
+    """Where each entry stands, as in ``Messages.positions`` of packet.proto."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A part of the stream that a subscriber was told of, to be read by its positions and confirmed."""
+
+    batch_id: int
+    """Its mark; -1 when there is nothing to confirm."""
+    from_: str
+    to: str
+    entries: int
+    rows: int
+    bytes: int
+    partial: bool
+    """It ends inside a transaction; the durable cursor stays before that one."""
+    reached: bool
+    """It ends where it shall end at the latest, or nothing wanted is left until there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a range: from the place before its first entry up to the next part."""
+
+    from_: str
+    to: str
+    entries: int
+    rows: int
+    bytes: int
+
+
+def join_parts(pieces: list[Part], from_: str, to: str, parts: int) -> list[Part]:
+    """Join pieces of a range, one behind the other, to at most so many parts of about equal bytes."""
+    total = sum(piece.bytes for piece in pieces)
+    joined: list[Part] = []
+    begin = from_
+    entries = rows = size = before = 0
+    for piece in pieces:
+        entries, rows, size = entries + piece.entries, rows + piece.rows, size + piece.bytes
+        if before + size >= total * (len(joined) + 1) // parts and len(joined) + 1 < parts:
+            joined.append(Part(begin, piece.to, entries, rows, size))
+            begin = piece.to
+            before += size
+            entries = rows = size = 0
+    if entries or not joined:
+        joined.append(Part(begin, to, entries, rows, size))
+    else:
+        joined[-1] = replace(joined[-1], to=to)
+    return joined
+
+
+@dataclass(frozen=True, slots=True)
+class RangeLimits:
+    """How far a range may go; 0 and None do not limit."""
+
+    until: Position | None = None
+    rows: int = 0
+    bytes: int = 0

@@ -1,0 +1,64 @@
+"""What is stored of a subscriber: who it is, and how far it has confirmed."""
+
+from dataclasses import dataclass
+
+from sluice.protocol.position import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far a subscriber has confirmed, as it is stored: Canal's fields, and ours where we wrote it.
+
+    Canal's fields name the last event confirmed, a transaction end or DDL; ``position`` names the place after it.
+    """
+
+    journal: str
+    """Name of the binlog file of the event."""
+    offset: int
+    """Where the event starts in the file."""
+    timestamp: int
+    """Of the event, ms since 1970."""
+    server_id: int
+    gtid: str = ""
+    """The full set of executed GTIDs at the place, empty when it is not known."""
+    position: Position | None = None
+    delivered: Position | None = None
+    """The place after the last entry that the subscriber was given and has confirmed."""
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Where the cursor stands in its history: file number, offset, events."""
+        if self.position is not None:
+            return self.position.file_number, self.position.begin, self.position.n
+        return int(self.journal.rpartition(".")[2] or 0), self.offset, 0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredClient:
+    """A subscription as it is stored."""
+
+    client_id: int
+    filter: str = ""
+    cursor: Cursor | None = None
+
+
+def in_order(cursors: list[Cursor]) -> list[Cursor]:
+    """Sort cursors as the stream comes to them; of several histories the oldest comes first."""
+    ordered: list[Cursor] = []
+    while cursors:
+        oldest = min(cursors, key=lambda cursor: cursor.timestamp)
+        same = [cursor for cursor in cursors if _same_history(cursor, oldest)]
+        ordered += sorted(same, key=lambda cursor: cursor.order)
+        cursors = [cursor for cursor in cursors if not _same_history(cursor, oldest)]
+    return ordered
+
+
+def earliest(cursors: list[Cursor]) -> Cursor | None:
+    """Return the cursor from which the stream has to be read to serve them all; None when there is none."""
+    return next(iter(in_order(cursors)), None)
+
+
+def _same_history(one: Cursor, other: Cursor) -> bool:
+    if one.position is not None and other.position is not None:
+        return one.position.same_history(other.position)
+    return one.journal.rpartition(".")[0] == other.journal.rpartition(".")[0]

@@ -26,6 +26,7 @@ from sluice.protocol.errors import (
     SluiceError,
     TooManyAttemptsError,
     UnknownBatchError,
+    sentences,
 )
 from sluice.protocol.position import Position
 from sluice.protocol.rows import envelope
@@ -638,8 +639,7 @@ def error_of(reply: Reply) -> SluiceError:
     if not isinstance(problem, dict) or "type" not in problem:
         text = reply.body[:200].decode("utf-8", "replace")
         return SluiceError(f"the server answered with status {reply.status}: {text}")
-    parts = (problem.get("detail") or problem.get("title"), problem.get("advice"))
-    message = " ".join(str(part) for part in parts if part)
+    message = sentences(str(problem.get("detail") or problem.get("title") or ""), str(problem.get("advice") or ""))
     kind = _classes().get(str(problem["type"]), SluiceError)
     if issubclass(kind, TooManyAttemptsError):
         return kind(message, float(reply.headers.get("retry-after", "0")))

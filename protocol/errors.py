@@ -173,3 +173,8 @@ class ConnectionLostError(SluiceError, ConnectionError):
     """The server could not be reached, or the connection broke and nobody knows what became of the call."""
 
     type = "connection-lost"
+
+
+def sentences(detail: str, advice: str) -> str:
+    """Join what was wrong and what to do about it, each of which may be empty, to one text."""
+    return ". ".join(part for part in (detail.removesuffix("."), advice) if part)

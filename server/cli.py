@@ -375,7 +375,7 @@ def serve_command(options: Any) -> int:
 
 def check_command(options: Any) -> int:
     """Verify configuration and sources."""
-    from sluice.server.http.auth import Credentials, require_safe_binding
+    from sluice.server.http.auth import require_safe_server
     from sluice.server.tcp.serve import require_safe_binding as require_safe_port
 
     configuration = Configuration(options.conf, os.environ)
@@ -384,12 +384,7 @@ def check_command(options: Any) -> int:
     for warning in configuration.warnings():
         findings.note("configuration", warning)
     try:
-        require_safe_binding(
-            server.http_host,
-            tls=server.http_tls_cert is not None,
-            credentials=Credentials(server.http_credentials).any,
-            insecure=server.insecure,
-        )
+        require_safe_server(server)
     except ConfigError as error:
         findings.wrong("HTTP API", error)
     try:

@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import ipaddress
+import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -16,10 +17,17 @@ Part = bytes | memoryview
 """Of what is sent, in order."""
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Open a listening socket whose options the accepted connections inherit."""
+def listen(host: str, port: int, keys: str) -> socket.socket:
+    """Open a listening socket whose options the accepted connections inherit.
+
+    ``keys`` says where the address is configured. Raises OSError, which says so, when it is taken or not this host's.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.create_server((host, port), family=family, backlog=1024)
+    try:
+        sock = socket.create_server((host, port), family=family, backlog=1024)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+        raise OSError(f"cannot listen on {address_text((host, port))}: {reason}; {keys} choose another") from error
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

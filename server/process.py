@@ -11,9 +11,11 @@ from sluice.protocol.errors import ConfigError, SluiceError
 from sluice.server.config import Configuration, ServerConfig
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.ha.cluster import Cluster, Identity
+from sluice.server.http.auth import require_safe_server
 from sluice.server.http.serve import serve as serve_http
 from sluice.server.metrics import Metrics
 from sluice.server.scan import Scanner
+from sluice.server.tcp.serve import require_safe_binding as require_safe_port
 from sluice.server.tcp.serve import serving as serving_tcp
 from sluice.server.waiting import Stopping
 
@@ -24,13 +26,15 @@ async def run(configuration: Configuration, listening: Callable[[str], None] | N
     """Run until SIGINT or SIGTERM; ``listening`` is called with the URL of the API.
 
     A source that cannot be reached is no error here: its destination tries again and says so in its state. Raises
-    ConfigError, before anything is started, when files are wrong, or when no destination can start; OSError when the
+    ConfigError, before anything is started, when files are wrong, or when no destination can start; OSError when a
     port is taken.
     """
     names = configuration.destinations()
     if not names and not configuration.server.auto_scan:
         raise ConfigError(f"{configuration.main_file}: canal.destinations is empty, so there is nothing to serve")
     await asyncio.to_thread(configuration.check)
+    require_safe_server(configuration.server)
+    require_safe_port(configuration.server)
 
     def ready(url: str) -> None:
         gc.collect()

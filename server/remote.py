@@ -1,12 +1,13 @@
 """Calls from the command line to a running server."""
 
+import ssl
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import urllib3
 
-from sluice.protocol.errors import SluiceError, SourceError
+from sluice.protocol.errors import ConfigError, SluiceError, SourceError, sentences
 
 DEFAULT_URL = "http://127.0.0.1:11180"
 CONNECT_TIMEOUT = 5.0  # seconds
@@ -27,10 +28,17 @@ class Remote:
     """A server's HTTP API. Calls raise RemoteError when it refuses, SourceError when it cannot be reached."""
 
     def __init__(self, url: str, *, token: str = "", ca: Path | None = None) -> None:
+        """Make calls to the server at `url`, trusting the authority in the file `ca`; raises ConfigError."""
+        if not url.startswith(("http://", "https://")):
+            raise ConfigError(f"{url!r} is no URL of a server; write http://host:port or https://host:port")
+        try:
+            context = ssl.create_default_context(cafile=ca)
+        except OSError as error:
+            raise ConfigError(f"cannot load the authority {ca}: {error.strerror}; name a PEM file with --ca") from None
         self.url = url.rstrip("/")
         self._headers = {"authorization": f"Bearer {token}"} if token else {}
         self._pool = urllib3.PoolManager(
-            ca_certs=str(ca) if ca else None,
+            ssl_context=context,
             timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT, read=READ_TIMEOUT),
             retries=False,
         )
@@ -51,9 +59,7 @@ class Remote:
         except urllib3.exceptions.ReadTimeoutError:
             raise SourceError(f"the server at {self.url} did not answer within {READ_TIMEOUT:g} s") from None
         except (urllib3.exceptions.HTTPError, ValueError) as error:
-            raise SourceError(
-                f"no server answers at {self.url}: {_reason(error)}; start one with sluice serve, or name it with --url"
-            ) from None
+            raise SourceError(self._unreachable(error)) from None
         if response.status >= 400:
             raise _refusal(response)
         return response
@@ -75,16 +81,26 @@ class Remote:
         path = f"/v1/destinations/{quote(destination, safe='')}/clients/{client_id}/{name}"
         return self.request("POST", path, query, body, accept)
 
-
-def _reason(error: Exception) -> str:
-    cause = error.__cause__ or error
-    return getattr(cause, "strerror", None) or str(error).rpartition(": ")[2]
+    def _unreachable(self, error: Exception) -> str:
+        """Say why there was no answer, and what to do."""
+        cause = error.args[0] if isinstance(error, urllib3.exceptions.SSLError) else error.__cause__
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return (
+                f"the certificate of {self.url} is not trusted: {cause.verify_message}; name the file of the authority"
+                " that signed it with --ca"
+            )
+        if isinstance(cause, ssl.SSLError):
+            return f"{self.url} does not speak TLS: {cause.reason}; if it has no certificate, its URL is http://…"
+        if isinstance(error, urllib3.exceptions.ProtocolError) and self.url.startswith("http://"):
+            return f"{self.url} ended the connection without an answer; if it has a certificate, its URL is https://…"
+        reason = getattr(cause, "strerror", None) or str(error).rpartition(": ")[2]
+        return f"no server answers at {self.url}: {reason}; start one with sluice serve, or name it with --url"
 
 
 def _refusal(response: urllib3.BaseHTTPResponse) -> RemoteError:
     try:
         problem = response.json()
-        text = " ".join(part for part in (problem.get("detail"), problem.get("advice")) if part)
+        text = sentences(problem.get("detail") or "", problem.get("advice") or "")
     except (ValueError, AttributeError):
         return RemoteError(f"the server answered {response.status} {response.reason}", "")
     if response.status == 401:

@@ -14,6 +14,7 @@ import ipaddress
 import os
 import pathlib
 import secrets
+import ssl
 import tempfile
 import time
 from collections import OrderedDict
@@ -35,6 +36,7 @@ from sluice.protocol.errors import (
     TooManyAttemptsError,
     UnauthorizedError,
 )
+from sluice.server.config import ServerConfig
 from sluice.server.network import is_address, is_loopback, refuse_open
 
 TOKEN_PREFIX = "sluice"  # noqa: S105  how a token begins, so that secret scanners find one that leaked
@@ -335,14 +337,42 @@ def _hostname(host_header: str) -> str:
     return URL(scope={"path": "/", "headers": [(b"host", host_header.encode("latin-1"))]}).hostname or ""
 
 
+def require_safe_server(config: ServerConfig) -> None:
+    """Refuse to serve the API as configured when that is unsafe, or the certificate cannot be used: ConfigError."""
+    require_safe_binding(
+        config.http_host,
+        tls=config.http_tls_cert is not None,
+        credentials=Credentials(config.http_credentials).any,
+        insecure=config.insecure,
+    )
+    if config.http_tls_cert is not None and config.http_tls_key is not None:
+        _require_certificate(config.http_tls_cert, config.http_tls_key)
+
+
 def require_safe_binding(host: str, *, tls: bool, credentials: bool, insecure: bool) -> None:
     """Refuse to serve the API beyond loopback without credentials and TLS. Raises ConfigError."""
     refuse_open(
         host,
         [name for name, there in (("TLS", tls), ("credentials", credentials)) if not there],
         insecure=insecure,
-        advice="Configure a certificate and key, make a token with 'sluice token'",
+        advice="Set sluice.http.tlsCert and sluice.http.tlsKey, make a token with 'sluice token create'",
     )
+
+
+def _require_certificate(cert: pathlib.Path, key: pathlib.Path) -> None:
+    """Raise ConfigError unless the files are a certificate and its key."""
+    for name, file in (("sluice.http.tlsCert", cert), ("sluice.http.tlsKey", key)):
+        try:
+            file.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"{name}: cannot read {file}: {error.strerror}") from None
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
+    except ssl.SSLError as error:
+        raise ConfigError(
+            f"sluice.http.tlsCert {cert} and sluice.http.tlsKey {key} are no certificate and its key in PEM: "
+            f"{error.reason or error}"
+        ) from None
 
 
 def _digest(secret: str) -> str:

@@ -2,21 +2,17 @@
 
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import uvicorn
 
 from sluice.server.config import ServerConfig
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.http.app import create_app
-from sluice.server.http.auth import require_safe_binding
+from sluice.server.http.auth import require_safe_server
 from sluice.server.http.transport import Protocol, Server
 from sluice.server.metrics import Metrics
 from sluice.server.network import address_text, listen
 from sluice.server.waiting import STOP_SECONDS, Stopping
-
-if TYPE_CHECKING:
-    from sluice.server.http.context import Context
 
 KEEP_ALIVE = 75  # seconds that an idle connection stays open: longer than what consumers sleep between two calls
 
@@ -33,14 +29,8 @@ async def serve(
     ``listening`` is called with the base URL once the socket is open. Raises ConfigError when the server may not listen
     there, OSError when it cannot.
     """
+    require_safe_server(config)
     app = create_app(embedded, config, metrics, stopping)
-    context: Context = app.state.context
-    require_safe_binding(
-        config.http_host,
-        tls=config.http_tls_cert is not None,
-        credentials=context.gate.credentials.any,
-        insecure=config.insecure,
-    )
     settings = uvicorn.Config(
         app,
         http=Protocol,
@@ -55,7 +45,7 @@ async def serve(
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=int(STOP_SECONDS) + 1,
     )
-    with listen(config.http_host, config.http_port) as sock:
+    with listen(config.http_host, config.http_port, "sluice.http.host and sluice.http.port") as sock:
         if listening is not None:
             listening(base_url(sock, tls=config.http_tls_cert is not None))
         await Server(settings, stopping, STOP_SECONDS).serve([sock])

@@ -63,7 +63,7 @@ async def serving(
     account = Account(config.tcp_user, bytes.fromhex(config.tcp_passwd.get_secret_value()))
     service = Service(embedded, metrics, account, config.get_linger / 1000)
     port = Port(service, config.tcp_max_frame, stopping)
-    with listen(config.tcp_host, config.tcp_port) as sock:
+    with listen(config.tcp_host, config.tcp_port, "canal.ip and canal.port") as sock:
         server = await asyncio.get_running_loop().create_server(lambda: Connection(port), sock=sock)
         address = address_text(sock.getsockname())
         logger.info("Canal's clients are served at %s", address)

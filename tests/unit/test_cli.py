@@ -1,13 +1,16 @@
 """The command line, as far as it needs no server: arguments, exit statuses, errors of one line, tokens, users."""
 
 import argparse
+import contextlib
 import io
 import json
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -105,6 +108,8 @@ def test_wrong_arguments_are_status_2(sluice: Sluice, arguments: tuple[str, ...]
         (("filter", "try", "x", "--mysql", "u:p@db:x"), "has to be USER:PASSWORD@HOST:PORT"),
         (("filter", "try", "(", "--mysql", "u@127.0.0.1:1"), "is no regular expression"),
         (("token", "revoke", "0123"), "there is no token '0123'; sluice token list shows the ids"),
+        (("status", "--url", "127.0.0.1:1"), "'127.0.0.1:1' is no URL of a server; write http://host:port or https://"),
+        (("status", "--ca", "/nowhere.pem"), "cannot load the authority /nowhere.pem: No such file or directory; name"),
         (("user", "remove", "ops"), "there is no user 'ops'; sluice user list shows them"),
     ],
 )
@@ -128,6 +133,39 @@ def test_a_server_that_does_not_answer_is_a_line_and_status_3(sluice: Sluice, ar
         "sluice: no server answers at http://127.0.0.1:1: Connection refused; start one with sluice serve, or name it"
         " with --url\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("scheme", "answer", "complaint"),
+    [
+        ("https", None, "is not trusted: unable to get local issuer certificate; name the file of the authority that"),
+        ("https", b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not speak TLS: WRONG_VERSION_NUMBER; if it has no certif"),
+        ("http", b"", "ended the connection without an answer; if it has a certificate, its URL is https://"),
+    ],
+)
+def test_tls_on_one_side_only_and_an_unknown_authority_say_so(
+    sluice: Sluice, authority: Path, scheme: str, answer: bytes | None, complaint: str
+) -> None:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(authority / "server.pem", authority / "server-key.pem")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                if answer is not None:
+                    connection.recv(1 << 16)
+                    connection.sendall(answer)
+                    return
+                with contextlib.suppress(ssl.SSLError, OSError):  # the client leaves
+                    tls.wrap_socket(connection, server_side=True)
+
+        server = threading.Thread(target=serve)
+        server.start()
+        status, _, error = sluice("status", "--url", f"{scheme}://localhost:{listening.getsockname()[1]}")
+        server.join()
+    assert status == 3
+    assert complaint in error
 
 
 def test_a_source_that_does_not_answer_is_a_line_and_status_3(sluice: Sluice, conf: Path) -> None:
@@ -272,9 +310,29 @@ def test_serve_says_that_the_port_is_taken(sluice: Sluice, conf: Path) -> None:
         (conf / "canal.properties").write_text(
             f"canal.destinations = example\ncanal.port = 0\nsluice.http.port = {taken.getsockname()[1]}\n"
         )
+        address = taken.getsockname()
         status, _, error = sluice("serve")
     assert status == 3
-    assert "Address already in use" in error
+    complaint = "Address already in use; sluice.http.host and sluice.http.port choose another"
+    assert f"sluice: cannot listen on 127.0.0.1:{address[1]}: {complaint}\n" in error
+
+
+def test_a_certificate_that_cannot_be_used_is_named_before_anything_is_started(
+    sluice: Sluice, conf: Path, authority: Path
+) -> None:
+    text = "canal.destinations = example\nsluice.http.tlsCert = {}\nsluice.http.tlsKey = {}\n"
+    cert = authority / "server.pem"
+    for key, complaint in (
+        (conf / "nowhere.pem", f"sluice.http.tlsKey: cannot read {conf}/nowhere.pem: No such file or directory"),
+        (cert, f"sluice.http.tlsCert {cert} and sluice.http.tlsKey {cert} are no certificate and its key in PEM: "),
+    ):
+        (conf / "canal.properties").write_text(text.format(cert, key))
+        status, _, error = sluice("serve")
+        assert (status, error.partition(complaint)[0]) == (2, "sluice: ")
+        assert not list(conf.glob("example/meta*"))
+        status, found, _ = sluice("check")
+        assert status == 1
+        assert f"wrong HTTP API: {complaint}" in found
 
 
 def test_check_says_all_that_is_wrong_at_once(sluice: Sluice, conf: Path) -> None:

@@ -4,7 +4,9 @@ from bisect import bisect_left
 from collections.abc import Callable
 
 from sluice.protocol.errors import GoneError
+from sluice.protocol.gtid import GtidSet
 from sluice.protocol.position import Position
+from sluice.store.cursor import Cursor
 from sluice.store.ring import Place, Ring
 
 TableFilter = Callable[[str, str], bool]
@@ -17,6 +19,8 @@ class Track:
     def __init__(self, ring: Ring) -> None:
         """``ring`` may be empty: then nothing is known of its place until `begin` or the first put."""
         self.ring = ring
+        self.gtids: GtidSet | None = None
+        """Executed before what is stored; None when it is not known."""
 
     def begin(self, position: Position) -> None:
         """Say where the stream of an empty ring begins."""
@@ -66,6 +70,40 @@ class Track:
             raise GoneError(f"{position} is no longer stored; the oldest position that is: {floor}")
         slots = range(self.ring.first, self.ring.next)
         return self.ring.first + bisect_left(slots, position, key=self.position_of)
+
+    def sequence_of_event(self, cursor: Cursor) -> int | None:
+        """Return the first slot at or after the event of a cursor that Canal wrote: that event is given again.
+
+        None when the ring has not come so far. Raises `GoneError` when the event lies before what the ring holds.
+        """
+        floor, end = self.floor, self.end
+        if floor is None or end is None or cursor.order > (end.file_number, end.begin, end.n):
+            return None
+        if cursor.order < (floor.file_number, floor.begin, 0):
+            raise GoneError(f"{cursor.journal}:{cursor.offset} is no longer stored; the oldest position is {floor}")
+        for file in range(len(self.ring.files), 0, -1):
+            if self.ring.files[file][0] == cursor.journal:
+                return self.ring.at_event(file, cursor.offset)
+        return None
+
+    def executed(self, sequence: int) -> GtidSet | None:
+        """Return what was executed before a slot; None when it is not known."""
+        if self.gtids is None:
+            return None
+        gtids = self.gtids.copy()
+        self.add_executed(gtids, self.ring.first, sequence)
+        return gtids
+
+    def add_executed(self, gtids: GtidSet, start: int, stop: int) -> None:
+        """Add to a set what the slots [start, stop) have executed."""
+        for source, first, last in self.ring.gtid_runs(start, stop):
+            gtids.add(self.ring.gtid_sources[source], first, last)
+
+    def free_to(self, sequence: int) -> None:
+        """Free the slots before a sequence."""
+        if self.gtids is not None:
+            self.add_executed(self.gtids, self.ring.first, sequence)
+        self.ring.free_to(sequence)
 
 
 class TableMask:

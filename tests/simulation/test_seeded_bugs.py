@@ -13,6 +13,7 @@ from sluice.server.ha.operations import Action, Ask, Beat, Claim, Done, Seen, St
 from sluice.store.batch import Batch
 from sluice.store.cursor import StoredClient
 from sluice.store.cursors import IDS_PER_EPOCH, Cursors
+from sluice.store.subscriber import Subscriber
 from tests.simulation.checks import Violation
 from tests.simulation.ensemble import Session
 from tests.simulation.schedule import Schedule
@@ -100,10 +101,11 @@ class KeepsTheFirstSessionThatComes(Server):
     """In a new epoch a late call of a consumer that is gone fences the one that lives."""
 
     class make_cursors(Cursors):  # noqa: N801
-        def _adopt(self, subscriber: Any, token: str) -> None:
-            if subscriber.session is not None:
+        def _subscriber(self, client_id: int, session: str | None = None) -> Subscriber:
+            subscriber = super()._subscriber(client_id)
+            if session is not None and subscriber.session not in (None, session.partition(".")[0]):
                 raise StaleSessionError("there is another session")
-            super()._adopt(subscriber, token)
+            return super()._subscriber(client_id, session)
 
 
 class LateGetsTakeBatches(Server):

@@ -1,0 +1,221 @@
+"""How subscribers come into the ring of a destination, and how they leave it."""
+
+from collections.abc import Iterable
+
+from sluice.protocol.errors import GoneError, SluiceError, SourceChangedError
+from sluice.protocol.gtid import GtidSet, parse_gtids
+from sluice.protocol.position import Position
+from sluice.store.cursor import Cursor
+from sluice.store.subscriber import Subscriber
+from sluice.store.track import Track
+
+
+class Attachment:
+    """What attaches subscribers to a ring, and detaches them.
+
+    A subscriber is attached as soon as the ring comes to its cursor. One whose cursor the ring has left is behind: it
+    is served from the ring of a catch-up reader, until what that reads meets what this ring holds. One that holds the
+    others back in a full ring for too long leaves it, and is behind as well.
+
+    Args:
+        track: the ring.
+        detach_after: seconds after which one of several subscribers stops holding a full ring back; 0 for never.
+        catches_up: who is behind gets a reader of its own; else it is gone.
+    """
+
+    def __init__(self, track: Track, *, detach_after: float, catches_up: bool) -> None:
+        self._track = track
+        self._detach_after = detach_after
+        self._catches_up = catches_up
+        self._begun = False
+
+    def begin(self, position: Position | None, gtids: GtidSet | None) -> None:
+        """Say where the stream of an empty ring begins, and what was executed before; None for what is not known."""
+        if self._track.ring.next > 0:
+            return
+        self._begun = position is not None
+        if position is not None:
+            self._track.begin(position)
+        self._track.gtids = gtids.copy() if gtids is not None else None
+
+    def state(self, subscriber: Subscriber) -> str:
+        """Return the state of a subscriber, as in `ClientStatus.state`."""
+        if subscriber.error:
+            return "gone"
+        if subscriber.behind or self.has_reader(subscriber):
+            return "catching-up"
+        return "ahead" if subscriber.resume else "attached"
+
+    def has_reader(self, subscriber: Subscriber) -> bool:
+        """Return whether a subscriber is served from a reader of its own."""
+        return subscriber.track is not self._track
+
+    def need(self, subscriber: Subscriber) -> int | None:
+        """Return the first slot of the ring that a subscriber needs; None when it holds nothing back.
+
+        Its reader's ring, which nobody else reads, is freed up to what it has confirmed.
+        """
+        if subscriber.error is not None or subscriber.behind:
+            return None
+        if subscriber.track is self._track:
+            return subscriber.ack if subscriber.resume is None else subscriber.track.ring.next
+        if subscriber.resume is None and subscriber.ack > subscriber.track.ring.first:
+            subscriber.track.free_to(subscriber.ack)
+        return None if subscriber.limit is None else subscriber.meet
+
+    # --- into the ring -----------------------------------------------------------------------------------------------
+
+    def start(self, start: str | int | Position, now: float) -> int | None:
+        """Return the slot at which a new subscriber starts (`Cursors.subscribe`); None when the ring lacks it as yet.
+
+        Raises what `Track.sequence_of` raises; of a place before the ring only when nobody catches up.
+        """
+        ring = self._track.ring
+        if start == "earliest":
+            return ring.first
+        if start == "latest":
+            return ring.next
+        if isinstance(start, int):
+            sequence = ring.at_time(start)
+            if sequence == ring.first and ring.next > 0 and start < now * 1000:
+                raise GoneError("changes of that time may be older than what is stored")
+            return sequence
+        try:
+            return self._track.sequence_of(start if isinstance(start, Position) else Position.parse(start))
+        except GoneError:
+            if not self._catches_up:
+                raise
+            return None
+
+    def attach(self, subscriber: Subscriber, sequence: int) -> None:
+        """Let a subscriber read from a slot of its ring on."""
+        subscriber.get = subscriber.ack = subscriber.durable = sequence
+        subscriber.resume = None
+        if subscriber.cursor is not None and subscriber.cursor.gtid:
+            subscriber.gtids = parse_gtids(subscriber.cursor.gtid)
+        elif (executed := subscriber.track.executed(sequence)) is not None:
+            subscriber.gtids = executed
+
+    def go_on(self, subscriber: Subscriber) -> None:
+        """Attach a stored subscriber where it left off, or as soon as the ring has come there."""
+        if subscriber.cursor is None:
+            self.attach(subscriber, self._track.ring.first)
+        else:
+            subscriber.resume = subscriber.cursor
+            self.resolve(subscriber)
+
+    def resolve(self, subscriber: Subscriber) -> None:
+        """Attach a subscriber as soon as the ring has come to its cursor."""
+        cursor = subscriber.resume
+        if cursor is None or subscriber.error is not None or subscriber.behind:
+            return
+        if self.has_reader(subscriber):
+            self._resolve_reader(subscriber, cursor)
+            return
+        track = self._track
+        try:
+            sequence = (
+                track.sequence_of_event(cursor) if cursor.position is None else track.sequence_of(cursor.position)
+            )
+        except GoneError as error:
+            if self._begun or track.ring.first > 0:
+                if self._catches_up:
+                    subscriber.behind = True
+                else:
+                    subscriber.error = error
+                return
+            sequence = 0  # the stream was begun for the earliest cursor, at a place that only its first slot has named
+        except SourceChangedError as error:
+            # The stream was carried over to another source: at the place where the same transactions were executed.
+            if not cursor.gtid or track.gtids is None or parse_gtids(cursor.gtid) != track.gtids:
+                subscriber.error = error
+                return
+            sequence = track.ring.first
+        if sequence is not None:
+            self.attach(subscriber, sequence)
+
+    def pass_gap(self, subscriber: Subscriber) -> None:
+        """Let a subscriber that waits for a place start with the stream, which begins behind a gap with that place."""
+        if subscriber.resume is not None and subscriber.error is None:
+            subscriber.track, subscriber.mask, subscriber.behind = self._track, None, False
+            self.attach(subscriber, self._track.ring.first)
+            subscriber.gtids = self._track.gtids.copy() if self._track.gtids is not None else None
+
+    # --- catching up -------------------------------------------------------------------------------------------------
+
+    def catch_up(self, subscriber: Subscriber, track: Track) -> None:
+        """Serve a subscriber from the ring of a reader, which fills it from the subscriber's cursor on."""
+        subscriber.track, subscriber.mask, subscriber.behind = track, None, False
+
+    def _resolve_reader(self, subscriber: Subscriber, cursor: Cursor) -> None:
+        """Attach a subscriber to its catch-up reader, which began at the cursor's transaction or event."""
+        track = subscriber.track
+        sequence = None
+        if cursor.position is not None:
+            sequence = track.sequence_of(cursor.position)
+        elif track.ring.next > track.ring.first:
+            sequence = track.ring.first
+        if sequence is not None:
+            self.attach(subscriber, sequence)
+            track.free_to(sequence)
+
+    def meet(self, subscriber: Subscriber) -> None:
+        """See whether a catch-up reader has come to what the ring holds; join the ring when all before is confirmed."""
+        ring = subscriber.track.ring
+        if subscriber.limit is None:
+            limit = ring.last_boundary(subscriber.get, ring.next) + 1
+            if not limit and subscriber.get == subscriber.durable:  # it has all, and stands between two transactions
+                limit = subscriber.get
+            end = subscriber.track.position_before(limit) if limit or subscriber.get == subscriber.durable else None
+            try:
+                meet = None if end is None else self._track.sequence_of(end)
+            except (GoneError, SourceChangedError):
+                return
+            if meet is None:
+                return
+            subscriber.limit, subscriber.meet = limit, meet
+        if subscriber.ack == subscriber.limit and not subscriber.marks:
+            subscriber.cursor = subscriber.current()
+            subscriber.boundary = subscriber.delivered = subscriber.limit = subscriber.mask = None
+            subscriber.track = self._track
+            subscriber.get = subscriber.ack = subscriber.durable = subscriber.meet
+
+    # --- out of the ring ---------------------------------------------------------------------------------------------
+
+    def fall_out(self, subscriber: Subscriber, error: SluiceError) -> None:
+        """Serve a subscriber no more, because its reader has failed; its cursor stays."""
+        subscriber.cursor = subscriber.resume = subscriber.current()
+        subscriber.marks.clear()
+        subscriber.boundary = subscriber.delivered = subscriber.limit = subscriber.mask = None
+        subscriber.track, subscriber.behind, subscriber.error = self._track, False, error
+
+    def detach_slow(self, subscribers: Iterable[Subscriber], now: float) -> None:
+        """Let go of a subscriber that holds a full ring back from the others for too long; its cursor stays."""
+        ring = self._track.ring
+        if not (self._detach_after and ring.waiting):
+            return
+        needs = [
+            (subscriber, need)
+            for subscriber in subscribers
+            if subscriber.served() and (need := self.need(subscriber)) is not None
+        ]
+        foremost = max((need for _, need in needs), default=ring.first)
+        for subscriber, need in needs:
+            if need == ring.first and need < foremost and now - subscriber.moved > self._detach_after:
+                self._detach(subscriber, now)
+
+    def _detach(self, subscriber: Subscriber, now: float) -> None:
+        subscriber.moved = now
+        if subscriber.limit is not None:  # it goes on with its catch-up reader
+            subscriber.limit = None
+            return
+        subscriber.marks.clear()
+        if not self._catches_up:
+            subscriber.error = GoneError(
+                f"client {subscriber.client_id} held the others back for more than {self._detach_after:g} s "
+                "and left the buffer; its cursor is kept"
+            )
+            return
+        subscriber.cursor = subscriber.resume = subscriber.current()
+        subscriber.boundary = subscriber.delivered = None
+        subscriber.behind = True

@@ -1,0 +1,167 @@
+"""The commands that say who may call the HTTP API: ``sluice token`` and ``sluice user``."""
+
+import argparse
+import os
+import sys
+from datetime import timedelta
+from getpass import getpass
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from sluice.protocol.errors import ConfigError
+from sluice.server.arguments import add_command, add_conf, add_group, positive
+from sluice.server.config import Configuration
+
+if TYPE_CHECKING:
+    from sluice.server.http.auth import Credentials, Grant
+
+out = Console(highlight=False, soft_wrap=True)
+
+
+def add_credential_commands(commands: Any) -> None:
+    """Add the commands to those of the command line."""
+    tokens = add_group(commands, "token", "make, list and revoke tokens of the HTTP API")
+    create = add_command(
+        tokens,
+        "create",
+        token_create_command,
+        "make a token",
+        "Make a token and print it, once. From the first token on, every call of the API needs one.",
+        "sluice token create --name billing --destination example",
+        "sluice token create --name operations --admin --days 90",
+    )
+    create.add_argument("--name", required=True, help="whose token it is, for the list")
+    _granting(create)
+    create.add_argument("--days", type=positive, metavar="N", help="it expires after N days (default: never)")
+    add_conf(create)
+    listing = add_command(
+        tokens,
+        "list",
+        token_list_command,
+        "list the tokens",
+        "List the tokens, without their secrets.",
+        "sluice token list",
+    )
+    add_conf(listing)
+    revoke = add_command(
+        tokens,
+        "revoke",
+        token_revoke_command,
+        "revoke a token",
+        "Revoke a token. A running server refuses it within a second.",
+        "sluice token revoke 0123456789ab",
+    )
+    revoke.add_argument("id", metavar="ID", help="as sluice token list shows it")
+    add_conf(revoke)
+
+    users = add_group(commands, "user", "keep the users who get tokens for a password")
+    put = add_command(
+        users,
+        "set",
+        user_set_command,
+        "add a user, or give one another password",
+        "Ask for a password, or read it from the standard input when that is no terminal. POST /v1/tokens exchanges\n"
+        "it for a token of 12 hours, with what is granted here. No other call takes a password.",
+        "sluice user set ops --admin",
+        "sluice user set billing --destination example    # < password.txt for one that is in a file",
+    )
+    put.add_argument("name", metavar="NAME")
+    _granting(put)
+    add_conf(put)
+    remove = add_command(
+        users,
+        "remove",
+        user_remove_command,
+        "remove a user",
+        "Remove a user. The tokens that the password bought stay until they expire; sluice token revoke ends them.",
+        "sluice user remove ops",
+    )
+    remove.add_argument("name", metavar="NAME")
+    add_conf(remove)
+    registered = add_command(users, "list", user_list_command, "list the users", "List the users.", "sluice user list")
+    add_conf(registered)
+
+
+def _granting(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--destination", action="append", metavar="NAME", help="reaches this one (may be repeated; default: all)"
+    )
+    command.add_argument("--admin", action="store_true", help="may also start and stop destinations")
+
+
+def token_create_command(options: Any) -> int:
+    """Make a token."""
+    credentials, lifetime = _credentials(options), timedelta(days=options.days) if options.days else None
+    issued = credentials.issue(options.name, _granted(options), lifetime)
+    print(issued.text)
+    print(f"kept nowhere else; stored as a hash in {credentials.path} under id {issued.id}", file=sys.stderr)
+    return 0
+
+
+def token_list_command(options: Any) -> int:
+    """List the tokens."""
+    listing = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("id", "name", "scope", "destinations", "created", "expires"):
+        listing.add_column(title)
+    for identity, token in _credentials(options).tokens.items():
+        expires = f"{token.expires:%Y-%m-%d %H:%M}" if token.expires else "never"
+        names = ", ".join(token.destinations)
+        listing.add_row(identity, Text(token.name), token.scope, names, f"{token.created:%Y-%m-%d %H:%M}", expires)
+    out.print(listing if listing.row_count else "no tokens; make one with sluice token create")
+    return 0
+
+
+def token_revoke_command(options: Any) -> int:
+    """Revoke a token."""
+    if not _credentials(options).revoke(options.id):
+        raise ConfigError(f"there is no token {options.id!r}; sluice token list shows the ids")
+    out.print(f"revoked {options.id}")
+    return 0
+
+
+def user_set_command(options: Any) -> int:
+    """Add a user, or give one another password."""
+    credentials = _credentials(options)
+    password = getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
+    if not password:
+        raise ConfigError("the password is empty; type one, or send it to the standard input")
+    if sys.stdin.isatty() and getpass("Again: ") != password:
+        raise ConfigError("these are two passwords; try again")
+    credentials.set_password(options.name, password, _granted(options))
+    out.print(Text(f"{options.name} may get tokens for this password: POST /v1/tokens"))
+    return 0
+
+
+def user_remove_command(options: Any) -> int:
+    """Remove a user."""
+    if not _credentials(options).remove_user(options.name):
+        raise ConfigError(f"there is no user {options.name!r}; sluice user list shows them")
+    out.print(Text(f"removed {options.name}"))
+    return 0
+
+
+def user_list_command(options: Any) -> int:
+    """List the users."""
+    listing = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("name", "scope", "destinations"):
+        listing.add_column(title)
+    for name, user in _credentials(options).users.items():
+        listing.add_row(Text(name), user.scope, ", ".join(user.destinations))
+    out.print(listing if listing.row_count else "no users; add one with sluice user set")
+    return 0
+
+
+def _granted(options: Any) -> "Grant":
+    from sluice.server.http.auth import Grant, Scope
+
+    scope = Scope.ADMIN if options.admin else Scope.READ
+    return Grant(scope=scope, destinations=tuple(options.destination or ("*",)))
+
+
+def _credentials(options: Any) -> "Credentials":
+    from sluice.server.http.auth import Credentials
+
+    return Credentials(Configuration(options.conf, os.environ).server.http_credentials)

@@ -152,7 +152,7 @@ class TestGet:
 
     async def test_a_waiting_call_is_answered_by_the_first_change(self, api: Api) -> None:
         waiting = asyncio.create_task(api.get(timeout=30_000))
-        await asyncio.sleep(0.1)
+        await eventually(lambda: api.waiting() == 1)
         api.source.put()
         async with asyncio.timeout(5):
             assert numbers(await waiting) == [0]
@@ -181,10 +181,9 @@ class TestGet:
         waiting = asyncio.create_task(api.get(timeout=30_000, minBytes=1, linger=30_000))
         assert numbers(await waiting) == [0]
         waiting = asyncio.create_task(api.get(timeout=30_000, minBytes=5000, linger=30_000))
-        await asyncio.sleep(0.1)
+        await eventually(lambda: api.waiting() == 1)
         api.source.put()
-        await asyncio.sleep(0.1)
-        assert not waiting.done()
+        assert len(await api.marks()) == 1  # what it waits with is not taken yet
         api.source.put(size=5000)
         assert numbers(await waiting) == [1, 2]
 
@@ -414,8 +413,7 @@ class TestSlowReader:
         body = received.partition(b"\r\n\r\n")[2]
         first = body.index(b"\x12")
         assert hashlib.sha256(body[first:]).hexdigest() == expected
-        await asyncio.sleep(0.1)
-        assert pool.pinned == 0
+        await eventually(lambda: not pool.pinned)
 
     async def test_the_memory_of_one_that_goes_away_is_released(self, api: Api) -> None:
         await self.fill(api)
@@ -441,8 +439,7 @@ class TestSlowReader:
 class TestWaiting:
     async def test_a_client_that_goes_away_while_it_waits_takes_no_batch(self, api: Api) -> None:
         waiting = asyncio.create_task(api.get(timeout=30_000))
-        await asyncio.sleep(0.1)
-        assert api.waiting() == 1
+        await eventually(lambda: api.waiting() == 1)
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
         await eventually(lambda: not api.waiting())
@@ -464,7 +461,7 @@ class TestWaiting:
 
     async def test_a_put_of_another_thread_wakes_who_waits(self, api: Api) -> None:
         waiting = asyncio.create_task(api.get(timeout=30_000))
-        await asyncio.sleep(0.1)
+        await eventually(lambda: api.waiting() == 1)
         thread = threading.Thread(target=api.source.put)
         thread.start()
         async with asyncio.timeout(5):
@@ -500,11 +497,9 @@ class TestStream:
         api.source.put(10)
         async with streaming(api, maxEntries=1, window=3) as response:
             batches = [await next_batch(response) for _ in range(3)]
-            await asyncio.sleep(0.2)
             assert len(await api.marks()) == 3
             await api.ack(batches[0].batch_id)
             assert numbers(await next_batch(response)) == [3]
-            await asyncio.sleep(0.1)
             assert len(await api.marks()) == 3
 
     async def test_it_begins_with_a_rollback(self, api: Api) -> None:
@@ -602,7 +597,7 @@ class TestProblems:
 
     async def test_a_stopped_destination_says_so_to_who_waits(self, api: Api) -> None:
         waiting = asyncio.create_task(api.problem("POST", f"{CLIENT}/getWithoutAck?timeout=30000", 503))
-        await asyncio.sleep(0.1)
+        await eventually(lambda: api.waiting() == 1)
         await api.call("POST", "/v1/destinations/example/stop")
         async with asyncio.timeout(5):
             assert await waiting == "destination-stopped"
@@ -632,7 +627,7 @@ class TestSessions:
     async def test_who_waits_with_an_older_session_is_told(self, api: Api) -> None:
         older = {"Sluice-Session": ((await api.post("session")).json())["session"]}
         waiting = asyncio.create_task(api.problem("POST", f"{CLIENT}/getWithoutAck?timeout=30000", 409, headers=older))
-        await asyncio.sleep(0.1)
+        await eventually(lambda: api.waiting() == 1)
         await api.post("session")
         async with asyncio.timeout(5):
             assert await waiting == "stale-session"
@@ -941,7 +936,7 @@ class TestStop:
                 await api.call("POST", "/v1/destinations/other/clients/1/subscribe")
                 path = "/v1/destinations/other/clients/1/getWithoutAck?timeout=60000"
                 waiting = asyncio.create_task(api.call("POST", path))
-                await asyncio.sleep(0.1)
+                await eventually(lambda: api.waiting() == 2)
                 begin = time.monotonic()
                 os.kill(os.getpid(), signal.SIGTERM)
                 async with asyncio.timeout(5):

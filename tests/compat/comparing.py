@@ -20,6 +20,8 @@ class Difference(NamedTuple):
     sluice: Any
     place: str
     """File, offset and table, for who looks into it."""
+    column: str = ""
+    """The name of the column, for a field of one."""
 
 
 class Side(NamedTuple):
@@ -99,15 +101,17 @@ def _fields(canal: Side, sluice: Side) -> Iterator[Difference]:
     theirs, ours = _flat(canal.entry), _flat(sluice.entry)
     for path in sorted(theirs.keys() | ours.keys()):
         if theirs.get(path) != ours.get(path):
-            field, context = _name(path)
-            column = theirs.get((*path[:-1], "mysqlType"), ours.get((*path[:-1], "mysqlType"), kind))
+            field, in_column = _name(path)
+            beside = ((*path[:-1], key) for key in ("mysqlType", "name"))
+            mysql_type, name = (theirs.get(it, ours.get(it, "")) for it in beside)
             yield Difference(
                 canal.topic,
                 field,
-                str(column) if context else kind,
+                str(mysql_type or kind) if in_column else kind,
                 theirs.get(path),
                 ours.get(path),
                 f"{place} {'.'.join(map(str, path))}",
+                str(name),
             )
 
 

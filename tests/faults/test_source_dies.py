@@ -3,7 +3,6 @@
 import asyncio
 import random
 import re
-import time
 
 import pytest
 
@@ -14,7 +13,7 @@ from tests.canal import CanalClient, CanalError
 from tests.conftest import Database
 from tests.faults.harness import Consumer, Load, Sluice, consuming, eventually
 from tests.proxy import Proxy
-from tests.servers import Server
+from tests.servers import Server, next_second
 
 
 def test_restarts_and_kills_of_the_source_under_load(sluice: Sluice, doomed: Server, database: Database) -> None:
@@ -89,7 +88,7 @@ def test_a_reset_of_the_binlog_is_refused_and_not_resumed(sluice: Sluice, doomed
         eventually(lambda: (it := sluice.stored()) is not None and str(it) == client.status()["acked"])
         # While it is read: the source closes the dump, and then lacks the place.
         kept = sluice.stored()
-        time.sleep(1.1)  # a binlog's time of creation has seconds
+        next_second()
         _reset(doomed)
         doomed.query(f"INSERT INTO {schema}.t VALUES (100, 'new')")
         doomed.restart()

@@ -172,9 +172,8 @@ async def test_slow_client_leaves_the_ring_and_joins_it_again_under_load(
         await subscribed(server, 2)
         writing = asyncio.create_task(asyncio.to_thread(fill, source, schema, 1, 1500, 2000))
 
-        async def consume(client: int, pause: float) -> list[int]:
+        async def consume(client: int) -> list[int]:
             seen: list[int] = []
-            await asyncio.sleep(pause)
             while not seen or seen[-1] < 1500:
                 batch = await server.get_without_ack(NAME, client, timeout=10, batch_size=64)
                 if batch.entries:
@@ -182,8 +181,12 @@ async def test_slow_client_leaves_the_ring_and_joins_it_again_under_load(
                     await server.ack(NAME, client, batch_id=batch.batch_id)
             return seen
 
+        async def consume_when_left_behind(client: int) -> list[int]:
+            await eventually(lambda: server.status(NAME, client).state != "attached")
+            return await consume(client)
+
         async with asyncio.timeout(60):
-            fast, slow = await asyncio.gather(consume(CLIENT, 0.0), consume(2, 5.0))
+            fast, slow = await asyncio.gather(consume(CLIENT), consume_when_left_behind(2))
             await writing
         assert fast == slow == list(range(1, 1501))
         async with asyncio.timeout(20):

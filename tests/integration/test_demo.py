@@ -1,17 +1,21 @@
 """`make demo` proves what it says, and says when it cannot."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+import urllib3
 
+from tests.faults.harness import eventually
 from tests.servers import Server
 
 ROOT = Path(__file__).resolve().parents[2]
+CHANGES = {"Table_map", "Query"}
+"""Kinds of events of which there is one for a table that is changed, or for a statement."""
 
 
 def demo(**environment: str) -> "subprocess.Popen[str]":
@@ -56,22 +60,22 @@ def test_attached_it_shows_the_changes_of_a_server_and_writes_nothing_there(
     server.query(
         "CREATE OR REPLACE TABLE t (id INT)" if server.mariadb else "CREATE TABLE t (id INT)", database="attached"
     )
+    status = "SHOW MASTER STATUS" if server.mariadb else "SHOW BINARY LOG STATUS"
+    ((file, begin, *_),) = server.query(status)
     process = demo(SLUICE_DEMO_SECONDS="600", SLUICE_MYSQL=server.dsn)
     assert process.stdout
-    while "curl" not in process.stdout.readline():
+    while not (shown := re.search("curl (http.*)$", process.stdout.readline())):
         assert process.poll() is None
-    status = "SHOW MASTER STATUS" if server.mariadb else "SHOW BINARY LOG STATUS"
-    time.sleep(1)
-    before = server.query(status)
+    eventually(lambda: urllib3.request("GET", shown[1]).json()["clients"], "the demo to subscribe")
     server.query("INSERT INTO t VALUES (4711)", database="attached")
     while "4711" not in process.stdout.readline():
         assert process.poll() is None
-    written = server.query(status)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output
     assert "1 rows delivered" in output
-    assert server.query(status) == written != before
+    written = server.query(f"SHOW BINLOG EVENTS IN '{file}' FROM {begin}")
+    assert [event[2] for event in written if event[2] in CHANGES and event[5] != "BEGIN"] == ["Table_map"]
     server.query("DROP DATABASE attached")
 
 

@@ -14,7 +14,7 @@ from sluice.store.ring import Flag, Kind, Ring
 from tests.conftest import Database
 from tests.proxy import Proxy
 from tests.reading import Reading, config, cursor
-from tests.servers import Server
+from tests.servers import Server, next_second
 
 
 def test_inserts_updates_and_deletes_arrive_in_their_transactions(
@@ -270,9 +270,9 @@ def test_rows_older_than_their_tables_last_ddl_are_flagged(
         reading.wait(lambda: reading.running)
         begin = cursor(reading.begun[0][0])  # type: ignore[arg-type]
     mariadb118.script("CREATE TABLE t (a INT, b INT);\nINSERT INTO t VALUES (1, 2);\n", database=name)
-    time.sleep(1.1)  # the times of tables have seconds
+    next_second()
     mariadb118.query("ALTER TABLE t CHANGE a c INT", database=name)
-    time.sleep(1.1)  # within the second of the DDL it is in doubt
+    next_second()  # within the second of the DDL it is in doubt
     mariadb118.query("INSERT INTO t VALUES (3, 4)", database=name)
     with Reading(config(mariadb118, tmp_path), start=begin) as reading:
         reading.wait_for(f"INSERT {name}.t 3,4")

@@ -133,7 +133,7 @@ async def test_connection_that_breaks_before_the_answer_leaves_the_outcome_unkno
         async with session(zookeeper, 10.0) as zk:
             zookeeper.freeze()
             creating = asyncio.create_task(zk.create(path))
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.05)
             assert not creating.done()
             zookeeper.kill()
             with pytest.raises(UnknownOutcomeError):
@@ -175,7 +175,7 @@ async def test_connecting_goes_on_until_there_is_a_zookeeper() -> None:
         zk = ZooKeeperSession(zookeeper.hosts, 3.0)
         try:
             connecting = asyncio.create_task(zk.connect())
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.05)
             assert not connecting.done()
             await asyncio.to_thread(zookeeper.start)
             await asyncio.wait_for(connecting, 20)

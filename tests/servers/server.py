@@ -50,6 +50,11 @@ def free_port() -> int:
                 return port
 
 
+def next_second() -> None:
+    """Wait until the clock shows another second: servers have no finer times of binlog files and of tables."""
+    time.sleep(1 - time.time() % 1 + 0.02)  # times of files lag behind the clock by a tick of the kernel
+
+
 class Server:
     """One running server; `with Server("mysql97") as server:` or start() and stop().
 

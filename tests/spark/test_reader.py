@@ -4,7 +4,6 @@ import logging
 import pickle
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,7 +20,7 @@ from sluice.client_sdk.spark.reader import BatchReader, Offset, StreamReader
 from sluice.protocol.errors import BadParameterError, NotSubscribedError, SluiceError, StaleSessionError
 from sluice.protocol.position import Position
 from tests.faults.harness import Sluice, eventually
-from tests.servers import Server
+from tests.servers import Server, next_second
 from tests.spark.streams import options
 
 ALL = ReadAllAvailable()
@@ -264,7 +263,7 @@ def test_a_new_client_begins_where_it_shall_and_an_existing_one_where_it_stands(
     with sluice.client(9) as client:
         client.subscribe()
         first = client.position(client.status()["position"], timeout=10)
-        time.sleep(1.1)
+        next_second()
         now = int(source.query("SELECT UNIX_TIMESTAMP()")[0][0])
         fill(source, numbers, 2, 2)
         eventually(lambda: sluice.destination()["last"] == client.latest())

@@ -45,7 +45,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how long each part took; where several ran side by side the sum is longer than the run."""
     reports = [it for found in terminalreporter.stats.values() for it in found if isinstance(it, pytest.TestReport)]
     for part, time in sorted(schedule.seconds(reports).items()):
-        terminalreporter.write_line(f"{part:<20}{time:>6.0f} s")
+        terminalreporter.write_line(f"{part:<24}{time:>6.0f} s")
 
 
 def _serve(name: str) -> Iterator[Server]:

@@ -1,0 +1,124 @@
+"""The HTTP API, served by uvicorn from an embedded server whose ring the tests fill themselves, and a client of it."""
+
+import asyncio
+import json
+import os
+import signal
+import struct
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiohttp
+
+from sluice.protocol.packet_pb2 import Messages
+from sluice.server.config import ServerConfig
+from sluice.server.embedded import EmbeddedServer
+from sluice.server.process import serve
+from tests.source import Source, start_embedded
+
+PROTOBUF = {"Accept": "application/x-protobuf"}
+
+NDJSON = {"Accept": "application/x-ndjson"}
+
+CLIENT = "/v1/destinations/example/clients/1001"
+
+MEGABYTE = 1 << 20
+
+
+class Answer(NamedTuple):
+    body: bytes
+    content_type: str
+    headers: Mapping[str, str]
+
+    def text(self) -> str:
+        return self.body.decode()
+
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Api:
+    """A running server and a client of it."""
+
+    base: str
+    http: aiohttp.ClientSession
+    embedded: EmbeddedServer
+    sources: dict[str, Source]
+    serving: asyncio.Task[None]
+    headers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def source(self) -> Source:
+        return self.sources["example"]
+
+    async def call(self, method: str, path: str, *, status: int = 200, **options: Any) -> Answer:
+        headers = {**self.headers, **options.pop("headers", {})}
+        async with self.http.request(method, self.base + path, headers=headers, **options) as response:
+            answer = Answer(await response.read(), response.content_type, response.headers)
+            assert response.status == status, answer.text()
+            return answer
+
+    async def post(self, call: str, *, status: int = 200, **options: Any) -> Answer:
+        return await self.call("POST", f"{CLIENT}/{call}", status=status, **options)
+
+    async def problem(self, method: str, path: str, status: int, **options: Any) -> str:
+        response = await self.call(method, path, status=status, **options)
+        assert response.content_type == "application/problem+json"
+        problem = response.json()
+        assert problem["status"] == status
+        assert problem["detail"]
+        assert problem["advice"]
+        return str(problem["type"])
+
+    async def get(self, **options: Any) -> Messages:
+        response = await self.post("getWithoutAck", params=options, headers=PROTOBUF)
+        return Messages.FromString(response.body)
+
+    async def ack(self, batch_id: int) -> None:
+        await self.post("ack", json={"batchId": batch_id}, status=204)
+
+    async def marks(self) -> list[int]:
+        return list(((await self.call("GET", CLIENT)).json())["marks"])
+
+    def waiting(self) -> int:
+        """How many calls are under way, that of the caller not among them."""
+        return sum("run_asgi" in repr(task.get_coro()) for task in asyncio.all_tasks())
+
+
+@asynccontextmanager
+async def running(tmp_path: Path, **settings: Any) -> AsyncIterator[Api]:
+    """A server with the destinations ``example`` and ``other`` on a free port, stopped by SIGTERM in the end."""
+    embedded, sources = await start_embedded(tmp_path / "data", **settings.pop("instance", {}))
+    settings.setdefault("http_credentials", tmp_path / "credentials.json")
+    base: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    config = ServerConfig(http_port=0, without_netty=True, **settings)
+    serving = asyncio.create_task(serve(embedded, config, base.set_result))
+    await asyncio.wait((serving, base), return_when=asyncio.FIRST_COMPLETED)
+    if serving.done():
+        await serving
+    try:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0, ssl=False)) as http:
+            yield Api(await base, http, embedded, sources, serving)
+    finally:
+        if not serving.done():
+            os.kill(os.getpid(), signal.SIGTERM)
+            async with asyncio.timeout(5):
+                await serving
+
+
+@asynccontextmanager
+async def streaming(api: Api, **parameters: Any) -> AsyncIterator[aiohttp.ClientResponse]:
+    headers = api.headers | PROTOBUF | parameters.pop("headers", {})
+    async with api.http.get(f"{api.base}{CLIENT}/stream", params=parameters, headers=headers) as response:
+        assert response.status == 200
+        yield response
+
+
+async def next_batch(response: aiohttp.ClientResponse) -> Messages:
+    async with asyncio.timeout(5):
+        (length,) = struct.unpack(">I", await response.content.readexactly(4))
+        return Messages.FromString(await response.content.readexactly(length))

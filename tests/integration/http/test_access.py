@@ -1,0 +1,102 @@
+"""Tokens, passwords and TLS: who is let in."""
+
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sluice.protocol.errors import ConfigError
+from sluice.protocol.packet_pb2 import Messages
+from sluice.server.http.auth import Credentials, Grant, Scope
+from tests.integration.http.served import CLIENT, MEGABYTE, PROTOBUF, Api, running
+from tests.source import numbers
+
+
+class TestCredentials:
+    @pytest.fixture
+    async def guarded(self, tmp_path: Path) -> AsyncIterator[Api]:
+        credentials = Credentials(tmp_path / "credentials.json")
+        credentials.set_password("ops", "correct horse", Grant(scope=Scope.ADMIN))
+        token = credentials.issue("spark", Grant(destinations=("example",))).text
+        async with running(tmp_path) as api:
+            api.headers = {"Authorization": f"Bearer {token}"}
+            yield api
+
+    async def test_without_a_token_nothing_but_health_is_answered(self, guarded: Api) -> None:
+        guarded.headers = {}
+        for path in ("/v1/destinations", "/v1/destinations/example", CLIENT, "/metrics"):
+            response = await guarded.call("GET", path, status=401)
+            assert response.headers["WWW-Authenticate"].startswith("Bearer")
+        await guarded.call("GET", "/healthz")
+        await guarded.call("GET", "/readyz")
+
+    async def test_a_wrong_token_is_refused(self, guarded: Api) -> None:
+        guarded.headers = {"Authorization": "Bearer sluice_0_0"}
+        assert await guarded.problem("GET", "/v1/destinations", 401) == "unauthorized"
+
+    async def test_a_token_reaches_its_destinations_only(self, guarded: Api) -> None:
+        await guarded.post("subscribe")
+        assert await guarded.problem("POST", "/v1/destinations/other/clients/1/subscribe", 403) == "forbidden"
+        listed = (await guarded.call("GET", "/v1/destinations")).json()
+        assert [it["destination"] for it in listed] == ["example"]
+
+    async def test_a_reader_does_not_administer(self, guarded: Api) -> None:
+        assert await guarded.problem("POST", "/v1/destinations/example/stop", 403) == "forbidden"
+
+    async def test_a_password_buys_a_token(self, guarded: Api) -> None:
+        guarded.headers = {}
+        login = {"user": "ops", "password": "correct horse"}
+        bought = (await guarded.call("POST", "/v1/tokens", json=login, status=201)).json()
+        guarded.headers = {"Authorization": f"Bearer {bought['token']}"}
+        await guarded.call("POST", "/v1/destinations/other/stop")
+        assert bought["scope"] == "admin"
+
+    async def test_a_wrong_password_buys_nothing(self, guarded: Api) -> None:
+        guarded.headers = {}
+        login = {"user": "ops", "password": "wrong-horse"}
+        assert await guarded.problem("POST", "/v1/tokens", 401, json=login) == "unauthorized"
+
+    async def test_tokens_and_passwords_are_not_logged(self, guarded: Api, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level("DEBUG")
+        await guarded.post("subscribe")
+        login = {"user": "ops", "password": "wrong-horse"}
+        await guarded.problem("POST", "/v1/tokens", 401, json=login)
+        await guarded.problem("POST", "/v1/tokens", 422, json=login | {"lifetime": "wrong-horse"})
+        assert "/v1/tokens" in caplog.text
+        assert "wrong-horse" not in caplog.text
+        assert guarded.headers["Authorization"].split("_", 2)[2] not in caplog.text
+
+    async def test_a_name_that_was_rebound_to_loopback_is_refused(self, api: Api) -> None:
+        headers = {"Host": "attacker.example"}
+        assert await api.problem("GET", "/v1/destinations", 403, headers=headers) == "forbidden"
+
+    async def test_beyond_loopback_the_server_refuses_to_start(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="Refusing to listen"):
+            async with running(tmp_path, http_host="0.0.0.0"):
+                pytest.fail("it listens")
+
+
+class TestTls:
+    async def test_large_batches_arrive_whole_over_a_verified_connection(
+        self, tmp_path: Path, certificate: tuple[Path, Path]
+    ) -> None:
+        trusted = ssl.create_default_context(cafile=str(certificate[0]))
+        async with running(tmp_path, http_tls_cert=certificate[0], http_tls_key=certificate[1]) as api:
+            assert api.base.startswith("https://127.0.0.1:")
+            await api.post("subscribe", ssl=trusted)
+            for _ in range(8):
+                api.source.put(size=MEGABYTE // 2)
+            response = await api.post("getWithoutAck?maxEntries=8", headers=PROTOBUF, ssl=trusted)
+            assert numbers(Messages.FromString(response.body)) == list(range(8))
+
+    async def test_with_tls_and_a_token_the_server_listens_everywhere(
+        self, tmp_path: Path, certificate: tuple[Path, Path]
+    ) -> None:
+        token = Credentials(tmp_path / "credentials.json").issue("spark", Grant()).text
+        tls = {"http_tls_cert": certificate[0], "http_tls_key": certificate[1]}
+        async with running(tmp_path, http_host="0.0.0.0", **tls) as api:
+            api.base = api.base.replace("0.0.0.0", "127.0.0.1")
+            assert await api.problem("GET", "/v1/destinations", 401) == "unauthorized"
+            api.headers = {"Authorization": f"Bearer {token}"}
+            await api.post("subscribe")

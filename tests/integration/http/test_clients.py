@@ -1,0 +1,69 @@
+"""Subscriptions and sessions: who is given what, and who is refused."""
+
+import asyncio
+from pathlib import Path
+
+from sluice.protocol.packet_pb2 import Messages
+from tests.integration.http.served import CLIENT, PROTOBUF, Api, running
+from tests.source import eventually, numbers
+
+
+class TestSubscriptions:
+    async def test_the_status_tells_where_a_client_stands(self, api: Api) -> None:
+        api.source.put(3)
+        batch = await api.get(maxEntries=1)
+        await api.ack(batch.batch_id)
+        await api.get(maxEntries=1)
+        status = (await api.call("GET", CLIENT)).json()
+        assert status["acked"] == "101/bin.000001@1700000000:104:0"
+        assert status["got"] == "101/bin.000001@1700000000:204:0"
+        assert status["position"] == "101/bin.000001@1700000000:104:0"
+        assert len(status["marks"]) == 1
+        assert (status["lag"]["entries"], status["lag"]["rows"]) == (2, 2)
+        assert status["lag"]["bytes"] > 0
+        assert 0 <= status["lag"]["seconds"] < 60
+
+    async def test_a_filter_narrows_what_a_client_gets(self, api: Api) -> None:
+        await api.post("subscribe", json={"filter": "shop\\.orders"})
+        api.source.put()
+        assert (await api.get()).batch_id == -1
+
+    async def test_who_unsubscribes_has_to_subscribe_anew(self, api: Api) -> None:
+        await api.post("unsubscribe", status=204)
+        assert await api.problem("POST", f"{CLIENT}/getWithoutAck", 409) == "not-subscribed"
+
+    async def test_latest_starts_after_what_is_there(self, api: Api) -> None:
+        api.source.put(2)
+        path = "/v1/destinations/example/clients/2"
+        await api.call("POST", f"{path}/subscribe", json={"start": "latest"})
+        api.source.put()
+        response = await api.call("POST", f"{path}/getWithoutAck?timeout=5000", headers=PROTOBUF)
+        assert numbers(Messages.FromString(response.body)) == [2]
+
+
+class TestSessions:
+    async def test_a_newer_session_fences_the_older(self, api: Api) -> None:
+        api.source.put(2)
+        older = {"Sluice-Session": ((await api.post("session")).json())["session"]}
+        await api.post("getWithoutAck?maxEntries=1", headers=older)
+        newer = {"Sluice-Session": (await api.post("session")).headers["Sluice-Session"]}
+        body = {"batchId": (await api.marks())[0]}
+        assert await api.problem("POST", f"{CLIENT}/ack", 409, json=body, headers=older) == "stale-session"
+        await api.post("ack", json=body, headers=newer, status=204)
+
+    async def test_who_waits_with_an_older_session_is_told(self, api: Api) -> None:
+        older = {"Sluice-Session": ((await api.post("session")).json())["session"]}
+        waiting = asyncio.create_task(api.problem("POST", f"{CLIENT}/getWithoutAck?timeout=30000", 409, headers=older))
+        await eventually(lambda: api.waiting() == 1)
+        await api.post("session")
+        async with asyncio.timeout(5):
+            assert await waiting == "stale-session"
+
+
+async def test_range_of_a_stale_session_is_refused(tmp_path: Path) -> None:
+    async with running(tmp_path) as api:
+        await api.post("subscribe")
+        old, _new = [(await api.post("session")).json()["session"] for _ in range(2)]
+        query = {"after": "101/bin.000001@1700000000:4:0"}
+        headers = {"Sluice-Session": old}
+        assert await api.problem("POST", f"{CLIENT}/position", 409, params=query, headers=headers) == "stale-session"

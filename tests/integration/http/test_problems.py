@@ -1,0 +1,70 @@
+"""What is wrong is answered by a problem that says so."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.integration.http.served import CLIENT, Api
+from tests.source import eventually
+
+
+class TestProblems:
+    @pytest.mark.parametrize(
+        ("method", "path", "options", "status", "kind"),
+        [
+            ("POST", "nowhere/clients/1/subscribe", {}, 404, "unknown-destination"),
+            ("GET", "nowhere", {}, 404, "unknown-destination"),
+            ("GET", "nowhere/quarantine", {}, 404, "unknown-destination"),
+            ("GET", "nowhere/tables/shop.goods", {}, 404, "unknown-destination"),
+            ("GET", "example/tables/shop.a%2Fb", {}, 404, "unknown-table"),
+            ("GET", "example/tables/goods", {}, 422, "bad-parameter"),
+            ("POST", "example/clients/7/getWithoutAck", {}, 409, "not-subscribed"),
+            ("GET", "example/clients/7", {}, 409, "not-subscribed"),
+            ("GET", "example/clients/7/stream", {}, 409, "not-subscribed"),
+            ("POST", "example/clients/1001/ack", {"json": {"batchId": 5}}, 409, "unknown-batch"),
+            ("POST", "example/clients/1001/rollback", {"json": {"batchId": 5}}, 409, "unknown-batch"),
+            ("POST", "example/clients/1001/ack", {"json": {}}, 422, "bad-parameter"),
+            ("POST", "example/clients/1001/ack", {"json": {"batchId": 5, "position": "x"}}, 422, "bad-parameter"),
+            ("POST", "example/clients/1001/ack", {"json": {"position": "nonsense"}}, 422, "bad-position"),
+            ("POST", "example/clients/70000/subscribe", {}, 422, "bad-parameter"),
+            ("POST", "example/clients/2/subscribe", {"json": {"start": "nonsense"}}, 422, "bad-position"),
+            ("POST", "example/clients/2/subscribe", {"json": {"from": "latest"}}, 422, "bad-parameter"),
+            ("POST", "example/clients/2/subscribe", {"json": {"filter": "("}}, 409, "filter-matches-nothing"),
+            ("POST", "example/clients/1001/getWithoutAck?batchSize=0", {}, 422, "bad-parameter"),
+            ("POST", "example/clients/1001/getWithoutAck?maxEntry=5", {}, 422, "bad-parameter"),
+        ],
+    )
+    async def test_each_has_its_status_and_type(
+        self, api: Api, method: str, path: str, options: dict[str, Any], status: int, kind: str
+    ) -> None:
+        assert await api.problem(method, f"/v1/destinations/{path}", status, **options) == kind
+
+    async def test_a_bad_parameter_is_named(self, api: Api) -> None:
+        response = await api.post("getWithoutAck?maxBytes=many", status=422)
+        assert response.json()["parameter"] == "maxBytes"
+
+    async def test_acks_out_of_order_change_nothing(self, api: Api) -> None:
+        api.source.put(2)
+        first, second = await api.get(maxEntries=1), await api.get(maxEntries=1)
+        body = {"batchId": second.batch_id}
+        assert await api.problem("POST", f"{CLIENT}/ack", 409, json=body) == "ack-out-of-order"
+        assert await api.marks() == [first.batch_id, second.batch_id]
+
+    async def test_a_stopped_destination_says_so_to_who_waits(self, api: Api) -> None:
+        waiting = asyncio.create_task(api.problem("POST", f"{CLIENT}/getWithoutAck?timeout=30000", 503))
+        await eventually(lambda: api.waiting() == 1)
+        await api.call("POST", "/v1/destinations/example/stop")
+        async with asyncio.timeout(5):
+            assert await waiting == "destination-stopped"
+
+    async def test_an_error_that_nobody_foresaw_is_a_problem_without_details(
+        self, api: Api, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: Any) -> None:
+            raise ZeroDivisionError("inner workings")
+
+        monkeypatch.setattr(api.embedded, "destination_status", fail)
+        response = await api.call("GET", "/v1/destinations/example", status=500)
+        assert response.json()["type"] == "internal"
+        assert "inner workings" not in response.text()

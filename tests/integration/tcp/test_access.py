@@ -1,0 +1,116 @@
+"""Who is let in, and where the server listens."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice.protocol.errors import ConfigError
+from sluice.protocol.packet_pb2 import ClientAuth, Packet, Sub
+from sluice.server.config import ServerConfig
+from sluice.server.embedded import EmbeddedServer
+from sluice.server.metrics import Metrics
+from sluice.server.tcp import serve, session
+from sluice.server.tcp.serve import serving
+from sluice.server.waiting import Stopping
+from tests.canal import CanalError, frames, scramble, stored
+from tests.integration.tcp.served import PROTECTED, Canal, refused, running
+from tests.source import Source
+
+
+class TestLogin:
+    async def test_the_server_greets_with_a_seed_of_eight_bytes(self, canal: Canal) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", canal.port)
+        greeting = await reader.readexactly(20)
+        writer.close()
+        assert greeting[:12] == bytes.fromhex("00000010 1001 1801 2a0a 1208")
+
+    async def test_every_connection_has_its_own_seed(self, canal: Canal) -> None:
+        seeds = {(await canal.connect(login=False)).seed for _ in range(5)}
+        assert len(seeds) == 5
+
+    async def test_a_good_login_is_answered_by_an_empty_ack(self, protected: Canal) -> None:
+        client = await protected.connect(login=False)
+        client.send(ClientAuth(username="canal", password=scramble("secret", client.seed)))
+        assert await client.reader.readexactly(8) == bytes.fromhex("00000004 1001 1803")
+
+    async def test_anybody_is_let_in_where_no_password_is_set(self, canal: Canal) -> None:
+        await canal.connect("anybody", "anything")
+
+    async def test_any_name_will_do_where_none_is_set(self, tmp_path: Path) -> None:
+        async with running(tmp_path, tcp_passwd=stored("secret").upper()) as canal:
+            await canal.connect("anybody", "secret")
+
+    @pytest.mark.parametrize(("user", "password"), [("canal", "wrong"), ("other", "secret"), ("canal", None)])
+    async def test_a_login_that_fails_may_be_repeated(self, protected: Canal, user: str, password: str | None) -> None:
+        client = await protected.connect(login=False)
+        with pytest.raises(CanalError, match=f"^auth failed for user:{user}$") as caught:
+            await client.login(user, password)
+        assert caught.value.code == 400
+        client.send(Sub(destination="example", client_id="1001"))
+        await refused(client)  # it was taken for another login
+        await client.login("canal", "secret")
+
+    @pytest.mark.parametrize("token", [b"secret", b"00" * 19, "ü".encode() * 20])
+    async def test_what_is_no_scramble_closes_the_connection(self, protected: Canal, token: bytes) -> None:
+        client = await protected.connect(login=False)
+        client.send(ClientAuth(username="canal", password=token))
+        assert await client.closed()
+
+    async def test_the_first_packet_is_a_login_whatever_its_type_says(self, protected: Canal) -> None:
+        client = await protected.connect(login=False)
+        body = ClientAuth(username="canal", password=scramble("secret", client.seed)).SerializeToString()
+        client.write(frames([Packet(type=Packet.GET, body=body).SerializeToString()])[0])
+        await client.acknowledged()
+
+    async def test_a_login_may_subscribe(self, canal: Canal) -> None:
+        client = await canal.connect(login=False)
+        await client.login(destination="example", client_id="7", filter=r"shop\..*")
+        assert canal.embedded.status("example", 7).filter == r"shop\..*"
+
+    async def test_a_login_that_cannot_subscribe_is_refused_and_may_be_repeated(self, canal: Canal) -> None:
+        client = await canal.connect(login=False)
+        with pytest.raises(CanalError, match="destination:nowhere should start first"):
+            await client.login(destination="nowhere", client_id="7")
+        await client.login()
+
+    async def test_who_does_not_log_in_in_time_is_cut_off(self, canal: Canal, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(serve, "LOGIN_SECONDS", 0.05)
+        assert await (await canal.connect(login=False)).closed()
+
+    async def test_other_clients_do_not_wait_for_a_failed_login(
+        self, protected: Canal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(session, "FAILED_LOGIN", 30.0)
+        failing = await protected.connect(login=False)
+        failing.send(ClientAuth(username="canal", password=scramble("wrong", failing.seed)))
+        await protected.connect("canal", "secret")
+
+    async def test_the_password_is_in_no_log(self, protected: Canal, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level("DEBUG")
+        client = await protected.connect(login=False)
+        client.send(ClientAuth(username="canal", password=b"secret"))
+        assert await client.closed()
+        assert "secret" not in caplog.text
+        assert stored("secret") not in caplog.text
+
+
+class TestBinding:
+    async def test_beyond_loopback_a_password_is_needed(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match=r"'0\.0\.0\.0' without canal.passwd"):
+            async with running(tmp_path, tcp_host="0.0.0.0"):
+                pass
+
+    @pytest.mark.parametrize("settings", [PROTECTED, {"insecure": True}])
+    async def test_with_a_password_or_when_told_so_it_is_served_everywhere(
+        self, tmp_path: Path, settings: dict[str, Any], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with running(tmp_path, tcp_host="0.0.0.0", **settings):
+            assert "is not encrypted" in caplog.text
+
+    async def test_nothing_listens_when_it_is_switched_off(self, tmp_path: Path) -> None:
+        embedded = EmbeddedServer(lambda _: pytest.fail("nothing starts"), Source)
+        config = ServerConfig(tcp_port=0, without_netty=True)
+        async with serving(embedded, config, Metrics(embedded), Stopping()) as address:
+            assert address == ""

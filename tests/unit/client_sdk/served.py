@@ -1,0 +1,239 @@
+"""An HTTP server in a thread; behind it stands, in place of a database, a source that is told what to say."""
+
+import asyncio
+import re
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+import urllib3
+
+from sluice.client_sdk import AsyncClient, Batch
+from sluice.instance.config import Address, InstanceConfig
+from sluice.instance.parser import columns
+from sluice.instance.parser.status import ParserStatus
+from sluice.instance.sink.filters import TableFilter
+from sluice.protocol.entry_pb2 import INSERT, ROWDATA, Column, Entry, Header, RowChange
+from sluice.protocol.position import Position
+from sluice.server.config import ServerConfig
+from sluice.server.embedded import EmbeddedServer
+from sluice.server.http.transport import Server
+from sluice.server.process import serve
+from sluice.store.cursor import Cursor
+from sluice.store.ring import Flag, Kind, Ring, Staging
+from sluice.store.segment import SegmentWriter
+
+CREATED = 1_700_000_000
+
+STEP = 100  # bytes of the binlog that a transaction takes
+
+
+def entry(number: int) -> bytes:
+    """A transaction of one insert: a table with the column id."""
+    change = RowChange(eventType=INSERT)
+    column = Column(name="id", mysqlType="int", sqlType=4, value=str(number), updated=True, isKey=True)
+    change.rowDatas.add().afterColumns.append(column)
+    header = Header(logfileName="bin.000001", schemaName="shop", tableName="goods", eventType=INSERT)
+    return Entry(header=header, entryType=ROWDATA, storeValue=change.SerializeToString()).SerializeToString()
+
+
+def position(number: int) -> str:
+    """The place before the transaction of that number."""
+    return f"7/bin.000001@{CREATED}:{4 + STEP * number}:0"
+
+
+class Source:
+    """A binlog of numbered transactions, and the parser that reads it into the ring."""
+
+    failure = None
+    status = ParserStatus(behind=0.0)
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._grown = threading.Condition()
+        self._stopped = threading.Event()
+
+    def write(self, count: int) -> None:
+        with self._grown:
+            self.count += count
+            self._grown.notify_all()
+
+    def __call__(
+        self,
+        config: InstanceConfig,
+        ring: Ring,
+        *,
+        start: Cursor | None,
+        later: Sequence[Cursor] = (),
+        on_begin: Callable[..., None],
+        on_state: Callable[[str, str], None],
+    ) -> "Source":
+        self._ring, self._on_begin, self._on_state = ring, on_begin, on_state
+        self._first = 0 if start is None or start.position is None else (start.position.begin - 4) // STEP
+        return self
+
+    def refilter(self, table_filter: TableFilter) -> None:
+        """The test says what comes."""
+
+    def columns(self, schema: str, table: str) -> list[columns.Column]:
+        return [columns.Column("id", f"int of {schema}.{table}", is_key=True)]
+
+    def tables(self) -> list[tuple[str, str]]:
+        return [("shop", "goods"), ("shop", "orders")]
+
+    def end(self) -> Position:
+        return Position.parse(position(self.count))
+
+    def start(self) -> None:
+        self._stopped.clear()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        with self._grown:
+            self._stopped.set()
+            self._grown.notify_all()
+        self._ring.wake()
+
+    def join(self, timeout: float | None = None) -> None:
+        self._thread.join(timeout)
+
+    def _run(self) -> None:
+        ring, staging, writer = self._ring, Staging(), SegmentWriter(self._ring.pool)
+        source, file = ring.sources.intern("7"), ring.files.intern(("bin.000001", CREATED))
+        self._on_begin(Position.parse(position(self._first)), None)
+        self._on_state("running", "")
+        done = self._first
+        while True:
+            with self._grown:
+                while self.count <= done and not self._stopped.is_set():
+                    self._grown.wait()
+                count = self.count
+            if self._stopped.is_set():
+                break
+            for number in range(done, count):
+                writer.write_framed(entry(number))
+                begin = 4 + STEP * number
+                place = {"file": file, "begin": begin, "next_file": file, "next_begin": begin + STEP}
+                staging.add_entry(
+                    writer, Kind.ROW_DATA, event_type=INSERT, flags=Flag.BOUNDARY, rows=1, source=source, **place
+                )
+            done = count
+            ring.put(staging, self._stopped)
+        writer.close()
+
+
+class ServerThread:
+    """The server in a thread; it can be stopped and started again, on the same port."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.source = Source()
+        self._folder = folder
+        self._options = options
+        self.port = 0
+        self.url = ""
+
+    def _load(self, destination: str) -> InstanceConfig:
+        return InstanceConfig(
+            destination=destination,
+            master_address=Address("127.0.0.1"),
+            db_username="nobody",
+            file_data_dir=self._folder,
+            file_flush_period=50,
+        )
+
+    def _make_server(self, *arguments: Any) -> Server:
+        self._server = Server(*arguments)
+        return self._server
+
+    def waiting(self) -> int:
+        """How many calls are under way."""
+        return sum("run_asgi" in repr(task.get_coro()) for task in asyncio.all_tasks(self._loop))
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        embedded = EmbeddedServer(self._load, self.source)
+        await embedded.start("example")
+        config = ServerConfig(
+            http_port=self.port,
+            http_credentials=self._folder / "credentials.json",
+            without_netty=True,
+            **self._options,
+        )
+        with pytest.MonkeyPatch.context() as patch:  # signals, which stop a server, reach the main thread only
+            patch.setattr("sluice.server.http.serve.Server", self._make_server)
+            await serve(embedded, config, self._listens)
+
+    def _listens(self, url: str) -> None:
+        self.url = url
+        self.port = int(url.rpartition(":")[2])
+        self._listening.set()
+
+    def start(self) -> None:
+        self._listening = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+        self._thread.start()
+        assert self._listening.wait(10)
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join()
+
+
+class Waiting:
+    """An AsyncClient with the methods of a Client, so that one test serves both: its loop runs in a thread."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+        self._thread.start()
+        self._client = AsyncClient(*arguments, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            result = method(*arguments, **options)
+            return self._iterate(result) if isinstance(result, AsyncIterator) else self._wait(result)
+
+        return call
+
+    def _wait(self, coroutine: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def _iterate(self, batches: Any) -> Iterator[Batch]:
+        async def following() -> Batch:
+            return await anext(batches)
+
+        try:
+            while True:
+                yield self._wait(following())
+        finally:
+            self._wait(batches.aclose())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._wait(self._client.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+MakeClient = Callable[..., Any]
+
+
+def numbers(batch: Batch) -> list[int]:
+    return [row.after["id"] for row in batch if row.after is not None]
+
+
+def calls_of(server: ServerThread) -> dict[str, int]:
+    """How many gets and acks the server has answered."""
+    metrics = urllib3.request("GET", f"{server.url}/metrics").data.decode()
+    counted = re.findall(
+        r'^sluice_http_request_duration_seconds_count\{.*/(ack|getWithoutAck)".*\} ([0-9.]+)$', metrics, re.MULTILINE
+    )
+    return {call: int(float(count)) for call, count in counted}

@@ -1,0 +1,66 @@
+"""Where a token may go, and whom the clients trust."""
+
+import ssl
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice.client_sdk import Client
+from sluice.protocol import errors
+from sluice.server.http.auth import Credentials, Grant
+from tests.unit.client_sdk.served import MakeClient, ServerThread, numbers
+
+
+@pytest.mark.filterwarnings("ignore:Unverified HTTPS request")  # urllib3's own word on verify=False
+def test_tokens_and_tls(make_client: MakeClient, tmp_path: Path, certificate: tuple[Path, Path]) -> None:
+    cert, key = certificate
+    token = Credentials(tmp_path / "credentials.json").issue("test", Grant(), timedelta(hours=1)).text
+    thread = ServerThread(tmp_path, http_tls_cert=cert, http_tls_key=key)
+    thread.start()
+    try:
+        client = make_client(thread.url, token=token, ca=cert)
+        client.subscribe()
+        thread.source.write(1)
+        assert numbers(client.get(5)) == [0]
+        assert make_client(thread.url, token=token, verify=False).status()["clientId"] == 1001
+        with pytest.raises(errors.UnauthorizedError):
+            make_client(thread.url, ca=cert).status()
+        with pytest.raises(errors.ConnectionLostError, match=r"(?i)certificate"):
+            make_client(thread.url, token=token).status()
+    finally:
+        thread.stop()
+
+
+@pytest.mark.parametrize(
+    ("url", "options"),
+    [
+        ("127.0.0.1:11180", {}),
+        ("ftp://127.0.0.1", {}),
+        ("http://user:password@127.0.0.1", {}),
+        ("http://127.0.0.1/?q", {}),
+        ("http://[::1", {}),
+        ("http://127.0.0.1:many", {}),
+        ("http://127.0.0.1:1,", {}),
+        ("http://127.0.0.1:1,http://db.example.org", {"token": "t"}),
+        ([], {}),
+        ("http://db.example.org", {"token": "t"}),
+        ("http://192.0.2.1:11180", {"token": "t"}),
+    ],
+)
+def test_an_unusable_or_unsafe_url_is_refused(url: str | list[str], options: dict[str, Any]) -> None:
+    with pytest.raises(errors.BadParameterError):
+        Client(url, **options)
+
+
+@pytest.mark.parametrize("url", ["http://localhost:1", "http://[::1]:1", "https://db.example.org"])
+def test_a_token_goes_where_nobody_else_reads_it(url: str) -> None:
+    Client(url, token="t").close()
+
+
+def test_tls_is_verified_by_default() -> None:
+    from sluice.client_sdk.client import tls_context
+
+    context = tls_context(None, verify=True)
+    assert (context.verify_mode, context.check_hostname) == (ssl.CERT_REQUIRED, True)

@@ -55,11 +55,24 @@ class Settings(BaseModel):
             raise ConfigError("\n".join(_complaints(error, properties))) from None
 
 
+# What is wrong, by pydantic's type of error. The value is not shown: it may be a password that went to the wrong key.
+_TEXTS = {
+    "bool_parsing": "has to be true or false",
+    "enum": "has to be {expected}",
+    "float_parsing": "has to be a number",
+    "int_parsing": "has to be a whole number",
+    "literal_error": "has to be {expected}",
+    "missing": "has to be given",
+}
+
+
 def _complaints(error: ValidationError, properties: Mapping[str, Property]) -> list[str]:
     complaints = []
     for item in error.errors(include_url=False, include_input=False):
         key = str(item["loc"][0]) if item["loc"] else ""
-        text = "has to be given" if item["type"] == "missing" else item["msg"].removeprefix("Value error, ")
+        text = item["msg"].removeprefix("Value error, ")
+        if item["type"] in _TEXTS:
+            text = _TEXTS[item["type"]].format(**item.get("ctx", {}))
         origin = f"{properties[key].origin}: " if key in properties else ""
         complaints.append(f"{origin}{key}: {text}" if key else text)
     return complaints

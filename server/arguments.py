@@ -16,7 +16,7 @@ INTERRUPTED = 130  # as shells say of Ctrl-C
 
 def add_group(commands: Any, name: str, summary: str) -> Any:
     """Add a command that has commands; return where they are added."""
-    group = commands.add_parser(name, help=summary, description=f"{summary.capitalize()}.")
+    group = commands.add_parser(name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.")
     return group.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
 

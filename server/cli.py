@@ -37,7 +37,7 @@ from sluice.server.arguments import (
     add_server,
     positive,
 )
-from sluice.server.cluster_commands import add_cluster_commands
+from sluice.server.cluster_commands import add_cluster_commands, in_session
 from sluice.server.config import Configuration
 from sluice.server.credential_commands import add_credential_commands
 from sluice.server.findings import Findings
@@ -80,7 +80,8 @@ def _interrupt(_number: int, _frame: object) -> NoReturn:
 
 
 def _complain(error: Exception, status: int) -> int:
-    print(f"sluice: {error}", file=sys.stderr)
+    text = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else error
+    print(f"sluice: {text}", file=sys.stderr)
     return status
 
 
@@ -321,6 +322,11 @@ def check_command(options: Any) -> int:
         require_safe_port(server)
     except ConfigError as error:
         findings.wrong("Canal's port", error)
+    if server.zk_servers:
+        try:
+            in_session(server, _nothing)
+        except SluiceError as error:
+            findings.wrong("ZooKeeper", error)
     names = options.destinations or configuration.destinations()
     if not names:
         findings.wrong(configuration.main_file, "canal.destinations is empty: nothing to serve")
@@ -330,6 +336,10 @@ def check_command(options: Any) -> int:
         except SluiceError as error:
             findings.wrong(name, error)
     return 0 if findings.healthy else NO
+
+
+async def _nothing(_session: object) -> None:
+    """Do nothing in a session: it could be opened."""
 
 
 def _examine(config: InstanceConfig) -> str:
@@ -351,9 +361,18 @@ def _examine(config: InstanceConfig) -> str:
     passing = sum(table_filter.accepts(schema, table) for schema, table in tables)
     advice = ""
     if facts.row_metadata not in ("", "FULL"):
-        advice = (
+        advice += (
             "\n      advice: SET GLOBAL binlog_row_metadata = 'FULL'; -- events then name their columns, and no later"
             " ALTER can confuse them"
+        )
+    if facts.row_image not in ("FULL", "FULL_NODUP"):
+        advice += (
+            f"\n      advice: SET GLOBAL binlog_row_image = 'FULL'; -- with {facts.row_image} rows lack columns:"
+            " consumers must do without"
+        )
+    if tables and not passing:
+        advice += (
+            "\n      advice: no table passes the filter, which has to match schema.table; try it by sluice filter try"
         )
     return (
         f"{facts.flavour} {facts.version_text} at {config.master_address}, binlog at {file}:{offset};"

@@ -1,6 +1,7 @@
 """The commands that move destinations between servers: ``sluice yield`` and ``sluice rebalance``."""
 
 import asyncio
+import logging
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -82,6 +83,8 @@ def _shared(options: Any) -> ServerConfig:
 def in_session(config: ServerConfig, work: "Callable[[ZooKeeperSession], Awaitable[T]]") -> "T":
     """Do the work in a session of its own. Raises ZooKeeperError if ZooKeeper is silent."""
     from sluice.server.ha.zookeeper import ZooKeeperSession
+
+    logging.getLogger("kazoo").addHandler(logging.NullHandler())  # the error says it once
 
     async def run() -> "T":
         session = ZooKeeperSession(config.zk_servers, config.session_timeout)

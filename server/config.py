@@ -23,7 +23,10 @@ MAIN_FILE = "canal.properties"
 INSTANCE_FILE = "instance.properties"
 META_KEY = "sluice.instance.meta"
 PLACEHOLDER = re.compile(r"\$\{([^:{}]+)")
-BEAN_KEY = re.compile(r"canal\.instance\.[^.]+\.spring\.xml")
+MS_A_YEAR = 31_556_952_000
+LIKELY_SECONDS = 10**11
+"""A time in ms below it is of a year before MySQL, and a time of our century in seconds."""
+BEAN_KEY = re.compile(r"canal\.instance\.(?!tsdb\.)[^.]+\.spring\.xml")
 OTHER_VARIABLES = frozenset({"SLUICE_CONF", "SLUICE_MYSQL", "SLUICE_TOKEN", "SLUICE_URL"})
 """Variables with our prefix that are no settings of the server."""
 
@@ -240,14 +243,24 @@ class Configuration:
 
         Raises ConfigError; UnknownDestinationError when it is neither named in ``canal.properties`` nor has a file.
         """
-        known = destination in self.server.names or self.instance_file(destination).is_file()
-        if not known or not re.fullmatch(DESTINATION_NAME, destination):
+        if not re.fullmatch(DESTINATION_NAME, destination):
             raise UnknownDestinationError(
-                f"there is no destination {destination!r}: {self.server.conf_dir}/{destination}/{INSTANCE_FILE} does"
-                " not exist, and canal.destinations does not name it"
+                f"there is no destination {destination!r}: a name has letters, digits, '.', '_' and '-', and"
+                " begins with a letter or digit"
+            )
+        file = self.instance_file(destination)
+        if destination not in self.server.names and not file.is_file():
+            raise UnknownDestinationError(
+                f"there is no destination {destination!r}: {file} does not exist, and canal.destinations does not name"
+                " it"
             )
         properties = self._lookup(destination)(InstanceConfig.fields_by_key())
-        config = InstanceConfig.fill(properties, self.folder, destination=destination)
+        try:
+            config = InstanceConfig.fill(properties, self.folder, destination=destination)
+        except ConfigError as error:
+            if file.is_file():
+                raise
+            raise ConfigError(f"{error}\n{file} does not exist: write it, or change canal.destinations") from None
         self._check_meta(config)
         redactor.hide(config.db_password.get_secret_value())
         return config
@@ -294,6 +307,7 @@ class Configuration:
             *self._known_password(),
             *self._unreachable(),
             *self._ambiguous_zones(),
+            *self._seconds(),
         ]
 
     def _queue(self) -> list[str]:
@@ -336,6 +350,18 @@ class Configuration:
             if has_daylight_saving(zone)
         ]
 
+    def _seconds(self) -> list[str]:
+        warnings = []
+        for destination in self.destinations():
+            with contextlib.suppress(ConfigError):  # it is not a warning then
+                time = self.instance(destination).master_timestamp
+                if time and time < LIKELY_SECONDS:
+                    warnings.append(
+                        f"{destination}: canal.instance.master.timestamp = {time} is in {1970 + time // MS_A_YEAR}, for"
+                        f" it counts milliseconds; is {time}000 meant?"
+                    )
+        return warnings
+
     def _lookup(self, destination: str) -> Lookup:
         """Own file over main file; the file may be missing when main file and environment say enough, as in Canal."""
         file = self.instance_file(destination)
@@ -374,7 +400,7 @@ def _without_effect(properties: Iterable[tuple[str, Property]]) -> list[str]:
     places: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for key, item in properties:
         reason = why_without_effect(key)
-        if reason and item.value and key not in InstanceConfig.fields_by_key():
+        if reason and item.value and key not in KEYS:
             file, _, line = item.origin.rpartition(":")
             places[reason][file].append(f"{key} (line {line})")
     return [

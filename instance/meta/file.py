@@ -88,7 +88,7 @@ class FileMetaStore:
             folder.mkdir(parents=True, exist_ok=True)
             lock = (folder / LOCK_NAME).open("ab")
         except OSError as error:
-            raise ConfigError(f"dir[{folder}] can not read/write: {error}") from error
+            raise _unusable(folder, error) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             epoch, clients = self._read()
@@ -99,7 +99,7 @@ class FileMetaStore:
             raise ConfigError(f"another process uses {self.path}: stop it, or set canal.file.data.dir") from None
         except OSError as error:
             lock.close()
-            raise ConfigError(f"dir[{folder}] can not read/write: {error}") from error
+            raise _unusable(folder, error) from error
         except ConfigError:
             lock.close()
             raise
@@ -163,19 +163,26 @@ class FileMetaStore:
         return data
 
 
+def _unusable(folder: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"cannot keep cursors in {folder}: {error.strerror}; canal.file.data.dir names another folder")
+
+
 def _write(path: Path, data: bytes) -> None:
-    """Write beside the file, make that durable, and put it in the file's place."""
+    """Write beside the file, make that durable, and put it in the file's place. Raises OSError that names the file."""
     new = path.with_suffix(".tmp")
-    with new.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    new.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        with new.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def _client(data: dict[str, Any]) -> StoredClient:

@@ -8,6 +8,7 @@ import contextlib
 import logging
 import re
 import socket
+import ssl
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,6 +28,9 @@ CONNECT_TIMEOUT = 10.0
 
 OLDEST_MYSQL = (5, 6)
 OLDEST_MARIADB = (10, 2)
+
+_OTHER_NAME = (62, 64)
+"""OpenSSL's codes of a certificate for another host or address."""
 
 _VARIABLES = (
     "binlog_checksum",
@@ -151,7 +155,9 @@ class Connection:
         try:
             self._session.connect()
         except (pymysql.MySQLError, OSError, RuntimeError, ValueError) as error:
-            raise SourceError(f"cannot log in to {self.name} as {config.db_username!r}: {_text(error)}") from error
+            raise SourceError(
+                f"cannot log in to {self.name} as {config.db_username!r}: {_text(error)}{_cure(error)}"
+            ) from error
         self.facts = ServerFacts.of(dict(self.query(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN {_VARIABLES}")))
 
     def __enter__(self) -> Self:
@@ -167,12 +173,14 @@ class Connection:
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows, none for a statement without a result. Raises SourceError."""
+        statement = sql
         try:
             with self._session.cursor() as cursor:
-                cursor.execute(sql, parameters or None)
+                statement = cursor.mogrify(sql, parameters or None)
+                cursor.execute(statement)
                 return list(cursor.fetchall())
         except (pymysql.MySQLError, OSError) as error:
-            raise _RefusedError(error, f"{self.name} refuses {sql!r}: {_text(error)}") from error
+            raise _RefusedError(error, f"{self.name} refuses {statement!r}: {_text(error)}") from error
 
     def command(self, command: int, payload: bytes) -> None:
         """Send a protocol command that is answered by OK. Raises SourceError."""
@@ -337,6 +345,17 @@ def _text(error: Exception) -> str:
     if code == CR.CR_CONN_HOST_ERROR and isinstance(error.__context__, OSError):
         return str(error.__context__)
     return f"{rest[0]} ({code})" if rest else str(code)
+
+
+def _cure(error: Exception) -> str:
+    """Return which settings to look at when a login has failed; empty when that is not known."""
+    if error.args and error.args[0] == ER.ACCESS_DENIED_ERROR:
+        return "; check canal.instance.dbUsername and canal.instance.dbPassword"
+    if isinstance(error.__context__, ssl.SSLCertVerificationError) and error.__context__.verify_code not in _OTHER_NAME:
+        return "; sluice.instance.sslCa names the file of the authority that signed its certificate"
+    if isinstance(error.__context__, (ConnectionRefusedError, TimeoutError, socket.gaierror)):
+        return "; check canal.instance.master.address, and whether the server runs there"
+    return ""
 
 
 def login_arguments(config: InstanceConfig, address: Address) -> dict[str, Any]:

@@ -136,6 +136,18 @@ def test_check_finds_a_good_source_good(conf: Conf, server: Server) -> None:
     assert re.match(rf"good  shop: {product} \S+.* at 127\.0\.0\.1:{server.port}, binlog at ", done.stdout)
 
 
+def test_check_advises_on_what_works_and_may_not_be_meant(conf: Conf) -> None:
+    with Server("mariadb118", ["--binlog-row-image=MINIMAL"]) as server:
+        server.query("CREATE DATABASE shop")
+        server.query("CREATE TABLE shop.orders (id INT PRIMARY KEY)")
+        conf.destination("shop", server, canal__instance__filter__regex=r"shop.\\.orders")
+        done = conf.run("check")
+    assert done.returncode == 0
+    assert "; 0 of 1 tables pass the filter\n" in done.stdout
+    assert "      advice: no table passes the filter, which has to match schema.table" in done.stdout
+    assert "      advice: SET GLOBAL binlog_row_image = 'FULL'; -- with MINIMAL rows lack columns" in done.stdout
+
+
 def test_check_names_missing_privileges_with_the_sql_that_grants_them(conf: Conf, server: Server) -> None:
     with server.connect(user="root", password="") as root, root.cursor() as cursor:
         cursor.execute("CREATE USER poor@'%' IDENTIFIED BY 'hunter2'")

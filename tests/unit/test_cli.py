@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from sluice.protocol.errors import ConfigError, SourceError
-from sluice.server import cli, spark_commands
+from sluice.server import cli, cluster_commands, spark_commands
 from sluice.server.http.auth import Credentials
 
 SOURCE = "canal.instance.master.address = 127.0.0.1:1\ncanal.instance.dbUsername = cdc\n"
@@ -172,6 +172,7 @@ def test_a_source_that_does_not_answer_is_a_line_and_status_3(sluice: Sluice, co
     status, _, error = sluice("filter", "try", r"a\..*")
     assert status == 3
     assert error.startswith("sluice: cannot log in to 127.0.0.1:1 as 'cdc': ")
+    assert error.endswith("; check canal.instance.master.address, and whether the server runs there\n")
     assert len(error.splitlines()) == 1
 
 
@@ -346,6 +347,14 @@ def test_check_says_all_that_is_wrong_at_once(sluice: Sluice, conf: Path) -> Non
     assert "wrong Canal's port: Refusing to listen on '::' without canal.passwd. Set canal.user and" in text
     assert "wrong example: cannot log in to 127.0.0.1:1" in text
     assert "wrong other: canal.instance.master.address: has to be given" in text
+
+
+def test_check_asks_zookeeper(sluice: Sluice, conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_commands, "LONGEST", 0.1)
+    (conf / "canal.properties").write_text("canal.destinations = example\ncanal.zkServers = 127.0.0.1:1\n")
+    status, text, _ = sluice("check")
+    assert status == 1
+    assert "wrong ZooKeeper: ZooKeeper (127.0.0.1:1) has not answered for 0.1 s" in text
 
 
 def test_check_takes_names_of_destinations(sluice: Sluice, conf: Path) -> None:

@@ -117,8 +117,8 @@ def test_values_are_read_as_canal_reads_them() -> None:
         ),
         ({"canal.instance.master.sslMode": "yes"}, "f:1: canal.instance.master.sslMode: .*'DISABLED', 'PREFERRED'"),
         ({"canal.instance.binlog.image": "FULL,NONE"}, "f:1: canal.instance.binlog.image: .*'FULL', 'MINIMAL' or 'NO"),
-        ({"canal.instance.memory.batch.mode": "SIZE"}, "batch.mode: .*'MEMSIZE' or 'ITEMSIZE'"),
-        ({"canal.instance.gtidon": "maybe"}, "f:1: canal.instance.gtidon: .*boolean"),
+        ({"canal.instance.memory.batch.mode": "SIZE"}, "batch.mode: has to be 'MEMSIZE' or 'ITEMSIZE'"),
+        ({"canal.instance.gtidon": "maybe"}, "f:1: canal.instance.gtidon: has to be true or false"),
         ({"sluice.instance.timeZone": "Mars/Base"}, "'Mars/Base' is no time zone"),
         ({"canal.instance.master.position": "4"}, "position needs canal.instance.master.journal.name"),
         ({"canal.instance.master.gtid": "0-1-2"}, "gtid needs canal.instance.gtidon = true"),
@@ -464,6 +464,27 @@ def test_canals_own_files_can_be_used_and_no_key_of_theirs_is_unknown(conf: Conf
     reasons = [warning.partition(". In ")[0] for warning in warnings]
     assert len(set(reasons)) == len(reasons), "a line each"
     assert all(": " in reason.removeprefix("without effect here: ") for reason in reasons), "and what to do instead"
+    understood = configuration.understood()[f"{conf.folder}/canal.properties"]
+    assert "canal.instance.global.mode" in understood
+    assert "canal.instance.tsdb.spring.xml" not in understood
+    assert not any(key in warning for warning in warnings for key in ("global.mode (", "global.spring.xml ("))
+
+
+def test_a_time_in_seconds_is_noticed(conf: Conf) -> None:
+    conf.write("example/instance.properties", SOURCE + "canal.instance.master.timestamp = 1700000000\n")
+    (warning,) = conf.read().warnings()
+    assert warning == (
+        "example: canal.instance.master.timestamp = 1700000000 is in 1970, for it counts milliseconds; is 1700000000000"
+        " meant?"
+    )
+
+
+def test_a_destination_without_a_file_is_named_with_it(conf: Conf) -> None:
+    conf.write("canal.properties", "canal.destinations = example, other\n")
+    with pytest.raises(ConfigError, match=r"^canal\.instance\.master\.address: has to be given\n") as caught:
+        conf.read().instance("other")
+    last = str(caught.value).splitlines()[-1]
+    assert last == f"{conf.folder}/other/instance.properties does not exist: write it, or change canal.destinations"
 
 
 def test_canals_own_folder_may_have_any_name(conf: Conf) -> None:

@@ -95,7 +95,8 @@ class Election:
         self._ask = ask
         self._tell = tell
         self._session: int | None = None
-        self._wanted = False
+        self.wanted = False
+        """Whether this server takes part."""
         self._refusal = self._failure = ""
         self._looking = self._look_again = False
         self._free: Seen | None = None
@@ -103,7 +104,6 @@ class Election:
         self._free_since = math.inf
         self._held_off = -math.inf
         self._version = -1
-        self._claimed: Claim | None = None
         self._stores_until = -math.inf
         """While the destination is given up, its cursors are stored until then, if the lease holds so long."""
         self._store: Store | None = None
@@ -140,13 +140,13 @@ class Election:
 
     def start(self) -> None:
         """Take part; also after the other side of a mixed pair was stopped."""
-        self._wanted = True
+        self.wanted = True
         if self.state in (State.STOPPED, State.REFUSED):
             self._stand_by()
 
     def stop(self, now: float) -> None:
         """Take part no more: give the destination up, with its cursors stored."""
-        self._wanted = False
+        self.wanted = False
         if self.state is State.ACTIVE:
             self._leave(now, flush=True)
         elif self.state in (State.STANDBY, State.LOADING, State.REFUSED):
@@ -169,9 +169,11 @@ class Election:
 
     def deactivated(self, now: float, problem: str = "") -> None:
         """Hear that the destination is stopped, as told, or because of a problem, which others may not have."""
-        self._failure = problem
         if problem:
+            self._failure = problem
             self._held_off = now + HOLD_OFF
+            if self.state is State.LEAVING:  # it was told to stop meanwhile, which will be answered as well
+                return
         self._end_store(durable=False)
         self._version = -1
         self._stand_by()
@@ -195,7 +197,7 @@ class Election:
         self._end_store(durable=False)
         if self.state in (State.CLAIMING, State.LOADING, State.RELEASING):
             self.state = State.STANDBY
-        if self.state is State.STANDBY and not self._wanted:
+        if self.state is State.STANDBY and not self.wanted:
             self.state = State.STOPPED
 
     def changed(self) -> None:
@@ -230,8 +232,6 @@ class Election:
             case Load(), _:
                 if self.state is State.LOADING:
                     self._ask(operation)
-            case Claim(), _ if operation is not self._claimed:
-                pass  # what became of it was seen meanwhile
             case Claim(epoch=epoch), Done(version=version):
                 self._own(epoch, version)
             case Store(), _ if operation is not self._store:
@@ -295,7 +295,7 @@ class Election:
     def _looked_from_outside(self, seen: Seen, now: float) -> None:
         """Stand by, or claim what is free."""
         self.state = State.STANDBY
-        if not self._wanted:
+        if not self.wanted:
             self.state = State.STOPPED
         elif seen.running is not None:
             if not seen.running.fenced:
@@ -312,15 +312,13 @@ class Election:
     def _claim(self, seen: Seen) -> None:
         self._free = None
         self.state = State.CLAIMING
-        self._claimed = Claim(self.destination, seen.epoch + 1, seen.version)
-        self._ask(self._claimed)
+        self._ask(Claim(self.destination, seen.epoch + 1, seen.version))
 
     def _own(self, epoch: int, version: int) -> None:
         """Go on as the owner: what earlier owners have stored is final now, and can be read."""
         self.epoch, self._version = epoch, version
-        self._claimed = None
         self.state = State.LOADING
-        if self._wanted:
+        if self.wanted:
             self._ask(Load(self.destination))
         else:
             self._stand_by()
@@ -334,7 +332,7 @@ class Election:
         self._tell(Activate(self.destination, self.epoch, loaded.clients))
 
     def _stand_by(self) -> None:
-        self.state = State.STANDBY if self._wanted or self._session is not None else State.STOPPED
+        self.state = State.STANDBY if self.wanted or self._session is not None else State.STOPPED
         if self._session is not None:
             self._look()
 

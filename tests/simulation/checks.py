@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from sluice.client_sdk import Batch
 from sluice.protocol.varint import varint
+from sluice.server.ha.election import State
 from sluice.server.ha.operations import Store
 from sluice.store.cursor import StoredClient
 from tests.simulation.ensemble import CLIENT, Ensemble, Session
@@ -35,6 +36,7 @@ class Checks:
     * At most one epoch is effective: no two servers serve at a time, none serves in an epoch that is over, and cursors
       are written by the session only that raised the epoch last and owns ``running``.
     * A server whose lease is over sends no write.
+    * A server that has lost the destination, or given it up, has stopped it before it takes part again.
     * No acked change is unseen: what lies before the durable cursor was processed and acked by the consumer.
     * The durable cursor never goes back.
     * The newest session of the consumer's is never refused for an older one. One of a server whose epoch is over,
@@ -74,8 +76,13 @@ class Checks:
         """Check that a server that sends a write may still take itself for the owner."""
         if not server.member.lease.valid(server.clock()):
             raise self._violation(f"{server.name} writes though its lease is over")
-        if server.instance is not None and server.instance.closing and not server.instance.flushes:
+        if server.gives_up is not None and not server.gives_up.flush:
             raise self._violation(f"{server.name} writes though it has lost the destination")
+
+    def decides(self, server: "Server") -> None:
+        """Check that a server has stopped the destination before it takes itself for somebody who may own it."""
+        if server.state not in (State.ACTIVE, State.LEAVING) and not server.is_idle:
+            raise self._violation(f"{server.name} is {server.state.value}, but has not stopped the destination")
 
     def stores(self, session: Session, store: Store) -> None:
         """Check a write of cursors that ZooKeeper has allowed."""
@@ -118,11 +125,12 @@ class Checks:
 
     @property
     def finished(self) -> bool:
-        """Whether every change was processed and its ack is durable, and one server serves."""
+        """Whether every change was processed and its ack is durable, one server serves, and the others stand by."""
         return (
             self.seen == len(self._source)
             and reach(self.ensemble.nodes.client) == self.seen
             and any(server.epoch is not None for server in self.servers)
+            and all(server.settled for server in self.servers)
         )
 
     def _violation(self, what: str) -> Violation:

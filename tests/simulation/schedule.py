@@ -44,6 +44,7 @@ class Schedule:
             (4, self._pause),
             (3, self._lose_link),
             (1, self._jump),
+            (1, self._stop),
         ]
         other_faults: list[tuple[int, Callable[[], None]]] = [
             (3, self._cut_follower),
@@ -111,13 +112,19 @@ class Schedule:
             server.start()
 
     def _pause(self, server: Server) -> None:
-        server.awake_at = self.world.now + self._seconds(2 * TIMEOUT)
+        server.awake_at = max(server.awake_at, self.world.now + self._seconds(2 * TIMEOUT))
         self._log(server.name, f"stands still until {server.awake_at:.4f}")
 
     def _lose_link(self, server: Server) -> None:
         if server.is_up:
             self._log(server.name, "loses its connection")
             self.world.tell(0, server, server.lose_link, self._seconds(2 * TIMEOUT))
+
+    def _stop(self, server: Server) -> None:
+        if server.is_up:
+            self._log(server.name, "is told to stop the destination")
+            self.world.tell(0, server, server.take_part, False)
+            self.world.tell(self._seconds(TIMEOUT), server, server.take_part, True)
 
     def _jump(self, server: Server) -> None:
         server.wall = self.world.random.uniform(-1e6, 1e6)
@@ -155,7 +162,7 @@ class Schedule:
         self.consumer.start()
 
     def _pause_consumer(self) -> None:
-        self.consumer.awake_at = self.world.now + self._seconds(2 * TIMEOUT)
+        self.consumer.awake_at = max(self.consumer.awake_at, self.world.now + self._seconds(2 * TIMEOUT))
 
     def _lose_messages(self) -> None:
         self.consumer.lossy_until = self.world.now + self._seconds(2 * TIMEOUT)
@@ -169,4 +176,5 @@ class Schedule:
         for server in self.servers:
             self._restart(server)
             server.cut_until = 0.0
+            server.failing = False
         self.consumer.lossy_until = self.consumer.pace = 0.0

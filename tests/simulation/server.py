@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,8 +11,21 @@ from sluice.client_sdk.calls import Reply
 from sluice.protocol.errors import FencedError, SluiceError
 from sluice.protocol.position import Position
 from sluice.protocol.varint import varint
+from sluice.server.ha.cluster import RETRY
+from sluice.server.ha.election import LAST_STORE, State
 from sluice.server.ha.member import Member
-from sluice.server.ha.operations import UNKNOWN, Action, Activate, Ask, Deactivate, Operation, Outcome, Store, Stored
+from sluice.server.ha.operations import (
+    UNKNOWN,
+    Action,
+    Activate,
+    Ask,
+    Deactivate,
+    Loaded,
+    Operation,
+    Outcome,
+    Store,
+    Stored,
+)
 from sluice.store.commits import Commits
 from sluice.store.cursors import Cursors
 from sluice.store.ring import Ring
@@ -61,8 +75,16 @@ class Link:
     def _arrive(self, number: int, operation: Operation) -> None:
         server = self.server
         outcome = server.ensemble.serve(self.session, self, operation)
+        if isinstance(outcome, Loaded) and server.fails():
+            self._send(self._cannot_load)
+            self._back += RETRY
+            outcome = UNKNOWN
         if outcome is not None:
             self._send(self._answered, number, outcome)
+
+    def _cannot_load(self) -> None:
+        if self.server.link is self:
+            self.server.member.deactivated(DESTINATION, self.server.clock(), "a node is no cursor")
 
     def _send(self, call: Callable[..., None], *arguments: Any) -> None:
         world = self.server.world
@@ -106,8 +128,8 @@ class Instance:
         self.cursors = make_cursors(ring, epoch=activate.epoch, compile_filter=lambda _: None)
         self.commits: Commits[Answer] = Commits(self.cursors)
         self.closing = False
-        self.flushes = False
-        """While it closes, its cursors can still be stored."""
+        self.ending = False
+        """It has begun to store what it stores last."""
         start = 0
         for client in activate.clients:
             self.cursors.restore(client, now)
@@ -137,6 +159,8 @@ class Server:
         self.instance: Instance | None = None
         self.wall = 0.0
         """By how many seconds the clock of the day is wrong."""
+        self.failing = True
+        """At times it cannot load or activate the destination."""
         self._source = source
         self._checks = checks
         self._rate = 0.95 + 0.1 * world.random.random()
@@ -144,6 +168,8 @@ class Server:
         self._timers = 0
         self._held: list[Ask] = []
         self._running = False
+        self._lives: deque[Activate | Deactivate] = deque()
+        """What the destination is told to do; the first is under way."""
 
     def clock(self) -> float:
         """CLOCK_BOOTTIME, a little too slow or too fast."""
@@ -160,6 +186,29 @@ class Server:
             return None
         return self.instance.epoch
 
+    @property
+    def settled(self) -> bool:
+        """Whether it serves, or stands by for the server that does."""
+        if not self.is_up:
+            return False
+        serves = self.instance is not None and not self._lives
+        return self.state is State.STANDBY or (self.state is State.ACTIVE and serves)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the destination is stopped."""
+        return self.instance is None and not self._lives
+
+    @property
+    def state(self) -> State:
+        """Where the destination is in its life."""
+        return self.member.election(DESTINATION).state if self.member.destinations else State.STOPPED
+
+    @property
+    def gives_up(self) -> Deactivate | None:
+        """What it was told when it lost the destination, or gave it up, and has not done yet."""
+        return next((action for action in self._lives if isinstance(action, Deactivate)), None)
+
     # --- life --------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -167,8 +216,8 @@ class Server:
         self.is_up = True
         self.member = self.make_member(self.name)
         self.member.registered({f"server{i}": f"http://server{i}:8080" for i in range(3)})
-        self.member.start(DESTINATION)
         self._connect(None)
+        self.world.tell(self.world.latency(), self, self.take_part, True)
 
     def crash(self) -> None:
         """Die: what it had in memory is lost, its session lives on for a while."""
@@ -178,6 +227,15 @@ class Server:
         self.link = self.instance = None
         self._timer = math.inf
         self._held = []
+        self._lives.clear()
+
+    def take_part(self, wanted: bool) -> None:
+        """Do what its operator wants: stop the destination, or start it."""
+        if wanted:
+            self.member.start(DESTINATION)
+        elif self.member.destinations:
+            self.member.stop(DESTINATION, self.clock())
+        self._run()
 
     # --- ZooKeeper ---------------------------------------------------------------------------------------------------
 
@@ -222,7 +280,8 @@ class Server:
 
     def changed(self) -> None:
         """``running`` has changed."""
-        self.member.changed(DESTINATION)
+        for destination in self.member.destinations:
+            self.member.changed(destination)
         self._run()
 
     def hear(self, call: Callable[..., None], *arguments: Any, run: bool = True) -> None:
@@ -239,6 +298,7 @@ class Server:
             for action in actions:
                 self._do(action)
         self._running = False
+        self._checks.decides(self)
         deadline = self.member.deadline / self._rate
         if deadline < self._timer:
             self._timer = deadline
@@ -259,21 +319,59 @@ class Server:
                     self.link.ask(action.number, action.operation)
                 else:
                     self._held.append(action)
-            case Activate():
-                self.world.log(self.name, "activates epoch", action.epoch)
-                self.instance = Instance(self._source, self.make_cursors, action, self._now())
-                self.world.tell(self.world.latency(), self, self._read, self.instance)
-                self.world.tell(FLUSH_PERIOD, self, self._flush_each_period, self.instance)
-            case Deactivate() if self.instance is not None:
-                self.world.log(self.name, "deactivates epoch", self.instance.epoch)
-                self.instance.closing, self.instance.flushes = True, action.flush
-                self.instance.commits.wait(lambda _: None)
-                self._flush(self.instance)
-                self._close(self.instance)
+            case Activate() | Deactivate():
+                self._lives.append(action)
+                if len(self._lives) == 1:
+                    self._live()
             case Stored() if self.instance is not None:
                 self._stored(self.instance, durable=action.durable)
 
     # --- the destination ---------------------------------------------------------------------------------------------
+
+    def _live(self) -> None:
+        """Begin with what the destination is told; one thing after the other, and each takes its time."""
+        action = self._lives[0]
+        if isinstance(action, Activate):
+            self.world.log(self.name, "activates epoch", action.epoch)
+            self.world.tell(self.world.latency(), self, self._activate, action)
+        elif self.instance is None:  # it could not be activated
+            self.world.tell(self.world.latency(LAST_STORE), self, self._deactivated)
+        else:
+            self.world.log(self.name, "deactivates epoch", self.instance.epoch)
+            self.instance.closing = True
+            self.world.tell(self.world.latency(LAST_STORE), self, self._store_last, self.instance)
+
+    def _activate(self, action: Activate) -> None:
+        if self.fails():
+            self.world.log(self.name, "fails to activate epoch", action.epoch)
+            self._deactivated("no such host")
+            return
+        instance = self.instance = Instance(self._source, self.make_cursors, action, self._now())
+        self.world.tell(self.world.latency(), self, self._read, instance)
+        self.world.tell(FLUSH_PERIOD, self, self._flush_each_period, instance)
+        self._lived()
+
+    def fails(self) -> bool:
+        """Whether it cannot do something this time."""
+        return self.failing and self.world.random.random() < 0.05
+
+    def _store_last(self, instance: Instance) -> None:
+        instance.ending = True
+        instance.commits.wait(lambda _: None)
+        self._flush(instance)
+        self._close(instance)
+
+    def _deactivated(self, problem: str = "") -> None:
+        self.instance = None
+        self.member.deactivated(DESTINATION, self.clock(), problem)
+        self._lived()
+        self._run()
+
+    def _lived(self) -> None:
+        """Go on with what it was told meanwhile."""
+        self._lives.popleft()
+        if self._lives:
+            self._live()
 
     def _now(self) -> float:
         return self.world.now + self.wall
@@ -307,25 +405,21 @@ class Server:
             answer(_NOTHING)
         if instance.commits.wanted:
             self._flush(instance)
-        if instance.closing:
+        if instance.ending:
             self._close(instance)
 
     def _close(self, instance: Instance) -> None:
-        """Go on with stopping, when nothing is left to store."""
-        if not instance.commits.busy:
-            self.world.tell(self.world.latency(), self, self._closed, instance)
-
-    def _closed(self, instance: Instance) -> None:
-        if self.instance is instance:
-            self.instance = None
-            self.hear(self.member.deactivated, DESTINATION)
+        """End when nothing is left to store."""
+        if self.instance is instance and not instance.commits.busy:
+            self._deactivated()
 
     # --- consumers ---------------------------------------------------------------------------------------------------
 
     def request(self, request: Request) -> None:
         """Serve a consumer."""
         try:
-            self.member.check(DESTINATION, self.clock())
+            if self.member.destinations:
+                self.member.check(DESTINATION, self.clock())
             if self.instance is None or self.instance.closing:
                 raise FencedError("not active")
             reply = self._serve(self.instance, request)

@@ -19,7 +19,7 @@ from tests.simulation.ensemble import Session
 from tests.simulation.schedule import Schedule
 from tests.simulation.server import DESTINATION, Server
 
-SEEDS = 2000
+SEEDS = 5000
 """By which each bug has to be found."""
 
 

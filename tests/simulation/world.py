@@ -12,7 +12,7 @@ class Process(Protocol):
     life: int
     """Counts its lives; what was meant for an earlier one is lost."""
     awake_at: float
-    """It is paused until then; what comes meanwhile waits."""
+    """It is paused until then, which may become later only; what comes meanwhile waits, and keeps its order."""
 
 
 class World:
@@ -24,28 +24,30 @@ class World:
         self.now = 0.0
         self.steps = 0
         self.trace: list[str] | None = [] if trace else None
-        self._events: list[tuple[float, int, Process | None, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._events: list[tuple[float, float, int, Process | None, int, Callable[..., None], tuple[Any, ...]]] = []
+        """When they happen, when they should have, and in which order they were thought of."""
         self._number = 0
 
     def after(self, delay: float, call: Callable[..., None], *arguments: Any) -> None:
         """Let something happen."""
         self._number += 1
-        heappush(self._events, (self.now + delay, self._number, None, 0, call, arguments))
+        time = self.now + delay
+        heappush(self._events, (time, time, self._number, None, 0, call, arguments))
 
     def tell(self, delay: float, process: Process, call: Callable[..., None], *arguments: Any) -> None:
         """Let something happen to a process, if it lives so long, and when it is awake."""
         self._number += 1
-        heappush(self._events, (self.now + delay, self._number, process, process.life, call, arguments))
+        time = self.now + delay
+        heappush(self._events, (time, time, self._number, process, process.life, call, arguments))
 
     def step(self) -> None:
         """Let the next thing happen."""
-        time, _, process, life, call, arguments = heappop(self._events)
+        time, due, number, process, life, call, arguments = heappop(self._events)
         if process is not None:
             if process.life != life:
                 return
-            if process.awake_at > time:
-                self._number += 1
-                heappush(self._events, (process.awake_at, self._number, process, life, call, arguments))
+            if process.awake_at > time:  # what waits keeps its order: connections do
+                heappush(self._events, (process.awake_at, due, number, process, life, call, arguments))
                 return
         self.now = time
         self.steps += 1

@@ -243,12 +243,13 @@ class Cluster:
         self.problem = ""
         logger.info("session %#x with ZooKeeper, timeout %g s", session.session_id, session.timeout)
         self._spawn(self._register(session, SERVERS))
-        for destination in self.member.destinations:
-            self._spawn(self._register(session, f"{DESTINATIONS}/{destination}/cluster"))
         await self._read_servers(session)
         if session.over:
             return
         self._session = session
+        for destination in self.member.destinations:  # those that are started from here on register themselves
+            if self.member.election(destination).wanted:
+                self._spawn(self._register(session, f"{DESTINATIONS}/{destination}/cluster"))
         self.member.opened(session.session_id, session.timeout, _now())
         self._drive()
 

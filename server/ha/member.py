@@ -75,7 +75,9 @@ class Member:
     def start(self, destination: str) -> None:
         """Take part in the election of a destination."""
         if destination not in self._elections:
-            self._elections[destination] = Election(destination, self.lease, self._ask, self._tell)
+            election = self._elections[destination] = Election(destination, self.lease, self._ask, self._tell)
+            if self._session is not None:
+                election.opened(self._session)
             self._prefer()
         self._elections[destination].start()
 

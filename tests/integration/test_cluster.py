@@ -54,6 +54,20 @@ async def test_what_cannot_be_started_is_left_to_others(zookeeper: ZooKeeper) ->
             await eventually(lambda: zk.exists(f"/otter/canal/destinations/{NAME}/running") is None)
 
 
+async def test_destinations_take_part_whether_they_are_started_before_the_session_while_it_begins_or_later(
+    zookeeper: ZooKeeper,
+) -> None:
+    names = [f"d{number}" for number in range(40)]
+    async with taking_part(zookeeper) as cluster:
+        for name in names:
+            cluster.start(name)
+            await asyncio.sleep(0.005)
+        await eventually(lambda: all("Too many open files" in cluster.problem_of(name) for name in names))
+        with nodes(zookeeper.hosts) as zk:
+            paths = [f"/otter/canal/destinations/{name}/cluster/{IDENTITY.address}" for name in names]
+            await eventually(lambda: all(map(zk.exists, paths)))
+
+
 async def test_it_registers_as_soon_as_zookeeper_lets_it(
     zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -102,6 +102,11 @@ class TestTakingOver:
         assert host.told == [Activate(D, 5, (CLIENT,))]
         host.member.check(D, host.now)
 
+    def test_one_that_is_started_when_there_is_a_session_already_is_taken_over(self, host: Host) -> None:
+        host.open()
+        host.member.start("late")
+        assert Look("late") in host.questions
+
     def test_who_comes_second_stands_by_and_names_the_first(self, host: Host) -> None:
         host.open()
         host.answer(Look, FREE)
@@ -118,22 +123,6 @@ class TestTakingOver:
         host.answer(Claim, UNKNOWN)
         host.answer(Look, mine())
         assert host.questions == [Load(D)]
-
-    def test_an_answer_to_an_earlier_claim_that_comes_late_is_not_taken_for_that_of_the_last(self, host: Host) -> None:
-        host.open()
-        host.answer(Look, FREE)
-        host.member.changed(D)
-        host.answer(Look, mine())
-        host.now += TIMEOUT
-        host.answer(Load, Loaded((CLIENT,)))
-        host.answer(Look, mine())
-        host.answer(Release, Done(8))
-        host.answer(Look, Seen(None, 5, 8))
-        assert host.questions[-1] == Claim(D, 6, 8)
-        host.answer(Claim, Done(8))
-        assert host.state is State.CLAIMING
-        assert host.answer(Claim, Done(9)) == Claim(D, 6, 8)
-        assert (host.state, host.member.election(D).epoch) == (State.LOADING, 6)
 
     def test_a_node_of_an_earlier_process_at_this_address_is_another_ones(self, host: Host) -> None:
         host.open(session=2)
@@ -282,6 +271,16 @@ class TestGivingUp:
         host.answer(Look, mine())
         host.answer(Release, Done(8))
         assert host.member.election(D).problem == "no such host"
+
+    def test_one_that_could_not_start_and_was_told_to_stop_meanwhile_is_given_up_once_and_says_why(
+        self, host: Host
+    ) -> None:
+        host.activate()
+        host.member.expired(host.now)
+        host.member.deactivated(D, host.now, "no such host")
+        assert host.state is State.LEAVING
+        host.member.deactivated(D, host.now)
+        assert (host.state, host.member.election(D).problem) == (State.STANDBY, "no such host")
 
     def test_a_stopped_one_is_released(self, host: Host) -> None:
         host.activate()

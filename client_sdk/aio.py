@@ -59,6 +59,7 @@ class AsyncClient:
         self._done = Done(0)
         self._ssl = tls_context(ca, verify=verify) if "https" in self._endpoint.schemes else None
         self._http: aiohttp.ClientSession | None = None
+        self._closed = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -72,7 +73,8 @@ class AsyncClient:
         return self._endpoint.servers
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; later calls raise ConnectionLostError."""
+        self._closed = True
         if self._http is not None:
             await self._http.close()
             self._http = None
@@ -329,6 +331,8 @@ class AsyncClient:
         return self._endpoint.read(server, call, _reply(response, body))
 
     async def _send(self, server: str, call: Call[Any]) -> aiohttp.ClientResponse:
+        if self._closed:  # a generator of batches that was left gives back what it had fetched, even then
+            raise ConnectionLostError("the client is closed")
         if self._http is None:
             connector = aiohttp.TCPConnector(limit=0) if self._ssl is None else aiohttp.TCPConnector(ssl=self._ssl)
             self._http = aiohttp.ClientSession(

@@ -1,5 +1,7 @@
 """What each call of the clients does, against the HTTP server."""
 
+import asyncio
+import gc
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
@@ -9,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sluice.client_sdk import Batch, Client
+from sluice.client_sdk import AsyncClient, Batch, Client
 from sluice.client_sdk.batch import Column as TableColumn
 from sluice.client_sdk.calls import Limits, Reply, error_of
 from sluice.protocol import errors
@@ -317,5 +319,25 @@ def test_closing_a_client_ends_what_waits_in_another_thread(
             waiting.result(10)
         with pytest.raises(errors.ConnectionLostError, match="the client is closed"):
             client.get()
+    finally:
+        thread.stop()
+
+
+def test_leaving_an_asynchronous_loop_over_batches_leaves_no_connection_open(tmp_path: Path) -> None:
+    thread = ServerThread(tmp_path)
+    thread.start()
+
+    async def consume() -> None:
+        async with AsyncClient(thread.url) as client:
+            await client.subscribe()
+            thread.source.write(1)
+            async for _ in client.batches():
+                break  # the generator lives on, until the loop ends
+        with pytest.raises(errors.ConnectionLostError, match="the client is closed"):
+            await client.status()
+
+    try:
+        asyncio.run(consume())
+        gc.collect()  # where a connection that is not closed says so
     finally:
         thread.stop()

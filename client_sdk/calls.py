@@ -484,13 +484,14 @@ class Endpoint:
         return server
 
     def _usable(self, url: str) -> str:
+        shown = url.rpartition("@")[2]  # no error repeats a password
         try:
             parts = urlsplit(url)
             port = parts.port
         except ValueError as error:  # a port or brackets that are none
-            raise BadParameterError(f"not the URL of a server: {url!r} ({error})", "url") from None
+            raise BadParameterError(f"not the URL of a server: {shown!r} ({error})", "url") from None
         if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or parts.query or parts.fragment:
-            raise BadParameterError(f"not the URL of a server: {url!r}", "url")
+            raise BadParameterError(f"not the URL of a server: {shown!r}", "url")
         if parts.username or parts.password:
             raise BadParameterError("credentials go into `token`, not into the URL", "url")
         if self._token and parts.scheme == "http" and not self._insecure and not _is_local(parts.hostname):

@@ -136,7 +136,9 @@ def test_malformed_utf8_is_replaced_as_unicode_recommends(data: bytes) -> None:
 @pytest.mark.parametrize("charset", [*CODECS, "cp866", "greek", "hebrew", "koi8u", "sjis", "swe7"])
 @given(data=st.binary(max_size=60))
 def test_any_bytes_become_some_text(charset: str, data: bytes) -> None:
-    decode(data, charset)
+    text = decode(data, charset)
+    assert bool(text) == bool(data)
+    assert len(text.encode()) >= len(text)  # it has no half of a surrogate pair
 
 
 def test_an_unknown_character_set_is_named() -> None:

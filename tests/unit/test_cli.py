@@ -178,6 +178,7 @@ def test_a_source_that_does_not_answer_is_a_line_and_status_3(sluice: Sluice, co
 
 def test_the_password_of_a_command_line_never_shows(sluice: Sluice) -> None:
     _, text, error = sluice("filter", "try", r"a\..*", "--mysql", "cdc:hunter2@127.0.0.1:1")
+    assert "cannot log in to 127.0.0.1:1 as 'cdc'" in error
     assert "hunter2" not in text + error
 
 

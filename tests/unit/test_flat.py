@@ -65,16 +65,16 @@ def test_no_entries_make_an_empty_list() -> None:
 
 
 @pytest.mark.parametrize(
-    "entry",
+    ("entry", "why"),
     [
-        Entry(entryType=ROWDATA, storeValue=b"\x12\x05"),
-        Entry(entryType=ROWDATA, storeValue=b"\x10\x63"),
-        Entry(entryType=ROWDATA, storeValue=bytes.fromhex("1001 6208 1206 08ffffffff0f")),
+        (Entry(entryType=ROWDATA, storeValue=b"\x12\x05"), "does not fit into its message"),
+        (Entry(entryType=ROWDATA, storeValue=b"\x10\x63"), "event type is unknown"),
+        (Entry(entryType=ROWDATA, storeValue=bytes.fromhex("1001 6208 1206 08ffffffff0f")), "an index that no table"),
     ],
     ids=["cut", "unknown type", "column index"],
 )
-def test_what_is_no_entry_is_an_error(entry: Entry) -> None:
-    with pytest.raises(DecodeError):
+def test_what_is_no_entry_is_an_error(entry: Entry, why: str) -> None:
+    with pytest.raises(DecodeError, match=why):
         flat_json([frame([entry])], 1)
 
 

@@ -301,7 +301,7 @@ class TestTold:
 
     def test_a_token_goes_to_no_server_that_would_let_it_be_read(self) -> None:
         made = Endpoint((), "example", 1001, "secret", insecure=False, is_told=True)
-        with pytest.raises(BadParameterError):
+        with pytest.raises(BadParameterError, match="a token over http"):
             made.hear(["http://192.0.2.1:11180"], None, None)
         made.hear(["https://192.0.2.1:11180"], None, None)
         assert made.server == "https://192.0.2.1:11180"

@@ -3,7 +3,6 @@
 import ssl
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -34,24 +33,47 @@ def test_tokens_and_tls(make_client: MakeClient, tmp_path: Path, certificate: tu
 
 
 @pytest.mark.parametrize(
-    ("url", "options"),
+    "url",
     [
-        ("127.0.0.1:11180", {}),
-        ("ftp://127.0.0.1", {}),
-        ("http://user:password@127.0.0.1", {}),
-        ("http://127.0.0.1/?q", {}),
-        ("http://[::1", {}),
-        ("http://127.0.0.1:many", {}),
-        ("http://127.0.0.1:1,", {}),
-        ("http://127.0.0.1:1,http://db.example.org", {"token": "t"}),
-        ([], {}),
-        ("http://db.example.org", {"token": "t"}),
-        ("http://192.0.2.1:11180", {"token": "t"}),
+        "127.0.0.1:11180",
+        "ftp://127.0.0.1",
+        "http://127.0.0.1/?q",
+        "http://[::1",
+        "http://127.0.0.1:many",
+        "http://127.0.0.1:1,",
     ],
 )
-def test_an_unusable_or_unsafe_url_is_refused(url: str | list[str], options: dict[str, Any]) -> None:
-    with pytest.raises(errors.BadParameterError):
-        Client(url, **options)
+def test_what_is_no_url_of_a_server_is_refused(url: str) -> None:
+    with pytest.raises(errors.BadParameterError, match="not the URL of a server"):
+        Client(url)
+
+
+def test_a_server_has_to_be_given() -> None:
+    with pytest.raises(errors.BadParameterError, match="no server is given"):
+        Client([])
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://user:secret@127.0.0.1", "credentials go into `token`"),
+        ("http://user:secret@127.0.0.1:many", "not the URL of a server: '127.0.0.1:many'"),
+        ("http://user:secret@127.0.0.1?q", "not the URL of a server"),
+    ],
+)
+def test_credentials_in_a_url_are_refused_and_not_repeated(url: str, why: str) -> None:
+    with pytest.raises(errors.BadParameterError, match=why) as caught:
+        Client(url)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://127.0.0.1:1,http://db.example.org", "http://db.example.org", "http://192.0.2.1:11180"],
+)
+def test_a_token_goes_nowhere_where_others_read_it(url: str) -> None:
+    with pytest.raises(errors.BadParameterError, match="a token over http can be read by others"):
+        Client(url, token="t")
 
 
 @pytest.mark.parametrize("url", ["http://localhost:1", "http://[::1]:1", "https://db.example.org"])

@@ -137,14 +137,7 @@ def problem(error: errors.SluiceError) -> ProblemResponse:
 
 def invalid_request(error: RequestValidationError) -> ProblemResponse:
     """Answer with a 422 that names each parameter or member of a body that does not validate, without what was sent."""
-    found = [
-        {
-            "parameter": ".".join(str(part) for part in item["loc"][1:]) or "body",
-            "in": item["loc"][0],
-            "reason": item["msg"],
-        }
-        for item in error.errors()
-    ]
+    found = [_invalid(item) for item in error.errors()]
     detail = "; ".join(f"{item['parameter']}: {item['reason']}" for item in found)
     kind = KINDS[errors.BadParameterError]
     return ProblemResponse(
@@ -152,12 +145,28 @@ def invalid_request(error: RequestValidationError) -> ProblemResponse:
     )
 
 
-def http_error(error: HTTPException) -> ProblemResponse:
+def _invalid(item: Mapping[str, Any]) -> dict[str, str]:
+    where, *path = item["loc"]
+    if item["type"] == "json_invalid":  # the path is a number of characters then
+        return {"parameter": where, "in": where, "reason": f"no JSON: {item['ctx']['error']} at character {path[0]}"}
+    reason = "there is no such parameter" if item["type"] == "extra_forbidden" else item["msg"]
+    name = ".".join(str(part) for part in path) or where
+    return {"parameter": name, "in": where, "reason": reason.removeprefix("Value error, ")}
+
+
+def http_error(request: Request, error: HTTPException) -> ProblemResponse:
     """Answer to an error of the HTTP layer itself: no such path, no such method."""
     status = http.HTTPStatus(error.status_code)
     kind = Kind(status, status.phrase, "See /docs for the calls that exist.")
     name = status.phrase.lower().replace(" ", "-").replace("'", "")
-    return ProblemResponse(name, kind, str(error.detail), headers=error.headers)
+    detail = str(error.detail)
+    if status == http.HTTPStatus.NOT_FOUND:
+        detail = f"There is no {request.url.path}."
+    elif status == http.HTTPStatus.METHOD_NOT_ALLOWED:
+        detail = (
+            f"{request.url.path} does not take {request.method}, but {(error.headers or {}).get('allow', 'others')}."
+        )
+    return ProblemResponse(name, kind, detail, headers=error.headers)
 
 
 def internal_error() -> ProblemResponse:
@@ -177,5 +186,5 @@ def install(app: FastAPI) -> None:
         return invalid_request(error)
 
     @app.exception_handler(HTTPException)
-    async def misdirected(_request: Request, error: HTTPException) -> Response:
-        return http_error(error)
+    async def misdirected(request: Request, error: HTTPException) -> Response:
+        return http_error(request, error)

@@ -136,7 +136,14 @@ async def test_an_error_of_sluice_becomes_its_problem(app: FastAPI) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "kind"), [("GET", "/nowhere", "not-found"), ("POST", "/gone", "method-not-allowed")]
+    ("method", "path", "kind", "detail"),
+    [
+        ("GET", "/nowhere", "not-found", "There is no /nowhere."),
+        ("POST", "/gone", "method-not-allowed", "/gone does not take POST, but GET."),
+    ],
 )
-async def test_a_call_that_does_not_exist_is_a_problem_too(app: FastAPI, method: str, path: str, kind: str) -> None:
-    assert (await call(app, method, path)).body["type"] == kind
+async def test_a_call_that_does_not_exist_is_a_problem_too(
+    app: FastAPI, method: str, path: str, kind: str, detail: str
+) -> None:
+    body = (await call(app, method, path)).body
+    assert (body["type"], body["detail"]) == (kind, detail)

@@ -44,6 +44,21 @@ class TestProblems:
         response = await api.post("getWithoutAck?maxBytes=many", status=422)
         assert response.json()["parameter"] == "maxBytes"
 
+    @pytest.mark.parametrize(
+        ("call", "body", "detail"),
+        [
+            ("ack", "{bad", "body: no JSON: Expecting property name enclosed in double quotes at character 1"),
+            ("ack", "{}", "body: give either batchId or position"),
+            ("getWithoutAck?timeot=1", "", "timeot: there is no such parameter"),
+        ],
+    )
+    async def test_what_is_wrong_with_a_call_is_said_in_plain_words(
+        self, api: Api, call: str, body: str, detail: str
+    ) -> None:
+        headers = {"content-type": "application/json"}
+        response = await api.call("POST", f"{CLIENT}/{call}", status=422, data=body.encode(), headers=headers)
+        assert response.json()["detail"] == detail
+
     async def test_acks_out_of_order_change_nothing(self, api: Api) -> None:
         api.source.put(2)
         first, second = await api.get(maxEntries=1), await api.get(maxEntries=1)

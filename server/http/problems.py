@@ -164,7 +164,7 @@ def http_error(request: Request, error: HTTPException) -> ProblemResponse:
         detail = f"There is no {request.url.path}."
     elif status == http.HTTPStatus.METHOD_NOT_ALLOWED:
         detail = (
-            f"{request.url.path} does not take {request.method}, but {(error.headers or {}).get('allow', 'others')}."
+            f"{request.url.path} does not take {request.method}, but {(error.headers or {}).get('Allow', 'others')}."
         )
     return ProblemResponse(name, kind, detail, headers=error.headers)
 

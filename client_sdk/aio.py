@@ -322,7 +322,9 @@ class AsyncClient:
                     return self._endpoint.generation, result
 
     async def _exchange(self, server: str, call: Call[T]) -> T:
-        response = await self._send(server, call)
+        return await self._read(server, call, await self._send(server, call))
+
+    async def _read(self, server: str, call: Call[T], response: aiohttp.ClientResponse) -> T:
         async with response:
             try:
                 body = await response.read()
@@ -342,6 +344,7 @@ class AsyncClient:
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         endpoint = self._endpoint
+        connect, read = endpoint.limits(server, self._timeout, call.wait)
         try:
             return await self._http.request(
                 call.method,
@@ -349,7 +352,7 @@ class AsyncClient:
                 data=endpoint.body(call),
                 headers=endpoint.headers(server, call),
                 allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(sock_connect=self._timeout, sock_read=self._timeout + call.wait),
+                timeout=aiohttp.ClientTimeout(sock_connect=connect, sock_read=read),
             )
         except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientConnectorSSLError) as error:
             raise Interrupted.by(error, may_be_done=False, is_final=True) from None
@@ -364,9 +367,7 @@ class AsyncClient:
         async def exchange(server: str, call: Call[str]) -> str:
             response = await self._send(server, call)
             if response.status >= 300:
-                async with response:
-                    body = await response.read()
-                return self._endpoint.read(server, call, _reply(response, body))
+                return await self._read(server, call, response)
             opened[:] = [response]
             return self._endpoint.read(server, call, _reply(response, b""))
 

@@ -6,11 +6,14 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar, Unpack
 
+import aiohttp
+
 from sluice.client_sdk.aio import AsyncClient
-from sluice.client_sdk.calls import Call
+from sluice.client_sdk.batch import Batch
+from sluice.client_sdk.calls import GRACE, Call, Interrupted
 from sluice.client_sdk.cluster import SESSION_TIMEOUT, TICK, Cluster, Member, Settings, endpoint_of, usual
 from sluice.client_sdk.zookeeper import Registry
-from sluice.protocol.errors import StaleSessionError
+from sluice.protocol.errors import ConnectionLostError, StaleSessionError
 
 T = TypeVar("T")
 
@@ -34,6 +37,7 @@ class AsyncClusterClient(Member, AsyncClient):
         super().__init__(endpoint, destination, client_id, **usual(settings))
         self._news = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._limits: set[asyncio.Timeout] = set()  # of what waits for a server now
         if zookeeper is not None:
             competing = client_id if elect else None
             registry = Registry(zookeeper, destination, competing, session_timeout, self._hear)
@@ -52,9 +56,14 @@ class AsyncClusterClient(Member, AsyncClient):
                 self._loop.call_soon_threadsafe(self._take_over)
 
     def _take_over(self) -> None:
-        if self._cluster is not None:
-            self._cluster.hear()
-            self._news.set()
+        if self._cluster is None:
+            return
+        if self._cluster.hear() is not None:
+            when = asyncio.get_running_loop().time() + GRACE
+            for limit in self._limits:
+                if not limit.expired():
+                    limit.reschedule(when)
+        self._news.set()
 
     async def _perform_ordered(
         self, call: Call[T], exchange: Callable[[str, Call[T]], Awaitable[T]] | None = None
@@ -73,8 +82,33 @@ class AsyncClusterClient(Member, AsyncClient):
                     async with asyncio.timeout(TICK):
                         await self._news.wait()
             try:
-                return await super()._perform_ordered(call, exchange)
+                return await super()._perform_ordered(call, exchange and self._limited(exchange))
             except StaleSessionError as error:
                 tries += 1
                 cluster.doubt(error, call, tries)
                 self._take_over()  # now: else the next try would go out with the same session
+
+    async def _exchange(self, server: str, call: Call[T]) -> T:
+        return await self._until_deposed(super()._exchange(server, call))
+
+    async def _read_streamed(self, response: aiohttp.ClientResponse) -> Batch:
+        return await self._until_deposed(super()._read_streamed(response))
+
+    def _limited(self, exchange: Callable[[str, Call[T]], Awaitable[T]]) -> Callable[[str, Call[T]], Awaitable[T]]:
+        def limited(server: str, call: Call[T]) -> Awaitable[T]:
+            return self._until_deposed(exchange(server, call))
+
+        return limited
+
+    async def _until_deposed(self, answer: Awaitable[T]) -> T:
+        """Wait for a server's answer, but not long when ZooKeeper has said that another server is active."""
+        limit = asyncio.timeout(None if self._endpoint.deposed is None else GRACE)
+        self._limits.add(limit)
+        try:
+            async with limit:
+                return await answer
+        except TimeoutError:
+            reason = ConnectionLostError(f"no answer, and {self._endpoint.active} is active by now")
+            raise Interrupted(reason, may_be_done=True) from None
+        finally:
+            self._limits.discard(limit)

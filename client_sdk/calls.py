@@ -42,6 +42,8 @@ ACK_EVERY = 0.05  # seconds within which the batches of a stream may share an ac
 PAUSE = 0.005  # seconds without a further batch after which those that are done are acked
 FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0  # seconds between the tries of a call
 LONGEST_OF_SEVERAL = 0.5  # the same where another server may take over at any moment
+CONNECT = 5.0  # seconds that opening a connection to one of several servers may take: one packet may get lost, or two
+GRACE = 0.5  # seconds in which a server that has given way may still answer, when another one is known to be active
 
 Start = str | Position | datetime
 """Where a new subscription starts: ``earliest``, ``latest``, a position, or a time."""
@@ -182,7 +184,7 @@ def stream(window: int, limits: Limits) -> Call[str]:
         "/stream",
         lambda reply: reply.headers.get("sluice-session", ""),
         limits.query() | {"window": window},
-        wait=3 * HEARTBEAT,
+        wait=HEARTBEAT,
         rolls_back=True,
         ordered=True,
     )
@@ -330,6 +332,8 @@ class Endpoint:
         """URL of the one in use."""
         self.active: str | None = None
         """URL of the server that is active, as far as was heard."""
+        self.deposed: str | None = None
+        """The server in use, since it was heard that another one is active; None again when it was left."""
         self.turn: int | None = None
         """Of those that compete for the client id: the number of this consumer's turn; None while it has none."""
         self.needs_session = False
@@ -375,12 +379,22 @@ class Endpoint:
     @property
     def longest_delay(self) -> float:
         """Seconds between the tries of a call, at most."""
-        return LONGEST_OF_SEVERAL if self._is_told or len(self._servers) > 1 else LONGEST_DELAY
+        return LONGEST_OF_SEVERAL if self._has_others else LONGEST_DELAY
+
+    @property
+    def _has_others(self) -> bool:
+        return self._is_told or len(self._servers) > 1
 
     @property
     def is_settled(self) -> bool:
         """Whether a get goes out by itself, without a session or a rollback before it."""
         return not (self.needs_session or self.has_marks)
+
+    def limits(self, server: str, timeout: float, wait: float) -> tuple[float, float]:
+        """Return after how many seconds a server has to be connected, and to answer a call that lets it ``wait``."""
+        if server == self.deposed:
+            return min(timeout, GRACE), min(timeout, GRACE)
+        return min(timeout, CONNECT) if self._has_others else timeout, timeout + wait
 
     def lose_get(self) -> None:
         """Hear of a get whose outcome is not known: what it was given, if anything, has to come again."""
@@ -390,8 +404,10 @@ class Endpoint:
     def hear(self, servers: Sequence[str], active: str | None, turn: int | None) -> None:
         """Hear which servers there are, which of them is active, and which turn of the client id this consumer has.
 
-        What is heard may be old: a server that serves is not left for it. A turn that ends or begins is the end of all
-        batches that are outstanding, and of the session. Raises BadParameterError for a URL that cannot be used.
+        What is heard may be old: a server that answers is not left for it. But a call is waited for no longer than
+        GRACE when another one has become active than the one in use: that may have vanished, and would keep us waiting.
+        A turn that ends or begins is the end of all batches that are outstanding, and of the session. Raises
+        BadParameterError for a URL that cannot be used.
         """
         if turn != self.turn:
             self.turn = turn
@@ -399,9 +415,11 @@ class Endpoint:
             self.generation += 1
         found = [self._usable(it) for it in servers]
         self._servers = found or self._servers
-        self.active = None if active is None else self._usable(active)
+        before, self.active = self.active, None if active is None else self._usable(active)
         if not self.server and found:
             self.server = self.active or found[0]
+        if self.active != before:
+            self.deposed = self.server if self.active not in (None, self.server) else None
 
     def behind(self, server: str) -> list[str]:
         """Return the servers in the order in which they are tried when this one fails; itself comes last."""
@@ -415,7 +433,7 @@ class Endpoint:
             return
         other = active or self.behind(server)[0]
         if other != server:
-            self.server = other
+            self.server, self.deposed = other, None
             self.has_moved = self.has_marks = True
             self.needs_session = self.needs_session or self.turn is not None
             self.generation += 1

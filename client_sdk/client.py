@@ -5,7 +5,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
@@ -322,8 +322,11 @@ class Client:
 
     def _say_last(self, call: Call[Any]) -> None:
         """Make a call once, for what a loop leaves behind that may outlive the client; it may fail."""
-        http = Connections(self._ssl) if self._http.closed.is_set() else self._http
-        with suppress(SluiceError, Interrupted):
+        is_closed = self._http.closed.is_set()
+        with (
+            closing(Connections(self._ssl)) if is_closed else nullcontext(self._http) as http,
+            suppress(SluiceError, Interrupted),
+        ):
             self._exchange(self._endpoint.server, call, http)
 
     def _perform(self, call: Call[T]) -> T:
@@ -357,7 +360,9 @@ class Client:
             raise failure.reason from None
 
     def _exchange(self, server: str, call: Call[T], http: Connections | None = None) -> T:
-        response = self._send(server, call, http)
+        return self._read(server, call, self._send(server, call, http))
+
+    def _read(self, server: str, call: Call[T], response: urllib3.BaseHTTPResponse) -> T:
         try:
             body = response.read(decode_content=False)
         except HTTPError as error:
@@ -368,6 +373,7 @@ class Client:
 
     def _send(self, server: str, call: Call[Any], http: Connections | None = None) -> urllib3.BaseHTTPResponse:
         endpoint, pool = self._endpoint, (http or self._http).pool(server)
+        connect, read = endpoint.limits(server, self._timeout, call.wait)
         try:
             return pool.urlopen(
                 call.method,
@@ -376,12 +382,13 @@ class Client:
                 headers=endpoint.headers(server, call),
                 redirect=False,
                 preload_content=False,
-                timeout=urllib3.Timeout(connect=self._timeout, read=self._timeout + call.wait),
+                timeout=urllib3.Timeout(connect=connect, read=read),
             )
         except _NOT_SENT as error:
             raise Interrupted.by(error, may_be_done=False) from None
         except SSLError as error:
-            raise Interrupted.by(error, may_be_done=False, is_final=True) from None
+            is_cut = isinstance(error.args[0], ssl.SSLEOFError)  # else it is not the server that was meant
+            raise Interrupted.by(error, may_be_done=is_cut, is_final=not is_cut) from None
         except HTTPError as error:
             raise Interrupted.by(error, may_be_done=True) from None
 
@@ -392,9 +399,7 @@ class Client:
         def exchange(server: str, call: Call[str]) -> str:
             response = self._send(server, call)
             if response.status >= 300:
-                body = response.read(decode_content=False)
-                response.release_conn()
-                return self._endpoint.read(server, call, _reply(response, body))
+                return self._read(server, call, response)
             opened[:] = [response]
             return self._endpoint.read(server, call, _reply(response, b""))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 from sluice.client_sdk.batch import InvalidDates
-from sluice.client_sdk.calls import Call, Endpoint
+from sluice.client_sdk.calls import GRACE, Call, Endpoint
 from sluice.client_sdk.client import Client
 from sluice.client_sdk.zookeeper import Registry
 from sluice.protocol.errors import BadParameterError, ConnectionLostError, StaleSessionError, UnknownBatchError
@@ -80,7 +80,7 @@ class ClusterClient(Member, Client):
             client_id: of the consumer.
             elect: take turns with the other consumers of the client id; by ZooKeeper only.
             session_timeout: seconds after which another consumer has the turn of one that has gone silent.
-            settings: those of `Client`; ``timeout`` is 10 s here, after which the next server is asked.
+            settings: those of `Client`; ``timeout`` is 10 s here, after which the next server is asked at the latest.
 
         Raises:
             BadParameterError: not exactly one of url and zookeeper is given, or something cannot be used.
@@ -88,6 +88,7 @@ class ClusterClient(Member, Client):
         endpoint = endpoint_of(url, zookeeper, destination, client_id, settings)
         super().__init__(endpoint, destination, client_id, **usual(settings))
         self._news = threading.Condition()
+        self._grace: threading.Timer | None = None
         if zookeeper is not None:
             competing = client_id if elect else None
             registry = Registry(zookeeper, destination, competing, session_timeout, self._hear)
@@ -99,14 +100,25 @@ class ClusterClient(Member, Client):
             self._cluster.close()
             with self._news:
                 self._news.notify_all()
+            if self._grace is not None:
+                self._grace.cancel()
         super().close()
 
     def _hear(self) -> None:
         """Take over what the registry has seen, in its thread."""
         if self._cluster is not None:
             with self._news:
-                self._cluster.hear()
+                deposed = self._cluster.hear()
                 self._news.notify_all()
+            if deposed is not None:
+                self._grace = threading.Timer(GRACE, self._leave_deposed, (deposed,))
+                self._grace.daemon = True
+                self._grace.start()
+
+    def _leave_deposed(self, server: str) -> None:
+        """End the calls that were made before the news: those that came later do not wait so long by themselves."""
+        if server == self._endpoint.deposed:
+            self._http.leave(server)
 
     def _perform_ordered(
         self, call: Call[T], stop: threading.Event, exchange: Callable[[str, Call[T]], T] | None = None
@@ -157,9 +169,9 @@ class Cluster:
         self._is_closed = True
         self._registry.close()
 
-    def hear(self) -> None:
-        """Tell the machine what was seen."""
-        endpoint, seen, turn = self._endpoint, self._registry.seen, self._endpoint.turn
+    def hear(self) -> str | None:
+        """Tell the machine what was seen; return the server in use if another one has become active."""
+        endpoint, seen, turn, deposed = self._endpoint, self._registry.seen, self._endpoint.turn, self._endpoint.deposed
         self._problem = None
         try:
             endpoint.hear(seen.servers, seen.active, seen.turn)
@@ -169,6 +181,10 @@ class Cluster:
             logger.info("%s: it is this consumer's turn", endpoint.name)
         elif endpoint.turn != turn and not self._is_closed:
             logger.warning("%s: the turn is over, another consumer may go on", endpoint.name)
+        if endpoint.deposed in (None, deposed):
+            return None
+        logger.info("%s: %s is active instead of %s", endpoint.name, endpoint.active, endpoint.deposed)
+        return endpoint.deposed
 
     def has_to_wait(self, call: Call[Any], waited: float) -> bool:
         """Whether a call has to wait for a server or for its turn.

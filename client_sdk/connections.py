@@ -5,8 +5,9 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
@@ -23,7 +24,7 @@ class Connections:
         """Set when they are closed; whoever waited on one of them was interrupted."""
         self._ssl = ssl_context
         self._pools: dict[str, urllib3.HTTPConnectionPool] = {}  # by server; urllib3 takes long to find them
-        self._sockets: WeakSet[socket.socket] = WeakSet()
+        self._sockets: WeakKeyDictionary[socket.socket, str] = WeakKeyDictionary()  # to which server
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -36,6 +37,13 @@ class Connections:
         for pool in list(self._pools.values()):
             pool.close()
 
+    def leave(self, server: str) -> None:
+        """End those to one server, also those on which other threads wait; later ones are opened anew."""
+        with self._lock:
+            sockets = [it for it, of in self._sockets.items() if of == server]
+        for opened in sockets:
+            _end(opened)
+
     def check(self) -> None:
         """Raise ConnectionLostError when they are closed."""
         if self.closed.is_set():
@@ -46,14 +54,15 @@ class Connections:
         pool = self._pools.get(server)
         if pool is None:
             tls = {"ssl_context": self._ssl} if server.startswith("https:") else {}
-            made = urllib3.connection_from_url(server, maxsize=4, retries=False, **tls, on_open=self._opened)
+            on_open = partial(self._opened, server)
+            made = urllib3.connection_from_url(server, maxsize=4, retries=False, **tls, on_open=on_open)
             made.ConnectionCls = _TlsConnection if tls else _Connection
             pool = self._pools.setdefault(server, made)  # another thread may have been faster
         return pool
 
-    def _opened(self, opened: socket.socket) -> None:
+    def _opened(self, server: str, opened: socket.socket) -> None:
         with self._lock:
-            self._sockets.add(opened)
+            self._sockets[opened] = server
         if self.closed.is_set():
             _end(opened)
 

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -11,14 +12,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 from sluice.client_sdk import AsyncClusterClient, Batch, Client, ClusterClient
 from sluice.client_sdk.calls import Call, Limits
 from sluice.protocol.errors import BadParameterError, ConnectionLostError, UnknownBatchError
-from tests.faults.harness import Sluice, eventually
+from tests.faults.harness import SECONDS, Sluice, eventually
 from tests.faults.test_ha import NAME, ROOT, Pair, state
 from tests.proxy import Proxy
 from tests.servers import Server, ZooKeeper, nodes
@@ -67,9 +68,13 @@ def yield_from(pair: Pair, zookeeper: ZooKeeper) -> None:
 class Reader(threading.Thread):
     """Takes what comes until the last number has come; remembers what, and what was acked."""
 
-    def __init__(self, client: ClusterClient, way: str) -> None:
+    def __init__(self, client: ClusterClient | AsyncClusterClient, way: str, **options: Any) -> None:
         super().__init__(daemon=True)
         self.client, self.way = client, way
+        self.options = {"limits": Limits(max_entries=7), **options}
+        self.goes_on = threading.Event()
+        """Unless set, it works on a batch of a stream."""
+        self.goes_on.set()
         self.seen: list[int] = []
         self.acked: set[int] = set()
         self.last = sys.maxsize
@@ -77,28 +82,31 @@ class Reader(threading.Thread):
 
     def run(self) -> None:
         try:
-            with self.client:
-                getattr(self, f"_by_{self.way}")()
+            if isinstance(self.client, AsyncClusterClient):
+                asyncio.run(self._of_asyncio(self.client))
+            else:
+                with self.client:
+                    getattr(self, f"_by_{self.way}")(self.client)
         except Exception as error:  # noqa: BLE001  the test raises it
             self.failure = error
 
-    def _by_get(self) -> None:
+    def _by_get(self, client: ClusterClient) -> None:
         while self.last not in self.acked:
-            batch = self.client.get_without_ack(0.5, Limits(max_entries=7))
+            batch = client.get_without_ack(0.5, Limits(max_entries=7))
             self.seen += ids(batch)
             assert not self.acked & set(ids(batch)), "what was acked durably comes again"
             try:
-                self.client.ack(batch)
+                client.ack(batch)
             except UnknownBatchError:
                 continue  # it comes again
             self.acked |= set(ids(batch))
 
-    def _by_get_with_ack(self) -> None:
+    def _by_get_with_ack(self, client: ClusterClient) -> None:
         batch = None
         while self.last not in self.acked:
             done = batch
             try:
-                batch = self.client.get_without_ack(0.5, Limits(max_entries=7), ack=done)
+                batch = client.get_without_ack(0.5, Limits(max_entries=7), ack=done)
             except UnknownBatchError:
                 batch = None  # it comes again
                 continue
@@ -106,11 +114,20 @@ class Reader(threading.Thread):
             self.seen += ids(batch)
             assert not self.acked & set(ids(batch)), "what was acked durably comes again"
 
-    def _by_stream(self) -> None:
-        for batch in self.client.stream(limits=Limits(max_entries=7)):
+    def _by_stream(self, client: ClusterClient) -> None:
+        for batch in client.stream(**self.options):
             self.seen += ids(batch)
+            self.goes_on.wait()
             if self.last in self.seen:
                 return
+
+    async def _of_asyncio(self, client: AsyncClusterClient) -> None:
+        async with client:
+            async for batch in getattr(client, self.way)(**self.options):
+                self.seen += ids(batch)
+                await asyncio.to_thread(self.goes_on.wait)
+                if self.last in self.seen:
+                    return
 
     def wait_for(self, number: int) -> None:
         eventually(lambda: number in self.seen, lambda: (self.seen[-3:], self.failure))
@@ -150,6 +167,65 @@ def test_nothing_is_lost_when_the_active_server_is_killed_and_when_it_yields(pai
     numbers += insert(pair)
     for reader in readers:
         reader.finish(numbers)
+
+
+def test_server_that_vanishes_is_left_when_another_is_active_however_long_the_client_would_wait(
+    pair: Pair, zookeeper: ZooKeeper
+) -> None:
+    def settings(client_id: int) -> dict[str, Any]:
+        return {"zookeeper": zookeeper.hosts, "destination": NAME, "client_id": client_id, "timeout": 10 * SECONDS}
+
+    readers = [
+        Reader(ClusterClient(**settings(2001)), "get"),
+        Reader(ClusterClient(**settings(2002)), "get_with_ack"),
+        Reader(ClusterClient(**settings(2003)), "stream"),
+        Reader(AsyncClusterClient(**settings(2004)), "batches"),
+        Reader(AsyncClusterClient(**settings(2005)), "stream"),
+    ]
+    busy = [
+        Reader(ClusterClient(**settings(2006)), "stream", auto_ack=False, window=100),
+        Reader(AsyncClusterClient(**settings(2007)), "stream", auto_ack=False, window=100),
+    ]
+    first = pair.active()
+    with (
+        ClusterClient(**settings(2008)) as asking,
+        ClusterClient(**settings(2009)) as idle,
+        ThreadPoolExecutor() as pool,
+    ):
+        for client_id in range(2001, 2010):
+            with first.client(client_id, NAME) as client:
+                client.subscribe(start="latest")
+        numbers = insert(pair, 20)
+        for reader in readers + busy:
+            reader.start()
+            reader.wait_for(numbers[-1])
+        for reader in busy:
+            reader.goes_on.clear()
+        numbers += insert(pair)
+        for reader in readers + busy:
+            reader.wait_for(numbers[-1])
+        taken = [wait_for_batch(client) for client in (asking, idle)]
+        first.process.send_signal(signal.SIGSTOP)
+        try:
+            ack = pool.submit(asking.ack, taken[0])  # while the former server seems to be active
+            numbers += insert(pair, 20)
+            for reader in readers:
+                reader.wait_for(numbers[-1])
+            ack.result(SECONDS)
+            idle.ack(taken[1])  # long after the news, as these:
+            for reader in busy:
+                reader.goes_on.set()
+                reader.wait_for(numbers[-1])
+            for client, batch in zip((asking, idle), taken, strict=True):
+                assert ids(wait_for_batch(client))[0] == ids(batch)[-1] + 1, "what was acked is acked, and no more"
+            for reader in readers + busy:
+                reader.last = numbers[-1] + 1
+            numbers += insert(pair)
+            for reader in readers + busy:
+                reader.finish(numbers)
+        finally:
+            first.process.send_signal(signal.SIGCONT)
+    eventually(lambda: state(first) == "standby", lambda: "".join(first.log))
 
 
 def test_error_names_all_servers_and_what_to_do() -> None:

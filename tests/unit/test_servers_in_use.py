@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from sluice.client_sdk import Batch, calls
-from sluice.client_sdk.calls import Attempts, Endpoint, Interrupted, Limits, Reply
+from sluice.client_sdk.calls import CONNECT, GRACE, Attempts, Endpoint, Interrupted, Limits, Reply
 from sluice.protocol.errors import BadParameterError, ConnectionLostError, FencedError, StaleSessionError
 
 A, B, C = "http://127.0.0.1:1", "http://127.0.0.1:2", "http://127.0.0.1:3"
@@ -267,6 +267,41 @@ class TestTold:
         assert attempts.begin() == C
         assert attempts.delay(REFUSED) == 0, "the one that was heard of fails as well: the others are asked"
         assert attempts.begin() == B
+
+    def test_a_server_in_use_answers_soon_or_not_at_all_when_another_has_become_active(self) -> None:
+        made = self.endpoint(A, B, active=A)
+        assert made.limits(A, 60, 10) == (CONNECT, 70)
+        made.hear([A, B], None, None)
+        assert (made.server, made.deposed) == (A, None), "nobody has it yet"
+        made.hear([B], B, None)
+        assert (made.server, made.deposed) == (A, A)
+        assert made.limits(A, 60, 10) == (GRACE, GRACE)
+        assert made.limits(A, 0.1, 10) == (0.1, 0.1)
+        assert made.limits(B, 60, 10) == (CONNECT, 70)
+        attempts = Attempts(made, GET, 60)
+        assert attempts.begin() == A, "it has its chance: what was heard may be old"
+        assert attempts.delay(LOST) == 0
+        assert (made.deposed, attempts.begin()) == (None, B)
+
+    def test_news_that_are_old_cost_a_server_one_detour(self) -> None:
+        made = self.endpoint(A, B, active=A)
+        made.leave(A, B)  # as A has said
+        made.hear([A, B], None, None)
+        made.hear([A, B], A, None)
+        attempts = Attempts(made, GET, 60)
+        assert (made.deposed, attempts.begin()) == (B, B)
+        attempts.delay(LOST)
+        assert attempts.begin() == A
+        assert attempts.delay(fenced(made, B)) > 0, "both were asked"
+        assert (attempts.begin(), made.deposed) == (B, None)
+        made.hear([A, B], A, 1)
+        assert made.deposed is None, "that is no news"
+
+    def test_a_server_that_becomes_active_again_has_its_time(self) -> None:
+        made = self.endpoint(A, B, active=A)
+        made.hear([A, B], B, None)
+        made.hear([A, B], A, None)
+        assert (made.server, made.deposed) == (A, None)
 
     def test_servers_that_all_fail_are_asked_often_as_one_may_take_over_at_any_moment(self) -> None:
         attempts = Attempts(self.endpoint(A, B), GET, 60, lambda _, most: most)

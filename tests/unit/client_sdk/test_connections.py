@@ -1,0 +1,63 @@
+"""What becomes of a call when its connection is cut while it is opened, or its server is left by another thread."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import urllib3
+
+from sluice.client_sdk import Client
+from sluice.client_sdk.client import tls_context
+from sluice.client_sdk.connections import Connections
+from tests.proxy import Proxy
+from tests.unit.client_sdk.served import MakeClient, ServerThread
+
+
+def test_next_server_is_asked_when_one_closes_while_tls_begins(
+    make_client: MakeClient, tmp_path: Path, certificate: tuple[Path, Path]
+) -> None:
+    cert, key = certificate
+    thread = ServerThread(tmp_path, http_tls_cert=cert, http_tls_key=key)
+    thread.start()
+    try:
+        with Proxy(("127.0.0.1", thread.port)) as proxy:
+            proxy.cut_after(1)
+            client = make_client([f"https://127.0.0.1:{proxy.port}", thread.url], ca=cert)
+            assert client.destination()["destination"] == "example"
+            assert proxy.cuts
+    finally:
+        thread.stop()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_leaving_a_server_ends_what_waits_for_it_and_nothing_else(
+    tls: bool, tmp_path: Path, certificate: tuple[Path, Path]
+) -> None:
+    cert, key = certificate
+    options = {"http_tls_cert": cert, "http_tls_key": key} if tls else {}
+    left, other = (ServerThread(tmp_path / name, **options) for name in ("left", "other"))
+    context = tls_context(cert, verify=True) if tls else None
+    with closing(Connections(context)) as connections, ThreadPoolExecutor() as pool:
+
+        def wait(server: ServerThread, seconds: float) -> int:
+            path = f"/v1/destinations/example/clients/1001/getWithoutAck?timeout={seconds * 1000:.0f}"
+            return connections.pool(server.url).urlopen("POST", path, timeout=30).status
+
+        try:
+            for server in left, other:
+                server.start()
+                with Client(server.url, ca=cert if tls else None) as client:
+                    client.subscribe()
+            waiting, staying = pool.submit(wait, left, 20), pool.submit(wait, other, 1)
+            while not waiting.done():
+                connections.leave(left.url)
+                time.sleep(0.05)
+            with pytest.raises(urllib3.exceptions.ProtocolError):  # what a server that has died would leave
+                waiting.result()
+            assert staying.result() == 200
+            assert wait(left, 0) == 200
+        finally:
+            left.stop()
+            other.stop()

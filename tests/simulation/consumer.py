@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from sluice.client_sdk import Batch, calls
-from sluice.client_sdk.calls import Attempts, Call, Endpoint, Interrupted, Limits, Reply
+from sluice.client_sdk.calls import GRACE, Attempts, Call, Endpoint, Interrupted, Limits, Reply
 from sluice.protocol.errors import ConnectionLostError, SluiceError, StaleSessionError, UnknownBatchError
 from tests.simulation.checks import Checks
 from tests.simulation.ensemble import CLIENT
@@ -117,6 +117,13 @@ class Consumer:
 
     def _hear(self, active: str | None) -> None:
         self._endpoint.hear(list(self._servers), active, self._turn)
+        if self._endpoint.deposed is not None:
+            self.world.tell(GRACE, self, self._leave, self._endpoint.deposed, self._number)
+
+    def _leave(self, server: str, number: int) -> None:
+        """Wait no longer for a server, as another one is active."""
+        if server == self._endpoint.deposed:
+            self._receive(number, Interrupted(ConnectionLostError("another server is active"), may_be_done=True))
 
     # --- calls -------------------------------------------------------------------------------------------------------
 

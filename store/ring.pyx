@@ -180,7 +180,8 @@ cdef inline bint is_wanted(const Slot *slot, const unsigned char[::1] allowed):
 
 
 # The collector must not take a ring, its pool or its segments apart that are part of a cycle (by `on_put`): views that
-# it finds later still release their segments. The cycle is broken elsewhere.
+# it finds later still release their segments. The cycle is broken elsewhere, so there must be an elsewhere: the pool
+# holds no method of its ring, for the collector does not take methods apart either.
 @cython.no_gc_clear
 cdef class Ring:
     """The slots of a destination and the memory of their entries, between the oldest needed and the newest put.
@@ -205,14 +206,13 @@ cdef class Ring:
         self.size = size
         self.memory = memory
         self.pool = SegmentPool(segment_size or min(max(memory // 64, SMALLEST_SEGMENT), LARGEST_SEGMENT), memory)
-        self.pool.on_release = self.wake
         # The segment that is filled while a put waits is the last one that fits.
         self.used_at_most = max(memory - self.pool.segment_size, FEWEST_SEGMENTS * self.pool.segment_size)
         self.sources = Registry()
         self.files = Registry()
         self.tables = Registry()
         self.gtid_sources = Registry()
-        self.changed = threading.Condition()
+        self.changed = self.pool.changed = threading.Condition()
 
     def __dealloc__(self):
         free(self.slots)

@@ -7,7 +7,7 @@ cdef class SegmentPool:
     cdef readonly Py_ssize_t allocated         # bytes of all segments alive: current, in the ring, pinned, spare
     cdef readonly Py_ssize_t pinned            # bytes of segments that only an exported buffer keeps
     cdef readonly Py_ssize_t largest           # bytes of the largest segment so far
-    cdef public object on_release              # called without arguments when pinned bytes become free, or None
+    cdef public object changed                 # Condition of the ring, notified when pinned bytes become free, or None
     cdef set alive                             # owns every segment whose memory is in use
     cdef list spare
     cdef Py_ssize_t unused                     # spare segments that nobody needed since the last trim()

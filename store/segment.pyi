@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from threading import Condition
 
 from typing_extensions import Buffer
 
@@ -8,7 +8,7 @@ class SegmentPool:
     largest: int
     allocated: int
     pinned: int
-    on_release: Callable[[], object] | None
+    changed: Condition | None
 
     def __init__(self, segment_size: int = ..., budget: int = ...) -> None: ...
     def trim(self) -> None: ...

@@ -90,8 +90,9 @@ cdef class SegmentPool:
         if segment.pinned:
             segment.pinned = False
             self.pinned -= segment.capacity
-            if self.on_release is not None:
-                self.on_release()
+            if self.changed is not None:
+                with self.changed:
+                    self.changed.notify_all()
         if segment.capacity == <size_t>self.segment_size and self.allocated <= self.budget:
             self.spare.append(segment)
         else:

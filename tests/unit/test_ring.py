@@ -362,6 +362,22 @@ def test_slices_stay_valid_when_the_ring_is_gone() -> None:
     assert joined(slices) == b"a" * 100_000
 
 
+def test_ring_that_nobody_holds_any_more_goes_with_its_memory() -> None:
+    """A destination makes a new one whenever it is started."""
+
+    def count_rings() -> int:
+        gc.collect()
+        return sum(isinstance(held, Ring) for held in gc.get_objects())
+
+    before = count_rings()
+    ring = Ring()
+    Source(ring).put(b"a" * 100_000)
+    ring.close()
+    assert count_rings() == before + 1
+    del ring
+    assert count_rings() == before
+
+
 def test_view_may_be_dropped_while_an_exception_is_on_its_way() -> None:
     ring = Ring(segment_size=4096)
     source = Source(ring)

@@ -145,6 +145,7 @@ def test_all_changes_arrive_in_order_whatever_breaks(
                 writer.join()
                 assert behind.cuts > 0
                 assert before.cuts > 0
+                assert due > ROWS, "all of it has happened"
         finally:
             serving.process.kill()
             serving.process.wait()

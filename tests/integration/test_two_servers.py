@@ -92,6 +92,7 @@ def test_nothing_is_missing_though_each_server_fails_in_turn(
                 break
         writing.result()
     assert list(dict.fromkeys(received)) == list(range(1, 201))
+    assert due == 201, "all of it has happened"
 
 
 def test_a_batch_of_a_killed_server_comes_again_from_the_other(pair: Pair, mariadb118: Server, table: str) -> None:

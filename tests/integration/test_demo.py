@@ -29,6 +29,14 @@ def demo(**environment: str) -> "subprocess.Popen[str]":
     )
 
 
+def interrupt(process: "subprocess.Popen[str]") -> str:
+    """Press Ctrl-C; what it says then."""
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    return output
+
+
 def test_everything_written_is_delivered() -> None:
     process = demo(SLUICE_DEMO_SECONDS="6")
     output, _ = process.communicate(timeout=100)
@@ -44,10 +52,7 @@ def test_ctrl_c_ends_it_with_the_proof() -> None:
     assert process.stdout
     while "INSERT" not in process.stdout.readline():
         assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, output
-    assert "PROOF" in output
+    assert "PROOF" in interrupt(process)
 
 
 @pytest.mark.parametrize("name", ["mysql97", "mariadb118"])
@@ -70,10 +75,7 @@ def test_attached_it_shows_the_changes_of_a_server_and_writes_nothing_there(
     server.query("INSERT INTO t VALUES (4711)", database="attached")
     while "4711" not in process.stdout.readline():
         assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
-    assert process.returncode == 0, output
-    assert "1 rows delivered" in output
+    assert "1 rows delivered" in interrupt(process)
     written = server.query(f"SHOW BINLOG EVENTS IN '{file}' FROM {begin}")
     assert [event[2] for event in written if event[2] in CHANGES and event[5] != "BEGIN"] == ["Table_map"]
     server.query("DROP DATABASE attached")

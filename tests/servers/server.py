@@ -50,6 +50,13 @@ def free_port() -> int:
                 return port
 
 
+def fetch(name: str, *command: str) -> None:
+    """Let a script download what a server needs, unless it is there. Raises ServerError."""
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise ServerError(f"{name} cannot be had:\n{done.stderr}")
+
+
 def next_second() -> None:
     """Wait until the clock shows another second: servers have no finer times of binlog files and of tables."""
     time.sleep(1 - time.time() % 1 + 0.02)  # times of files lag behind the clock by a tick of the kernel
@@ -120,10 +127,7 @@ class Server:
         """Start the server and wait until it answers; the first time ever it is downloaded."""
         if self.running:
             return
-        command = [str(SCRIPT), ALL[self.name], "fetch"]
-        fetched = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
-        if fetched.returncode:
-            raise ServerError(f"{self.name} cannot be had:\n{fetched.stderr}")
+        fetch(self.name, str(SCRIPT), ALL[self.name], "fetch")
         options = [f"--port={self.port}", f"--server-id={self.port}", *self.options]
         with (self.directory / "log").open("ab") as log:
             self._process = subprocess.Popen(

@@ -15,7 +15,7 @@ from typing import Self
 
 from kazoo.client import KazooClient
 
-from tests.servers.server import ServerError, free_port
+from tests.servers.server import ServerError, fetch, free_port
 
 SCRIPT = Path(__file__).with_name("zookeeper.sh")
 
@@ -166,11 +166,7 @@ class ZooKeeper:
 
     def start(self) -> None:
         """Start all servers that do not run and wait until they serve; the first time ever they are downloaded."""
-        fetched = subprocess.run(
-            [str(SCRIPT), "fetch"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False
-        )
-        if fetched.returncode:
-            raise ServerError(f"ZooKeeper cannot be had:\n{fetched.stderr}")
+        fetch("ZooKeeper", str(SCRIPT), "fetch")
         for server in self.servers:
             server.start()
         self.wait()

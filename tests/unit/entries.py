@@ -253,3 +253,11 @@ def plain_flat(entry: Entry, batch_id: int, ts: int, *, strict: bool) -> dict[st
         "ts": ts,
         "type": EventType.Name(change.eventType),
     }
+
+
+def mutated(data: st.DataObject, whole: bytes, most: int = 4) -> bytes:
+    """Set a few bytes to others."""
+    broken = bytearray(whole)
+    for _ in range(data.draw(st.integers(1, most))):
+        broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
+    return bytes(broken)

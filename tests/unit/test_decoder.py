@@ -572,51 +572,53 @@ def test_a_rows_event_that_only_ends_a_statement_gives_nothing() -> None:
     assert decode(log.packets).kinds == ["ADVANCE", "TRANSACTION_BEGIN", "ROW_DATA", "TRANSACTION_END"]
 
 
+class Planner:
+    """Plans tables of one column, and notes which."""
+
+    def __init__(self, column: str = "id") -> None:
+        self.planned: list[str] = []
+        self._columns = [Column(column, "int", None, True)]
+
+    def __call__(self, table_map: TableMap, number: int) -> TablePlan:
+        self.planned.append(table_map.table)
+        return TablePlan(table_map, self._columns, number)
+
+
 def test_a_table_is_planned_once_and_again_after_it_is_forgotten() -> None:
-    planned: list[str] = []
-
-    def make_plan(table_map: TableMap, number: int) -> TablePlan:
-        planned.append(table_map.table)
-        return TablePlan(table_map, [Column("id", "int", None, True)], number)
-
+    make_plan = Planner()
     ring = Ring()
     decoder = Decoder(ring, Options())
     decoder.begin(source="s")
     log = Log().transaction().transaction()
     log.query("BEGIN").table_map(table_id=6).insert(1, table_id=6).xid()  # the same table under another id
     drive(decoder, ring, log.packets, make_plan=make_plan)
-    assert planned == ["t"]
+    assert make_plan.planned == ["t"]
     log.packets.clear()
     decoder.forget_plans("other", "t")
     drive(decoder, ring, log.transaction().packets, make_plan=make_plan)
-    assert planned == ["t"]
+    assert make_plan.planned == ["t"]
     log.packets.clear()
     decoder.forget_plans("db", "t")
     drive(decoder, ring, log.transaction().packets, make_plan=make_plan)
-    assert planned == ["t", "t"]
+    assert make_plan.planned == ["t", "t"]
     log.packets.clear()
     decoder.forget_plans("d")
     drive(decoder, ring, log.transaction().packets, make_plan=make_plan)
-    assert planned == ["t", "t"]
+    assert make_plan.planned == ["t", "t"]
     log.packets.clear()
     decoder.forget_plans("db")
     drive(decoder, ring, log.transaction().packets, make_plan=make_plan)
-    assert planned == ["t", "t", "t"]
+    assert make_plan.planned == ["t", "t", "t"]
 
 
 @pytest.mark.parametrize(("size", "plans"), [(100, 60), (100_000, 120)], ids=["small", "large"])
 def test_plans_are_kept_up_to_a_bound_of_bytes(size: int, plans: int) -> None:
-    planned: list[str] = []
-
-    def make_plan(table_map: TableMap, number: int) -> TablePlan:
-        planned.append(table_map.table)
-        return TablePlan(table_map, [Column("x" * size, "int")], number)
-
+    make_plan = Planner("x" * size)
     log = Log()
     for number in (*range(60), *range(60)):
         log.query("BEGIN").table_map(number, f"t{number}").insert(1, table_id=number).xid()
     decode(log.packets, make_plan=make_plan)
-    assert len(planned) == plans
+    assert len(make_plan.planned) == plans
 
 
 def test_a_table_that_has_other_columns_again_is_planned_for_each() -> None:
@@ -666,12 +668,7 @@ def test_no_more_is_staged_than_there_is_room_in_the_ring() -> None:
 
 
 def test_plans_that_are_forgotten_in_the_middle_of_a_statement_count_to_its_end() -> None:
-    planned: list[str] = []
-
-    def make_plan(table_map: TableMap, number: int) -> TablePlan:
-        planned.append(table_map.table)
-        return TablePlan(table_map, [Column("id", "int", None, True)], number)
-
+    make_plan = Planner()
     ring = Ring()
     decoder = Decoder(ring, Options())
     decoder.begin(source="s")
@@ -682,12 +679,12 @@ def test_plans_that_are_forgotten_in_the_middle_of_a_statement_count_to_its_end(
     log.packets.clear()
     result = drive(decoder, ring, log.insert(2, table_id=6).insert(3, table_id=5).packets, make_plan=make_plan)
     assert result.kinds.count("ROW_DATA") == 2
-    assert planned == ["t", "u"]
+    assert make_plan.planned == ["t", "u"]
     log.packets.clear()
     log.table_map(5, "t").insert(4).xid().transaction()
     result = drive(decoder, ring, log.packets, make_plan=make_plan)
     assert result.kinds.count("ROW_DATA") == 2
-    assert planned == ["t", "u", "t"]
+    assert make_plan.planned == ["t", "u", "t"]
 
 
 def empties(count: int, *, step: int = 0) -> Iterator[bytes]:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sluice.instance.parser.json import decode
 from sluice.protocol.errors import DecodeError
+from tests.unit.entries import mutated
 
 
 def length(size: int) -> bytes:
@@ -212,8 +213,5 @@ def test_any_bytes_are_a_text_or_an_error(data: bytes) -> None:
 
 @given(values, st.data())
 def test_a_mutated_document_is_a_text_or_an_error(it: Any, data: st.DataObject) -> None:
-    mutated = bytearray(document(it))
-    for _ in range(data.draw(st.integers(1, 3))):
-        mutated[data.draw(st.integers(0, len(mutated) - 1))] = data.draw(st.integers(0, 255))
     with suppress(DecodeError):
-        decode(bytes(mutated))
+        decode(mutated(data, document(it), 3))

@@ -27,7 +27,7 @@ from sluice.protocol.errors import DecodeError
 from sluice.protocol.packet_pb2 import Messages
 from sluice.protocol.rows import Row, decode_changes, decode_rows, envelope, occurs_in_header
 from sluice.protocol.types import JsonExpression, labels_of
-from tests.unit.entries import entries, frame, plain_rows
+from tests.unit.entries import entries, frame, mutated, plain_rows
 
 
 def plain(row: Row) -> tuple[Any, Any, tuple[str, ...]]:
@@ -204,12 +204,9 @@ def read_everything(data: bytes) -> None:
 @given(st.lists(entries(), min_size=1, max_size=3), st.data())
 @settings(max_examples=500)
 def test_broken_bytes_are_an_error_or_harmless(batch: list[Entry], data: st.DataObject) -> None:
-    broken = bytearray(frame(batch))
-    for _ in range(data.draw(st.integers(1, 4))):
-        broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
-    del broken[data.draw(st.integers(0, len(broken))) :]
+    broken = mutated(data, frame(batch))
     with suppress(DecodeError):
-        read_everything(bytes(broken))
+        read_everything(broken[: data.draw(st.integers(0, len(broken)))])
 
 
 @given(st.binary(max_size=200))

@@ -193,7 +193,8 @@ class InstanceConfig(Settings):
     """Begin after this GTID set; needs `canal.instance.gtidon`."""
     auto_reset_latest_pos_mode: bool = setting("canal.auto.reset.latest.pos.mode", default=False)
     """When the source has purged the binlog at the cursors of all clients, go on at its current end and lose what lies
-    between, instead of stopping with an error. Of several clients, one whose place alone is purged gets an error."""
+    between, instead of stopping with an error. Of several clients, one whose place alone is purged gets an error, and
+    so does any whose place is of another source or history."""
 
     # Filters.
 

@@ -67,7 +67,6 @@ class Instance:
         self._filter = TableFilter.from_config(config)
         self._meta = meta or make_meta(config)
         self._parser: Parser | None = None
-        self._start: Cursor | None = None
         self._flusher: asyncio.Task[None] | None = None
         self._writing: set[asyncio.Task[None]] = set()
         self._unstored = asyncio.Event()
@@ -137,6 +136,8 @@ class Instance:
 
         def on_begin(position: Position | None, gtids: GtidSet | None) -> None:
             cursors.begin(position, gtids)
+            if parser.refused:
+                loop.call_soon_threadsafe(in_loop, self._refuse, parser.refused)
             if isinstance(parser.failure, PurgedError) and self.config.auto_reset_latest_pos_mode:
                 loop.call_soon_threadsafe(in_loop, cursors.pass_gap)
             on_put()
@@ -145,12 +146,47 @@ class Instance:
             loop.call_soon_threadsafe(in_loop, self._set_state, state, error)
 
         self.ring.on_put = on_put
-        places = in_order([client.cursor for client in clients if client.cursor is not None])
-        self._start = places[0] if places else self._meta.place
+        start, *later = self._places()
         parser = self._make_parser(
-            self.config, self.ring, start=self._start, later=places[1:], on_begin=on_begin, on_state=on_state
+            self.config, self.ring, start=start, later=later, on_begin=on_begin, on_state=on_state
         )
         return parser
+
+    def _places(self) -> list[Cursor | None]:
+        """Return where the stream may begin, best first; None is where the configuration says."""
+        cursors = [self.cursors.cursor(client_id) for client_id in self.cursors.client_ids]
+        places: list[Cursor | None] = [*in_order([cursor for cursor in cursors if cursor is not None])]
+        if not places:
+            return [self._meta.place]
+        if None in cursors and not self.config.auto_reset_latest_pos_mode:
+            places.append(None)  # who has no place yet can begin though the others have lost theirs
+        return places
+
+    def seek_start(self) -> None:
+        """Look again where the stream may begin, now that other clients are subscribed, if it could not begin."""
+        parser = self._parser
+        begun = self.cursors.position_before(self.ring.next) is not None
+        if parser is not None and not begun and isinstance(parser.failure, PurgedError | SourceChangedError):
+            self._set_state("starting", "")
+            parser.begin_at(self._places())
+
+    def _refuse(self, refused: Mapping[Cursor, SluiceError]) -> None:
+        """Tell the clients that have lost their places; the stream has begun without them."""
+        for client_id in self.cursors.client_ids:
+            cursor = self.cursors.awaited(client_id)
+            if cursor is not None and cursor in refused:
+                self._fall_out(client_id, refused[cursor])
+
+    def _fall_out(self, client_id: int, error: SluiceError) -> None:
+        self.cursors.fall_out(client_id, error)
+        logger.error(
+            "client %d is not served any more: %s. Its cursor stays at %s. To serve it without what is lost to it,"
+            " unsubscribe it and let it subscribe anew",
+            client_id,
+            error,
+            self.cursors.status(client_id).position,
+            extra={"destination": self.config.destination},
+        )
 
     async def stop(self) -> None:
         """Stop the parser, store the cursors, wake everybody who waits."""
@@ -201,16 +237,19 @@ class Instance:
             PurgedError: the source no longer has it.
             SourceChangedError: it belongs to another source or history.
         """
-        failure = self._parser.failure if self._parser is not None else None
+        parser = self._parser
+        failure = parser.failure if parser is not None else None
         if isinstance(failure, PurgedError) and self.config.auto_reset_latest_pos_mode:
             return
-        if not isinstance(failure, PurgedError | SourceChangedError):
+        if parser is None or not isinstance(failure, PurgedError | SourceChangedError):
             return
+        if client_id in self.cursors.catching_up:
+            return
+        awaited = self.cursors.awaited(client_id)
         # Who waits for a later place has lost nothing, unless the stream could not begin: it would have begun there.
-        begun = self.cursors.position_before(self.ring.next) is not None
-        lost_by_all = isinstance(failure, PurgedError) and not begun
-        if lost_by_all or self.cursors.awaited(client_id) in (None, self._start):
-            raise type(failure)(str(failure))
+        if awaited is None or self.cursors.position_before(self.ring.next) is None:
+            error = parser.refused.get(awaited, failure) if awaited is not None else failure
+            raise type(error)(str(error))
 
     async def source_end(self) -> Position:
         """Return the source's current end, or what was read if that is further. Raises SourceError."""
@@ -294,9 +333,7 @@ class Instance:
             elif reader.error is not None and (
                 isinstance(reader.error, PurgedError) or not isinstance(reader.error, SourceError)
             ):
-                destination = {"destination": self.config.destination}
-                logger.error("client %d is not served any more: %s", client_id, reader.error, extra=destination)
-                cursors.fall_out(client_id, reader.error)
+                self._fall_out(client_id, reader.error)
                 catch_up.close_client(client_id)
         for client_id, cursor in cursors.behind.items():
             made = catch_up.for_client(client_id, cursor)

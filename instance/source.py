@@ -1,6 +1,6 @@
 """What an instance asks of a parser."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from sluice.instance.config import InstanceConfig
@@ -25,6 +25,10 @@ class Parser(Protocol):
     def failure(self) -> SluiceError | None:
         """Why it cannot read the source at present; None when it can."""
 
+    @property
+    def refused(self) -> Mapping[Cursor, SluiceError]:
+        """The places given that the source did not have when it was last asked where to begin, and why."""
+
     def end(self) -> Position:
         """Ask the source for its current end; any thread may ask, and may have to wait. Raises SourceError."""
 
@@ -39,6 +43,9 @@ class Parser(Protocol):
 
         Any thread may ask, and may have to wait. Raises SourceError.
         """
+
+    def begin_at(self, places: Sequence[Cursor | None]) -> None:
+        """Begin at the first of these places that the source has, at once, unless it has begun."""
 
     def refilter(self, table_filter: TableFilter) -> None:
         """Let through what another filter does, from the next statement that arrives on."""
@@ -62,13 +69,14 @@ class ParserFactory(Protocol):
         ring: Ring,
         *,
         start: Cursor | None,
-        later: Sequence[Cursor] = (),
+        later: Sequence[Cursor | None] = (),
         on_begin: Callable[[Position | None, GtidSet | None], None],
         on_state: Callable[[str, str], None],
     ) -> Parser:
         """Make a parser that begins at ``start``, or where the configuration says if that is None.
 
-        When the source has purged that place, it begins at the first of ``later``, in this order, that is left.
+        When the source does not have that place, it begins at the first of ``later``, in this order, that it has; None
+        is the place that the configuration says. Of the others ``refused`` says why not.
 
         It calls, in its own thread, ``on_begin`` with the place where the stream begins and the GTIDs executed there
         (None for what is not known) before its first put, and ``on_state`` with ``running`` or ``error`` and a text.

@@ -227,6 +227,7 @@ class EmbeddedServer:
         instance = self._running(destination)
         if not -(1 << 15) <= client_id < 1 << 15:
             raise BadParameterError(f"client id {client_id} is no 16-bit integer")
+        is_new = client_id not in instance.cursors.client_ids
         instance.cursors.subscribe(
             client_id,
             filter_text=filter,
@@ -234,6 +235,8 @@ class EmbeddedServer:
             now=time.time(),
         )
         instance.share_filter(filter)
+        if is_new:
+            instance.seek_start()
         instance.wake()
         await instance.name_place(client_id)
         await instance.flush()
@@ -250,6 +253,7 @@ class EmbeddedServer:
         """Remove a client and its cursor, durably; `NotSubscribedError` when it has not subscribed."""
         instance = self._running(destination)
         instance.cursors.unsubscribe(client_id)
+        instance.seek_start()
         instance.wake()
         await instance.flush()
 
@@ -308,6 +312,7 @@ class EmbeddedServer:
             NotSubscribedError: the client has not subscribed.
             StaleSessionError: a newer session took over.
             GoneError: its cursor lies before what is stored.
+            PurgedError: the source no longer has what comes next.
             SourceChangedError: its cursor belongs to another source or history.
         """
         instance = self._running(destination)
@@ -347,6 +352,7 @@ class EmbeddedServer:
                 )
                 if batch is not None:
                     return batch
+                instance.check_stream(client_id)
                 if now >= deadline:
                     return EMPTY
                 patience = deadline  # what was found was passed over: it is not wanted

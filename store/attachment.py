@@ -93,8 +93,14 @@ class Attachment:
         subscriber.resume = None
         if subscriber.cursor is not None and subscriber.cursor.gtid:
             subscriber.gtids = parse_gtids(subscriber.cursor.gtid)
-        elif (executed := subscriber.track.executed(sequence)) is not None:
-            subscriber.gtids = executed
+        else:
+            self.learn_gtids(subscriber)
+
+    def learn_gtids(self, subscriber: Subscriber) -> None:
+        """Know what was executed at a durable cursor: who subscribes before the stream has begun learns it later."""
+        if subscriber.gtids is None:
+            track = subscriber.track
+            subscriber.gtids = track.executed(max(track.ring.first, subscriber.durable))
 
     def go_on(self, subscriber: Subscriber) -> None:
         """Attach a stored subscriber where it left off, or as soon as the ring has come there."""
@@ -118,21 +124,34 @@ class Attachment:
                 track.sequence_of_event(cursor) if cursor.position is None else track.sequence_of(cursor.position)
             )
         except GoneError as error:
-            if self._begun or track.ring.first > 0:
-                if self._catches_up:
-                    subscriber.behind = True
-                else:
-                    subscriber.error = error
+            if self._begun or track.ring.first > 0 or not self._is_behind_start(cursor):
+                self._leave(subscriber, error)
                 return
-            sequence = 0  # the stream was begun for the earliest cursor, at a place that only its first slot has named
+            sequence = 0  # the stream begins by its GTIDs, at a place that only its first slot has named
         except SourceChangedError as error:
             # The stream was carried over to another source: at the place where the same transactions were executed.
-            if not cursor.gtid or track.gtids is None or parse_gtids(cursor.gtid) != track.gtids:
+            if not cursor.gtid or _is_of(cursor, track):
                 subscriber.error = error
+                return
+            if track.gtids is None or parse_gtids(cursor.gtid) != track.gtids:
+                self._leave(subscriber, error)  # a reader may find the place of that set
                 return
             sequence = track.ring.first
         if sequence is not None:
             self.attach(subscriber, sequence)
+
+    def _leave(self, subscriber: Subscriber, error: SluiceError) -> None:
+        """Let a subscriber whose place is not in the ring wait for a reader; without readers it is gone."""
+        if self._catches_up:
+            subscriber.behind = True
+        else:
+            subscriber.error = error
+
+    def _is_behind_start(self, cursor: Cursor) -> bool:
+        """Whether all that was executed before the stream begins was executed at a cursor: it misses nothing."""
+        began = self._track.gtids
+        executed = parse_gtids(cursor.gtid) if cursor.gtid else None
+        return executed is not None and type(executed) is type(began) and executed.contains(began)  # type: ignore[arg-type]
 
     def pass_gap(self, subscriber: Subscriber) -> None:
         """Let a subscriber that waits for a place start with the stream, which begins behind a gap with that place."""
@@ -148,10 +167,10 @@ class Attachment:
         subscriber.track, subscriber.mask, subscriber.behind = track, None, False
 
     def _resolve_reader(self, subscriber: Subscriber, cursor: Cursor) -> None:
-        """Attach a subscriber to its catch-up reader, which began at the cursor's transaction or event."""
+        """Attach a subscriber to its catch-up reader, which began at the cursor's transaction, event or GTID set."""
         track = subscriber.track
         sequence = None
-        if cursor.position is not None:
+        if cursor.position is not None and _is_of(cursor, track):
             sequence = track.sequence_of(cursor.position)
         elif track.ring.next > track.ring.first:
             sequence = track.ring.first
@@ -219,3 +238,9 @@ class Attachment:
         subscriber.cursor = subscriber.resume = subscriber.current()
         subscriber.boundary = subscriber.delivered = None
         subscriber.behind = True
+
+
+def _is_of(cursor: Cursor, track: Track) -> bool:
+    """Whether a cursor is of the source that a stream is read from."""
+    floor = track.floor
+    return cursor.position is None or floor is None or cursor.position.source == floor.source

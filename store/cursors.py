@@ -209,6 +209,10 @@ class Cursors:
         """
         self._checked(client_id, session)
 
+    def cursor(self, client_id: int) -> Cursor | None:
+        """Return the durable cursor of a client; None when its place has no name yet."""
+        return self._subscriber(client_id).current()
+
     def awaited(self, client_id: int) -> Cursor | None:
         """Return the cursor of a client that the stream has not come to; None when the client is served."""
         return self._subscriber(client_id).resume
@@ -512,6 +516,7 @@ class Cursors:
         if subscriber.cursor is None and subscriber.boundary is None and subscriber.served():
             place = subscriber.track.position_before(subscriber.durable)
             if place is not None:
+                self._attachment.learn_gtids(subscriber)
                 # It was given nothing, so that every place up to here is as good as this one.
                 subscriber.cursor = Cursor(place.file, place.begin, 0, 0, str(subscriber.gtids or ""), place, place)
                 self._changed.add(subscriber.client_id)
@@ -541,6 +546,7 @@ class Cursors:
         subscriber.ack = sequence
         subscriber.get = max(subscriber.get, sequence)
         subscriber.moved = now
+        self._attachment.learn_gtids(subscriber)
         ring = subscriber.track.ring
         start = max(subscriber.durable, ring.first)
         boundary = ring.last_boundary(start, sequence)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from sluice.instance.parser.columns import Column
 from sluice.instance.parser.status import ParserStatus
 from sluice.instance.sink.filters import TableFilter
 from sluice.protocol.entry_pb2 import Entry, EntryType, EventType, RowChange
-from sluice.protocol.errors import UnknownDestinationError, UnknownTableError
+from sluice.protocol.errors import SluiceError, UnknownDestinationError, UnknownTableError
 from sluice.protocol.gtid import GtidSet
 from sluice.protocol.packet_pb2 import Messages
 from sluice.protocol.position import Position
@@ -25,6 +25,7 @@ class Source:
     """Fills the ring with transactions of one entry, numbered from 0: a parser that needs no database."""
 
     failure = None
+    refused: Mapping[Cursor, SluiceError] = {}
     status = ParserStatus(behind=0.0)
 
     def __init__(
@@ -33,7 +34,7 @@ class Source:
         ring: Ring,
         *,
         start: Cursor | None,
-        later: Sequence[Cursor] = (),
+        later: Sequence[Cursor | None] = (),
         on_begin: Callable[[Position | None, GtidSet | None], None],
         on_state: Callable[[str, str], None],
     ) -> None:
@@ -52,6 +53,9 @@ class Source:
 
     def tables(self) -> list[tuple[str, str]]:
         return [("crm", "notes"), ("shop", "goods"), ("shop", "orders")]
+
+    def begin_at(self, places: Sequence[Cursor | None]) -> None:
+        """It has begun."""
 
     def refilter(self, table_filter: TableFilter) -> None:
         """The test says what comes."""

@@ -81,6 +81,7 @@ cdef class Decoder:
 
     # The stream
     cdef bint gtid_dump
+    cdef bint is_placed    # what lies before the dump's place was executed, and nothing behind it
     cdef bint mariadb
     cdef bint described                # a FORMAT_DESCRIPTION event has come
     cdef bint checksum

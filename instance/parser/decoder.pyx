@@ -226,6 +226,7 @@ cdef class Decoder:
         self.source_name = source
         self.source = self.sources.intern(source)
         self.gtid_dump = gtid
+        self.is_placed = not gtid
         self.described = self.checksum = False
         self.file_name = self.next_file_name = None
         self.file = 0
@@ -620,7 +621,9 @@ cdef class Decoder:
                 raise DecodeError(f"a transaction of {self.event_n + 1} events where event {self.skip_n} was asked for")
         if not self.is_put or not self.staging.last().flags & BOUNDARY:
             self.group = NO_GROUP
-            self.advance()
+            # A dump by GTID begins with the head of a file, and leaves out the transactions in between.
+            if self.is_placed:
+                self.advance()
         self.group = NO_GROUP
         self.gtid_number = 0
         self.gtid.commit_us = 0
@@ -697,6 +700,10 @@ cdef class Decoder:
         ahead = <int64_t>place - self.offset
         if self.header.type == HEARTBEAT_EVENT:
             ahead = <uint32_t>ahead
+        if self.group == NO_GROUP and not self.is_placed:  # all that it sends before this place is sent
+            self.is_placed = True
+            if ahead == 0:
+                return self.advance()
         if ahead == 0:
             return 0
         if not self.gtid_dump or self.group != NO_GROUP or ahead <= 0 or ahead > INT32_MAX:
@@ -794,6 +801,7 @@ cdef class Decoder:
     cdef int gtid_event(self, const uint8_t *body, const uint8_t *end) except -1 nogil:
         cdef int type = self.header.type
         cdef bint standalone
+        self.is_placed = True
         if self.group != NO_GROUP:
             with gil:
                 raise DecodeError("a transaction that begins in the middle of another")

@@ -4,7 +4,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -21,7 +21,7 @@ from sluice.instance.parser.schema import InformationSchema, Schemas, charsets
 from sluice.instance.parser.start import Start, StartFinder, parse_gtids, resume
 from sluice.instance.parser.status import ParserStatus
 from sluice.instance.sink.filters import FieldFilter, TableFilter
-from sluice.protocol.errors import PurgedError, SluiceError, SourceError, UnknownTableError
+from sluice.protocol.errors import PurgedError, SluiceError, SourceChangedError, SourceError, UnknownTableError
 from sluice.protocol.gtid import GtidSet
 from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor
@@ -49,14 +49,15 @@ class Parser:
         ring: Ring,
         *,
         start: Cursor | None = None,
-        later: Sequence[Cursor] = (),
+        later: Sequence[Cursor | None] = (),
         stop: Position | None = None,
         on_begin: Callable[[Position | None, GtidSet | None], None] | None = None,
         on_state: Callable[[str, str], None] | None = None,
     ) -> None:
         """Read from `start`, or from where the configuration says, until `stop`.
 
-        When the source has purged the binlog at `start`, read from the first of `later` that it still has.
+        When the source does not have that place, read from the first of `later` that it has; of the others `refused`
+        says why not.
 
         Called in the thread: `on_begin`, once and before the first put, with the place where the stream begins and the
         GTID set executed there (None for what is not known); `on_state` with each change of state.
@@ -76,6 +77,7 @@ class Parser:
         self._replica = Replica.unique(config.slave_id)
         self._start: Start | None = None
         self._is_exact = True  # the GTID set of the start is that of its place
+        self._refused: dict[Cursor, SluiceError] = {}
         self._purged = ""  # the text of the error, when the last attempt found its place purged
         self._failure: SluiceError | None = None
         self._begun = False
@@ -83,6 +85,7 @@ class Parser:
         self._quiet_since = 0.0  # monotonic time since which the thread waits for the source, 0 while it does not
         self._read_until = 0.0  # Unix time: all that the source wrote before is read
         self._stopping = threading.Event()
+        self._hurry = threading.Event()  # no wait before the next attempt
         self._lock = threading.Lock()
         self._open: Connection | Dump | None = None  # what stop() has to interrupt
         self._thread = threading.Thread(target=self._run, name=f"parser {config.destination}", daemon=True)
@@ -91,6 +94,14 @@ class Parser:
     def failure(self) -> SluiceError | None:
         """Why the last attempt to read failed; None while the source is read, from behind `on_begin` on."""
         return self._failure
+
+    @property
+    def refused(self) -> Mapping[Cursor, SluiceError]:
+        """The places given that the source did not have when it was last asked where to begin, and why.
+
+        An error is a PurgedError or a SourceChangedError. Of a single place it may be `failure` alone that says so.
+        """
+        return self._refused
 
     @property
     def status(self) -> ParserStatus:
@@ -146,6 +157,12 @@ class Parser:
         finally:
             source.close()
 
+    def begin_at(self, places: Sequence[Cursor | None]) -> None:
+        """Begin at the first of these places that the source has, at once, unless it has begun; any thread may ask."""
+        self._places = places
+        self._failure, self._state = None, ("", "")
+        self._hurry.set()
+
     def refilter(self, table_filter: TableFilter) -> None:
         """Let through what another filter does, from the next statement that arrives on; any thread may say so."""
         self._filter = table_filter
@@ -157,6 +174,7 @@ class Parser:
     def stop(self) -> None:
         """Tell the thread to end, and return at once."""
         self._stopping.set()
+        self._hurry.set()
         with self._lock:
             if self._open is not None:
                 self._open.shutdown()
@@ -185,7 +203,8 @@ class Parser:
                     return
                 if self._decoder.event_count > events + 2:  # more than where the dump begins: it did run
                     delay = FIRST_DELAY
-                self._stopping.wait(delay * random.uniform(2 / 3, 4 / 3))  # noqa: S311
+                if self._hurry.wait(delay * random.uniform(2 / 3, 4 / 3)):  # noqa: S311
+                    self._hurry.clear()
                 delay = min(2 * delay, LONGEST_DELAY)
         finally:
             self._quarantine.sync()
@@ -255,6 +274,8 @@ class Parser:
         if self._purged and self._config.auto_reset_latest_pos_mode:
             logger.warning("going on at the current end, as configured, without what is purged")
             self._control.pending_gap, self._purged = self._purged, ""
+            kept = {place: error for place, error in self._refused.items() if not isinstance(error, PurgedError)}
+            self._refused = kept  # the others go on behind the gap
             return finder.end()
         start = self._start
         if start is None:
@@ -269,15 +290,29 @@ class Parser:
         return finder.find(Cursor(position.file, position.begin, 0, 0, gtids, position))
 
     def _first_held(self, finder: StartFinder) -> Start:
-        """Find the first of the places that the source still has; when it has none, raise what is said of the first."""
-        lost: PurgedError | None = None
+        """Find the first of the places that the source has; when it has none, raise what is said of the first.
+
+        The others are asked for, too: the stream may never come to a place of another history, and none be missed.
+        """
+        start: Start | None = None
+        refused: dict[Cursor, SluiceError] = {}
+        lost: list[SluiceError] = []
         for place in self._places:
             try:
-                return finder.find(place)
-            except PurgedError as error:
-                lost = lost or error
-        assert lost is not None
-        raise lost
+                found = finder.find(place)
+                if place is not None and place.position is not None and len(self._places) > 1:
+                    finder.check_history(place.position)
+            except (PurgedError, SourceChangedError) as error:
+                lost.append(error)
+                if place is not None:
+                    refused[place] = error
+            else:
+                start = start or found
+        self._refused = refused
+        if start is None:
+            purged = (error for error in lost if isinstance(error, PurgedError))
+            raise next(purged, lost[0]) if self._config.auto_reset_latest_pos_mode else lost[0]
+        return start
 
     def _resumption(self, start: Start, facts: ServerFacts) -> Start:
         """Return where to go on when the connection is gone: behind the last slot that was put.

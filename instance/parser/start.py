@@ -48,6 +48,7 @@ class StartFinder:
         self._config = config
         self._connect = connect
         self._facts = connection.facts
+        self._created: dict[str, int] = {}
 
     def find(self, saved: Cursor | None) -> Start:
         """Find the start for a saved cursor; without one the configuration decides."""
@@ -82,6 +83,20 @@ class StartFinder:
         """Check that the source still has the place of a position; its `created` is the decoder's to check."""
         self._check_file(position.file, position.begin)
 
+    def check_history(self, position: Position) -> None:
+        """Check what `check` leaves to the decoder, for a position of this source that nothing is decoded from."""
+        if position.source != self._facts.source:
+            return
+        if position.file not in self._created:
+            with closing(self._walk(position.file)) as walk:
+                self._created[position.file] = next(walk).created
+        created = self._created[position.file]
+        if created != position.created:
+            raise SourceChangedError(
+                f"{position.file} of {self._connection.name} was created at {created}, that of the position {position}"
+                " at another time: it was reset, restored, or is another server"
+            )
+
     def _check_file(self, file: str, offset: int) -> None:
         files = self._connection.binlog_files()
         sizes = dict(files)
@@ -103,6 +118,7 @@ class StartFinder:
         config = self._config
         if config.gtid_on and config.master_gtid:
             gtids = self._gtids(config.master_gtid)
+            self._check_held(gtids)
             return Start(GtidStart(gtids), gtids=gtids)
         if config.master_journal_name:
             self._check_file(config.master_journal_name, config.master_position or FIRST_EVENT)
@@ -122,11 +138,31 @@ class StartFinder:
             state = "@@global.gtid_binlog_state" if self._facts.mariadb else "@@global.gtid_executed"
             here = self._gtids(self._connection.query(f"SELECT {state}")[0][0])
             if type(here) is type(gtids) and here.contains(gtids):  # type: ignore[arg-type]
+                self._check_held(gtids)
                 return Start(GtidStart(gtids), gtids=gtids)
         raise SourceChangedError(
             f"the position {position} is of another source: {self._connection.name} is {source}, and it has not"
             f" executed what was executed there{'' if gtids else ' (no GTID set was saved with the position)'}"
         )
+
+    def _check_held(self, gtids: GtidSet) -> None:
+        """Check that the source still has the transactions that are not in a set."""
+        first = self._connection.binlog_files()[0][0]
+        if isinstance(gtids, MysqlGtidSet):
+            ((text,),) = self._connection.query("SELECT @@global.gtid_purged")
+            lost = str(MysqlGtidSet.parse(text.replace("\n", "")).subtract(gtids))
+        else:  # numbers ascend in a domain, whichever server writes; the newest of each before the first file:
+            ((text,),) = self._connection.query("SELECT BINLOG_GTID_POS(%s, %s)", (first, FIRST_EVENT))
+            newest = {domain: number for (domain, _), number in gtids}
+            before = MariadbGtidSet.parse(text or "")
+            lost = ",".join(
+                f"{domain}-{server}-{number}" for (domain, server), number in before if newest.get(domain, -1) < number
+            )
+        if lost:
+            raise PurgedError(
+                f"{self._connection.name} has purged transactions that are missing from the GTID set {gtids}, up to"
+                f" {lost}: the oldest file that it has is {first}. They cannot be read any more"
+            )
 
     def _at_event(self, cursor: Cursor) -> Start:
         """Start at the event of a cursor that Canal wrote, this event included."""

@@ -19,7 +19,7 @@ from sluice.store.batch import Batch
 from sluice.store.cursor import Cursor, StoredClient, earliest, in_order
 from sluice.store.cursors import Cursors
 from sluice.store.ring import Ring
-from sluice.store.track import TableFilter
+from sluice.store.track import TableFilter, Track
 from tests.stream import CREATED, FILE, SERVER_ID, SOURCE, Stream, entries
 
 CLIENT = 1001
@@ -397,6 +397,59 @@ def test_cursor_of_another_source_resumes_where_the_same_was_executed(executed: 
             get(cursors)
     else:
         assert entries(get(cursors).slices) == [b"begin", b"one", b"end"]
+
+
+def test_cursor_of_another_source_with_a_set_of_its_own_waits_for_a_reader_which_begins_there() -> None:
+    elsewhere = Cursor("binlog.000003", 4, 0, 102, "0-102-9", Position("102", "binlog.000003", CREATED, 4, 0))
+    cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table, catches_up=True)
+    cursors.restore(StoredClient(CLIENT, "", elsewhere), NOW)
+    stream = Stream(cursors.ring)
+    cursors.begin(None, MariadbGtidSet.parse("0-102-4"))
+    put(cursors, stream, b"one")
+    assert cursors.behind == {CLIENT: elsewhere}
+    reader = Stream(Ring(64), events=9)
+    cursors.catch_up(CLIENT, Track(reader.ring))
+    reader.transaction(b"ten")
+    reader.put()
+    cursors.advance(NOW)
+    assert entries(get(cursors).slices) == [b"begin", b"ten", b"end"]
+
+
+def test_cursor_of_the_history_of_before_a_reset_is_refused_though_the_same_gtids_were_executed() -> None:
+    before = Cursor(FILE, 4, 0, SERVER_ID, "0-101-9", Position(SOURCE, FILE, CREATED - 9, 4, 0))
+    cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table, catches_up=True)
+    cursors.restore(StoredClient(CLIENT, "", before), NOW)
+    stream = Stream(cursors.ring)
+    cursors.begin(None, MariadbGtidSet.parse("0-101-9"))
+    put(cursors, stream, b"one")
+    assert cursors.status(CLIENT).problem == "source-changed"
+    assert stored(cursors) == before
+
+
+@pytest.mark.parametrize(("began", "state"), [("0-102-3", "attached"), ("0-102-5", "catching-up")])
+def test_place_before_a_start_by_gtid_misses_nothing_only_if_all_before_the_start_was_executed_there(
+    began: str, state: str
+) -> None:
+    cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table, catches_up=True)
+    stream = Stream(cursors.ring, events=30)
+    saved = Cursor(FILE, 4, 0, SERVER_ID, "0-102-4", stream.position(6))
+    cursors.restore(StoredClient(CLIENT, "", saved), NOW)
+    cursors.begin(None, MariadbGtidSet.parse(began))
+    put(cursors, stream, b"one")
+    assert cursors.status(CLIENT).state == state
+
+
+def test_who_subscribes_before_the_stream_has_begun_has_its_gtids_as_well() -> None:
+    cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table)
+    cursors.subscribe(CLIENT, now=NOW)
+    stream = Stream(cursors.ring)
+    cursors.begin(stream.end, MariadbGtidSet.parse("0-101-10,1-101-5"))
+    cursors.advance(NOW)
+    assert stored(cursors).gtid == "0-101-10,1-101-5"
+    put(cursors, stream, b"one")
+    cursors.ack(CLIENT, get(cursors).batch_id, now=NOW)
+    assert stored(cursors).gtid.endswith(",1-101-5")
+    assert stored(cursors).gtid != "0-101-10,1-101-5"
 
 
 def test_client_whose_cursor_is_no_longer_stored_keeps_it() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,6 +16,7 @@ from sluice.instance.parser import columns
 from sluice.instance.parser.status import ParserStatus
 from sluice.instance.sink.filters import TableFilter
 from sluice.protocol.entry_pb2 import INSERT, ROWDATA, Column, Entry, Header, RowChange
+from sluice.protocol.errors import SluiceError
 from sluice.protocol.position import Position
 from sluice.server.config import ServerConfig
 from sluice.server.embedded import EmbeddedServer
@@ -48,6 +49,7 @@ class Source:
     """A binlog of numbered transactions, and the parser that reads it into the ring."""
 
     failure = None
+    refused: Mapping[Cursor, SluiceError] = {}
     status = ParserStatus(behind=0.0)
 
     def __init__(self) -> None:
@@ -66,13 +68,16 @@ class Source:
         ring: Ring,
         *,
         start: Cursor | None,
-        later: Sequence[Cursor] = (),
+        later: Sequence[Cursor | None] = (),
         on_begin: Callable[..., None],
         on_state: Callable[[str, str], None],
     ) -> "Source":
         self._ring, self._on_begin, self._on_state = ring, on_begin, on_state
         self._first = 0 if start is None or start.position is None else (start.position.begin - 4) // STEP
         return self
+
+    def begin_at(self, places: Sequence[Cursor | None]) -> None:
+        """It has begun."""
 
     def refilter(self, table_filter: TableFilter) -> None:
         """The test says what comes."""

@@ -58,7 +58,7 @@ def add_server(command: argparse.ArgumentParser) -> None:
 
 def add_client(command: argparse.ArgumentParser) -> None:
     """Add whose batches are meant: ``destination`` and ``client``."""
-    command.add_argument("destination", metavar="DESTINATION")
+    command.add_argument("destination", metavar="DESTINATION", help="its name, as in canal.destinations")
     command.add_argument("client", type=int, metavar="CLIENT", help="client id")
 
 

@@ -146,7 +146,7 @@ def parser() -> argparse.ArgumentParser:
         r"sluice tail example --filter 'shop\.orders' --from earliest",
         "sluice tail example --json --limit 10 | jq .data",
     )
-    tail.add_argument("destination", metavar="DESTINATION")
+    tail.add_argument("destination", metavar="DESTINATION", help="its name, as in canal.destinations")
     tail.add_argument("--filter", default="", metavar="REGEX", help=r"tables to show, such as 'shop\..*'")
     tail.add_argument(
         "--from",
@@ -233,7 +233,7 @@ def parser() -> argparse.ArgumentParser:
         "sluice verify example",
         "sluice verify example --from mysql-bin.000003 --to mysql-bin.000005:1000000",
     )
-    verify.add_argument("destination", metavar="DESTINATION")
+    verify.add_argument("destination", metavar="DESTINATION", help="its name, as in canal.destinations")
     verify.add_argument(
         "--from", dest="start", metavar="FILE[:OFFSET]", help="begin of the range; the last binlog file when not given"
     )
@@ -249,7 +249,7 @@ def parser() -> argparse.ArgumentParser:
         "List the row events of a destination that could not be decoded, so that a marker was delivered instead.",
         "sluice quarantine list example",
     )
-    held.add_argument("destination", metavar="DESTINATION")
+    held.add_argument("destination", metavar="DESTINATION", help="its name, as in canal.destinations")
     add_conf(held)
     retry = add_command(
         quarantine,
@@ -261,7 +261,7 @@ def parser() -> argparse.ArgumentParser:
         "sluice quarantine retry example",
         "sluice quarantine retry example --position 1/mysql-bin.000003@1767225600:4096:2 --json",
     )
-    retry.add_argument("destination", metavar="DESTINATION")
+    retry.add_argument("destination", metavar="DESTINATION", help="its name, as in canal.destinations")
     retry.add_argument("--position", metavar="POSITION", help="only this one, as sluice quarantine list shows it")
     retry.add_argument("--json", action="store_true", help="one JSON object (Canal's FlatMessage) an entry")
     add_conf(retry)

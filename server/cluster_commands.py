@@ -34,7 +34,7 @@ def add_cluster_commands(commands: Any) -> None:
         "once; without another, the same one after 5 s.",
         "sluice yield example --conf conf",
     )
-    give_up.add_argument("destination", metavar="DESTINATION")
+    give_up.add_argument("destination", metavar="DESTINATION", help="its name, as in canal.destinations")
     add_conf(give_up)
     rebalance = add_command(
         commands,

@@ -47,7 +47,7 @@ DELAYS = {
 STATES = ("starting", "running", "error", "stopped", "standby")
 DESTINATION = {
     "destination_state": ("1 for the state that the destination is in, 0 for the others", "state"),
-    "source_lag_seconds": ("All that the source wrote before so many seconds is read",),
+    "source_lag_seconds": ("Everything that the source wrote longer ago than this is read",),
     "source_received_bytes": ("Bytes received from the source",),
     "source_events": ("Binlog events read",),
     "source_transactions": ("Transactions read",),

@@ -27,6 +27,8 @@ from sluice.store.batch import Batch
 
 LENGTH = struct.Struct(">i")
 VERSION = 1
+HTTP = (b"GET ", b"HEAD", b"POST", b"PUT ")
+"""How a request begins that went to the wrong port."""
 
 
 class FrameError(Exception):
@@ -54,7 +56,8 @@ class FrameReader:
             return None
         (length,) = LENGTH.unpack_from(self._data)
         if not 0 <= length <= self.limit:
-            raise FrameError(f"a frame of {length} bytes; up to {self.limit} are taken")
+            asked = "; this is HTTP, which has a port of its own" if bytes(self._data[:4]) in HTTP else ""
+            raise FrameError(f"a frame of {length} bytes; up to {self.limit} are taken{asked}")
         end = LENGTH.size + length
         if len(self._data) < end:
             return None

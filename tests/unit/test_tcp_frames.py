@@ -81,6 +81,12 @@ class TestReading:
         with pytest.raises(FrameError, match=f"a frame of {length} bytes; up to 100 are taken"):
             reader.take()
 
+    def test_a_request_of_http_is_told_as_such(self) -> None:
+        reader = FrameReader(100)
+        reader.feed(b"GET / HTTP/1.1\r\n")
+        with pytest.raises(FrameError, match="this is HTTP, which has a port of its own"):
+            reader.take()
+
     def test_the_limit_may_change_between_two_frames(self) -> None:
         reader = FrameReader(2)
         reader.feed(b"".join(framed([b"ab", b"abc"])))

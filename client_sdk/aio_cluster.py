@@ -10,8 +10,9 @@ import aiohttp
 
 from sluice.client_sdk.aio import AsyncClient
 from sluice.client_sdk.batch import Batch
-from sluice.client_sdk.calls import GRACE, Call, Interrupted
+from sluice.client_sdk.calls import Call
 from sluice.client_sdk.cluster import SESSION_TIMEOUT, TICK, Cluster, Member, Settings, endpoint_of, usual
+from sluice.client_sdk.endpoint import GRACE, Interrupted
 from sluice.client_sdk.zookeeper import Registry
 from sluice.protocol.errors import ConnectionLostError, StaleSessionError
 

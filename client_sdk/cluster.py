@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Final, TypedDict, TypeVar, Unpack
 
 from sluice.client_sdk.batch import InvalidDates
-from sluice.client_sdk.calls import GRACE, Call, Endpoint
+from sluice.client_sdk.calls import Call
 from sluice.client_sdk.client import Client
+from sluice.client_sdk.endpoint import GRACE, Endpoint
 from sluice.client_sdk.zookeeper import Registry
 from sluice.protocol.errors import BadParameterError, ConnectionLostError, StaleSessionError, UnknownBatchError
 

@@ -15,8 +15,9 @@ from typing import Any, TypeVar
 import urllib3
 
 from sluice.client_sdk import Batch, Client
-from sluice.client_sdk.calls import Call, Interrupted, Limits
+from sluice.client_sdk.calls import Call, Limits
 from sluice.client_sdk.connections import Connections
+from sluice.client_sdk.endpoint import Interrupted
 from sluice.protocol.errors import NotStoredError, SluiceError, UnknownBatchError
 from tests.chaos.journal import Acked, Failed, Journal, Received, Run
 

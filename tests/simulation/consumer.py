@@ -6,7 +6,9 @@ from functools import partial
 from typing import Any
 
 from sluice.client_sdk import Batch, calls
-from sluice.client_sdk.calls import GRACE, Attempts, Call, Endpoint, Interrupted, Limits, Reply
+from sluice.client_sdk.attempts import Attempts
+from sluice.client_sdk.calls import Call, Limits, Reply
+from sluice.client_sdk.endpoint import GRACE, Endpoint, Interrupted
 from sluice.protocol.errors import ConnectionLostError, SluiceError, StaleSessionError, UnknownBatchError
 from tests.simulation.checks import Checks
 from tests.simulation.ensemble import CLIENT

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 import pytest
 
 from sluice.client_sdk import Batch, calls
-from sluice.client_sdk.calls import CONNECT, GRACE, Attempts, Endpoint, Interrupted, Limits, Reply
+from sluice.client_sdk.attempts import Attempts
+from sluice.client_sdk.calls import Limits, Reply
+from sluice.client_sdk.endpoint import CONNECT, GRACE, Endpoint, Interrupted
 from sluice.protocol.errors import BadParameterError, ConnectionLostError, FencedError, StaleSessionError
 
 A, B, C = "http://127.0.0.1:1", "http://127.0.0.1:2", "http://127.0.0.1:3"

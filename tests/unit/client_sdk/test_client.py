@@ -13,7 +13,8 @@ import pytest
 
 from sluice.client_sdk import AsyncClient, Batch, Client
 from sluice.client_sdk.batch import Column as TableColumn
-from sluice.client_sdk.calls import Limits, Reply, error_of
+from sluice.client_sdk.calls import Limits, Reply
+from sluice.client_sdk.endpoint import error_of
 from sluice.protocol import errors
 from sluice.protocol.entry_pb2 import QUERY, ROWDATA, Entry, Header, RowChange
 from sluice.protocol.packet_pb2 import Messages

@@ -8,7 +8,9 @@ import pytest
 
 from sluice.client_sdk import AsyncClient, Batch
 from sluice.client_sdk import calls as sdk_calls
-from sluice.client_sdk.calls import Attempts, Call, Endpoint, Interrupted, Limits, Reply
+from sluice.client_sdk.attempts import Attempts
+from sluice.client_sdk.calls import Call, Limits, Reply
+from sluice.client_sdk.endpoint import Endpoint, Interrupted
 from sluice.protocol import errors
 from tests.proxy import Proxy
 from tests.unit.client_sdk.served import MakeClient, ServerThread, numbers, position

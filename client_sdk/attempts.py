@@ -1,0 +1,105 @@
+"""The tries of a call: what to send when there was no reply, to which server, after how long, and when to give up."""
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from sluice.client_sdk.calls import Call, open_session
+from sluice.client_sdk.endpoint import Endpoint, Interrupted
+from sluice.protocol.errors import ConnectionLostError, SluiceError
+
+T = TypeVar("T")
+
+FIRST_DELAY = 0.1  # seconds between the first two tries
+
+
+class Attempts(Generic[T]):
+    """The tries of one call: what to send next, to which server, and after how long."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        call: Call[T],
+        patience: float,
+        uniform: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        """``patience`` is for how many seconds a call that fails is tried; ``uniform`` gives chance to the pauses."""
+        self.call = call
+        self._endpoint = endpoint
+        self._server = endpoint.server
+        self._patience = patience
+        self._uniform = uniform
+        self._give_up: float | None = None
+        self._delay = FIRST_DELAY
+        self._failures: dict[str, str] = {}  # by server, since the last pause
+        self._last_failures: dict[str, str] = {}  # by server
+
+    def begin(self) -> str:
+        """Begin a try: with which server."""
+        endpoint = self._endpoint
+        self._server = endpoint.server
+        if endpoint.has_moved and self.call.instead is not None:
+            self.call = self.call.instead
+        return self._server
+
+    @property
+    def before(self) -> list[Call[Any]]:
+        """What has to be done before the call."""
+        endpoint, rollback = self._endpoint, self.call.before
+        calls: list[Call[Any]] = [open_session()] if endpoint.needs_session and self.call.ordered else []
+        return [*calls, rollback] if rollback is not None and endpoint.has_marks else calls
+
+    def delay(self, failure: Interrupted) -> float:
+        """Seconds to wait before the next try; raises the reason of the failure when there shall be none.
+
+        When the call carries an ack it raises the failure itself, for then two calls are to be made of it.
+        """
+        now = time.monotonic()
+        if self._give_up is None:
+            self._give_up = now + self._patience
+        endpoint = self._endpoint
+        self._failures[self._server] = self._last_failures[self._server] = str(failure.reason)
+        others = (failure.active, endpoint.active, *endpoint.behind(self._server))
+        endpoint.leave(self._server, next((it for it in others if it and it not in self._failures), failure.active))
+        if self.call.carries_ack:
+            raise failure
+        if failure.may_be_done:
+            self.lose()
+            if self.call.instead is not None:
+                self.call = self.call.instead
+            elif not self.call.repeatable:
+                raise failure.reason
+        delay = 0.0
+        if endpoint.server in self._failures:  # all were asked
+            delay = self._delay * self._uniform(0.5, 1.0)  # it keeps clients from marching in step
+        if failure.is_final or now + delay > self._give_up:
+            raise self._reason(failure)
+        if delay:
+            self._delay = min(2 * self._delay, endpoint.longest_delay)
+            self._failures.clear()
+        return delay
+
+    def lose(self) -> None:
+        """Hear that the reply is lost, or of no use any more: it may hold a batch, which the next get has to give."""
+        if self.call.before is not None:
+            self._endpoint.lose_get()
+
+    def _reason(self, failure: Interrupted) -> SluiceError:
+        """Return the error of a call that is given up; it names all servers that were asked."""
+        if len(self._last_failures) == 1 or failure.is_final:
+            return failure.reason
+        asked = "; ".join(f"{server}: {text}" for server, text in self._last_failures.items())
+        error = ConnectionLostError(
+            f"no server answers {self._endpoint.name}, tried for {self._patience:g} s: {asked}. See that one of them"
+            " runs and has the destination (`sluice status`), and that this host reaches it; then try again"
+        )
+        error.__cause__ = failure.reason
+        return error
+
+    def succeeded(self) -> None:
+        """Begin anew: what fails from now on has nothing to do with earlier failures."""
+        self._give_up = None
+        self._delay = FIRST_DELAY
+        self._failures.clear()
+        self._last_failures.clear()

@@ -29,7 +29,7 @@ from sluice.protocol.errors import (
 from sluice.protocol.gtid import GtidSet
 from sluice.protocol.position import Position
 from sluice.store.commits import Commits
-from sluice.store.cursor import Cursor, StoredClient, in_order
+from sluice.store.cursor import Cursor, StoredClient, starts
 from sluice.store.cursors import Cursors
 from sluice.store.ring import Ring
 
@@ -154,12 +154,11 @@ class Instance:
 
     def _places(self) -> list[Cursor | None]:
         """Return where the stream may begin, best first; None is where the configuration says."""
-        cursors = [self.cursors.cursor(client_id) for client_id in self.cursors.client_ids]
-        places: list[Cursor | None] = [*in_order([cursor for cursor in cursors if cursor is not None])]
-        if not places:
+        places = starts([self.cursors.cursor(client_id) for client_id in self.cursors.client_ids])
+        if places in ([], [None]):
             return [self._meta.place]
-        if None in cursors and not self.config.auto_reset_latest_pos_mode:
-            places.append(None)  # who has no place yet can begin though the others have lost theirs
+        if self.config.auto_reset_latest_pos_mode:  # those who have lost their places go on, at the current end
+            return [place for place in places if place is not None]
         return places
 
     def seek_start(self) -> None:

@@ -128,7 +128,9 @@ def parser() -> argparse.ArgumentParser:
         check_command,
         "verify configuration and sources without starting",
         "Read the configuration, connect to the source of each destination, and say all that is wrong, with the SQL\n"
-        "that mends it. Nothing is started and nothing is changed.",
+        "that mends it. One of several clients that has lost its place in the binlog is noted: the others would be\n"
+        "served, and it would be told. Nothing is started and nothing is changed. The exit status is 1 when anything\n"
+        "is wrong, notes aside.",
         "sluice check --conf conf",
         "sluice check example other",
     )
@@ -332,7 +334,7 @@ def check_command(options: Any) -> int:
         findings.wrong(configuration.main_file, "canal.destinations is empty: nothing to serve")
     for name in names:
         try:
-            findings.good(name, _examine(configuration.instance(name)))
+            findings.good(name, _examine(configuration.instance(name), findings))
         except SluiceError as error:
             findings.wrong(name, error)
     return 0 if findings.healthy else NO
@@ -342,22 +344,34 @@ async def _nothing(_session: object) -> None:
     """Do nothing in a session: it could be opened."""
 
 
-def _examine(config: InstanceConfig) -> str:
-    """Ask the source of a destination all that a start would ask; raises SluiceError."""
+def _examine(config: InstanceConfig, findings: Findings) -> str:
+    """Ask the source of a destination all that a start would ask; raises SluiceError.
+
+    A client that has lost its place is noted: the start serves the others.
+    """
     from sluice.instance.meta.file import FileMetaStore
     from sluice.instance.parser.connection import Connection
     from sluice.instance.parser.start import StartFinder
-    from sluice.store.cursor import earliest
+    from sluice.store.cursor import starts
 
     table_filter = TableFilter.from_config(config)
     clients = FileMetaStore(config.file_data_dir, config.destination, config.master_address).read()
-    saved = earliest([client.cursor for client in clients if client.cursor is not None])
+    places = starts([client.cursor for client in clients if config.meta == "file"]) or [None]
     with Connection(config) as connection:
         connection.check(config, config.slave_id)
         facts = connection.facts
         file, offset, _gtids = connection.end_of_binlog()
         tables = _live_tables(connection.query)
-        StartFinder(connection, config, lambda: Connection(config)).find(saved if config.meta == "file" else None)
+        start, refused = StartFinder(connection, config, lambda: Connection(config)).find_first(places)
+    if start is None:
+        raise next(iter(refused.values()))
+    for client in clients:
+        if client.cursor in refused:
+            findings.note(
+                f"{config.destination}, client {client.client_id}",
+                f"would not be served, only the others: {refused[client.cursor]}. Unsubscribe it, and let it subscribe"
+                " anew",
+            )
     passing = sum(table_filter.accepts(schema, table) for schema, table in tables)
     advice = ""
     if facts.row_metadata not in ("", "FULL"):

@@ -1,5 +1,6 @@
 """What is stored of a subscriber: who it is, and how far it has confirmed."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sluice.protocol.position import Position
@@ -51,6 +52,15 @@ def in_order(cursors: list[Cursor]) -> list[Cursor]:
         ordered += sorted(same, key=lambda cursor: cursor.order)
         cursors = [cursor for cursor in cursors if not _same_history(cursor, oldest)]
     return ordered
+
+
+def starts(cursors: Sequence[Cursor | None]) -> list[Cursor | None]:
+    """Return where the stream may begin to serve clients with these cursors, best first.
+
+    None, for a client that has no place yet, is where the configuration says: it can begin though others have lost
+    their places.
+    """
+    return [*in_order([cursor for cursor in cursors if cursor is not None]), *([None] if None in cursors else [])]
 
 
 def earliest(cursors: list[Cursor]) -> Cursor | None:

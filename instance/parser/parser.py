@@ -21,7 +21,7 @@ from sluice.instance.parser.schema import InformationSchema, Schemas, charsets
 from sluice.instance.parser.start import Start, StartFinder, parse_gtids, resume
 from sluice.instance.parser.status import ParserStatus
 from sluice.instance.sink.filters import FieldFilter, TableFilter
-from sluice.protocol.errors import PurgedError, SluiceError, SourceChangedError, SourceError, UnknownTableError
+from sluice.protocol.errors import PurgedError, SluiceError, SourceError, UnknownTableError
 from sluice.protocol.gtid import GtidSet
 from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor
@@ -290,28 +290,13 @@ class Parser:
         return finder.find(Cursor(position.file, position.begin, 0, 0, gtids, position))
 
     def _first_held(self, finder: StartFinder) -> Start:
-        """Find the first of the places that the source has; when it has none, raise what is said of the first.
-
-        The others are asked for, too: the stream may never come to a place of another history, and none be missed.
-        """
-        start: Start | None = None
-        refused: dict[Cursor, SluiceError] = {}
-        lost: list[SluiceError] = []
-        for place in self._places:
-            try:
-                found = finder.find(place)
-                if place is not None and place.position is not None and len(self._places) > 1:
-                    finder.check_history(place.position)
-            except (PurgedError, SourceChangedError) as error:
-                lost.append(error)
-                if place is not None:
-                    refused[place] = error
-            else:
-                start = start or found
-        self._refused = refused
+        """Find the first of the places that the source has; when it has none, raise what is said of the first."""
+        start, refused = finder.find_first(self._places)
+        self._refused = {place: error for place, error in refused.items() if place is not None}
         if start is None:
-            purged = (error for error in lost if isinstance(error, PurgedError))
-            raise next(purged, lost[0]) if self._config.auto_reset_latest_pos_mode else lost[0]
+            errors = list(refused.values())
+            purged = (error for error in errors if isinstance(error, PurgedError))
+            raise next(purged, errors[0]) if self._config.auto_reset_latest_pos_mode else errors[0]
         return start
 
     def _resumption(self, start: Start, facts: ServerFacts) -> Start:

@@ -1,7 +1,7 @@
 """Where a destination begins to read: at a saved cursor, else where the configuration says, else at the current end."""
 
 import struct
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Final
@@ -12,7 +12,7 @@ from sluice.instance.parser.ddl import Query
 from sluice.instance.parser.dump import FIRST_EVENT, MAX_DUMP_OFFSET, Dump, FileStart, GtidStart, Replica
 from sluice.instance.parser.events import EventType
 from sluice.instance.parser.gtid_event import mysql_gtid
-from sluice.protocol.errors import PurgedError, SourceChangedError, SourceError
+from sluice.protocol.errors import PurgedError, SluiceError, SourceChangedError, SourceError
 from sluice.protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet
 from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor
@@ -63,6 +63,24 @@ class StartFinder:
         if gtids is None and self._config.gtid_on:  # the headers shall have it
             gtids = self._executed(saved.position.file, saved.position.begin)
         return resume(saved.position, gtids)
+
+    def find_first(self, places: Sequence[Cursor | None]) -> tuple[Start | None, dict[Cursor | None, SluiceError]]:
+        """Find the start for the first of these places that the source has; return, too, why it lacks others.
+
+        All are asked for: the stream may never come to a place of another history, whose client is to be told.
+        """
+        start: Start | None = None
+        refused: dict[Cursor | None, SluiceError] = {}
+        for place in places:
+            try:
+                found = self.find(place)
+                if place is not None and place.position is not None and len(places) > 1:
+                    self.check_history(place.position)
+            except (PurgedError, SourceChangedError) as error:
+                refused[place] = error
+            else:
+                start = start or found
+        return start, refused
 
     def end(self) -> Start:
         """Start at the source's current end."""

@@ -58,7 +58,8 @@ KINDS: Mapping[type[errors.SluiceError], Kind] = {
     errors.SourceChangedError: Kind(
         409,
         "Source changed",
-        "The position belongs to another source or history: check which server this is, then subscribe anew.",
+        "The position belongs to another source or history: check which server this is. If it is the right"
+        " one, take a new snapshot, unsubscribe, and subscribe anew.",
     ),
     errors.GoneError: Kind(
         410,

@@ -177,6 +177,28 @@ def test_check_notices_a_cursor_that_the_source_cannot_resume(conf: Conf, mariad
     assert meta.read_bytes() == before
 
 
+def test_check_notes_one_of_several_clients_that_has_lost_its_place(conf: Conf, mariadb118: Server) -> None:
+    conf.destination("shop", mariadb118)
+    with conf.serving() as serving:
+        serving.wait_for(lambda: serving.states() == {"shop": "running"})
+        for client in (1001, 1002):
+            serving.call("POST", f"/shop/clients/{client}/subscribe")
+    meta = conf.folder.parent / "data" / "shop" / "meta.dat"
+    data = json.loads(meta.read_text())
+    lost = data["clientDatas"][1]
+    lost["sluice"]["position"] = re.sub(r"mysql-bin\.\d+", "mysql-bin.000000", lost["sluice"]["position"])
+    meta.write_text(json.dumps(data))
+    done = conf.run("check")
+    assert done.returncode == 0
+    assert re.search(r"note  shop, client 1002: would not be served, only the others: .*purged", done.stdout)
+    assert "good  shop: " in done.stdout
+    lost["sluice"]["position"] = re.sub(r"@\d+", "@1000000000", data["clientDatas"][0]["sluice"]["position"])
+    meta.write_text(json.dumps(data))
+    done = conf.run("check")
+    assert done.returncode == 0
+    assert re.search(r"note  shop, client 1002: .*reset, restored", done.stdout)
+
+
 def test_filter_try_shows_which_tables_match_and_why(conf: Conf, mariadb118: Server, database: Database) -> None:
     schema = database(mariadb118)
     for table in ("orders", "items"):

@@ -131,7 +131,11 @@ class EmbeddedServer:
         """Start a destination that this server has taken over. Raises SluiceError when it cannot start."""
         config = await asyncio.to_thread(self._load, destination)
         instance = self._stand_by(destination, config, meta)
-        await instance.start()
+        try:
+            await instance.start()
+        except Exception:
+            instance.stand_by()  # the election goes on, and knows what is wrong
+            raise
 
     async def deactivate(self, destination: str) -> None:
         """Stop a destination that this server gives up. Raises SluiceError when its cursors cannot be stored."""

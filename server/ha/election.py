@@ -10,8 +10,8 @@
      │            mine                                                       │ stopped
      ├─── done ── RELEASING ◀── STANDBY ◀────────────────────────────────────┘
      │
-     ├──▶ REFUSED   Canal's own server, which raises no epoch, has owned the destination
-     └──▶ STOPPED   and back by `Election.start`
+     ├──▶ REFUSED   Canal's own server, which raises no epoch, has owned the destination; back when another owns it
+     └──▶ STOPPED   and back, as from REFUSED, by `Election.start`
 
 `running` and the new epoch come into being in one transaction: whoever owns the one has raised the other. Who owns it
 is told by the node's session, never by an address: an earlier process of this server had the same one. After an answer
@@ -52,6 +52,8 @@ LAST_STORE = 3.0
 """Seconds that a destination has for storing its cursors when it is given up."""
 POLITENESS = 0.2
 """Seconds that a free destination is left to the server that shall have it."""
+
+HAD_BY_CANAL = "Canal's own server has had it: start the destination here, when that one is stopped for good"
 
 
 class State(Enum):
@@ -183,7 +185,7 @@ class Election:
     def opened(self, session: int) -> None:
         """A session was opened."""
         self._session = session
-        if self.state is State.STANDBY:
+        if self.state in (State.STANDBY, State.REFUSED):
             self._look()
 
     def expired(self, now: float) -> None:
@@ -269,7 +271,9 @@ class Election:
             self._looked_at_mine(running, seen, now)
         elif self.state in (State.ACTIVE, State.LEAVING):
             self._lost(now)
-        elif self.state not in (State.REFUSED, State.STOPPED):
+        elif self.state is State.REFUSED and (running is None or not running.fenced):
+            self._refusal = self._refusal or HAD_BY_CANAL
+        elif self.state is not State.STOPPED:
             self._looked_from_outside(seen, now)
 
     def _looked_at_mine(self, running: Running, seen: Seen, now: float) -> None:

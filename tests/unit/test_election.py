@@ -3,7 +3,7 @@
 import pytest
 
 from sluice.protocol.errors import FencedError
-from sluice.server.ha.election import HOLD_OFF, LAST_STORE, POLITENESS, State
+from sluice.server.ha.election import HAD_BY_CANAL, HOLD_OFF, LAST_STORE, POLITENESS, State
 from sluice.server.ha.member import Member
 from sluice.server.ha.operations import (
     REFUSED,
@@ -306,6 +306,26 @@ class TestCanal:
         host.member.start(D)
         host.answer(Look, FREE)
         assert host.questions == [Claim(D, 5, 7)]
+
+    def test_when_it_is_gone_the_server_says_what_to_do_also_in_another_session(self, host: Host) -> None:
+        host.open()
+        host.answer(Look, self.UNFENCED)
+        host.member.expired(host.now)
+        host.take()
+        host.asked.clear()
+        host.open(session=2)
+        host.answer(Look, FREE)
+        assert (host.state, host.member.election(D).problem) == (State.REFUSED, HAD_BY_CANAL)
+
+    def test_it_stands_by_when_another_server_was_told_to_take_it_over(self, host: Host) -> None:
+        host.open()
+        host.answer(Look, self.UNFENCED)
+        host.member.changed(D)
+        host.answer(Look, Seen(Running(8, OTHER), 5, 8))
+        assert (host.state, host.member.election(D).problem) == (State.STANDBY, "")
+        host.member.changed(D)
+        host.answer(Look, Seen(None, 5, 8))
+        assert host.questions == [Claim(D, 6, 8)]
 
     def test_nothing_is_claimed_while_one_is_registered(self, host: Host) -> None:
         host.open()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sluice.instance.config import Address, BatchMode, InstanceConfig
+from sluice.instance.meta.memory import MemoryMetaStore
 from sluice.instance.parser.columns import Column
 from sluice.instance.parser.status import ParserStatus
 from sluice.instance.sink.filters import TableFilter
@@ -330,6 +331,14 @@ async def test_a_destination_that_was_stopped_with_a_batch_outstanding_has_a_sta
     await setup.server.stop(NAME)
     status = setup.server.destination_status(NAME)
     assert [(it.client_id, it.position, it.acked) for it in status.clients] == [(CLIENT, first.to, "")]
+
+
+async def test_one_that_could_not_be_activated_stands_by(setup: Setup) -> None:
+    await setup.server.stop(NAME)
+    setup.failure = ConfigError("the folder for the quarantine cannot be written")
+    with pytest.raises(ConfigError):
+        await setup.server.activate(NAME, MemoryMetaStore())
+    assert setup.server.destination_status(NAME).state == "standby"
 
 
 async def test_durable_ack_is_on_disk_when_it_returns(setup: Setup, tmp_path: Path) -> None:

@@ -44,7 +44,10 @@ def _names(value: Any) -> Any:
 
 
 def _hosts(value: str) -> str:
-    for host in value.partition("/")[0].replace(";", ",").split(",") if value else ():
+    hosts, _, path = value.partition("/")
+    if set(path) & set(",;:"):
+        raise ValueError("a path is given once, behind the last host: host:port,host:port/path")
+    for host in hosts.replace(";", ",").split(",") if value else ():
         try:
             parts = urlsplit(f"//{host.strip()}")
             usable = parts.hostname and parts.port != 0

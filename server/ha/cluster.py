@@ -143,7 +143,7 @@ class Cluster:
         self._configure = configure
         self._session: ZooKeeperSession | None = None
         self._clients: dict[str, ZooKeeperClients] = {}
-        """Of the session, by destination."""
+        """Of the session, by destination; made anew when a destination is taken over, as it is configured then."""
         self._last: dict[str, asyncio.Task[None]] = {}
         """The operation of each destination that was asked for last."""
         self._lives: dict[str, asyncio.Lock] = {}
@@ -151,6 +151,10 @@ class Cluster:
         self._stopped: dict[str, asyncio.Event] = {}
         self._said: dict[str, str] = {}
         """The problem of each destination that was logged last."""
+        self._refused: dict[str, str] = {}
+        """Why ZooKeeper does not do what was asked for a destination last."""
+        self._warned: set[str] = set()
+        """What was said in this session already."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._driving = False
@@ -187,7 +191,8 @@ class Cluster:
             async with asyncio.timeout(STOPPING):
                 await stopped.wait()
         except TimeoutError:
-            logger.warning("ZooKeeper has not taken it back yet", extra={"destination": destination})
+            if self.active(destination) == self._identity.address:
+                logger.warning("ZooKeeper has not taken it back yet", extra={"destination": destination})
         if self._session is not None:
             self._spawn(self._unregister(self._session, destination))
 
@@ -209,7 +214,7 @@ class Cluster:
 
     def problem_of(self, destination: str) -> str:
         """Return what keeps, or would keep, this server from serving a destination; empty when all is well."""
-        return self.member.election(destination).problem or self.problem
+        return self.member.election(destination).problem or self._refused.get(destination, "") or self.problem
 
     async def store(self, destination: str, changes: Mapping[int, StoredClient | None], epoch: int) -> None:
         """Store changed clients, durably and fenced. Raises FencedError when another has the destination."""
@@ -257,6 +262,8 @@ class Cluster:
         self._session = None
         self._clients.clear()
         self._last.clear()
+        self._refused.clear()
+        self._warned.clear()
         self.problem = "no session with ZooKeeper yet"
         self.member.expired(_now())
         self._drive()
@@ -264,7 +271,10 @@ class Cluster:
 
     def _connection_changed(self, connected: bool) -> None:
         self.problem = "" if connected else f"the connection to ZooKeeper ({self._hosts}) is lost"
-        if connected and self._session is not None:
+        if not connected:
+            logger.warning("%s; it is tried again", self.problem)
+        elif self._session is not None:
+            logger.info("the connection to ZooKeeper is there again")
             for destination in self.member.destinations:
                 self.member.changed(destination)
             self._spawn(self._read_servers(self._session))
@@ -294,7 +304,7 @@ class Cluster:
             except (UnknownOutcomeError, NodeExistsError, NoNodeError):
                 await asyncio.sleep(RETRY)
             except ZooKeeperError as error:
-                logger.warning("clients do not find this server: %s", error)
+                self._warn(f"clients do not find this server: {error}")
                 await asyncio.sleep(RETRY)
 
     async def _unregister(self, session: ZooKeeperSession, destination: str) -> None:
@@ -314,13 +324,19 @@ class Cluster:
         except SessionExpiredError:
             return
         except ZooKeeperError as error:
-            logger.warning("the other servers are not known: %s", error)
+            self._warn(f"the other servers are not known: {error}")
             asyncio.get_running_loop().call_later(RETRY, self._read_servers_again, session)
             return
         if session.over:
             return
         self.member.registered({name: url for name, node in nodes.items() if (url := _url(node))})
         self._drive()
+
+    def _warn(self, text: str) -> None:
+        """Log what is tried again and again, once."""
+        if text not in self._warned:
+            self._warned.add(text)
+            logger.warning("%s", text)
 
     def _read_servers_again(self, session: ZooKeeperSession) -> None:
         self._spawn(self._read_servers(session))
@@ -354,7 +370,7 @@ class Cluster:
         finally:
             self._driving = False
         for destination, stopped in self._stopped.items():
-            if self.member.election(destination).state is State.STOPPED or self._session is None:
+            if self.member.election(destination).state is State.STOPPED:
                 stopped.set()
         if self._timer is not None:
             self._timer.cancel()
@@ -408,21 +424,24 @@ class Cluster:
         if session is None or session.session_id != ask.session:
             return
         key = "" if isinstance(ask.operation, Beat) else ask.operation.destination
-        self._last[key] = self._spawn(self._answer(ask, session, self._last.get(key)))
+        self._last[key] = self._spawn(self._answer(ask, key, session, self._last.get(key)))
 
-    async def _answer(self, ask: Ask, session: ZooKeeperSession, previous: asyncio.Task[None] | None) -> None:
+    async def _answer(self, ask: Ask, key: str, session: ZooKeeperSession, previous: asyncio.Task[None] | None) -> None:
         if previous is not None:
             await asyncio.wait([previous])
         if self._session is not session:  # what it remembered of the clients would be taken for that of the next one
             return
         try:
             outcome = await self._do(ask.operation, session)
+            self._refused.pop(key, None)
         except SessionExpiredError:
             return
         except UnknownOutcomeError:
             outcome = UNKNOWN
         except (ZooKeeperError, ConfigError) as error:
-            logger.error("%s", error)  # noqa: TRY400  the text says all
+            if self._refused.get(key) != str(error):
+                logger.error("%s", error, extra={"destination": key} if key else {})  # noqa: TRY400  the text says all
+            self._refused[key] = str(error)
             if isinstance(ask.operation, Load):
                 self.member.deactivated(ask.operation.destination, _now(), str(error))
             await asyncio.sleep(RETRY)
@@ -465,15 +484,18 @@ class Cluster:
                     results = await session.commit([fence, Create(running, mine, ephemeral=True)])
                     return Done(results[0] or 0)
                 case Load():
-                    return Loaded(await self._clients_of(destination, session).load())
+                    clients = self._clients[destination] = self._clients_of(destination, session)
+                    return Loaded(await clients.load())
                 case Store(version=version, changes=changes, epoch=changed_epoch):
-                    return Done(await self._clients_of(destination, session).store(version, changes, changed_epoch))
+                    return Done(await self._clients[destination].store(version, changes, changed_epoch))
                 case Release(version=version):
                     await session.commit([Check(epoch_node(destination), version), Delete(running)])
                     return Done()
         except NodeError as error:
             if isinstance(operation, Load):  # it belongs to this server now: nobody should take nodes away
                 raise ZooKeeperError(f"the clients cannot be read: {error}") from error
+            if isinstance(operation, Look):  # somebody deletes what was made just now
+                raise ZooKeeperError(str(error)) from error
             return REFUSED
 
     async def _look(self, destination: str, session: ZooKeeperSession) -> Seen:
@@ -504,11 +526,9 @@ class Cluster:
         return Seen(running, epoch, version, strangers)
 
     def _clients_of(self, destination: str, session: ZooKeeperSession) -> ZooKeeperClients:
-        if destination not in self._clients:
-            config = self._configure(destination)
-            parse = config.log_position == "parse"
-            self._clients[destination] = ZooKeeperClients(session, destination, config.master_address, parse=parse)
-        return self._clients[destination]
+        config = self._configure(destination)
+        parse = config.log_position == "parse"
+        return ZooKeeperClients(session, destination, config.master_address, parse=parse)
 
 
 def _now() -> float:

@@ -30,6 +30,9 @@ from sluice.instance.meta.nodes import (
 from sluice.protocol.errors import ZooKeeperError
 
 logger = logging.getLogger(__name__)
+ATTEMPTS = logging.getLogger("kazoo.attempts")
+"""Where kazoo tells of each attempt to connect; who uses the session says once that the connection is lost."""
+ATTEMPTS.setLevel(logging.ERROR)
 
 NODE_ERRORS: tuple[tuple[type[Exception], type[NodeError], str], ...] = (
     (kazoo.NoNodeError, NoNodeError, "is not there"),
@@ -69,6 +72,7 @@ class ZooKeeperSession:
             self.hosts,
             timeout=timeout,
             connection_retry={"max_tries": -1, "delay": 0.05, "max_delay": 1.0, "ignore_expire": False},
+            logger=ATTEMPTS,
         )
         invoke = self._client._connection._invoke  # noqa: SLF001  nothing else tells the timeout that was agreed on
 
@@ -124,7 +128,10 @@ class ZooKeeperSession:
 
     async def ensure(self, path: str) -> None:
         """Create a node, and those above it, that stay and hold nothing, unless they are there."""
-        await self._call(path, lambda: self._client.ensure_path_async(path))
+        try:
+            await self._call(path, lambda: self._client.ensure_path_async(path))
+        except NoNodeError as error:
+            raise ZooKeeperError(f"ZooKeeper ({self.hosts}) has no {self._client.chroot or path}: create it") from error
 
     async def create(self, path: str, data: bytes = b"", *, ephemeral: bool = False) -> None:
         """Create a node. Raises NodeExistsError, and NoNodeError when its parent is not there."""

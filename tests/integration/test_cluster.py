@@ -4,12 +4,15 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
+from time import CLOCK_BOOTTIME, clock_gettime
 
 import pytest
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from sluice.instance.config import Address, InstanceConfig
-from sluice.server.ha.cluster import SERVERS, Cluster, ClusterMetaStore, Identity
+from sluice.server.ha.cluster import RETRY, SERVERS, Cluster, ClusterMetaStore, Identity
+from sluice.server.ha.election import State
+from sluice.server.ha.operations import Ask, Beat, Done, Loaded, Seen
 from sluice.server.ha.zookeeper import ZooKeeperSession
 from tests.servers import ZooKeeper, nodes
 from tests.source import eventually
@@ -34,9 +37,22 @@ def configure(destination: str) -> InstanceConfig:
     )
 
 
+class SlowHost(Host):
+    """Its destinations take a moment to stop."""
+
+    stopped = False
+
+    async def activate(self, destination: str, meta: ClusterMetaStore) -> None:
+        pass
+
+    async def deactivate(self, destination: str) -> None:
+        await asyncio.sleep(0.2)
+        self.stopped = True
+
+
 @contextlib.asynccontextmanager
-async def taking_part(zookeeper: ZooKeeper) -> AsyncIterator[Cluster]:
-    cluster = Cluster(zookeeper.hosts, 4.0, IDENTITY, Host(), configure)
+async def taking_part(zookeeper: ZooKeeper, path: str = "", host: Host | None = None) -> AsyncIterator[Cluster]:
+    cluster = Cluster(f"{zookeeper.hosts}{path}", 4.0, IDENTITY, host or Host(), configure)
     running = asyncio.create_task(cluster.run())
     cluster.start(NAME)
     try:
@@ -52,6 +68,32 @@ async def test_what_cannot_be_started_is_left_to_others(zookeeper: ZooKeeper) ->
         await eventually(lambda: "Too many open files" in cluster.problem_of(NAME))
         with nodes(zookeeper.hosts) as zk:
             await eventually(lambda: zk.exists(f"/otter/canal/destinations/{NAME}/running") is None)
+
+
+async def test_a_destination_is_stopped_when_it_is_also_without_a_session() -> None:
+    host = SlowHost()
+    cluster = Cluster("127.0.0.1:1", 4.0, IDENTITY, host, configure)
+    cluster.start(NAME)
+    now = clock_gettime(CLOCK_BOOTTIME)
+    cluster.member.opened(1, 60.0, now)
+    for outcome in (Seen(None, 4, 7), Done(8), Loaded(())):
+        for ask in cluster.member.take_actions():
+            assert isinstance(ask, Ask)
+            cluster.member.answered(ask.number, Done() if isinstance(ask.operation, Beat) else outcome, now)
+    cluster.check(NAME)
+    cluster.member.expired(now)
+    await cluster.stop(NAME)
+    assert host.stopped
+
+
+async def test_a_destination_is_taken_over_as_it_is_configured_then(zookeeper: ZooKeeper) -> None:
+    async with taking_part(zookeeper, host=SlowHost()) as cluster:
+        await eventually(lambda: cluster.member.election(NAME).state is State.ACTIVE)
+        before = cluster._clients[NAME]
+        await cluster.stop(NAME)
+        cluster.start(NAME)
+        await eventually(lambda: cluster.member.election(NAME).state is State.ACTIVE)
+        assert cluster._clients[NAME] is not before
 
 
 async def test_destinations_take_part_whether_they_are_started_before_the_session_while_it_begins_or_later(
@@ -78,6 +120,19 @@ async def test_it_registers_as_soon_as_zookeeper_lets_it(
             await eventually(lambda: f"refuses {SERVERS}/{IDENTITY.address}: NoAuthError" in caplog.text)
             zk.set_acls(SERVERS, OPEN_ACL_UNSAFE)
             await eventually(lambda: zk.exists(f"{SERVERS}/{IDENTITY.address}"))
+
+
+async def test_a_path_that_zookeeper_does_not_have_is_asked_for_once(
+    zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    with nodes(zookeeper.hosts) as zk, caplog.at_level(logging.WARNING, "sluice"):
+        async with taking_part(zookeeper, "/shops/berlin") as cluster:
+            await eventually(lambda: cluster.problem_of(NAME).endswith("has no /shops/berlin: create it"))
+            await asyncio.sleep(2 * RETRY)
+            assert len([it for it in caplog.messages if it == cluster.problem_of(NAME)]) == 1
+            zk.create("/shops")
+            await eventually(lambda: "Too many open files" in cluster.problem_of(NAME))
+            assert zk.exists(f"/shops/berlin{SERVERS}/{IDENTITY.address}")
 
 
 async def test_it_begins_as_soon_as_zookeeper_lets_it(zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture) -> None:

@@ -283,6 +283,13 @@ def test_servers_of_zookeeper_that_are_none_are_refused(conf: Conf, hosts: str) 
         conf.read()
 
 
+@pytest.mark.parametrize("hosts", ["zk1:2181/canal,zk2:2181", "zk1:2181/canal;zk2:2181/canal"])
+def test_a_path_in_zookeeper_is_given_once(conf: Conf, hosts: str) -> None:
+    conf.write("canal.properties", f"canal.zkServers = {hosts}\n")
+    with pytest.raises(ConfigError, match=r"canal.properties:1: canal.zkServers.*behind the last host"):
+        conf.read()
+
+
 @pytest.mark.parametrize("hosts", ["zk", "zk1:2181;zk2:2181", "zk1:2181, zk2:2181/canal", "[::1]:2181", ""])
 def test_servers_of_zookeeper_are_named_as_in_canal(conf: Conf, hosts: str) -> None:
     conf.write("canal.properties", f"canal.zkServers = {hosts}\n")

@@ -136,8 +136,7 @@ class StartFinder:
         config = self._config
         if config.gtid_on and config.master_gtid:
             gtids = self._gtids(config.master_gtid)
-            self._check_held(gtids)
-            return Start(GtidStart(gtids), gtids=gtids)
+            return self._after(gtids)
         if config.master_journal_name:
             self._check_file(config.master_journal_name, config.master_position or FIRST_EVENT)
             if config.master_position:
@@ -156,12 +155,23 @@ class StartFinder:
             state = "@@global.gtid_binlog_state" if self._facts.mariadb else "@@global.gtid_executed"
             here = self._gtids(self._connection.query(f"SELECT {state}")[0][0])
             if type(here) is type(gtids) and here.contains(gtids):  # type: ignore[arg-type]
-                self._check_held(gtids)
-                return Start(GtidStart(gtids), gtids=gtids)
+                return self._after(gtids)
         raise SourceChangedError(
             f"the position {position} is of another source: {self._connection.name} is {source}, and it has not"
             f" executed what was executed there{'' if gtids else ' (no GTID set was saved with the position)'}"
         )
+
+    def _after(self, gtids: GtidSet) -> Start:
+        """Start behind the transactions of a set: at the source's end, which has a name, when it has no others."""
+        self._check_held(gtids)
+        file, offset, text = self._connection.end_of_binlog()
+        end = self._gtids(text)
+        is_end = end == gtids
+        if isinstance(end, MariadbGtidSet) and isinstance(gtids, MariadbGtidSet):  # it tells the newest of each domain
+            is_end = end.connect_state() == gtids.connect_state()
+        if is_end and offset <= MAX_DUMP_OFFSET:
+            return Start(FileStart(file, offset), gtids=gtids)
+        return Start(GtidStart(gtids), gtids=gtids)
 
     def _check_held(self, gtids: GtidSet) -> None:
         """Check that the source still has the transactions that are not in a set."""

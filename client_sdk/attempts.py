@@ -87,11 +87,12 @@ class Attempts(Generic[T]):
 
     def _reason(self, failure: Interrupted) -> SluiceError:
         """Return the error of a call that is given up; it names all servers that were asked."""
-        if len(self._last_failures) == 1 or failure.is_final:
+        lost = isinstance(failure.reason, ConnectionLostError)
+        if failure.is_final or (len(self._last_failures) == 1 and not lost):
             return failure.reason
         asked = "; ".join(f"{server}: {text}" for server, text in self._last_failures.items())
         error = ConnectionLostError(
-            f"no server answers {self._endpoint.name}, tried for {self._patience:g} s: {asked}. See that one of them"
+            f"no server answers {self._endpoint.name}, tried for {self._patience:g} s: {asked}. See that one"
             " runs and has the destination (`sluice status`), and that this host reaches it; then try again"
         )
         error.__cause__ = failure.reason

@@ -324,7 +324,8 @@ class Cluster:
         except SessionExpiredError:
             return
         except ZooKeeperError as error:
-            self._warn(f"the other servers are not known: {error}")
+            if not isinstance(error, UnknownOutcomeError):  # that the connection is lost was said
+                self._warn(f"the other servers are not known: {error}")
             asyncio.get_running_loop().call_later(RETRY, self._read_servers_again, session)
             return
         if session.over:

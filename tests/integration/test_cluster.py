@@ -132,7 +132,7 @@ async def test_a_path_that_zookeeper_does_not_have_is_asked_for_once(
             assert len([it for it in caplog.messages if it == cluster.problem_of(NAME)]) == 1
             zk.create("/shops")
             await eventually(lambda: "Too many open files" in cluster.problem_of(NAME))
-            assert zk.exists(f"/shops/berlin{SERVERS}/{IDENTITY.address}")
+            await eventually(lambda: zk.exists(f"/shops/berlin{SERVERS}/{IDENTITY.address}"))
 
 
 async def test_it_begins_as_soon_as_zookeeper_lets_it(zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture) -> None:

@@ -17,7 +17,7 @@ from sluice.store.subscriber import Subscriber
 from tests.simulation.checks import Violation
 from tests.simulation.ensemble import Session
 from tests.simulation.schedule import Schedule
-from tests.simulation.server import DESTINATION, Server
+from tests.simulation.server import Server
 
 SEEDS = 5000
 """By which each bug has to be found."""
@@ -53,7 +53,7 @@ class WriteRetriedInNewSession(Server):
     pending: Store | None = None
 
     def expired(self) -> None:
-        self.pending = self.member.election(DESTINATION)._store
+        self.pending = next((it for it in self.member._asked.values() if isinstance(it, Store)), None)
         super().expired()
 
     def _connected(self, session: Session | None) -> None:

@@ -42,4 +42,5 @@ def test_the_shipped_files_can_be_used_and_have_no_key_without_effect() -> None:
 def test_what_the_shipped_files_comment_out_are_known_keys() -> None:
     for file in (CONF / "canal.properties", CONF / "example" / "instance.properties"):
         commented = re.findall(r"^#([\w.]+) =", file.read_text(), re.MULTILINE)
+        assert commented
         assert set(commented) | read_properties(file).keys() <= set(KEYS)

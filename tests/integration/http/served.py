@@ -22,6 +22,7 @@ from tests.source import Source, start_embedded
 PROTOBUF = {"Accept": "application/x-protobuf"}
 
 NDJSON = {"Accept": "application/x-ndjson"}
+ARROW = {"Accept": "application/vnd.apache.arrow.stream"}
 
 CLIENT = "/v1/destinations/example/clients/1001"
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.protocol.packet_pb2 import Messages
-from tests.integration.http.served import CLIENT, MEGABYTE, NDJSON, PROTOBUF, Api, running
+from tests.integration.http.served import ARROW, CLIENT, MEGABYTE, NDJSON, PROTOBUF, Api, running
 from tests.source import eventually, numbers
 
 
@@ -219,7 +219,7 @@ class TestFormats:
 
     async def test_arrow_is_a_stream_of_rows_that_says_which_batch_it_is(self, api: Api) -> None:
         api.source.put(2)
-        response = await api.post("getWithoutAck", headers={"Accept": "application/vnd.apache.arrow.stream"})
+        response = await api.post("getWithoutAck", headers=ARROW)
         rows = pa.ipc.open_stream(response.body).read_all()
         assert response.content_type == "application/vnd.apache.arrow.stream"
         assert rows.column("after").to_pylist() == [[("id", "0")], [("id", "1")]]
@@ -228,7 +228,7 @@ class TestFormats:
         assert rows.schema.metadata[b"to"].decode() == response.headers["Sluice-To"]
 
     async def test_an_empty_batch_is_arrow_too(self, api: Api) -> None:
-        response = await api.post("getWithoutAck", headers={"Accept": "application/vnd.apache.arrow.stream"})
+        response = await api.post("getWithoutAck", headers=ARROW)
         rows = pa.ipc.open_stream(response.body).read_all()
         assert (rows.num_rows, rows.schema.metadata[b"batchId"]) == (0, b"-1")
 
@@ -278,32 +278,3 @@ class TestWaiting:
         async with asyncio.timeout(5):
             assert numbers(await waiting) == [0]
         thread.join()
-
-
-async def test_range_in_every_format(tmp_path: Path) -> None:
-    async with running(tmp_path) as api:
-        await api.post("subscribe")
-        api.source.put(3)
-        query = {"after": "101/bin.000001@1700000000:4:0", "timeout": "5000"}
-        marked = (await api.post("position", params=query)).json()
-        assert marked["rows"] == 3
-        between = {"from": marked["from"], "to": marked["to"]}
-        answer = await api.call("GET", f"{CLIENT}/rows", params=between, headers=PROTOBUF)
-        messages = Messages.FromString(answer.body)
-        assert numbers(messages) == [0, 1, 2]
-        assert list(messages.positions) == [4, 0, 104, 0, 204, 0]
-        assert (answer.headers["Sluice-From"], answer.headers["Sluice-To"]) == (marked["from"], marked["to"])
-        body = (await api.call("GET", f"{CLIENT}/rows", params=between)).json()
-        assert [it["data"][0]["id"] for it in body["entries"]] == ["0", "1", "2"]
-        lines = (await api.call("GET", f"{CLIENT}/rows", params=between, headers=NDJSON)).text().splitlines()
-        assert json.loads(lines[-1]) == {"batchId": 0, **between}
-        await api.post("ack", json={"position": marked["to"]}, status=204)
-        assert await api.marks() == []
-
-
-async def test_position_without_changes_answers_after_its_timeout(tmp_path: Path) -> None:
-    async with running(tmp_path) as api:
-        await api.post("subscribe")
-        after = "101/bin.000001@1700000000:4:0"
-        found = (await api.post("position", params={"after": after, "timeout": "50"})).json()
-        assert (found["batchId"], found["from"], found["to"], found["reached"]) == (-1, after, after, True)

@@ -1,10 +1,9 @@
 """Subscriptions and sessions: who is given what, and who is refused."""
 
 import asyncio
-from pathlib import Path
 
 from sluice.protocol.packet_pb2 import Messages
-from tests.integration.http.served import CLIENT, PROTOBUF, Api, running
+from tests.integration.http.served import CLIENT, PROTOBUF, Api
 from tests.source import eventually, numbers
 
 
@@ -58,12 +57,3 @@ class TestSessions:
         await api.post("session")
         async with asyncio.timeout(5):
             assert await waiting == "stale-session"
-
-
-async def test_range_of_a_stale_session_is_refused(tmp_path: Path) -> None:
-    async with running(tmp_path) as api:
-        await api.post("subscribe")
-        old, _new = [(await api.post("session")).json()["session"] for _ in range(2)]
-        query = {"after": "101/bin.000001@1700000000:4:0"}
-        headers = {"Sluice-Session": old}
-        assert await api.problem("POST", f"{CLIENT}/position", 409, params=query, headers=headers) == "stale-session"

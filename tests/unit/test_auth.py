@@ -17,6 +17,7 @@ from sluice.server.http.auth import (
     EVERYTHING,
     FREE_FAILURES,
     LONGEST_WAIT,
+    REMEMBERED_ADDRESSES,
     REREAD_INTERVAL,
     Credentials,
     Gate,
@@ -171,6 +172,14 @@ class TestLimiter:
             limiter.failed("192.0.2.1", 0.0)
         limiter.succeeded("192.0.2.1")
         assert limiter.wait("192.0.2.1", 0.0) == 0.0
+
+    def test_who_failed_longest_ago_is_forgotten_when_too_many_have(self) -> None:
+        limiter = LoginLimiter()
+        addresses = [f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}" for n in range(REMEMBERED_ADDRESSES + 1)]
+        for address in [addresses[0]] * FREE_FAILURES + [addresses[1]] * FREE_FAILURES + addresses[2:]:
+            limiter.failed(address, 0.0)
+        assert limiter.wait(addresses[0], 0.0) == 0.0
+        assert limiter.wait(addresses[1], 0.0) > 0
 
     def test_ipv6_neighbours_count_as_one(self) -> None:
         limiter = LoginLimiter()

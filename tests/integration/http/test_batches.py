@@ -84,6 +84,12 @@ class TestGet:
         path = f"{CLIENT}/getWithoutAck?maxEntries=1&maxEntries=x"
         assert await api.problem("POST", path, 422) == "bad-parameter"
 
+    @pytest.mark.parametrize("call", ["getWithoutAck", "ack"])
+    async def test_nothing_is_taken_or_acked_by_a_call_that_only_reads(self, api: Api, call: str) -> None:
+        api.source.put()
+        await api.call("GET", f"{CLIENT}/{call}", status=405)
+        assert await api.marks() == []
+
     async def test_a_durable_ack_is_on_disk_when_it_is_answered(self, api: Api, tmp_path: Path) -> None:
         api.source.put(3)
         batch = await api.get()

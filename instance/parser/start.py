@@ -12,7 +12,7 @@ from sluice.instance.parser.ddl import Query
 from sluice.instance.parser.dump import FIRST_EVENT, MAX_DUMP_OFFSET, Dump, FileStart, GtidStart, Replica
 from sluice.instance.parser.events import EventType
 from sluice.instance.parser.gtid_event import mysql_gtid
-from sluice.protocol.errors import PurgedError, SluiceError, SourceChangedError, SourceError
+from sluice.protocol.errors import BadPositionError, PurgedError, SluiceError, SourceChangedError, SourceError
 from sluice.protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet
 from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor
@@ -135,7 +135,10 @@ class StartFinder:
     def _configured(self) -> Start:
         config = self._config
         if config.gtid_on and config.master_gtid:
-            gtids = self._gtids(config.master_gtid)
+            try:
+                gtids = self._gtids(config.master_gtid)
+            except BadPositionError as error:
+                raise BadPositionError(f"canal.instance.master.gtid: {error}") from None
             return self._after(gtids)
         if config.master_journal_name:
             self._check_file(config.master_journal_name, config.master_position or FIRST_EVENT)
@@ -217,7 +220,14 @@ class StartFinder:
 
     def _at_offset(self, file: str, offset: int) -> Start:
         """Start at an offset that somebody wrote into the configuration, be it inside a transaction."""
-        rows = self._connection.query("SHOW BINLOG EVENTS IN %s FROM %s LIMIT 1", (file, offset))
+        place = (
+            f"the configured position {file}:{offset} (canal.instance.master.position; SHOW BINLOG EVENTS IN '{file}'"
+            " lists those that there are)"
+        )
+        try:
+            rows = self._connection.query("SHOW BINLOG EVENTS IN %s FROM %s LIMIT 1", (file, offset))
+        except SourceError as error:
+            raise SourceError(f"no event was found at {place}: {error}") from error
         if not rows or rows[0][2] in _SHOWN_BEGINNINGS or rows[0][5] == "BEGIN":
             return self._at_boundary(file, offset)
         for found in self._walk(file):
@@ -226,7 +236,7 @@ class StartFinder:
                 return resume(position, self._executed(file, found.begin))
             if found.header.offset > offset:
                 break
-        raise SourceError(f"no event starts at the configured position {file}:{offset}")
+        raise SourceError(f"no event starts at {place}")
 
     def _at_boundary(self, file: str, offset: int) -> Start:
         return Start(FileStart(file, offset), gtids=self._executed(file, offset))

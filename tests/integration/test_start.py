@@ -11,7 +11,7 @@ import pytest
 from sluice.instance.parser.connection import Connection
 from sluice.instance.parser.dump import FileStart, GtidStart
 from sluice.instance.parser.start import Start, StartFinder
-from sluice.protocol.errors import PurgedError, SourceChangedError, SourceError
+from sluice.protocol.errors import BadPositionError, PurgedError, SourceChangedError, SourceError
 from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor
 from tests.conftest import Database
@@ -90,6 +90,17 @@ def test_a_time_starts_before_the_first_transaction_at_or_after_it(fresh: Server
         assert rows(fresh, tmp_path, 4, master_timestamp=times[number] * 1000) == expected
     start = find(fresh, master_timestamp=(times[4] + 100) * 1000).dump
     assert (start.file, start.offset) == end(fresh)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("fresh", ["mariadb118", "mysql97"], indirect=True)
+def test_a_place_that_is_none_is_named_with_its_key(fresh: Server) -> None:
+    insert(fresh, 1)
+    file, offset = end(fresh)
+    complaint = rf"{file}:{offset - 1} \(canal\.instance\.master\.position; SHOW BINLOG EVENTS"
+    with pytest.raises(SourceError, match=complaint):
+        find(fresh, master_journal_name=file, master_position=offset - 1)
+    with pytest.raises(BadPositionError, match=r"canal\.instance\.master\.gtid: not a "):
+        find(fresh, gtid_on=True, master_gtid="nonsense")
 
 
 def test_a_purged_place_names_the_oldest_file_and_what_is_lost(fresh: Server, tmp_path: Path) -> None:

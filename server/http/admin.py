@@ -115,7 +115,7 @@ async def buy_token(request: Request, context: Ctx, body: Login, response: Respo
     )
 
 
-@process.get("/healthz", summary="Liveness")
+@process.get("/healthz", summary="Liveness", response_model_exclude_unset=True)
 async def healthz() -> HealthView:
     """Answer, as long as the process does."""
     return HealthView(status="ok")

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.client_sdk import AsyncClient, Batch, Client
+from sluice.client_sdk import calls as sdk_calls
 from sluice.client_sdk.batch import Column as TableColumn
 from sluice.client_sdk.calls import Limits, Reply
 from sluice.client_sdk.endpoint import error_of
@@ -61,6 +62,23 @@ def test_a_range_is_marked_split_read_and_acked(client: Any, server: ServerThrea
     assert client.status()["acked"] == position(4)
     rest = client.position(whole.to, until=position(10), timeout=5, max_rows=100)
     assert (rest.to, rest.rows, rest.reached) == (position(10), 6, True)
+
+
+def test_a_range_ends_where_it_shall(client: Any, server: ServerThread) -> None:
+    server.source.write(10)
+    found = client.position(position(0), until=position(3), timeout=5)
+    while found.rows < 3:  # the first transactions may have come alone
+        client.rollback()
+        found = client.position(position(0), until=position(3), timeout=5)
+    assert (found.to, found.rows, found.reached) == (position(3), 3, True)
+    assert client.position(position(3), until=position(10), timeout=5, max_bytes=1).rows == 1
+
+
+def test_limits_become_parameters_of_the_call() -> None:
+    limits = Limits(batch_size=1, max_entries=2, max_bytes=3, min_bytes=4, linger=0.5)
+    given = {"batchSize": 1, "maxEntries": 2, "maxBytes": 3, "minBytes": 4, "linger": 500}
+    assert given.items() <= sdk_calls.get_without_ack(5, limits, "text").query.items()
+    assert sdk_calls.get_without_ack(5, Limits(), "text").query.keys() & given.keys() == set()
 
 
 def test_a_range_is_the_same_after_a_restart_of_the_server(client: Any, server: ServerThread) -> None:

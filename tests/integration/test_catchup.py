@@ -107,6 +107,7 @@ async def test_range_that_left_the_ring_is_the_same(
         await eventually(lambda: server.destination_status(NAME).entries == 0)
         assert await read(server, start, end.to) == before
         assert [await read(server, part.from_, part.to) for part in reversed(parts)] == pieces[::-1]
+        assert await read(server, start, (await mark(server, start, until=parts[0].to)).to) == pieces[0]
         assert server.instances[NAME].catch_up.count == 1, "one reader feeds them all"
         again = await server.splits(NAME, CLIENT, start, end.to, 4)
         assert b"".join([await read(server, part.from_, part.to) for part in again]) == before

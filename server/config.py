@@ -142,8 +142,8 @@ class ServerConfig(Settings):
 
     zk_servers: Annotated[str, AfterValidator(_hosts)] = setting("canal.zkServers", "")
     """ZooKeeper servers, `host:port` separated by commas, through which servers share their destinations: each is
-    active on one of them, and another takes it over when that one goes. They need the same destinations. Empty: no
-    others."""
+    active on one of them, and another takes it over when that one goes. They need the same destinations. A path behind
+    the last one, which ZooKeeper has to have, is the folder of all nodes. Empty: no others."""
     register_ip: str = setting("canal.register.ip", "")
     """Address under which clients reach this server, as it stands in ZooKeeper. Empty takes `canal.ip`."""
     session_timeout: float = setting("sluice.ha.sessionTimeout", 6.0, gt=0, unit="s")

@@ -121,7 +121,7 @@ class EmbeddedServer:
         """Stop a destination and store its cursors; a stopped one stays so."""
         async with self._locks.setdefault(destination, asyncio.Lock()):
             instance = self._known(destination)
-            if self.cluster is not None and instance.state != "stopped":
+            if self.cluster is not None and instance.check_active is not None:  # also while it is given up
                 await self.cluster.stop(destination)
                 instance = self._known(destination)
                 instance.check_active = None

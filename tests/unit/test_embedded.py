@@ -33,6 +33,7 @@ from sluice.protocol.errors import (
 from sluice.protocol.gtid import GtidSet, MariadbGtidSet
 from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer
+from sluice.server.ha.cluster import Cluster, Identity
 from sluice.store.cursor import Cursor
 from sluice.store.ring import Ring
 from tests.source import eventually
@@ -331,6 +332,26 @@ async def test_a_destination_that_was_stopped_with_a_batch_outstanding_has_a_sta
     await setup.server.stop(NAME)
     status = setup.server.destination_status(NAME)
     assert [(it.client_id, it.position, it.acked) for it in status.clients] == [(CLIENT, first.to, "")]
+
+
+async def test_one_is_stopped_also_while_it_is_given_up_to_another_server(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = setup.server
+    await server.stop(NAME)
+    server.cluster = Cluster("127.0.0.1:1", 4.0, Identity("127.0.0.1:1", "http://127.0.0.1:2"), server, setup.load)
+    await server.start(NAME)
+    await server.activate(NAME, MemoryMetaStore())
+    closing = threading.Event()
+    monkeypatch.setattr(setup.parser, "join", lambda _: closing.wait())
+    giving_up = asyncio.create_task(server.deactivate(NAME))
+    await eventually(lambda: server.destination_status(NAME).state == "stopped")
+    try:
+        await server.stop(NAME)
+        assert not server.cluster.member.election(NAME).wanted
+    finally:
+        closing.set()
+        await giving_up
 
 
 async def test_one_that_could_not_be_activated_stands_by(setup: Setup) -> None:

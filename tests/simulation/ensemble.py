@@ -53,6 +53,8 @@ class Connection(Protocol):
     """A server's connection to a follower."""
 
     follower: int
+    stuck: bool
+    """A question waits for the leader, and all that come behind it wait, too: a session's answers keep their order."""
 
     def expire(self) -> None:
         """Hear that the session has expired."""
@@ -126,10 +128,13 @@ class Ensemble:
 
     def serve(self, session: Session, connection: Connection, operation: Operation) -> Outcome | None:
         """Do what comes over a connection; None when that gives no answer."""
-        if session.connection is not connection:
+        if session.connection is not connection or connection.stuck:
             return None
         if self.cut[connection.follower]:
-            return self._load(session, connection) if isinstance(operation, Load) else None
+            if isinstance(operation, Load):
+                return self._load(session, connection)
+            connection.stuck = True
+            return None
         if not session.alive:
             connection.expire()
             return None

@@ -62,6 +62,7 @@ class Link:
         self.server = server
         self.session = session
         self.follower = follower
+        self.stuck = False
         self._asked: dict[int, Operation] = {}
         self._there = self._back = 0.0
 
@@ -70,7 +71,7 @@ class Link:
         world = self.server.world
         self._asked[number] = operation
         self._there = max(self._there, world.now + world.latency())
-        world.after(self._there - world.now, self._arrive, number, operation)
+        world.at(self._there, None, self._arrive, number, operation)
 
     def _arrive(self, number: int, operation: Operation) -> None:
         server = self.server
@@ -89,10 +90,11 @@ class Link:
     def _send(self, call: Callable[..., None], *arguments: Any) -> None:
         world = self.server.world
         self._back = max(self._back, world.now + world.latency())
-        world.tell(self._back - world.now, self.server, call, *arguments)
+        world.at(self._back, self.server, call, *arguments)
 
     def _answered(self, number: int, outcome: Outcome) -> None:
         if self.server.link is self:
+            assert number == next(iter(self._asked)), "a connection answers in the order of the questions"
             self._asked.pop(number)
             self.server.hear(self.server.member.answered, number, outcome)
 

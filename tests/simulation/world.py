@@ -28,17 +28,22 @@ class World:
         """When they happen, when they should have, and in which order they were thought of."""
         self._number = 0
 
+    def at(self, time: float, process: Process | None, call: Callable[..., None], *arguments: Any) -> None:
+        """Let something happen then, after all that is to happen then already.
+
+        What keeps its order needs times that are exactly the same: a delay, added to the time of now, is rounded.
+        """
+        self._number += 1
+        life = process.life if process is not None else 0
+        heappush(self._events, (time, time, self._number, process, life, call, arguments))
+
     def after(self, delay: float, call: Callable[..., None], *arguments: Any) -> None:
         """Let something happen."""
-        self._number += 1
-        time = self.now + delay
-        heappush(self._events, (time, time, self._number, None, 0, call, arguments))
+        self.at(self.now + delay, None, call, *arguments)
 
     def tell(self, delay: float, process: Process, call: Callable[..., None], *arguments: Any) -> None:
         """Let something happen to a process, if it lives so long, and when it is awake."""
-        self._number += 1
-        time = self.now + delay
-        heappush(self._events, (time, time, self._number, process, process.life, call, arguments))
+        self.at(self.now + delay, process, call, *arguments)
 
     def step(self) -> None:
         """Let the next thing happen."""

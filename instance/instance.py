@@ -188,7 +188,7 @@ class Instance:
         )
 
     async def stop(self) -> None:
-        """Stop the parser, store the cursors, wake everybody who waits."""
+        """Store the cursors, end the parser, wake everybody who waits."""
         parser, flusher = self._parser, self._flusher
         if parser is None or flusher is None:
             if self.state == "standby":
@@ -201,11 +201,11 @@ class Instance:
         self.ring.close()
         for client_id in self.cursors.catching_up:
             self.cursors.fall_out(client_id, DestinationStoppedError("the destination was stopped"))
-        await self.catch_up.close()
-        await asyncio.to_thread(parser.join, CLOSING)
         try:
-            await self.flush()
+            await self.flush()  # first: a source that does not answer may hold up the rest until others have taken over
         finally:
+            await self.catch_up.close()
+            await asyncio.to_thread(parser.join, CLOSING)
             await self._meta.close()
 
     def stand_by(self) -> None:

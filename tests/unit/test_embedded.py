@@ -371,6 +371,23 @@ async def test_durable_ack_is_on_disk_when_it_returns(setup: Setup, tmp_path: Pa
     assert data["clientDatas"][0]["sluice"]["position"] == batch.to
 
 
+async def test_a_stop_stores_cursors_before_it_waits_for_the_source(
+    setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await setup.server.subscribe(NAME, CLIENT)
+    setup.parser.write(b"one")
+    batch = await setup.server.get_without_ack(NAME, CLIENT)
+    await setup.server.ack(NAME, CLIENT, batch_id=batch.batch_id)
+    stored: list[bool] = []
+
+    def join(_: float) -> None:
+        stored.append(batch.to in (tmp_path / NAME / "meta.dat").read_text())
+
+    monkeypatch.setattr(setup.parser, "join", join)
+    await setup.server.stop(NAME)
+    assert stored == [True]
+
+
 async def test_cursors_are_stored_in_the_next_period_after_a_failure_that_nobody_foresaw(
     setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,7 +118,7 @@ class ClusterClient(Member, Client):
 
     def _leave_deposed(self, server: str) -> None:
         """End the calls that were made before the news: those that came later do not wait so long by themselves."""
-        if server == self._endpoint.deposed:
+        if self._endpoint.active not in (None, server):
             self._http.leave(server)
 
     def _perform_ordered(

@@ -163,7 +163,8 @@ class Endpoint:
         if not self.server and found:
             self.server = self.active or found[0]
         if self.active != before:
-            self.deposed = self.server if self.active not in (None, self.server) else None
+            server = self.server  # which another thread may replace
+            self.deposed = server if self.active not in (None, server) else None
 
     def behind(self, server: str) -> list[str]:
         """Return the servers in the order in which they are tried when this one fails; itself comes last."""

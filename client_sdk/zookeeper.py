@@ -117,6 +117,9 @@ class Registry:
                 except (kazoo.KazooException, KazooTimeoutError, OSError) as error:
                     logger.info("ZooKeeper (%s) does not answer: %s", self.hosts, type(error).__name__)
                     wait = RETRY
+                except Exception:  # whatever it is, without this thread nobody hears of another server any more
+                    logger.exception("what ZooKeeper (%s) holds cannot be read", self.hosts)
+                    wait = RETRY
             self._wake.wait(wait)
             self._wake.clear()
 
@@ -134,7 +137,7 @@ class Registry:
         urls = self._urls()
         running = self._find(f"{self._root}/running")
         servers = tuple(url for url in urls.values() if url)
-        self._change(servers=servers, active=urls.get(_text(running, "address")))
+        self._change(servers=servers, active=urls.get(_text(running, "address")) or None)
         self.was_reached = True
         return self._compete() if self._client_id is not None else None
 
@@ -187,7 +190,7 @@ class Registry:
         except kazoo.NoNodeError:
             return None, 0
         try:
-            found = json.loads(data)
+            found = json.loads(data or b"")  # Java's clients can create a node whose data is null
         except ValueError:
             found = None
         return found if isinstance(found, dict) else {}, stat.ephemeralOwner

@@ -108,6 +108,8 @@ class EmbeddedServer:
         async with self._locks.setdefault(destination, asyncio.Lock()):
             known = self.instances.get(destination)
             if known is not None and known.state != "stopped":
+                if self.cluster is not None:
+                    self.cluster.start(destination)  # it may have been left to Canal's own server
                 return
             config = await asyncio.to_thread(self._load, destination)
             if self.cluster is None:
@@ -143,7 +145,8 @@ class EmbeddedServer:
         try:
             await instance.stop()
         finally:
-            instance.stand_by()
+            if self.cluster is None or instance.check_active is not None:  # else its operator has stopped it meanwhile
+                instance.stand_by()
 
     async def close(self) -> None:
         """Stop all destinations."""

@@ -25,7 +25,7 @@ from sluice.instance.meta.nodes import (
     UnknownOutcomeError,
 )
 from sluice.instance.meta.zookeeper import DESTINATIONS, ZooKeeperClients, epoch_data, epoch_node, read_epoch
-from sluice.protocol.errors import ConfigError, FencedError, SluiceError, ZooKeeperError
+from sluice.protocol.errors import ConfigError, FencedError, SluiceError, UnknownDestinationError, ZooKeeperError
 from sluice.server.ha.election import LAST_STORE, State
 from sluice.server.ha.member import Member
 from sluice.server.ha.operations import (
@@ -439,7 +439,7 @@ class Cluster:
             return
         except UnknownOutcomeError:
             outcome = UNKNOWN
-        except (ZooKeeperError, ConfigError) as error:
+        except (ZooKeeperError, ConfigError, UnknownDestinationError) as error:
             if self._refused.get(key) != str(error):
                 logger.error("%s", error, extra={"destination": key} if key else {})  # noqa: TRY400  the text says all
             self._refused[key] = str(error)
@@ -447,8 +447,10 @@ class Cluster:
                 self.member.deactivated(ask.operation.destination, _now(), str(error))
             await asyncio.sleep(RETRY)
             outcome = UNKNOWN
-        except Exception:  # unanswered, the destination would stand still
+        except Exception as error:  # unanswered, the destination would stand still
             logger.exception("%s in ZooKeeper failed: what came of it is looked up", type(ask.operation).__name__)
+            if isinstance(ask.operation, Load):
+                self.member.deactivated(ask.operation.destination, _now(), f"{type(error).__name__}: {error}")
             await asyncio.sleep(RETRY)
             outcome = UNKNOWN
         if self._session is session:

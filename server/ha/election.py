@@ -293,6 +293,8 @@ class Election:
                 self._held_off = now + HOLD_OFF
                 self._leave(now, flush=True)
         else:
+            if not running.active:
+                self._held_off = now + HOLD_OFF
             self.state = State.RELEASING
             self._ask(Release(self.destination, seen.version))
 

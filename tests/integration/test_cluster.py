@@ -10,6 +10,7 @@ import pytest
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from sluice.instance.config import Address, InstanceConfig
+from sluice.protocol.errors import UnknownDestinationError
 from sluice.server.ha.cluster import RETRY, SERVERS, Cluster, ClusterMetaStore, Identity
 from sluice.server.ha.election import State
 from sluice.server.ha.operations import Ask, Beat, Done, Loaded, Seen
@@ -66,6 +67,19 @@ async def taking_part(zookeeper: ZooKeeper, path: str = "", host: Host | None = 
 async def test_what_cannot_be_started_is_left_to_others(zookeeper: ZooKeeper) -> None:
     async with taking_part(zookeeper) as cluster:
         await eventually(lambda: "Too many open files" in cluster.problem_of(NAME))
+        with nodes(zookeeper.hosts) as zk:
+            await eventually(lambda: zk.exists(f"/otter/canal/destinations/{NAME}/running") is None)
+
+
+async def test_one_that_is_configured_no_more_is_left_to_others(
+    zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forget(destination: str) -> InstanceConfig:
+        raise UnknownDestinationError(f"no destination {destination!r} is configured here")
+
+    monkeypatch.setattr(f"{__name__}.configure", forget)
+    async with taking_part(zookeeper) as cluster:
+        await eventually(lambda: "is configured here" in cluster.problem_of(NAME))
         with nodes(zookeeper.hosts) as zk:
             await eventually(lambda: zk.exists(f"/otter/canal/destinations/{NAME}/running") is None)
 

@@ -246,6 +246,16 @@ class TestGivingUp:
         host.answer(Look, FREE)
         assert host.member.election(D).deadline == HOLD_OFF
 
+    def test_a_yield_before_the_cursors_are_read_lets_others_come_first_too(self, host: Host) -> None:
+        host.open()
+        host.answer(Look, FREE)
+        host.answer(Claim, Done(8))
+        host.member.changed(D)
+        host.answer(Look, mine(active=False))
+        host.answer(Release, Done(8))
+        host.answer(Look, FREE)
+        assert host.member.election(D).deadline == HOLD_OFF
+
     def test_the_last_write_may_take_a_while_only(self, host: Host) -> None:
         host.activate()
         host.member.changed(D)

@@ -34,6 +34,8 @@ from sluice.protocol.gtid import GtidSet, MariadbGtidSet
 from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.ha.cluster import Cluster, Identity
+from sluice.server.ha.election import State
+from sluice.server.ha.operations import Ask, Look, Running, Seen
 from sluice.store.cursor import Cursor
 from sluice.store.ring import Ring
 from tests.source import eventually
@@ -352,6 +354,25 @@ async def test_one_is_stopped_also_while_it_is_given_up_to_another_server(
     finally:
         closing.set()
         await giving_up
+    assert server.destination_status(NAME).state == "stopped"
+    await server.start(NAME)
+    assert server.cluster.member.election(NAME).wanted
+
+
+async def test_one_that_was_left_to_canal_takes_part_again_when_its_operator_starts_it(setup: Setup) -> None:
+    server = setup.server
+    await server.stop(NAME)
+    cluster = Cluster("127.0.0.1:1", 4.0, Identity("127.0.0.1:1", "http://127.0.0.1:2"), server, setup.load)
+    server.cluster = cluster
+    await server.start(NAME)
+    cluster.member.opened(7, 4.0, 0.0)
+    for action in cluster.member.take_actions():
+        if isinstance(action, Ask) and isinstance(action.operation, Look):
+            canal = Running(9, "10.0.0.9:11111", fenced=False)
+            cluster.member.answered(action.number, Seen(canal, 4, 7), 0.0)
+    assert cluster.member.election(NAME).state is State.REFUSED
+    await server.start(NAME)
+    assert cluster.member.election(NAME).state is State.STANDBY
 
 
 async def test_one_that_could_not_be_activated_stands_by(setup: Setup) -> None:

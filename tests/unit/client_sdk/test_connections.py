@@ -10,6 +10,7 @@ import urllib3
 
 from sluice.client_sdk import Client
 from sluice.client_sdk.client import tls_context
+from sluice.client_sdk.cluster import ClusterClient
 from sluice.client_sdk.connections import Connections
 from tests.proxy import Proxy
 from tests.unit.client_sdk.served import MakeClient, ServerThread
@@ -61,3 +62,20 @@ def test_leaving_a_server_ends_what_waits_for_it_and_nothing_else(
         finally:
             left.stop()
             other.stop()
+
+
+def test_a_server_that_one_call_has_left_is_left_by_all_unless_it_is_active_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = "http://127.0.0.1:1", "http://127.0.0.1:2"
+    with ClusterClient(zookeeper="127.0.0.1:3", elect=False) as client:
+        left: list[str] = []
+        monkeypatch.setattr(client._http, "leave", left.append)
+        for active in (first, second):
+            client._endpoint.hear([first, second], active, None)
+        client._endpoint.leave(first, second)
+        client._leave_deposed(first)
+        assert left == [first]
+        client._endpoint.hear([first, second], first, None)
+        client._leave_deposed(first)
+        assert left == [first]

@@ -165,7 +165,10 @@ class Instance:
         """Look again where the stream may begin, now that other clients are subscribed, if it could not begin."""
         parser = self._parser
         begun = self.cursors.position_before(self.ring.next) is not None
-        if parser is not None and not begun and isinstance(parser.failure, PurgedError | SourceChangedError):
+        resets = isinstance(parser.failure, PurgedError) and self.config.auto_reset_latest_pos_mode if parser else False
+        if parser is None or begun or resets:  # it goes on by itself
+            return
+        if isinstance(parser.failure, PurgedError | SourceChangedError):
             self._set_state("starting", "")
             parser.begin_at(self._places())
 

@@ -277,7 +277,7 @@ class Parser:
             kept = {place: error for place, error in self._refused.items() if not isinstance(error, PurgedError)}
             self._refused = kept  # the others go on behind the gap
             return finder.end()
-        start = self._start
+        start = self._start if self._begun else None  # until it has begun, other places may be asked for
         if start is None:
             return self._first_held(finder)
         position = start.position

@@ -56,7 +56,10 @@ class StartFinder:
             return self._configured()
         if saved.position is None:
             return self._at_event(saved)
-        gtids = self._gtids(saved.gtid) if saved.gtid else None
+        try:
+            gtids = self._gtids(saved.gtid) if saved.gtid else None
+        except BadPositionError as error:
+            raise SourceChangedError(f"the position {saved.position} is of another kind of source: {error}") from error
         if saved.position.source != self._facts.source:
             return self._by_gtid(saved.position, gtids)
         self.check(saved.position)
@@ -72,6 +75,8 @@ class StartFinder:
         start: Start | None = None
         refused: dict[Cursor | None, SluiceError] = {}
         for place in places:
+            if place is None and start is not None:
+                continue  # where the configuration says, for want of a better place
             try:
                 found = self.find(place)
                 if place is not None and place.position is not None and len(places) > 1:
@@ -139,7 +144,8 @@ class StartFinder:
                 gtids = self._gtids(config.master_gtid)
             except BadPositionError as error:
                 raise BadPositionError(f"canal.instance.master.gtid: {error}") from None
-            return self._after(gtids)
+            self._check_held(gtids)
+            return Start(GtidStart(gtids), gtids=gtids)
         if config.master_journal_name:
             self._check_file(config.master_journal_name, config.master_position or FIRST_EVENT)
             if config.master_position:
@@ -158,23 +164,13 @@ class StartFinder:
             state = "@@global.gtid_binlog_state" if self._facts.mariadb else "@@global.gtid_executed"
             here = self._gtids(self._connection.query(f"SELECT {state}")[0][0])
             if type(here) is type(gtids) and here.contains(gtids):  # type: ignore[arg-type]
-                return self._after(gtids)
+                self._check_held(gtids)
+                return Start(GtidStart(gtids), gtids=gtids)
+        lacks = "if it is a replica, start anew when it has caught up" if gtids else "no GTID set was saved"
         raise SourceChangedError(
             f"the position {position} is of another source: {self._connection.name} is {source}, and it has not"
-            f" executed what was executed there{'' if gtids else ' (no GTID set was saved with the position)'}"
+            f" executed what was executed there ({lacks})"
         )
-
-    def _after(self, gtids: GtidSet) -> Start:
-        """Start behind the transactions of a set: at the source's end, which has a name, when it has no others."""
-        self._check_held(gtids)
-        file, offset, text = self._connection.end_of_binlog()
-        end = self._gtids(text)
-        is_end = end == gtids
-        if isinstance(end, MariadbGtidSet) and isinstance(gtids, MariadbGtidSet):  # it tells the newest of each domain
-            is_end = end.connect_state() == gtids.connect_state()
-        if is_end and offset <= MAX_DUMP_OFFSET:
-            return Start(FileStart(file, offset), gtids=gtids)
-        return Start(GtidStart(gtids), gtids=gtids)
 
     def _check_held(self, gtids: GtidSet) -> None:
         """Check that the source still has the transactions that are not in a set."""

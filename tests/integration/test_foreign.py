@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,15 @@ import pytest
 from pydantic import SecretStr
 
 from sluice.instance.config import Address, InstanceConfig
+from sluice.instance.parser.connection import Connection
 from sluice.instance.parser.parser import Parser
+from sluice.instance.parser.start import StartFinder
 from sluice.protocol.errors import PurgedError, SluiceError, SourceChangedError
+from sluice.protocol.position import Position
 from sluice.protocol.rows import decode_rows
 from sluice.server.embedded import EmbeddedServer
-from tests.servers import Server
+from sluice.store.cursor import Cursor
+from tests.servers import Server, next_second
 from tests.source import eventually
 
 NAME = "example"
@@ -264,3 +268,38 @@ async def test_without_gtids_nobody_goes_on_at_another_source_but_who_subscribes
         for client in (DEAD, LIVING):
             await is_refused(server, client, SourceChangedError, "another source.*no GTID set", caplog)
         assert server.status(NAME, DEAD).position == kept
+
+
+async def test_the_only_client_of_an_old_history_is_served_again_when_it_subscribes_anew(
+    source: Server, tmp_path: Path
+) -> None:
+    async with serving(source, tmp_path) as server:
+        await server.subscribe(NAME, DEAD)
+        insert(source, 1)
+        await consume(server, DEAD, 1)
+    next_second()
+    empty(source)
+    insert(source, *range(2, 9), size=2000)  # the place exists, with another meaning
+    async with serving(source, tmp_path) as server:
+        await eventually(lambda: server.destination_status(NAME).state == "error")
+        with pytest.raises(SourceChangedError):
+            await server.get_without_ack(NAME, DEAD)
+        await server.unsubscribe(NAME, DEAD)
+        await server.subscribe(NAME, DEAD)
+        insert(source, 10)
+        assert await consume(server, DEAD, 10) == [10]
+
+
+def test_a_place_of_the_other_kind_of_source_is_refused_and_the_next_one_asked_for(source: Server) -> None:
+    config = InstanceConfig(
+        destination=NAME,
+        master_address=Address(source.host, source.port),
+        db_username=source.user,
+        db_password=SecretStr(source.password),
+    )
+    gtids = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5" if source.mariadb else "0-1-5"
+    foreign = Cursor("bin.000001", 4, 1, 1, gtids, Position("elsewhere", "bin.000001", 1, 4, 0))
+    with closing(Connection(config)) as connection:
+        start, refused = StartFinder(connection, config, lambda: Connection(config)).find_first([foreign, None])
+    assert start is not None
+    assert isinstance(refused[foreign], SourceChangedError)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from sluice.instance.parser.connection import Connection
-from sluice.instance.parser.dump import FileStart, GtidStart
 from sluice.instance.parser.start import Start, StartFinder
 from sluice.protocol.errors import BadPositionError, PurgedError, SourceChangedError, SourceError
 from sluice.protocol.position import Position
@@ -142,23 +141,6 @@ def test_purged_gtids_are_purged(fresh: Server, tmp_path: Path) -> None:
     with Reading(config(fresh, tmp_path, gtid_on=True, master_gtid=gtids)) as reading:
         reading.wait(lambda: bool(reading.error))
         assert isinstance(reading.parser.failure, PurgedError), reading.error
-
-
-@pytest.mark.parametrize("fresh", ["mariadb118", "mysql97"], indirect=True)
-def test_gtids_of_the_current_end_start_there_and_others_by_gtid(fresh: Server, tmp_path: Path) -> None:
-    insert(fresh, 1)
-    with Connection(config(fresh)) as connection:
-        gtids = connection.end_of_binlog()[2]
-    elsewhere = cursor(Position("elsewhere", "binlog.000007", 1, 4, 0), gtids)
-    for start in (find(fresh, gtid_on=True, master_gtid=gtids), find(fresh, elsewhere)):
-        assert (start.dump, str(start.gtids)) == (FileStart(*end(fresh)), gtids)
-    with Reading(config(fresh, tmp_path, filter_regex=r"shop\.t"), start=elsewhere) as reading:
-        reading.wait(lambda: reading.running)
-        assert reading.begun[0][0] is not None
-        insert(fresh, 2)
-        assert reading.wait_for("INSERT shop.t 2")[:2] == ["BEGIN", "INSERT shop.t 2"]
-    for start in (find(fresh, gtid_on=True, master_gtid=gtids), find(fresh, elsewhere)):
-        assert isinstance(start.dump, GtidStart)
 
 
 def test_a_history_that_was_reset_is_refused(fresh: Server, tmp_path: Path) -> None:

@@ -66,7 +66,10 @@ class JavaConsumer(Led):
         self.call("connect", addresses, destination, user, password, "lazy" if lazy else "")
 
     def find(self, hosts: str, destination: str = "shop") -> None:
-        """Make a connector that finds its servers in ZooKeeper, and connect."""
+        """Make a connector that finds its servers in ZooKeeper, and connect.
+
+        Once in a process: a connector that is replaced may make its node anew, for which the next one waits for ever.
+        """
         self.call("find", hosts, destination)
 
     def get(self, size: int, timeout: int | None = None, unit: str = "MILLISECONDS", *, ack: bool = False) -> JavaBatch:

@@ -27,7 +27,7 @@ class Site:
     """A source, the conf folder of a Canal installation for it, and the consumer."""
 
     def __init__(self, folder: Path, source: Server, schema: str, consumer: JavaConsumer, hosts: str = "") -> None:
-        self.source, self.schema, self.consumer, self.hosts = source, schema, consumer, hosts
+        self.source, self.schema, self.consumer = source, schema, consumer
         source.script("CREATE TABLE t (id INT PRIMARY KEY);\n", database=schema)
         beans = "default-instance.xml" if hosts else "file-instance.xml"
         settings: dict[str, object] = {"canal__instance__global__spring__xml": f"classpath:spring/{beans}"}
@@ -58,14 +58,11 @@ class Site:
         self.source.script(script.replace(";", ";\n"), database=self.schema)
 
     def connect(self, name: str) -> None:
-        """Connect, over ZooKeeper if there is one, and subscribe, as soon as the destination is active."""
+        """Connect and subscribe, as soon as the destination is active."""
 
         def connected() -> bool:
             with contextlib.suppress(ClientError):
-                if self.hosts:
-                    self.consumer.find(self.hosts, name)
-                else:
-                    self.consumer.connect(self.sluice.canal_port, destination=name)
+                self.consumer.connect(self.sluice.canal_port, destination=name)
                 self.consumer.call("subscribe", "")
                 return True
             return False

@@ -172,22 +172,23 @@ def test_java_and_consumers_of_the_sdk_take_turns(
         mariadb118.query(f"INSERT INTO t VALUES ({number})", database=schema)
 
     cluster.active()
-    with JavaConsumer(version="1.1.8") as process:
-        java = Consumer(process)
-        process.find(zookeeper.hosts, NAME)
-        process.call("subscribe", "")
+    with JavaConsumer(version="1.1.8") as first, JavaConsumer(version="1.1.8") as second:
+        first.find(zookeeper.hosts, NAME)
+        first.call("subscribe", "")
         with ClusterClient(zookeeper=zookeeper.hosts, destination=NAME) as client:
             reader = Reader(client)
             insert(1)
+            java = Consumer(first)
             java.take(1)
             assert not client.has_turn
-            process.call("disconnect")
+            first.call("disconnect")
             eventually(lambda: client.has_turn)
-            process.begin("find", zookeeper.hosts, NAME)
+            second.begin("find", zookeeper.hosts, NAME)
             insert(2)
             eventually(lambda: reader.rows and not cluster.active().destination(NAME)["clients"][0]["marks"])
-        process.end()
-        process.call("subscribe", "")
+        second.end()
+        second.call("subscribe", "")
+        java.client = second
         insert(3)
         java.take(3)
         assert (java.rows, reader.rows) == ([1, 3], [2])

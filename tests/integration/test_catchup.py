@@ -277,8 +277,9 @@ async def test_configured_reset_goes_on_behind_a_gap_when_no_place_is_left(
         await eventually(lambda: server.destination_status(NAME).state == "running")
         assert {client: server.status(NAME, client).position for client in kept} == kept
         fill(source, schema, 3, 3)
+        await eventually(lambda: all(server.status(NAME, client).waiting.rows == 1 for client in kept))
         for client in kept:
-            batch = await server.get_without_ack(NAME, client, timeout=10)
+            batch = await server.get_without_ack(NAME, client)
             data = b"".join(batch.slices)
             assert ids(data) == [3]
             assert b"sluice.gap" in data

@@ -74,15 +74,23 @@ class ZooKeeperSession:
             connection_retry={"max_tries": -1, "delay": 0.05, "max_delay": 1.0, "ignore_expire": False},
             logger=ATTEMPTS,
         )
-        invoke = self._client._connection._invoke  # noqa: SLF001  nothing else tells the timeout that was agreed on
+        # A server that is silent may not cost the session: kazoo waits for it as long as it wants the session to last.
+        share = 1 / (len(self._client.hosts) + 1)
+        connect, invoke = self._client.handler.create_connection, self._client._connection._invoke  # noqa: SLF001
 
-        def noting(limit: float, request: Any, *rest: Any) -> Any:
-            answer = invoke(limit, request, *rest)
-            if isinstance(request, Connect) and answer[0].time_out > 0:
+        def connecting(**arguments: Any) -> Any:
+            return connect(**{**arguments, "timeout": self.timeout * share})
+
+        def invoking(limit: float, request: Any, *rest: Any) -> Any:
+            if not isinstance(request, Connect):
+                return invoke(limit, request, *rest)
+            answer = invoke(self.timeout * share if request.session_id else limit, request, *rest)
+            if answer[0].time_out > 0:  # nothing else tells the timeout that was agreed on
                 self._note(answer[0].time_out / 1000, answer[0].session_id)
             return answer
 
-        self._client._connection._invoke = noting  # noqa: SLF001
+        self._client.handler.create_connection = connecting
+        self._client._connection._invoke = invoking  # noqa: SLF001
         self._client.add_listener(self._state_changed)
 
     async def connect(self) -> None:

@@ -102,7 +102,7 @@ class Canal:
 
         def connected() -> bool:
             with contextlib.suppress(ClientError):
-                consumer.connect(CANAL_PORT, destination="shop")
+                consumer.connect(int(CANAL_PORT), destination="shop")
                 consumer.call("subscribe", "")
                 return True
             return False

@@ -1,8 +1,9 @@
 """Sessions with a real ZooKeeper: what they do, what they say when they cannot, and when they are over."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, closing
+from contextlib import ExitStack, asynccontextmanager, closing
 from itertools import count
 
 import pytest
@@ -22,15 +23,22 @@ from sluice.instance.meta.nodes import (
 from sluice.server.ha.zookeeper import ZooKeeperSession
 from tests.proxy import Proxy
 from tests.servers import ZooKeeper
+from tests.source import eventually
 
 _numbers = count(1)
 
 
 @asynccontextmanager
 async def session(
-    zookeeper: ZooKeeper | Proxy, seconds: float = 5.0, on_connected: Callable[[bool], None] | None = None
+    zookeeper: ZooKeeper | Proxy | str, seconds: float = 5.0, on_connected: Callable[[bool], None] | None = None
 ) -> AsyncIterator[ZooKeeperSession]:
-    hosts = zookeeper.hosts if isinstance(zookeeper, ZooKeeper) else f"127.0.0.1:{zookeeper.port}"
+    match zookeeper:
+        case ZooKeeper():
+            hosts = zookeeper.hosts
+        case Proxy():
+            hosts = f"127.0.0.1:{zookeeper.port}"
+        case _:
+            hosts = zookeeper
     it = ZooKeeperSession(hosts, seconds, on_connected)
     try:
         await it.connect()
@@ -151,6 +159,43 @@ async def test_call_without_a_connection_waits_for_one(path: str) -> None:
             await asyncio.to_thread(zookeeper.start)
             await asyncio.wait_for(creating, 20)
             assert await zk.find(path) is not None
+
+
+async def test_server_that_says_nothing_does_not_cost_the_session(zookeeper: ZooKeeper) -> None:
+    server = ("127.0.0.1", zookeeper.servers[0].port)
+    with socket.create_server(("127.0.0.1", 0)) as silent, Proxy(server) as proxy:
+        connected: asyncio.Queue[bool] = asyncio.Queue()
+        hosts = ",".join(3 * [f"127.0.0.1:{proxy.port}"])
+        async with session(hosts, 60.0, connected.put_nowait) as zk:
+            assert await connected.get()
+            assert zk.timeout < 60, "ZooKeeper has chosen less"
+            before = proxy.connections
+            proxy.target = silent.getsockname()
+            proxy.cut()
+            await eventually(lambda: proxy.connections > before)
+            proxy.target = server
+            assert not await asyncio.wait_for(connected.get(), 10)
+            assert await asyncio.wait_for(connected.get(), 10)
+            assert not zk.over
+
+
+async def test_servers_that_take_no_connection_do_not_cost_the_session(
+    zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("random.shuffle", lambda _: None)  # they are tried in the order of their addresses
+    full = [socket.create_server(("127.0.0.1", 0), backlog=0) for _ in range(2)]
+    waiting = [socket.create_connection(listener.getsockname()) for listener in full]  # the next one is not answered
+    with ExitStack() as stack, Proxy(("127.0.0.1", zookeeper.servers[0].port)) as proxy:
+        for it in (*full, *waiting):
+            stack.enter_context(it)
+        hosts = ",".join(f"127.0.0.1:{port}" for port in (*(it.getsockname()[1] for it in full), proxy.port))
+        connected: asyncio.Queue[bool] = asyncio.Queue()
+        async with session(hosts, 4.0, connected.put_nowait) as zk:
+            assert await connected.get()
+            proxy.cut()
+            assert not await asyncio.wait_for(connected.get(), 10)
+            assert await asyncio.wait_for(connected.get(), 10)
+            assert not zk.over
 
 
 async def test_expired_session_is_over_and_is_not_continued_by_another(zookeeper: ZooKeeper, path: str) -> None:

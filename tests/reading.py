@@ -1,7 +1,8 @@
-"""A parser that reads a real server, and what arrives of it, as text."""
+"""A parser, or an embedded server, that reads a real server, and what arrives of it, as text."""
 
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -12,6 +13,7 @@ from sluice.instance.parser.parser import Parser
 from sluice.protocol import entry_pb2 as pb
 from sluice.protocol.packet_pb2 import Messages
 from sluice.protocol.position import Position
+from sluice.server.embedded import EmbeddedServer
 from sluice.store.cursor import Cursor
 from sluice.store.ring import Kind, Ring
 from tests.servers import Server
@@ -35,6 +37,17 @@ def config(server: Server, folder: Path | None = None, **options: Any) -> Instan
 def cursor(position: Position, gtid: str = "") -> Cursor:
     """A saved cursor of ours."""
     return Cursor(position.file, position.begin, 0, 0, gtid, position)
+
+
+@asynccontextmanager
+async def embedded(configuration: InstanceConfig) -> AsyncIterator[EmbeddedServer]:
+    """Serve this destination while the block lasts."""
+    server = EmbeddedServer(lambda _: configuration, Parser)
+    await server.start(configuration.destination)
+    try:
+        yield server
+    finally:
+        await server.close()
 
 
 class Reading:

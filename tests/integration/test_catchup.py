@@ -1,22 +1,20 @@
 """What has left the ring is read from the source again: ranges, old starts, and subscribers that fell behind."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import SecretStr
 
-from sluice.instance.config import Address, InstanceConfig
-from sluice.instance.parser.parser import Parser
 from sluice.protocol.errors import PurgedError, SourceChangedError
 from sluice.protocol.position import Position
 from sluice.protocol.rows import decode_rows
 from sluice.server.embedded import EmbeddedServer
 from tests.conftest import Database
+from tests.reading import config, embedded
 from tests.servers import Server
 from tests.source import eventually
 
@@ -24,25 +22,9 @@ NAME = "example"
 CLIENT = 1001
 
 
-@asynccontextmanager
-async def serving(source: Server, schema: str, folder: Path, **settings: Any) -> AsyncIterator[EmbeddedServer]:
-    config = InstanceConfig(
-        destination=NAME,
-        master_address=Address(source.host, source.port),
-        db_username=source.user,
-        db_password=SecretStr(source.password),
-        filter_regex=rf"{schema}\..*",
-        file_data_dir=folder,
-        file_flush_period=20,
-        memory_buffer_size=1024,
-        **settings,
-    )
-    server = EmbeddedServer(lambda _: config, Parser)
-    await server.start(NAME)
-    try:
-        yield server
-    finally:
-        await server.close()
+def serving(source: Server, schema: str, folder: Path, **settings: Any) -> AbstractAsyncContextManager[EmbeddedServer]:
+    options = {"filter_regex": rf"{schema}\..*", "file_flush_period": 20, "memory_buffer_size": 1024}
+    return embedded(config(source, folder, **options, **settings))
 
 
 async def mark(server: EmbeddedServer, after: str, client: int = CLIENT, **options: Any) -> Any:

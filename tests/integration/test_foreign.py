@@ -2,23 +2,21 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import SecretStr
 
-from sluice.instance.config import Address, InstanceConfig
 from sluice.instance.parser.connection import Connection
-from sluice.instance.parser.parser import Parser
 from sluice.instance.parser.start import StartFinder
 from sluice.protocol.errors import PurgedError, SluiceError, SourceChangedError
 from sluice.protocol.position import Position
 from sluice.protocol.rows import decode_rows
 from sluice.server.embedded import EmbeddedServer
 from sluice.store.cursor import Cursor
+from tests.reading import config, embedded
 from tests.servers import Server, next_second
 from tests.source import eventually
 
@@ -98,24 +96,8 @@ def replicating(replica: Server, source: Server) -> Iterator[Callable[[], None]]
         run("RESET REPLICA ALL")
 
 
-@asynccontextmanager
-async def serving(source: Server, folder: Path, **settings: Any) -> AsyncIterator[EmbeddedServer]:
-    config = InstanceConfig(
-        destination=NAME,
-        master_address=Address(source.host, source.port),
-        db_username=source.user,
-        db_password=SecretStr(source.password),
-        filter_regex=r"shop\..*",
-        file_data_dir=folder,
-        file_flush_period=20,
-        **settings,
-    )
-    server = EmbeddedServer(lambda _: config, Parser)
-    await server.start(NAME)
-    try:
-        yield server
-    finally:
-        await server.close()
+def serving(source: Server, folder: Path, **settings: Any) -> AbstractAsyncContextManager[EmbeddedServer]:
+    return embedded(config(source, folder, filter_regex=r"shop\..*", file_flush_period=20, **settings))
 
 
 async def consume(server: EmbeddedServer, client: int, last: int) -> list[int]:
@@ -291,15 +273,10 @@ async def test_the_only_client_of_an_old_history_is_served_again_when_it_subscri
 
 
 def test_a_place_of_the_other_kind_of_source_is_refused_and_the_next_one_asked_for(source: Server) -> None:
-    config = InstanceConfig(
-        destination=NAME,
-        master_address=Address(source.host, source.port),
-        db_username=source.user,
-        db_password=SecretStr(source.password),
-    )
     gtids = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5" if source.mariadb else "0-1-5"
     foreign = Cursor("bin.000001", 4, 1, 1, gtids, Position("elsewhere", "bin.000001", 1, 4, 0))
-    with closing(Connection(config)) as connection:
-        start, refused = StartFinder(connection, config, lambda: Connection(config)).find_first([foreign, None])
+    settings = config(source)
+    with closing(Connection(settings)) as connection:
+        start, refused = StartFinder(connection, settings, lambda: Connection(settings)).find_first([foreign, None])
     assert start is not None
     assert isinstance(refused[foreign], SourceChangedError)

@@ -78,8 +78,8 @@ class ZooKeeperSession:
         share = 1 / (len(self._client.hosts) + 1)
         connect, invoke = self._client.handler.create_connection, self._client._connection._invoke  # noqa: SLF001
 
-        def connecting(**arguments: Any) -> Any:
-            return connect(**{**arguments, "timeout": self.timeout * share})
+        def connecting(*address: Any, **arguments: Any) -> Any:
+            return connect(*address, **{**arguments, "timeout": self.timeout * share})
 
         def invoking(limit: float, request: Any, *rest: Any) -> Any:
             if not isinstance(request, Connect):

@@ -357,11 +357,12 @@ class Parser:
 
     def _begin(self, start: Start) -> None:
         """The source sends: its FORMAT_DESCRIPTION event completes what is known of the place."""
-        if not self._begun and self._on_begin is not None:
+        if not self._begun:
             self._begun = True
             position = start.position
             if position is None and isinstance(start.dump, FileStart) and self._decoder.position is not None:
                 position = replace(self._decoder.position, begin=start.dump.offset, n=0)
-            self._on_begin(position, start.gtids)
+            if self._on_begin is not None:
+                self._on_begin(position, start.gtids)
         self._failure = None
         self._set_state("running", "")

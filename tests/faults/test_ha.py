@@ -246,8 +246,9 @@ def test_server_cut_off_from_zookeeper_stands_down_and_comes_back(
             eventually(lambda: call(server, "getWithoutAck").status == 421, lambda: "".join(server.log))
             assert set(ack(server, batches)) == {421}
             lost = f"the connection to ZooKeeper (127.0.0.1:{proxy.port}) is lost"
+            eventually(lambda: server.destination(NAME)["error"] == lost, lambda: "".join(server.log))
+            eventually(lambda: any(lost in line for line in server.log), lambda: "".join(server.log))
             assert len([line for line in server.log if lost in line]) == 1, "".join(server.log)
-            assert server.destination(NAME)["error"] == lost
             proxy.resume()
             eventually(lambda: state(server) == "running", lambda: "".join(server.log))
             assert read(server, 1)[0] == [1]

@@ -165,12 +165,16 @@ class Instance:
         """Look again where the stream may begin, now that other clients are subscribed, if it could not begin."""
         parser = self._parser
         begun = self.cursors.position_before(self.ring.next) is not None
-        resets = isinstance(parser.failure, PurgedError) and self.config.auto_reset_latest_pos_mode if parser else False
-        if parser is None or begun or resets:  # it goes on by itself
-            return
-        if isinstance(parser.failure, PurgedError | SourceChangedError):
+        if parser is not None and not begun and self._lost_place() is not None:
             self._set_state("starting", "")
             parser.begin_at(self._places())
+
+    def _lost_place(self) -> SluiceError | None:
+        """Return why the parser cannot go on; None also where it does, behind a gap, as configured."""
+        failure = self._parser.failure if self._parser is not None else None
+        if isinstance(failure, PurgedError) and self.config.auto_reset_latest_pos_mode:
+            return None
+        return failure if isinstance(failure, PurgedError | SourceChangedError) else None
 
     def _refuse(self, refused: Mapping[Cursor, SluiceError]) -> None:
         """Tell the clients that have lost their places; the stream has begun without them."""
@@ -239,13 +243,8 @@ class Instance:
             PurgedError: the source no longer has it.
             SourceChangedError: it belongs to another source or history.
         """
-        parser = self._parser
-        failure = parser.failure if parser is not None else None
-        if isinstance(failure, PurgedError) and self.config.auto_reset_latest_pos_mode:
-            return
-        if parser is None or not isinstance(failure, PurgedError | SourceChangedError):
-            return
-        if client_id in self.cursors.catching_up:
+        parser, failure = self._parser, self._lost_place()
+        if parser is None or failure is None or client_id in self.cursors.catching_up:
             return
         awaited = self.cursors.awaited(client_id)
         # Who waits for a later place has lost nothing, unless the stream could not begin: it would have begun there.

@@ -144,8 +144,7 @@ class StartFinder:
                 gtids = self._gtids(config.master_gtid)
             except BadPositionError as error:
                 raise BadPositionError(f"canal.instance.master.gtid: {error}") from None
-            self._check_held(gtids)
-            return Start(GtidStart(gtids), gtids=gtids)
+            return self._after(gtids)
         if config.master_journal_name:
             self._check_file(config.master_journal_name, config.master_position or FIRST_EVENT)
             if config.master_position:
@@ -164,16 +163,15 @@ class StartFinder:
             state = "@@global.gtid_binlog_state" if self._facts.mariadb else "@@global.gtid_executed"
             here = self._gtids(self._connection.query(f"SELECT {state}")[0][0])
             if type(here) is type(gtids) and here.contains(gtids):  # type: ignore[arg-type]
-                self._check_held(gtids)
-                return Start(GtidStart(gtids), gtids=gtids)
+                return self._after(gtids)
         lacks = "if it is a replica, start anew when it has caught up" if gtids else "no GTID set was saved"
         raise SourceChangedError(
             f"the position {position} is of another source: {self._connection.name} is {source}, and it has not"
             f" executed what was executed there ({lacks})"
         )
 
-    def _check_held(self, gtids: GtidSet) -> None:
-        """Check that the source still has the transactions that are not in a set."""
+    def _after(self, gtids: GtidSet) -> Start:
+        """Start behind the transactions of a set, if the source still has those that are not in it."""
         first = self._connection.binlog_files()[0][0]
         if isinstance(gtids, MysqlGtidSet):
             ((text,),) = self._connection.query("SELECT @@global.gtid_purged")
@@ -190,6 +188,7 @@ class StartFinder:
                 f"{self._connection.name} has purged transactions that are missing from the GTID set {gtids}, up to"
                 f" {lost}: the oldest file that it has is {first}. They cannot be read any more"
             )
+        return Start(GtidStart(gtids), gtids=gtids)
 
     def _at_event(self, cursor: Cursor) -> Start:
         """Start at the event of a cursor that Canal wrote, this event included."""

@@ -253,8 +253,20 @@ class Instance:
             raise type(error)(str(error))
 
     async def source_end(self) -> Position:
-        """Return the source's current end, or what was read if that is further. Raises SourceError."""
+        """Return the source's current end, or what was read if that is further.
+
+        Raises:
+            SourceError: it cannot be asked.
+            SourceChangedError: it ends before what was read of it: its binlog was reset or restored.
+        """
+        before = self.cursors.position_before(self.ring.next)
         end = await asyncio.to_thread(self._running_parser().end)
+        # Of two places in different files nothing else shows that they are of two histories.
+        if before is not None and before.source == end.source and not (before.same_history(end) and before <= end):
+            raise SourceChangedError(
+                f"the source's binlog ends at {end}, and it was read up to {before}: it was reset, restored, or is"
+                " another server"
+            )
         read = self.cursors.position_before(self.ring.next)
         return read if read is not None and read.same_history(end) and read > end else end
 

@@ -16,7 +16,14 @@ from sluice.instance.meta.memory import MemoryMetaStore
 from sluice.instance.parser.columns import Column
 from sluice.instance.parser.status import ParserStatus
 from sluice.instance.source import ParserFactory
-from sluice.protocol.errors import BadParameterError, BadPositionError, GoneError, SourceError, UnknownDestinationError
+from sluice.protocol.errors import (
+    BadParameterError,
+    BadPositionError,
+    GoneError,
+    SourceChangedError,
+    SourceError,
+    UnknownDestinationError,
+)
 from sluice.protocol.position import Position
 from sluice.store.batch import UNMARKED, Batch, Part, Range, RangeLimits, join_parts
 from sluice.store.status import ClientStatus
@@ -180,7 +187,7 @@ class EmbeddedServer:
         )
 
     async def latest(self, destination: str) -> Position:
-        """Return the source's current end: the place behind its last change. Raises SourceError."""
+        """Return the source's current end: the place after its last change. Raises as `Instance.source_end`."""
         return await self._running(destination).source_end()
 
     async def columns(self, destination: str, schema: str, table: str) -> list[Column]:
@@ -478,7 +485,11 @@ class EmbeddedServer:
         begin = Position.parse(after)
         limits = RangeLimits(Position.parse(until) if until else None, max_rows or 0, max_bytes or 0)
         instance.cursors.check(client_id, session)
-        latest = await self._source_end(instance)
+        latest, changed = "", None
+        try:
+            latest = await self._source_end(instance)
+        except SourceChangedError as error:  # what was read of it is still given
+            changed = error
         deadline = time.monotonic() + (timeout or 0)
         while True:
             instance.check_running()
@@ -497,6 +508,8 @@ class EmbeddedServer:
                 found = await self._old_range(instance, client_id, begin, limits, error)
             if found is None or not (found.entries or found.reached):
                 instance.check_stream(client_id)
+                if changed is not None:
+                    raise changed
             if found is not None:
                 if not limits.until and latest:
                     found = replace(found, reached=Position.parse(found.to) >= Position.parse(latest))

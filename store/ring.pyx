@@ -158,6 +158,10 @@ cdef class Registry:
         """The highest number given."""
         return len(self.keys) - 1
 
+    def __contains__(self, object key):
+        """Whether the key has a number."""
+        return key in self.numbers
+
 
 cdef class Collected:
     """What `Ring.collect` found.

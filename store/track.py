@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Callable
 
-from sluice.protocol.errors import GoneError
+from sluice.protocol.errors import GoneError, SourceChangedError
 from sluice.protocol.gtid import GtidSet
 from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor
@@ -68,6 +68,10 @@ class Track:
             return None
         if position < floor:
             raise GoneError(f"{position} is no longer stored; the oldest position that is: {floor}")
+        if (position.file, position.created) not in self.ring.files:
+            raise SourceChangedError(
+                f"{position} lies in a file that the stream from {floor} to {end} has not come through: another history"
+            )
         slots = range(self.ring.first, self.ring.next)
         return self.ring.first + bisect_left(slots, position, key=self.position_of)
 

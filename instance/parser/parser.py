@@ -129,7 +129,9 @@ class Parser:
         with Connection(self._config) as connection:
             finder = StartFinder(connection, self._config, lambda: Connection(self._config))
             files = self._ring.files
-            return finder.end_position([files[number] for number in range(1, len(files) + 1)])
+            # A source that cannot be read may have begun anew with the same names.
+            known = [files[number] for number in range(1, len(files) + 1)] if self._failure is None else []
+            return finder.end_position(known)
 
     def columns(self, schema: str, table: str) -> list[Column]:
         """Ask the source for the columns of a table as they are now; those that are filtered out are left out.

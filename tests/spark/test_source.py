@@ -256,6 +256,22 @@ def test_a_source_of_another_history_is_an_error_that_says_what_to_do(
     assert "new checkpoint" in error
 
 
+def test_a_source_that_was_reset_under_a_running_server_has_not_been_read(
+    spark: SparkSession, source: Server, numbers: str, sluice: Sluice, tmp_path: Path
+) -> None:
+    source.query("FLUSH BINARY LOGS")
+    insert(source, numbers, 1, 3)
+    sink = Sink(tmp_path)
+    stream = load(spark, sluice)
+    sink.read_available(stream)
+    source.query("RESET MASTER")
+    insert(source, numbers, 4, 4)
+    for _ in range(2):
+        error = failure(sink.start(stream, availableNow=True))
+        assert "SourceChangedError" in error
+        assert "new checkpoint" in error
+
+
 @pytest.mark.parametrize("table", [False, True])
 def test_a_marker_ends_the_query_unless_it_shall_be_skipped(
     spark: SparkSession, source: Server, schema: str, numbers: str, sluice: Sluice, tmp_path: Path, table: bool

@@ -1,10 +1,11 @@
 """Ranges: where they end, that they are the same however often they are asked for, and what the parts of one are."""
 
+from dataclasses import replace
 from itertools import chain
 
 import pytest
 
-from sluice.protocol.errors import BadPositionError, GoneError
+from sluice.protocol.errors import BadPositionError, GoneError, SourceChangedError
 from sluice.protocol.gtid import MariadbGtidSet
 from sluice.protocol.position import Position
 from sluice.store.batch import Range, RangeLimits
@@ -392,3 +393,17 @@ def test_client_whose_reader_failed_is_gone_with_its_cursor_kept() -> None:
     behind.cursors.fall_out(CLIENT, GoneError("purged"))
     status = behind.cursors.status(CLIENT)
     assert (status.state, status.position) == ("gone", behind.main.at(3))
+
+
+def test_place_in_a_file_that_the_stream_has_not_come_through_is_of_another_history() -> None:
+    ring = Ring(64)
+    cursors = Cursors(ring, epoch=1, compile_filter=lambda _: None)
+    stream = Stream(ring)
+    first = replace(stream.end, file="binlog.000005")
+    cursors.begin(first, None)
+    cursors.subscribe(CLIENT, now=NOW)
+    stream.transaction(b"one")
+    stream.put()
+    assert cursors.read_range(CLIENT, first, stream.end) is not None
+    with pytest.raises(SourceChangedError, match="not come through"):
+        cursors.read_range(CLIENT, replace(first, file="binlog.000006"), stream.end)

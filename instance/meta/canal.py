@@ -11,6 +11,8 @@ from sluice.protocol.gtid import parse_gtids
 from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor
 
+MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+"""What reading JSON raises that somebody else has written; `OverflowError` for Infinity."""
 LOG_POSITION = "com.alibaba.otter.canal.protocol.position.LogPosition"
 """Canal's class of a cursor; in ZooKeeper its reader wants to be told."""
 
@@ -50,11 +52,14 @@ def our_keys(cursor: Cursor) -> dict[str, str]:
 
 
 def read_cursor(data: dict[str, Any], ours: dict[str, str]) -> Cursor:
-    """Understand Canal's form of a cursor, and our keys. Raises ValueError, KeyError or TypeError if it is none."""
+    """Understand Canal's form of a cursor, and our keys. Raises one of `MALFORMED` if it is none."""
     place = data["postion"]
+    offset = int(place["position"])
+    if not 0 <= offset < 1 << 63:
+        raise ValueError(f"no offset in a file: {offset}")
     return Cursor(
         journal=str(place["journalName"]),
-        offset=int(place["position"]),
+        offset=offset,
         timestamp=int(place.get("timestamp") or 0),
         server_id=int(place.get("serverId") or 0),
         gtid=_gtids(place.get("gtid") or ""),
@@ -74,7 +79,7 @@ def read_place(data: bytes, name: str) -> Cursor | None:
     try:
         found = json.loads(data) if data else {}
         return read_cursor(found, found.get("sluice", {})) if (found.get("postion") or {}).get("journalName") else None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except MALFORMED as error:
         raise ConfigError(
             f"{name} is no place in a binlog ({type(error).__name__}: {error}): correct it, or remove it to begin where"
             " the configuration says"

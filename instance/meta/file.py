@@ -24,6 +24,7 @@ from typing import Any, BinaryIO
 
 from sluice.instance.meta.base import epoch_by_clock
 from sluice.instance.meta.canal import (
+    MALFORMED,
     Address,
     dumps,
     log_position,
@@ -123,7 +124,7 @@ class FileMetaStore:
             found = {int(item["clientIdentity"]["clientId"]): read_address(item.get("cursor") or {}) for item in items}
             self._addresses = {client_id: address for client_id, address in found.items() if address is not None}
             epoch = int(data["sluice"]["epoch"]) + 1 if "sluice" in data else epoch_by_clock()
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except MALFORMED as error:
             raise ConfigError(
                 f"{self.path} is no file of subscriptions and cursors ({type(error).__name__}: {error}): "
                 "restore it, or move it away to begin without them"

@@ -101,6 +101,9 @@ Watch = Callable[[], None]
 class Session(Protocol):
     """A session with ZooKeeper. Calls are done in their order, and wait while there is no connection.
 
+    What does not depend on one another is asked for together (`asyncio.gather`): it costs one way there and back. So
+    many are under way at a time as ZooKeeper takes of one client; the others wait for these.
+
     Once it is over it does nothing more, and no other goes on in its place.
 
     Every method raises `UnknownOutcomeError`, `SessionExpiredError`, and ZooKeeperError for what ZooKeeper refuses.

@@ -12,11 +12,13 @@ Layout, below ``/otter/canal/destinations/<destination>``::
 Canal lists the children whose names are numbers as clients, and reads nothing else.
 """
 
+import asyncio
 import json
 from collections.abc import Mapping
 
 from sluice.instance.meta.canal import (
     LOG_POSITION,
+    MALFORMED,
     Address,
     dumps,
     log_position,
@@ -49,7 +51,7 @@ def read_epoch(data: bytes, destination: str) -> int:
     """Understand what the epoch's node holds. Raises ConfigError."""
     try:
         return int(json.loads(data)["epoch"])
-    except (ValueError, KeyError, TypeError) as error:
+    except MALFORMED as error:
         raise ConfigError(f"{epoch_node(destination)} in ZooKeeper holds no epoch: delete the node") from error
 
 
@@ -75,6 +77,8 @@ class ZooKeeperClients:
         """The clients that have a node, and what their filter's node holds; None without that node."""
         self._cursors: set[int] = set()
         """Those that have a cursor's node."""
+        self._marked: list[int] = []
+        """Those of which Canal has noted batches."""
 
     async def read(self) -> tuple[StoredClient, ...]:
         """Return the clients.
@@ -85,10 +89,11 @@ class ZooKeeperClients:
             ZooKeeperError: it cannot be read now.
         """
         await self._survey()
-        clients = []
-        for client_id, text in self._filters.items():
-            cursor = await self._read_cursor(client_id) if client_id in self._cursors else None
-            clients.append(StoredClient(client_id, text or "", cursor))
+        with_cursor = [client_id for client_id in self._filters if client_id in self._cursors]
+        read = dict(zip(with_cursor, await asyncio.gather(*map(self._read_cursor, with_cursor)), strict=True))
+        clients = [
+            StoredClient(client_id, text or "", read.get(client_id)) for client_id, text in self._filters.items()
+        ]
         self._stored = {client.client_id: client.cursor for client in clients if client.cursor is not None}
         node = await self._session.find(f"{self._root}/parse") if self._parse else None
         self._has_parse = node is not None
@@ -101,7 +106,8 @@ class ZooKeeperClients:
         Raises as `read`.
         """
         clients = await self.read()
-        marks = [path for client_id in self._filters for path in await self._below(f"{self._node(client_id)}/mark")]
+        found = await asyncio.gather(*(self._below(f"{self._node(it)}/mark") for it in self._marked))
+        marks = [path for paths in found for path in paths]
         if marks:
             await self._session.commit([Delete(path) for path in marks])
         return clients
@@ -199,20 +205,17 @@ class ZooKeeperClients:
 
     async def _survey(self) -> None:
         """See which nodes are there."""
-        self._filters, self._cursors = {}, set()
         names = await self._session.children(self._root)
         self._has_parse = "parse" in names
-        for name in names:
-            if not name.removeprefix("-").isdecimal():
-                continue
-            client_id = int(name)
-            children = await self._session.children(self._node(client_id))
-            self._filters[client_id] = None
-            if "filter" in children:
-                node = await self._session.get(f"{self._node(client_id)}/filter")
-                self._filters[client_id] = node.data.decode(errors="replace")
-            if "cursor" in children:
-                self._cursors.add(client_id)
+        client_ids = [int(name) for name in names if name.removeprefix("-").isdecimal()]
+        children = await asyncio.gather(*(self._session.children(self._node(it)) for it in client_ids))
+        below = dict(zip(client_ids, children, strict=True))
+        filtered = [client_id for client_id, names in below.items() if "filter" in names]
+        nodes = await asyncio.gather(*(self._session.get(f"{self._node(it)}/filter") for it in filtered))
+        texts = {client_id: node.data.decode(errors="replace") for client_id, node in zip(filtered, nodes, strict=True)}
+        self._filters = {client_id: texts.get(client_id) for client_id in client_ids}
+        self._cursors = {client_id for client_id, names in below.items() if "cursor" in names}
+        self._marked = [client_id for client_id, names in below.items() if "mark" in names]
 
     async def _read_cursor(self, client_id: int) -> Cursor | None:
         path = f"{self._node(client_id)}/cursor"
@@ -223,7 +226,7 @@ class ZooKeeperClients:
             data = json.loads(node.data)
             cursor = read_cursor(data, data.get("sluice", {}))
             address = read_address(data)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except MALFORMED as error:
             raise ConfigError(
                 f"{path} in ZooKeeper is no cursor ({type(error).__name__}: {error}): correct it, or delete the node of"
                 " the client to begin without it"
@@ -238,7 +241,6 @@ class ZooKeeperClients:
             names = await self._session.children(path)
         except NoNodeError:
             return []
-        found = []
-        for name in names:
-            found += [*await self._below(f"{path}/{name}"), f"{path}/{name}"]
-        return found
+        paths = [f"{path}/{name}" for name in names]
+        found = await asyncio.gather(*map(self._below, paths))
+        return [it for own, below in zip(paths, found, strict=True) for it in (*below, own)]

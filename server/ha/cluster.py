@@ -344,12 +344,9 @@ class Cluster:
 
     @staticmethod
     async def _registered(session: ZooKeeperSession, parent: str, watch: Callable[[], None]) -> dict[str, Node]:
-        found = {}
-        for name in await session.children(parent, watch):
-            node = await session.find(f"{parent}/{name}")
-            if node is not None:
-                found[name] = node
-        return found
+        names = await session.children(parent, watch)
+        nodes = await asyncio.gather(*(session.find(f"{parent}/{name}") for name in names))
+        return {name: node for name, node in zip(names, nodes, strict=True) if node is not None}
 
     # --- what the member decides -------------------------------------------------------------------------------------
 

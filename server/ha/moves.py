@@ -1,5 +1,6 @@
 """Destinations moved from one server to another, as told from outside by the nodes of their owners."""
 
+import asyncio
 import json
 from dataclasses import dataclass
 
@@ -47,11 +48,10 @@ async def rebalance(session: ZooKeeperSession) -> list[Move]:
         ZooKeeperError: it cannot be said.
     """
     await session.sync()
-    owners = {}
-    for destination in await session.children(DESTINATIONS):
-        node = await session.find(f"{DESTINATIONS}/{destination}/running")
-        if node is not None:
-            owners[destination] = str(json.loads(node.data)["address"])
+    destinations = await session.children(DESTINATIONS)
+    nodes = await asyncio.gather(*(session.find(f"{DESTINATIONS}/{it}/running") for it in destinations))
+    running = {it: node for it, node in zip(destinations, nodes, strict=True) if node is not None}
+    owners = {it: str(json.loads(node.data)["address"]) for it, node in running.items()}
     moves = []
     for destination, wanted in misplaced(owners, await session.children(SERVERS)).items():
         try:

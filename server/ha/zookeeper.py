@@ -40,6 +40,9 @@ NODE_ERRORS: tuple[tuple[type[Exception], type[NodeError], str], ...] = (
     (kazoo.BadVersionError, BadVersionError, "has been changed by somebody else"),
     (kazoo.NotEmptyError, NotEmptyError, "has children"),
 )
+IN_FLIGHT = 100
+"""Calls that ZooKeeper is asked for before the first of them is answered; it takes 1000 of all its clients together
+(globalOutstandingLimit)."""
 UNKNOWN = (kazoo.ConnectionLoss, kazoo.OperationTimeoutError, kazoo.SessionMovedError, kazoo.RequestTimeoutError)
 
 
@@ -68,6 +71,7 @@ class ZooKeeperSession:
         self._begun = asyncio.Event()
         self._ended = False  # guarded by the lock: set in kazoo's thread before kazoo makes another session
         self._lock = threading.Lock()
+        self._in_flight = asyncio.Semaphore(IN_FLIGHT)  # first come, first served: the order of the calls is kept
         self._client = KazooClient(
             self.hosts,
             timeout=timeout,
@@ -182,21 +186,22 @@ class ZooKeeperSession:
 
     async def _call(self, path: str, submit: Callable[[], Any]) -> Any:
         """Submit a call to kazoo, and wait for the answer; without a connection it waits until there is one again."""
-        future: asyncio.Future[Any] = self._loop.create_future()
-        with self._lock:
-            if self._ended:
-                raise SessionExpiredError(f"the session {self.session_id:#x} with ZooKeeper is over")
-            result = submit()
+        async with self._in_flight:
+            future: asyncio.Future[Any] = self._loop.create_future()
+            with self._lock:
+                if self._ended:
+                    raise SessionExpiredError(f"the session {self.session_id:#x} with ZooKeeper is over")
+                result = submit()
 
-        def answered(_result: Any) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
-                self._loop.call_soon_threadsafe(self._settle, future, result)
+            def answered(_result: Any) -> None:
+                with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
+                    self._loop.call_soon_threadsafe(self._settle, future, result)
 
-        result.rawlink(answered)
-        try:
-            return await future
-        except kazoo.KazooException as error:
-            raise self._translated(error, path) from error
+            result.rawlink(answered)
+            try:
+                return await future
+            except kazoo.KazooException as error:
+                raise self._translated(error, path) from error
 
     @staticmethod
     def _settle(future: "asyncio.Future[Any]", result: Any) -> None:

@@ -5,8 +5,10 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, closing
 from itertools import count
+from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
 
 from sluice.instance.meta.nodes import (
     BadVersionError,
@@ -20,7 +22,7 @@ from sluice.instance.meta.nodes import (
     SessionExpiredError,
     UnknownOutcomeError,
 )
-from sluice.server.ha.zookeeper import ZooKeeperSession
+from sluice.server.ha.zookeeper import IN_FLIGHT, ZooKeeperSession
 from tests.proxy import Proxy
 from tests.servers import ZooKeeper
 from tests.source import eventually
@@ -64,6 +66,34 @@ async def test_nodes_are_created_set_read_and_deleted(zookeeper: ZooKeeper, path
         assert (await zk.get(f"{path}/a")).owner == zk.session_id
         await zk.delete(f"{path}/b")
         assert await zk.find(f"{path}/b") is None
+
+
+async def test_so_many_calls_are_under_way_at_a_time_and_no_more(
+    zookeeper: ZooKeeper, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    under_way: set[object] = set()
+    most = 0
+    get = KazooClient.get_async
+
+    def counted(self: KazooClient, *arguments: Any) -> Any:
+        nonlocal most
+        result = get(self, *arguments)
+        under_way.add(result)
+        most = max(most, len(under_way))
+        result.rawlink(under_way.discard)
+        return result
+
+    monkeypatch.setattr(KazooClient, "get_async", counted)
+    with Proxy(("127.0.0.1", zookeeper.servers[0].port)) as proxy:
+        async with session(proxy, 10.0) as zk:
+            await zk.ensure(path)
+            proxy.stall()
+            reading = [asyncio.create_task(zk.get(path)) for _ in range(3 * IN_FLIGHT)]
+            await asyncio.sleep(0)
+            assert len(under_way) == IN_FLIGHT
+            proxy.resume()
+            assert {node.data for node in await asyncio.gather(*reading)} == {b""}
+    assert most == IN_FLIGHT
 
 
 async def test_each_refusal_has_an_error_that_names_the_node(zookeeper: ZooKeeper, path: str) -> None:

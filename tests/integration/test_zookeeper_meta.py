@@ -2,9 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -203,7 +204,47 @@ async def test_lost_answers_do_not_confuse_the_next_write(zookeeper: ZooKeeper, 
             assert await clients(zk, name).load() == (CLIENT,)
 
 
-@pytest.mark.parametrize("data", [b"{", b"[]", b"null", b"{}", b'{"postion":{"journalName":"a"}}'])
+class Far:
+    """A session over a long way: what is asked before the first answer has come goes there and back together."""
+
+    def __init__(self, zk: ZooKeeperSession) -> None:
+        self.rounds = 0
+        self._zk = zk
+        self._gate = asyncio.Event()
+        self._leaving: asyncio.Task[None] | None = None
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        async def call(*arguments: Any) -> Any:
+            if self._leaving is None:
+                self._leaving = asyncio.create_task(self._leave())
+            await self._gate.wait()
+            return await getattr(self._zk, name)(*arguments)
+
+        return call
+
+    async def _leave(self) -> None:
+        for _ in range(10):  # whoever can go on without an answer has asked by then
+            await asyncio.sleep(0)
+        self.rounds += 1
+        self._leaving = None
+        gate, self._gate = self._gate, asyncio.Event()
+        gate.set()
+
+
+async def test_clients_are_read_in_a_few_ways_to_zookeeper_however_many_there_are(
+    zk: ZooKeeperSession, name: str
+) -> None:
+    many = {number: replace(CLIENT, client_id=number) for number in range(300)}
+    await clients(zk, name).store(0, many, None)
+    marks = [node(name, f"{number}/mark/000000000{batch}") for number in range(3) for batch in (1, 2)]
+    await asyncio.gather(*map(zk.ensure, marks))
+    far = Far(zk)
+    assert set(await clients(far, name).load()) == set(many.values())  # type: ignore[arg-type]
+    assert far.rounds <= 8
+    assert await zk.children(node(name, "1/mark")) == []
+
+
+@pytest.mark.parametrize("data", [b"{", b"[]", b"null", b"{}", b'{"postion":{"journalName":"a"}}', b"[" * 100_000])
 async def test_cursor_that_is_none_is_an_error_that_names_its_node(
     zk: ZooKeeperSession, name: str, data: bytes
 ) -> None:

@@ -1,6 +1,7 @@
 """Stored subscriptions: Canal's file, whole at any moment, and errors that say what to do."""
 
 import json
+import math
 import os
 import random
 import signal
@@ -38,6 +39,18 @@ async def opened(folder: Path) -> AsyncIterator[tuple[FileMetaStore, int, list[S
 
 def path(folder: Path) -> Path:
     return folder / "example" / "meta.dat"
+
+
+def canals_file(*places: dict[str, object]) -> str:
+    """A file with a client for each of these places, as Canal writes it."""
+    clients = [
+        {
+            "clientIdentity": {"clientId": 1001 + number, "destination": "example", "filter": ""},
+            "cursor": {"identity": {"slaveId": -1}, "postion": place},
+        }
+        for number, place in enumerate(places)
+    ]
+    return json.dumps({"clientDatas": clients, "destination": "example"})
 
 
 async def test_what_is_written_is_read_again(tmp_path: Path) -> None:
@@ -107,6 +120,18 @@ async def test_file_that_canal_wrote_is_understood(tmp_path: Path) -> None:
         assert epoch > 1, "an unknown number of lives came before"
 
 
+@pytest.mark.parametrize("file", ["", "mysql-bin", "mysql-bin.", "mysql-bin.x", "mysql-bin.²", "bin." + "9" * 5000])
+async def test_cursor_of_canal_whose_file_has_no_number_stands_before_all_others(tmp_path: Path, file: str) -> None:
+    path(tmp_path).parent.mkdir()
+    places = ({"journalName": name, "position": 4} for name in ("mysql-bin.000003", file))
+    path(tmp_path).write_text(canals_file(*places))
+    store = FileMetaStore(tmp_path, "example", ("localhost", 3306), parse=True)
+    epoch, clients = await store.open()
+    assert [client.cursor and client.cursor.order for client in clients] == [(3, 4, 0), (0, 4, 0)]
+    await store.write({client.client_id: client for client in clients}, epoch)
+    await store.close()
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -117,6 +142,11 @@ async def test_file_that_canal_wrote_is_understood(tmp_path: Path) -> None:
         '{"destination": "example", "clientDatas": [{}]}',
         '{"destination": "other"}',
         "\x00" * 100,
+        "[" * 100_000,
+        canals_file({"journalName": "mysql-bin.000003", "position": -1}),
+        canals_file({"journalName": "mysql-bin.000003", "position": 1 << 63}),
+        canals_file({"journalName": "mysql-bin.000003", "position": math.inf}),
+        canals_file({"journalName": "mysql-bin.000003", "position": 4, "timestamp": math.inf}),
     ],
 )
 async def test_broken_or_foreign_file_is_an_error_and_stays_as_it_is(tmp_path: Path, text: str) -> None:

@@ -8,7 +8,8 @@ from urllib.parse import quote, unquote
 from sluice.protocol.errors import BadPositionError, SourceChangedError
 
 _NUMBER = "(0|[1-9][0-9]{0,18})"
-_TEXT = re.compile(rf"([^/\s]+)/([^/\s]+\.[0-9]+)@{_NUMBER}:{_NUMBER}:{_NUMBER}")
+_TEXT = re.compile(rf"([^/\s]+)/([^/\s]+\.[0-9]{{1,18}})@{_NUMBER}:{_NUMBER}:{_NUMBER}")
+_FILE_NUMBER = re.compile(r"\.([0-9]{1,18})\Z")
 _PLAIN = "!\"#$&'()*+,:;<=>?@[\\]^`{|}"  # with letters, digits and _.-~: printable ASCII without blank, % and /
 _UINT32 = 1 << 32
 _INT64 = 1 << 63
@@ -57,7 +58,7 @@ class Position:
     @property
     def file_number(self) -> int:
         """The numeric suffix of the file's name."""
-        return int(self.file.rpartition(".")[2])
+        return file_number(self.file)
 
     def same_history(self, other: "Position") -> bool:
         """Whether nothing shows that the two belong to different sources or histories."""
@@ -83,3 +84,9 @@ class Position:
 
     def __ge__(self, other: "Position") -> bool:
         return other <= self
+
+
+def file_number(file: str) -> int:
+    """Return the number at the end of a binlog file's name; 0 for a name without one, which no server gives."""
+    match = _FILE_NUMBER.search(file)
+    return int(match[1]) if match is not None else 0

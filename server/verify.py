@@ -45,7 +45,7 @@ from sluice.instance.parser.dump import FIRST_EVENT, Replica
 from sluice.instance.parser.parser import Parser
 from sluice.instance.parser.schema import InformationSchema
 from sluice.protocol.errors import ConfigError, DecodeError, SourceError
-from sluice.protocol.position import Position
+from sluice.protocol.position import Position, file_number
 from sluice.protocol.rows import Change, decode_changes
 from sluice.protocol.types import JsonExpression, labels_of
 from sluice.store.ring import Ring
@@ -75,7 +75,7 @@ class Place:
     @classmethod
     def of(cls, file: str, offset: int) -> "Place":
         """Make a place; files are ordered by the number at the end of their name."""
-        return cls(int(file.rpartition(".")[2]), offset, file)
+        return cls(file_number(file), offset, file)
 
     @classmethod
     def parse(cls, text: str) -> "Place":

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sluice.protocol.position import Position
+from sluice.protocol.position import Position, file_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Cursor:
         """Where the cursor stands in its history: file number, offset, events."""
         if self.position is not None:
             return self.position.file_number, self.position.begin, self.position.n
-        return int(self.journal.rpartition(".")[2] or 0), self.offset, 0
+        return file_number(self.journal), self.offset, 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ from sluice.store.segment cimport SegmentWriter
 
 from sluice.instance.parser.variables import statement_text
 from sluice.protocol.errors import DecodeError, SourceChangedError
-from sluice.protocol.position import Position
+from sluice.protocol.position import Position, file_number
 
 cdef enum:
     STAGED_SLOTS = 1024            # put at the latest when so many slots ...
@@ -791,7 +791,7 @@ cdef class Decoder:
             self.reached_begin = self.skip_begin if self.skipping else max(self.offset, FIRST_OFFSET)
             self.reached_n = self.skip_n if self.skipping else 0
         if self.stop is not None:
-            number = int(name.rpartition(".")[2] or 0)
+            number = file_number(name)
             self.stopping = number == self.stop.file_number
             self.stopped = number > self.stop.file_number
         return 0

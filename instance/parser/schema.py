@@ -14,7 +14,7 @@ from sluice.instance.parser.columns import Column
 from sluice.instance.parser.connection import Connection
 from sluice.instance.parser.table_map import TableMap, Type
 from sluice.protocol.errors import DecodeError, SourceError, UnknownTableError
-from sluice.protocol.position import Position
+from sluice.protocol.position import Position, file_number
 
 logger = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ class InformationSchema:
         return TableSchema(
             [Column(name, _text(kind), charset, name in keys) for name, kind, charset in rows],
             None if altered is None else int(altered),
-            (int(file.rpartition(".")[2]), offset),
+            (file_number(file), offset),
             name=(_text(names[0]), _text(names[1])),
         )
 

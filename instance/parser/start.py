@@ -14,7 +14,7 @@ from sluice.instance.parser.events import EventType
 from sluice.instance.parser.gtid_event import mysql_gtid
 from sluice.protocol.errors import BadPositionError, PurgedError, SluiceError, SourceChangedError, SourceError
 from sluice.protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet
-from sluice.protocol.position import Position
+from sluice.protocol.position import Position, file_number
 from sluice.store.cursor import Cursor
 
 
@@ -125,7 +125,7 @@ class StartFinder:
         sizes = dict(files)
         if file not in sizes:
             first = files[0][0]
-            if _number(file) < _number(first) and _base(file) == _base(first):
+            if file_number(file) < file_number(first) and _base(file) == _base(first):
                 raise purged(self._connection, f"{file}:{offset}", first)
             raise SourceChangedError(
                 f"{self._connection.name} has no binlog file {file} (it has {first} to {files[-1][0]}):"
@@ -271,7 +271,7 @@ class StartFinder:
                 is_late = first is not None and first.created * 1000 >= milliseconds
                 if is_late and index > 0:
                     continue
-                if is_late and _number(files[0]) > 1 and files[0] == self._connection.binlog_files()[0][0]:
+                if is_late and file_number(files[0]) > 1 and files[0] == self._connection.binlog_files()[0][0]:
                     raise purged(self._connection, f"the time {milliseconds} ms", files[0])
                 for found in walk:
                     begins = found.header.offset == found.begin and found.header.type in _BEGINNINGS
@@ -471,7 +471,3 @@ def error_text(payload: bytes) -> str:
 
 def _base(file: str) -> str:
     return file.rpartition(".")[0]
-
-
-def _number(file: str) -> int:
-    return int(file.rpartition(".")[2])

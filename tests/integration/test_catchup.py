@@ -1,6 +1,7 @@
 """What has left the ring is read from the source again: ranges, old starts, and subscribers that fell behind."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -246,6 +247,26 @@ async def test_client_that_fell_behind_the_purged_logs_is_told_so_and_the_others
         fill(source, schema, 601, 601)
         await consume(601)
         assert server.destination_status(NAME).state == "running"
+
+
+async def test_client_of_canal_whose_file_has_no_number_is_told_so_and_the_others_are_served(
+    source: Server, schema: str, tmp_path: Path
+) -> None:
+    async with serving(source, schema, tmp_path) as server:
+        await subscribed(server)
+        await subscribed(server, 2)
+    file = tmp_path / NAME / "meta.dat"
+    data = json.loads(file.read_text())
+    (other,) = (it for it in data["clientDatas"] if it["clientIdentity"]["clientId"] == 2)
+    del other["sluice"]
+    other["cursor"]["postion"]["journalName"] = "mysql-bin"
+    file.write_text(json.dumps(data))
+    async with serving(source, schema, tmp_path) as server:
+        fill(source, schema, 1, 1)
+        batch = await server.get_without_ack(NAME, CLIENT, timeout=10)
+        assert ids(b"".join(batch.slices)) == [1]
+        with pytest.raises(SourceChangedError, match="no binlog file mysql-bin "):
+            await server.get_without_ack(NAME, 2, timeout=10)
 
 
 async def test_configured_reset_goes_on_behind_a_gap_when_no_place_is_left(

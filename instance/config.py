@@ -95,7 +95,7 @@ def local_time_zone() -> str:
     if not name and not (name := Path("/etc/localtime").resolve().as_posix().partition("/zoneinfo/")[2]):
         with contextlib.suppress(OSError):
             name = Path("/etc/timezone").read_text().strip()
-    now = datetime.now(UTC)
+    now = datetime.now(UTC)  # noqa: TID251  asks for the zone, not the time
     try:
         is_that = now.astimezone(ZoneInfo(name)).utcoffset() == now.astimezone().utcoffset()
     except (ZoneInfoNotFoundError, ValueError, OSError):  # a zone that TZ describes instead of naming it

@@ -102,10 +102,13 @@ class Instance:
             epoch, clients = await self._meta.open()
             logger.info("epoch %d", epoch, extra={"destination": self.config.destination})
             self._parser = self._prepare(epoch, clients)
-        except SluiceError as error:
+        except Exception as error:
             await self._meta.close()
             self._set_state("stopped", str(error))
-            raise
+            if isinstance(error, SluiceError):
+                raise
+            logger.exception("it cannot start", extra={"destination": self.config.destination})
+            raise SluiceError(f"it cannot start: {type(error).__name__}: {error}") from error  # others can
         self._parser.start()
         self._flusher = asyncio.create_task(self._flush_each_period(), name=f"flush {self.config.destination}")
 
@@ -118,7 +121,7 @@ class Instance:
             except FilterError as error:
                 logger.error("%s", error, extra={"destination": self.config.destination})  # noqa: TRY400  says all
         loop = asyncio.get_running_loop()
-        now = time.time()
+        now = time.monotonic()
         for client in clients:
             self.cursors.restore(client, now)
         self._notified.clear()
@@ -333,7 +336,7 @@ class Instance:
         self._tend()
 
     def _tend(self) -> None:
-        self.cursors.advance(time.time())
+        self.cursors.advance(time.monotonic())
         self._tend_readers()
         self.wake()
 

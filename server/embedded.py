@@ -246,7 +246,8 @@ class EmbeddedServer:
             client_id,
             filter_text=filter,
             start=start["timestamp"] if isinstance(start, dict) else start,
-            now=time.time(),
+            now=time.monotonic(),
+            unix_time=time.time(),  # noqa: TID251  beside that of events
         )
         instance.share_filter(filter)
         if is_new:
@@ -274,7 +275,7 @@ class EmbeddedServer:
     def open_session(self, destination: str, client_id: int) -> str:
         """Open a session, which fences all earlier ones of the client; return its token."""
         instance = self._running(destination)
-        token = instance.cursors.open_session(client_id, time.time())
+        token = instance.cursors.open_session(client_id, time.monotonic())
         instance.wake()
         return token
 
@@ -357,7 +358,7 @@ class EmbeddedServer:
             if ready or now >= patience:
                 batch = cursors.get(
                     client_id,
-                    now=time.time(),
+                    now=time.monotonic(),
                     max_entries=entries,
                     max_bytes=max_bytes or 0,
                     memory_limit=memory_limit,
@@ -399,7 +400,7 @@ class EmbeddedServer:
         """
         instance = self._running(destination)
         if batch_id is not None and position is None:
-            instance.cursors.ack(client_id, batch_id, now=time.time(), session=session)
+            instance.cursors.ack(client_id, batch_id, now=time.monotonic(), session=session)
         elif position is not None and batch_id is None:
             await self._ack_to(instance, client_id, Position.parse(position), session)
         else:
@@ -412,7 +413,7 @@ class EmbeddedServer:
         deadline = time.monotonic() + LONGEST_REREAD
         while True:
             try:
-                cursors.ack_to(client_id, position, now=time.time(), session=session)
+                cursors.ack_to(client_id, position, now=time.monotonic(), session=session)
             except BadPositionError:
                 remaining = deadline - time.monotonic()
                 if not cursors.is_fresh(client_id) or remaining <= 0:
@@ -423,7 +424,7 @@ class EmbeddedServer:
                     raise
                 end = cursors.position_before(instance.ring.next)
                 if instance.ring.waiting and end is not None and end < position:  # what is stored is confirmed with it
-                    cursors.ack_to(client_id, end, now=time.time(), session=session)
+                    cursors.ack_to(client_id, end, now=time.monotonic(), session=session)
                 await instance.wait(min(remaining, 1.0))
                 instance.check_running()
             else:
@@ -441,7 +442,7 @@ class EmbeddedServer:
             AckOutOfOrderError: an older one is.
         """
         instance = self._running(destination)
-        instance.cursors.rollback(client_id, batch_id, now=time.time(), session=session)
+        instance.cursors.rollback(client_id, batch_id, now=time.monotonic(), session=session)
         instance.wake()
 
     # --- ranges ------------------------------------------------------------------------------------------------------
@@ -499,7 +500,7 @@ class EmbeddedServer:
                     client_id,
                     begin,
                     limits,
-                    now=time.time(),
+                    now=time.monotonic(),
                     final=remaining <= 0,
                     transactions=not instance.config.filter_transaction_entry,
                     session=session,

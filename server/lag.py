@@ -35,8 +35,11 @@ def age(lag: Lag, now: float) -> float:
 
 
 def explain(destination: DestinationStatus, client: ClientStatus, now: float | None = None) -> Explanation:
-    """Say what holds a client's changes up: the first thing to look at, not all that there is."""
-    now = time.time() if now is None else now
+    """Say what holds a client's changes up: the first thing to look at, not all that there is.
+
+    ``now`` is the Unix time, which the times of events are compared with.
+    """
+    now = time.time() if now is None else now  # noqa: TID251  shown
     behind = destination.parser.behind
     if client.state == "gone":
         return Explanation(Stage.CLIENT, client.error)
@@ -62,7 +65,7 @@ def explain(destination: DestinationStatus, client: ClientStatus, now: float | N
             f" {client.waiting.rows} rows wait behind them",
         )
     if client.waiting.entries:
-        idle = max(0.0, now - client.last_active)
+        idle = time.monotonic() - client.last_active
         return Explanation(
             Stage.CLIENT,
             f"{client.waiting.rows} rows wait to be asked for; the client's last call was {idle:.0f} s ago",

@@ -205,7 +205,7 @@ class CanalCollector(Collector):
             name: GaugeMetricFamily(f"canal_instance_{name}_delay", text, labels=("destination",))
             for name, text in DELAYS.items()
         }
-        now = time.time() * 1000
+        now = time.time() * 1000  # noqa: TID251  shown
         for name, instance in self._embedded.instances.items():
             config, ring, parser = instance.config, instance.ring, instance.parser_status
             gauges[""].add_metric([name, "spring"], 1)
@@ -292,7 +292,7 @@ class DestinationCollector(Collector):
 
     def _clients(self, status: DestinationStatus) -> Iterator[Sample]:
         """Yield name, value and labels."""
-        now = time.time()
+        now = time.time()  # noqa: TID251  shown
         for client in status.clients:
             label = str(client.client_id)
             yield "client_attached", client.state == "attached", label

@@ -65,7 +65,7 @@ class Attachment:
 
     # --- into the ring -----------------------------------------------------------------------------------------------
 
-    def start(self, start: str | int | Position, now: float) -> int | None:
+    def start(self, start: str | int | Position, unix_time: float) -> int | None:
         """Return the slot at which a new subscriber starts (`Cursors.subscribe`); None when the ring lacks it as yet.
 
         Raises what `Track.sequence_of` raises; of a place before the ring only when nobody catches up.
@@ -77,7 +77,8 @@ class Attachment:
             return ring.next
         if isinstance(start, int):
             sequence = ring.at_time(start)
-            if sequence == ring.first and ring.next > 0 and start < now * 1000:
+            is_past = start < max(unix_time * 1000, ring.put_execute_ms)
+            if sequence == ring.first and ring.next > 0 and is_past:
                 raise GoneError("changes of that time may be older than what is stored")
             return sequence
         try:

@@ -4,7 +4,8 @@ Each subscriber has two sequences in the ring, as Canal has for a destination: `
 batches, and ``ack``, up to which it has confirmed them. Slots before the smallest ``ack`` are freed. A batch that was
 given and not confirmed is a mark; marks are confirmed in their order.
 
-Every method is called from one thread. What has to be stored is fetched by `Cursors.take_changes`.
+Every method is called from one thread. ``now`` is in seconds of a clock that nobody sets, such as `time.monotonic`.
+What has to be stored is fetched by `Cursors.take_changes`.
 """
 
 import secrets
@@ -132,11 +133,18 @@ class Cursors:
             self._attachment.go_on(subscriber)
 
     def subscribe(
-        self, client_id: int, *, filter_text: str = "", start: str | int | Position = "earliest", now: float
+        self,
+        client_id: int,
+        *,
+        filter_text: str = "",
+        start: str | int | Position = "earliest",
+        now: float,
+        unix_time: float = 0.0,
     ) -> ClientStatus:
         """Register a client, or give a registered one another filter: its cursor wins over ``start``.
 
-        ``start`` is ``earliest`` in the ring, ``latest``, a position, or a time in ms since 1970.
+        ``start`` is ``earliest`` in the ring, ``latest``, a position, or a time in ms since 1970; ``unix_time``, in
+        seconds, tells whether that is past.
 
         Raises:
             FilterError: the filter is none.
@@ -153,7 +161,7 @@ class Cursors:
                 self._attachment.go_on(known)
             self._changed.add(client_id)
             return self.status(client_id)
-        sequence = self._attachment.start(start, now)
+        sequence = self._attachment.start(start, unix_time)
         subscriber = self._add(client_id, filter_text, now)
         if sequence is None:
             place = start if isinstance(start, Position) else Position.parse(str(start))

@@ -48,6 +48,7 @@ class ClientStatus:
     waiting: Lag
     """What is stored for it and was not given yet."""
     last_active: float
+    """When its last call came, on the clock of the calls (seconds of `time.monotonic`)."""
 
     @property
     def lag(self) -> Lag:

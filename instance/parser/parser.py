@@ -83,7 +83,7 @@ class Parser:
         self._begun = False
         self._connections = 0
         self._quiet_since = 0.0  # monotonic time since which the thread waits for the source, 0 while it does not
-        self._read_until = 0.0  # Unix time: all that the source wrote before is read
+        self._read_until = 0.0  # monotonic time: all that the source wrote before is read
         self._stopping = threading.Event()
         self._hurry = threading.Event()  # no wait before the next attempt
         self._lock = threading.Lock()
@@ -121,8 +121,10 @@ class Parser:
         quiet_since = self._quiet_since
         if quiet_since and time.monotonic() - quiet_since > QUIET:
             return 0.0
-        known = max(self._read_until, self._decoder.execute_ms / 1000)
-        return max(0.0, time.time() - known) if known else None
+        known = [time.monotonic() - self._read_until] if self._read_until else []
+        if self._decoder.execute_ms:
+            known.append(max(0.0, time.time() - self._decoder.execute_ms / 1000))  # noqa: TID251  beside the source's
+        return min(known, default=None)
 
     def end(self) -> Position:
         """Ask the source for its current end, on a connection of its own; any thread may ask. Raises SourceError."""
@@ -354,7 +356,7 @@ class Parser:
         finally:
             self._quiet_since = 0.0
         if time.monotonic() - begin > QUIET:
-            self._read_until = time.time()
+            self._read_until = time.monotonic()
         return size
 
     def _begin(self, start: Start) -> None:

@@ -35,7 +35,7 @@ class AmountView(View):
     def of(cls, amount: Lag) -> Self:
         """Make the view of an amount, as of now."""
         made = cls.model_validate(amount)
-        made.seconds = lag.age(amount, time.time())
+        made.seconds = lag.age(amount, time.time())  # noqa: TID251  shown
         return made
 
 
@@ -83,10 +83,10 @@ class ClientView(View):
             acked=status.acked,
             got=status.got,
             marks=status.marks,
-            idle=max(0.0, time.time() - status.last_active),
+            idle=time.monotonic() - status.last_active,
             lag=LagView(
                 **AmountView.of(status.lag).model_dump(exclude={"seconds"}),
-                seconds=max(lag.age(status.lag, time.time()), destination.parser.behind or 0.0),
+                seconds=max(lag.age(status.lag, time.time()), destination.parser.behind or 0.0),  # noqa: TID251  shown
                 given=AmountView.of(status.given),
                 waiting=AmountView.of(status.waiting),
                 stage=explanation.stage,

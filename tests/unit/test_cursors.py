@@ -101,10 +101,10 @@ def test_new_client_may_start_at_the_transaction_of_a_time() -> None:
     put(cursors, stream, b"one")
     put(cursors, stream, b"two", b"three")
     now = CREATED + 100.0
-    cursors.subscribe(CLIENT, start=(CREATED + 6) * 1000, now=now)
+    cursors.subscribe(CLIENT, start=(CREATED + 6) * 1000, now=NOW, unix_time=now)
     assert entries(get(cursors).slices) == [b"begin", b"two", b"three", b"end"]
     with pytest.raises(GoneError):
-        cursors.subscribe(2, start=CREATED * 1000, now=now)
+        cursors.subscribe(2, start=CREATED * 1000, now=NOW, unix_time=now)
 
 
 def test_position_that_is_no_longer_stored_is_gone() -> None:

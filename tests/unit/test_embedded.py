@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -500,7 +501,10 @@ async def test_what_is_wrong_is_refused(setup: Setup) -> None:
         await setup.server.subscribe(NAME, 2, start=batch.from_)
 
 
-async def test_client_that_holds_a_full_ring_back_for_too_long_leaves_it_until_the_next_start(setup: Setup) -> None:
+@pytest.mark.parametrize("clock", [0.0, -3600.0], ids=["", "the clock is set back"])
+async def test_client_that_holds_a_full_ring_back_for_too_long_leaves_it_until_the_next_start(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch, clock: float
+) -> None:
     await setup.server.stop(NAME)
     setup.change(memory_buffer_size=4, detach_after=1, file_flush_period=50)
     await setup.server.start(NAME)
@@ -510,6 +514,8 @@ async def test_client_that_holds_a_full_ring_back_for_too_long_leaves_it_until_t
     setup.parser.write(b"one")
     batch = await setup.server.get_without_ack(NAME, CLIENT)
     await setup.server.ack(NAME, CLIENT, batch_id=batch.batch_id)
+    unix_time = time.time
+    monkeypatch.setattr(time, "time", lambda: unix_time() + clock)
     putter = threading.Thread(target=setup.parser.write, args=(b"two",))
     putter.start()
     async with asyncio.timeout(5):
@@ -550,6 +556,18 @@ async def test_destination_that_cannot_start_says_so_and_starts_when_it_can(setu
     await setup.server.start(NAME)
     await asyncio.sleep(0.01)
     assert setup.server.destination_status(NAME).state == "running"
+
+
+async def test_mistake_of_ours_keeps_one_destination_from_starting_and_no_other(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await setup.server.stop(NAME)
+    monkeypatch.setattr(WrittenByTest, "__init__", lambda *_, **__: 1 / 0)
+    with pytest.raises(SluiceError, match="cannot start: ZeroDivisionError"):
+        await setup.server.start(NAME)
+    assert setup.server.destination_status(NAME).state == "stopped"
+    monkeypatch.undo()
+    await setup.server.start(NAME)
 
 
 @pytest.mark.parametrize("error", [PurgedError("the source has purged it"), SourceChangedError("another history")])

@@ -1,10 +1,16 @@
 """Where the lag of a client is."""
 
+import time
+from pathlib import Path
+
 import pytest
 
+from sluice.instance.config import Address, InstanceConfig
+from sluice.instance.parser.parser import Parser
 from sluice.instance.parser.status import ParserStatus
 from sluice.server.embedded import DestinationStatus
 from sluice.server.lag import Stage, explain
+from sluice.store.ring import Ring
 from sluice.store.status import NO_LAG, ClientStatus, Lag
 
 NOW = 1_700_000_100.0
@@ -24,7 +30,7 @@ def client(number: int = 1001, **values: object) -> ClientStatus:
         "marks": [],
         "given": NO_LAG,
         "waiting": NO_LAG,
-        "last_active": NOW - 5,
+        "last_active": 100.0,
     }
     return ClientStatus(**(status | values))  # type: ignore[arg-type]
 
@@ -88,7 +94,8 @@ def test_batches_that_are_not_acked_are_the_clients() -> None:
     assert found.text == "2 batches with 7 rows are given and not acked, 7 rows wait behind them"
 
 
-def test_changes_that_nobody_asks_for_are_the_clients() -> None:
+def test_changes_that_nobody_asks_for_are_the_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: 105.0)
     found = explain(destination(), client(waiting=AMOUNT), NOW)
     assert found.stage == Stage.CLIENT
     assert found.text == "7 rows wait to be asked for; the client's last call was 5 s ago"
@@ -98,3 +105,14 @@ def test_a_client_that_left_the_ring_and_one_that_waits_for_the_stream_say_so() 
     assert explain(destination(), client(state="gone", error="it left"), NOW).text == "it left"
     assert "read again" in explain(destination(), client(state="catching-up"), NOW).text
     assert explain(destination(), client(state="ahead"), NOW).stage == Stage.PARSER
+
+
+def test_a_clock_that_is_set_back_hides_no_lag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = InstanceConfig(
+        destination="example", master_address=Address("127.0.0.1", 3306), db_username="cdc", file_data_dir=tmp_path
+    )
+    parser = Parser(config, Ring(16), start=None)
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    parser._read_until = 60.0
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert parser.status.behind == 40.0

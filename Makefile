@@ -15,7 +15,7 @@ RUN := .venv/bin/python
 PYTEST := $(RUN) -m pytest -n 3 --durations=20
 PACKAGES := protocol store instance server client_sdk
 SANITIZED := -fsanitize=address,undefined
-SOURCES := setup.py pyproject.toml $(shell find $(PACKAGES) -name '*.pyx' -o -name '*.pxd')
+SOURCES := setup.py pyproject.toml $(shell find $(PACKAGES) -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
 .PHONY: setup build demo test test-all soak simulate chaos fuzz compat lint bench bench-all bench-quick docs lock clean
 

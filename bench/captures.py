@@ -1,4 +1,4 @@
-"""The five workloads as binlog files, written by real servers once and kept in the cache; and what they weigh."""
+"""The workloads as binlog files, written by real servers once and kept in the cache; and what they weigh."""
 
 import argparse
 import json

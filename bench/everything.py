@@ -33,7 +33,14 @@ def plan(repeats: int) -> Iterator[Step]:
     """Give the steps. `repeats` are those of the runs beside Canal; the others do with fewer."""
     fewer = min(repeats, 3)
     few = min(repeats, 2)
-    canal = {"bulk": (20, 28), "single": (25, 44), "update": (9, 23), "wide": (25, 30), "mixed": (43, 27)}
+    canal = {
+        "bulk": (20, 28),
+        "single": (25, 44),
+        "update": (9, 23),
+        "wide": (25, 30),
+        "mixed": (43, 27),
+        "text": (15, 30),
+    }
     for workload, (writing, run) in canal.items():
         names = [workload, f"{workload}-tcp"] if workload in {"bulk", "single"} else [workload]
         yield Step("peers", writing + repeats * run, ("--repeats", str(repeats), *_only(names)))
@@ -42,7 +49,15 @@ def plan(repeats: int) -> Iterator[Step]:
     for names in (["1000", "1000-poll", "1000-loaded"], ["100", "100-poll", "5000", "5000-poll"]):
         arguments = ("--repeats", str(few), "--seconds", "8", "--warm-up", "2", *_only(names))
         yield Step("latency", 10 + few * 14 * len(names), arguments)
-    delivery = {"bulk": (20, 35), "single": (25, 14), "update": (9, 9), "wide": (25, 12), "mixed": (43, 11)}
+    delivery = {
+        "bulk": (20, 35),
+        "single": (25, 14),
+        "update": (9, 9),
+        "wide": (25, 12),
+        "mixed": (43, 11),
+        "text": (15, 10),
+        "ascii": (15, 10),
+    }
     for workload, (writing, run) in delivery.items():
         names = [workload, *(f"bulk-{way}" for way in ("get", "rows", "arrow", "json") if workload == "bulk")]
         yield Step("deliver", writing + fewer * run, ("--repeats", str(fewer), *_only(names)))

@@ -65,7 +65,9 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
     return {"versions": {arguments.source: version, "canal": "1.1.7", "java": java_version()}, "cases": cases}
 
 
-RATES = {"bulk": 150_000, "single": 25_000, "update": 75_000, "wide": 50_000, "mixed": 30_000}
+RATES = {"bulk": 150_000, "single": 25_000, "update": 75_000, "wide": 50_000, "mixed": 30_000} | dict.fromkeys(
+    ("text", "ascii"), 5_000
+)
 """Rows per second of Canal, by which the time of a measurement is estimated."""
 
 

@@ -101,7 +101,7 @@ def summary(workload: str, results: dict[str, list[Run]]) -> Case:
             entry["cpu_s_added"] = round(used["stage"] - before, 4)
             before = used["stage"]
         stages.append(entry)
-    goal = {"goal": GOALS[workload]} if "decode" in results else {}
+    goal = {"goal": GOALS[workload]} if "decode" in results and workload in GOALS else {}
     return result | goal | {"stages": stages}
 
 

@@ -1,4 +1,4 @@
-"""The five workloads: what a source writes for measurements, the same in every run."""
+"""The workloads: what a source writes for measurements, the same in every run."""
 
 import functools
 import json
@@ -18,16 +18,40 @@ WIDE = (
     " state ENUM('new', 'paid', 'sent', 'back'), flags SET('gift', 'fragile', 'express'), changed DATETIME(6),"
     " seen TIMESTAMP(3) NULL, born DATE, due TIME, document TEXT, digest VARBINARY(32), bits BIT(8)"
 )
+TEXT = "id INT PRIMARY KEY, title VARCHAR(1000) NOT NULL, body TEXT NOT NULL, comments JSON NOT NULL"
+SCRIPTS = {
+    "订单已经发货请在三天之内确认收货如有问题随时联系客服我们会尽快为您处理谢谢您的支持": 4,
+    "Заказ отправлен сегодня утром и будет доставлен в течение трёх дней, спасибо за покупку ": 4,
+    "😀🎉🚚📦💬👍🔔🌍🍵🧾": 1,
+    "the parcel is on its way, ": 1,
+}
+"""What texts are made of, and how often it comes."""
 VARIETY = 1000
 """Rows that differ in more than their key; then they come again."""
 
-ROWS = {"bulk": 500_000, "single": 200_000, "update": 200_000, "wide": 200_000, "mixed": 100_000}
+ROWS = {
+    "bulk": 500_000,
+    "single": 200_000,
+    "update": 200_000,
+    "wide": 200_000,
+    "mixed": 100_000,
+    "text": 20_000,
+    "ascii": 20_000,
+}
 """The workloads, and how many row changes each has."""
 
-WRITTEN = {"bulk": 100_000, "single": 30_000, "update": 150_000, "wide": 30_000, "mixed": 8_000}
+WRITTEN = {
+    "bulk": 100_000,
+    "single": 30_000,
+    "update": 150_000,
+    "wide": 30_000,
+    "mixed": 8_000,
+    "text": 4_000,
+    "ascii": 4_000,
+}
 """Rows per second in which they are written, by which the time of a measurement is estimated."""
 
-TABLES = {"bulk": "t", "single": "t", "update": "t", "wide": "w", "mixed": None}
+TABLES = {"bulk": "t", "single": "t", "update": "t", "wide": "w", "mixed": None, "text": "x", "ascii": "y"}
 """Their tables in `SCHEMA`; mixed has two."""
 
 
@@ -48,7 +72,8 @@ def write(server: Server, workload: str, rows: int, times: int = 1) -> Written:
 
     bulk: inserts of 1,000 rows; single: inserts of one row, each a transaction; update: one transaction that updates
     all rows; wide: inserts of 200 rows of 20 columns; mixed: transactions of an insert, an update on each of two tables
-    and, every third, a delete. The tables are made before, and filled where there is something to update.
+    and, every third, a delete; text: inserts of 20 rows of some 5 kB of Chinese, Cyrillic and emoji; ascii: likewise of
+    as many bytes of ASCII. The tables are made before, and filled where there is something to update.
 
     Raises:
         ValueError: the rows do not make whole statements or transactions.
@@ -114,6 +139,18 @@ class _Writer:
     def write_wide(self, rows: int) -> None:
         self._insert("w", rows, 200)
 
+    def prepare_text(self, _rows: int) -> None:
+        self._cursor.execute(f"CREATE TABLE x ({TEXT})")
+
+    def write_text(self, rows: int) -> None:
+        self._insert("x", rows, 20)
+
+    def prepare_ascii(self, _rows: int) -> None:
+        self._cursor.execute(f"CREATE TABLE y ({TEXT})")
+
+    def write_ascii(self, rows: int) -> None:
+        self._insert("y", rows, 20)
+
     def prepare_mixed(self, _rows: int) -> None:
         self._cursor.execute(f"CREATE TABLE t ({SYSBENCH})")
         self._cursor.execute(f"CREATE TABLE w ({WIDE})")
@@ -161,7 +198,7 @@ class _Writer:
     def _make_tails(self, table: str) -> list[str]:
         """Rows as SQL, without their keys."""
         chance = random.Random(1)
-        row = {"t": sysbench_row, "w": wide_row}[table]
+        row = {"t": sysbench_row, "w": wide_row, "x": text_row, "y": ascii_row}[table]
         return [", ".join(self._connection.escape(value) for value in row(chance)) for _ in range(VARIETY)]
 
 
@@ -199,4 +236,28 @@ def wide_row(chance: random.Random) -> tuple[Any, ...]:
         sometimes(json.dumps({"n": chance.randrange(10**6), "tags": ["a", "b"]})),
         chance.randbytes(16),
         chance.randrange(256),
+    )
+
+
+def text_row(chance: random.Random) -> tuple[str, ...]:
+    """Make a row of the table `TEXT`, without its key: some 5 kB of UTF-8, most of it not ASCII."""
+
+    def text(size: int) -> str:
+        pieces = []
+        while size > 0:
+            script = chance.choices(list(SCRIPTS), list(SCRIPTS.values()))[0]
+            start = chance.randrange(len(script))
+            pieces.append(script[start : start + chance.randrange(5, 60)])
+            size -= len(pieces[-1].encode())
+        return "".join(pieces)
+
+    comments = [{"author": text(20), "text": text(150), "likes": chance.randrange(1000)} for _ in range(8)]
+    return text(100), text(3500), json.dumps(comments, ensure_ascii=False)
+
+
+def ascii_row(chance: random.Random) -> tuple[str, ...]:
+    """Make the row that `text_row` makes, with as many letters for each character as it has bytes."""
+    return tuple(
+        "".join(letter if letter.isascii() else "text"[: len(letter.encode())] for letter in text)
+        for text in text_row(chance)
     )

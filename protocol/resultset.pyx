@@ -41,7 +41,7 @@ from sluice.protocol.tags cimport (
     UPDATED,
     VALUE,
 )
-from sluice.protocol.utf8 cimport put_utf8, utf8_size
+from sluice.protocol.utf8 cimport is_utf8, put_utf8, utf8_size
 from sluice.protocol.wire cimport (
     LENGTH_DELIMITED,
     LENGTH_MAX,
@@ -340,10 +340,13 @@ cdef class RowEncoder:
         cdef uint8_t[FLOAT_MAX] text
         cdef size_t text_size = size
         cdef size_t column_size
+        cdef bint is_plain = True
         cdef uint8_t *out
         cdef double number = 0
         if column.way == TEXT:
-            text_size = utf8_size(value, size)
+            is_plain = is_utf8(value, size)
+            if not is_plain:
+                text_size = utf8_size(value, size)
         elif column.way == BYTES:
             text_size = latin1_size(value, size)
         else:
@@ -364,7 +367,7 @@ cdef class RowEncoder:
         out = put_varint(out + 1, text_size)
         if column.way == BYTES:
             out = put_latin1(out, value, size)
-        elif text_size == size:
+        elif is_plain:
             out = put_raw(out, value, size)
         else:
             out = put_utf8(out, value, size)

@@ -3,6 +3,11 @@
 from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memcpy
 
+cdef extern from "utf8.h" namespace "utf8" nogil:
+    const size_t BLOCK
+    const size_t BEFORE
+    bint is_rest_valid(const uint8_t *p, const uint8_t *end)
+
 
 cdef inline const uint8_t *skip_ascii(const uint8_t *p, const uint8_t *end) noexcept nogil:
     """The first byte that is not ASCII, or the end."""
@@ -55,6 +60,22 @@ cdef inline int utf8_sequence(const uint8_t *p, const uint8_t *end, bint *valid)
         low, high = 0x80, 0xBF
     valid[0] = True
     return length
+
+
+cdef inline bint is_utf8(const uint8_t *data, size_t size) noexcept nogil:
+    """Whether the bytes are well-formed UTF-8."""
+    cdef const uint8_t *p = data
+    cdef const uint8_t *end = data + size
+    cdef bint valid
+    while True:
+        p = skip_ascii(p, end)
+        if p == end:
+            return True
+        if <size_t>(p - data) >= BEFORE and size >= BEFORE + BLOCK:
+            return is_rest_valid(p, end)
+        p += utf8_sequence(p, end, &valid)
+        if not valid:
+            return False
 
 
 cdef inline size_t utf8_size(const uint8_t *data, size_t size) noexcept nogil:

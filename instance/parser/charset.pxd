@@ -1,7 +1,5 @@
 """Character sets of MySQL and MariaDB: the bytes of a text to UTF-8."""
 
-from libc.stdint cimport uint8_t
-
 from sluice.instance.parser.values cimport Decode
 
 
@@ -14,4 +12,3 @@ cdef class Charset:
 
 
 cdef Charset get_charset(str name)
-cdef bint is_utf8(const uint8_t *p, const uint8_t *end) noexcept nogil

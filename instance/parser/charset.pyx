@@ -6,7 +6,7 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 from sluice.instance.parser.values cimport Field, Value, fail, reserve
-from sluice.protocol.utf8 cimport put_utf8, skip_ascii, utf8_sequence, utf8_size
+from sluice.protocol.utf8 cimport is_utf8, put_utf8, skip_ascii, utf8_size
 
 from sluice.protocol.errors import DecodeError
 
@@ -26,18 +26,6 @@ cdef struct Pairs:         # a character set of several bytes; the first 128 byt
     uint16_t[256] single   # code points of characters of one byte, 0 for none
     uint16_t[65536] pairs  # ... of two bytes
     uint16_t[65536] triples  # ... of the two bytes that follow 0x8F
-
-
-cdef bint is_utf8(const uint8_t *p, const uint8_t *end) noexcept nogil:
-    """Whether the bytes are well-formed UTF-8."""
-    cdef bint valid = True
-    while True:
-        p = skip_ascii(p, end)
-        if p == end:
-            return True
-        p += utf8_sequence(p, end, &valid)
-        if not valid:
-            return False
 
 
 cdef int by_codec(const char *codec, const uint8_t *data, size_t size, Value *value) noexcept with gil:
@@ -67,7 +55,7 @@ cdef inline int finish(Value *value, const uint8_t *end) noexcept nogil:
 
 cdef int utf8(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
     cdef uint8_t *p
-    if is_utf8(data, data + size):
+    if is_utf8(data, size):
         value.text = data
         value.size = size
         return 0

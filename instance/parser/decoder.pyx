@@ -48,11 +48,12 @@ from sluice.instance.parser.inflate cimport Inflater, PayloadReader
 from sluice.instance.parser.littleendian cimport le16, le32, le48, le64, length_encoded
 from sluice.instance.parser.packets cimport PacketBuffer
 from sluice.instance.parser.plan cimport DELETE, INSERT, UPDATE, Scratch, TablePlan
-from sluice.protocol.utf8 cimport put_utf8, skip_ascii, utf8_size
+from sluice.protocol.utf8 cimport is_utf8, put_utf8, utf8_size
 from sluice.protocol.wire cimport (
     LENGTH_DELIMITED,
     put_bytes,
     put_decimal,
+    put_raw,
     put_tag,
     put_uint,
     put_varint,
@@ -1177,7 +1178,7 @@ cdef class Decoder:
 
     cdef int statement(self, const uint8_t *text, size_t size) except -1 nogil:
         """The text of a statement whose rows follow: an entry of type QUERY, as Canal's."""
-        cdef bint is_ascii
+        cdef bint is_valid
         cdef size_t valid_size
         cdef uint8_t *p
         if self.group == NO_GROUP:
@@ -1185,19 +1186,15 @@ cdef class Decoder:
         if self.drops_statements or not self.delivers(self.event_begin, self.event_n):
             return 0
         self.put_begin()
-        is_ascii = skip_ascii(text, text + size) == text + size
-        valid_size = size if is_ascii else utf8_size(text, size)
+        is_valid = is_utf8(text, size)
+        valid_size = size if is_valid else utf8_size(text, size)
         self.start_entry(
             &self.place, ENTRY_ROW_DATA, EVENT_TYPE_QUERY, NO_NAMES, NO_NAMES_SIZE, valid_size + 16, 0
         )
         self.writer.reserve(valid_size + 16)
         p = put_uint(self.writer.cursor, EVENT_TYPE_FIELD, EVENT_TYPE_QUERY)
         p = put_varint(put_tag(p, SQL_FIELD, LENGTH_DELIMITED), valid_size)
-        if is_ascii:
-            memcpy(p, text, size)
-            self.writer.cursor = p + size
-        else:
-            self.writer.cursor = put_utf8(p, text, size)
+        self.writer.cursor = put_raw(p, text, size) if is_valid else put_utf8(p, text, size)
         self.entries.end(0)
         self.put_slot(&self.place, self.event_begin, self.event_n, QUERY, EVENT_TYPE_QUERY)
         self.has_entries = self.is_put = True

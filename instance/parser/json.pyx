@@ -22,11 +22,10 @@ from libc.string cimport memcpy, memset
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
-from sluice.instance.parser.charset cimport is_utf8
 from sluice.instance.parser.littleendian cimport length_encoded
 from sluice.instance.parser.values cimport Field, Value, fail, put_packed_decimal, reserve
 from sluice.protocol.floats cimport put_java_double, put_plain_digits, shortest
-from sluice.protocol.utf8 cimport put_utf8, utf8_size
+from sluice.protocol.utf8 cimport is_utf8, put_utf8, utf8_size
 from sluice.protocol.wire cimport put_decimal, put_signed_decimal
 
 from sluice.protocol.errors import DecodeError
@@ -95,7 +94,7 @@ cdef inline int put(Output *out, const void *text, size_t size) noexcept nogil:
 cdef int put_text(Output *out, const uint8_t *text, size_t size) noexcept nogil:
     """The bytes as valid UTF-8."""
     cdef uint8_t *p
-    if is_utf8(text, text + size):
+    if is_utf8(text, size):
         return put(out, text, size)
     p = room(out, utf8_size(text, size))
     if p == NULL:

@@ -128,9 +128,34 @@ def test_malformed_bytes_are_replaced(charset: str, data: str, text: str) -> Non
     assert decode(bytes.fromhex(data), charset) == text
 
 
-@given(st.binary(max_size=60))
-def test_malformed_utf8_is_replaced_as_unicode_recommends(data: bytes) -> None:
-    assert decode(data, "utf8mb4") == data.decode("utf-8", "replace")
+def same_as_python(data: bytes) -> bool:
+    return decode(data, "utf8mb4") == data.decode("utf-8", "replace")
+
+
+CONTEXTS = ("a", "я", "中", "😀", "aя中😀")
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("sequence", ["80", "c3", "e2 82", "f0 9f 98", "c0 80", "ed a0 80", "f4 90 80 80", "ff"])
+def test_what_is_malformed_is_found_at_every_place_of_a_text_of_every_size(context: str, sequence: str) -> None:
+    around = context.encode() * 100
+    for before in range(90):
+        for after in (0, 1, 2, 3, 13, 16, 19, 48, 67):
+            data = around[len(around) - before :] + bytes.fromhex(sequence) + around[:after]
+            assert same_as_python(data), data.hex()
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+def test_a_text_may_be_cut_anywhere(context: str) -> None:
+    text = context.encode() * 40
+    for start in range(12):
+        for stop in range(start, len(text)):
+            assert same_as_python(text[start:stop])
+
+
+@given(st.lists(st.binary(max_size=8) | st.text(max_size=40).map(lambda text: text.encode("utf-8", "surrogatepass"))))
+def test_malformed_utf8_is_replaced_as_unicode_recommends(pieces: list[bytes]) -> None:
+    assert same_as_python(b"".join(pieces))
 
 
 @pytest.mark.parametrize("charset", [*CODECS, "cp866", "greek", "hebrew", "koi8u", "sjis", "swe7"])

@@ -119,6 +119,7 @@ def test_a_row_may_take_several_packets(size: int) -> None:
         ("double", b"1e20", "1.0E20"),
         ("double(10,2)", b"5", "5.0"),
         ("varchar(5)", b"a\xffb", "a\ufffdb"),
+        ("varchar(5)", b"\xf0\x9f\x98!", "\ufffd!"),  # what is replaced takes as many bytes
         ("decimal(5,2)", b"1.50", "1.50"),
     ],
 )

@@ -124,6 +124,14 @@ class Instance:
         now = time.monotonic()
         for client in clients:
             self.cursors.restore(client, now)
+            refusal = self.cursors.status(client.client_id).error
+            if refusal:
+                logger.error(
+                    "client %d is not served: %s. Let it subscribe with another filter; its cursor is kept",
+                    client.client_id,
+                    refusal,
+                    extra={"destination": self.config.destination},
+                )
         self._notified.clear()
         ring, cursors = self.ring, self.cursors
 

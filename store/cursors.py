@@ -119,7 +119,8 @@ class Cursors:
     def restore(self, client: StoredClient, now: float) -> None:
         """Take over a stored subscription; without a cursor it starts with the stream.
 
-        One whose filter the destination's no longer has anything for is not served until it subscribes with another.
+        One whose filter is refused, or finds nothing any more in what the destination's lets through, is not served
+        until it subscribes with another.
         """
         subscriber = Subscriber(
             client.client_id, client.filter, None, now, self.track, cursor=client.cursor, given=False, moved=now

@@ -189,4 +189,6 @@ def _write(path: Path, data: bytes) -> None:
 def _client(data: dict[str, Any]) -> StoredClient:
     identity = data["clientIdentity"]
     cursor = read_cursor(data["cursor"], data.get("sluice", {})) if "cursor" in data else None
-    return StoredClient(int(identity["clientId"]), str(identity.get("filter") or ""), cursor)
+    # JSON may hold half a character, which cannot be written again: as an escape it is refused as a filter.
+    text = str(identity.get("filter") or "").encode(errors="backslashreplace").decode()
+    return StoredClient(int(identity["clientId"]), text, cursor)

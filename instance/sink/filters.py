@@ -1,14 +1,17 @@
 """Which tables, columns and kinds of change a destination lets through: Canal's filters.
 
 A table filter is a comma-separated list of regular expressions over `schema.table`. Each must match the whole name,
-whatever the case. Commas inside brackets or behind a backslash do not separate.
+whatever the case. Commas inside brackets or behind a backslash do not separate. What a regular expression may hold says
+`patterns`.
 """
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
+from sluice.instance.sink.patterns import Item, Matcher, check_text, check_weight, translate
 from sluice.protocol.errors import FilterError
 
 if TYPE_CHECKING:
@@ -29,19 +32,37 @@ class Patterns:
     def __init__(self, text: str) -> None:
         """Compile `text`; raises FilterError for an item that is invalid or can never match a table."""
         self.text = text
-        self.items = [_compile(item.strip()) for item in _split(text) if item.strip()]
+        check_text(text)
+        self.items = [_translate(item.strip()) for item in _split(text) if item.strip()]
+        check_weight(self.items)
+        self.matcher = Matcher(self.items)
 
     def __bool__(self) -> bool:
         return bool(self.items)
 
-    def match(self, schema: str, table: str) -> str | None:
-        """Return the item that matches the table, None when there is none."""
+    def matches(self, schema: str, table: str) -> bool:
+        """Whether some item matches the table."""
+        return self.matcher.matches(f"{schema}.{table}")
+
+    def find(self, schema: str, table: str) -> str | None:
+        """Return the first item that matches the table, None when there is none."""
+        if not self.matches(schema, table):
+            return None
         name = f"{schema}.{table}"
-        return next((item.pattern for item in self.items if item.fullmatch(name)), None)
+        return next(item.text for item, matcher in self._each if matcher.matches(name))
+
+    @cached_property
+    def _each(self) -> list[tuple[Item, Matcher]]:
+        return [(item, Matcher([item])) for item in self.items]
 
     def may_meet(self, other: "Patterns") -> bool:
         """Tell whether some name could match both lists; only what is certain is denied."""
-        return any(_may_meet(mine, theirs) for mine in self.items for theirs in other.items)
+        for some, others in ((self, other), (other, self)):
+            if any(others.matcher.matches(name) for name in map(_name, some.items) if name is not None):
+                return True
+        # What matches one name only has been tried: of the rest it counts which schemas they name, None for any.
+        mine, theirs = ({_schema(item) for item in it.items if _name(item) is None} for it in (self, other))
+        return bool(mine and theirs) and (None in mine | theirs or not mine.isdisjoint(theirs))
 
 
 class TableFilter:
@@ -59,16 +80,14 @@ class TableFilter:
 
     def accepts(self, schema: str, table: str) -> bool:
         """Whether the table passes."""
-        if self.include and self.include.match(schema, table) is None:
-            return False
-        return self.exclude.match(schema, table) is None
+        return (not self.include or self.include.matches(schema, table)) and not self.exclude.matches(schema, table)
 
     def explain(self, schema: str, table: str) -> Verdict:
         """Say whether the table passes, and which item decided."""
-        item = self.include.match(schema, table)
+        item = self.include.find(schema, table)
         if self.include and item is None:
             return Verdict(accepted=False, reason="no item of the filter matches")
-        black = self.exclude.match(schema, table)
+        black = self.exclude.find(schema, table)
         if black is not None:
             return Verdict(accepted=False, reason=f"the black list item {black} matches")
         return Verdict(accepted=True, reason=f"the item {item} matches" if item else "the filter is empty: all pass")
@@ -131,53 +150,27 @@ def _split(text: str) -> Iterator[str]:
     yield text[start:]
 
 
-def _compile(item: str) -> re.Pattern[str]:
-    try:
-        pattern = re.compile(item, re.IGNORECASE)
-    except (re.error, OverflowError, RecursionError) as error:
-        raise FilterError(f"'{item}' is no regular expression: {error}") from error
-    if "\\\\" in item:
-        raise FilterError(f"'{item}' wants a backslash in the name: only .properties files double the backslash")
-    if not re.search(r"[.\\[]", item):
-        raise FilterError(f"'{item}' matches no table: it has to match schema.table, as in shop\\.orders")
-    if _repeats_a_repetition(item):
-        raise FilterError(f"'{item}' repeats a repetition, as in (a+)+: matching may take for ever")
-    return pattern
+def _translate(text: str) -> Item:
+    item = translate(text)
+    if not re.search(r"[.\\[]", text):
+        raise FilterError(f"'{text}' matches no table: it has to match schema.table, as in shop\\.orders")
+    return item
 
 
-_UNBOUNDED = re.compile(r"[*+]|\{\d*,\d*\}")
-_SKIPPED = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
+_PLAIN = r"(?:[\w$-]|\\[^\w.])+"
+_LITERAL = re.compile(rf"{_PLAIN}\\\.{_PLAIN}")
+_IN_SCHEMA = re.compile(rf"({_PLAIN})\\\.(?![*?{{])")
 
 
-def _repeats_a_repetition(item: str) -> bool:
-    """Tell whether a group that holds an unbounded repetition is itself repeated without bound."""
-    item = _SKIPPED.sub("x", item)  # escapes and classes hold no structure
-    groups = [False]  # for each open group: does it hold a repetition?
-    for i, char in enumerate(item):
-        if char == "(":
-            groups.append(False)
-        elif char == ")":
-            inside = groups.pop()
-            repeated = _UNBOUNDED.match(item, i + 1) is not None
-            if inside and repeated:
-                return True
-            groups[-1] = groups[-1] or inside or repeated
-        elif _UNBOUNDED.match(item, i):
-            groups[-1] = True
-    return False
+def _name(item: Item) -> str | None:
+    """Return the one name that an item matches; None when there may be several."""
+    return re.sub(r"\\(.)", r"\1", item.text) if _LITERAL.fullmatch(item.text) else None
 
 
-_LITERAL = re.compile(r"((?:[\w$-]|\\[^\w])+?)\\\.((?:[\w$-]|\\[^\w])+)?")
-
-
-def _may_meet(one: re.Pattern[str], other: re.Pattern[str]) -> bool:
-    """Tell whether two items may match the same name: certain where one is literal, else by literal schemas."""
-    for literal, pattern in ((one, other), (other, one)):
-        found = _LITERAL.fullmatch(literal.pattern)
-        if found and found[2]:
-            return pattern.fullmatch(re.sub(r"\\(.)", r"\1", literal.pattern)) is not None
-    schemas = [found[1].lower() for item in (one, other) if (found := _LITERAL.match(item.pattern))]
-    return len(schemas) < 2 or schemas[0] == schemas[1]
+def _schema(item: Item) -> str | None:
+    """Return the one schema, in lower case, whose tables an item matches; None when there may be several."""
+    found = _IN_SCHEMA.match(item.text)
+    return found[1].lower() if found and found[1].isascii() and len(item.alternatives) == 1 else None
 
 
 def _fields(text: str) -> dict[str, frozenset[str]]:

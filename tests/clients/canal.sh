@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Alibaba's Canal server 1.1.7 out of its jars on Maven Central, downloaded once into ${SLUICE_CACHE:-~/.cache/sluice}/canal.
 #
-#   canal.sh FOLDER   compile CanalServer.java into FOLDER; prints the class path
+#   canal.sh FOLDER   compile CanalServer.java and Filters.java into FOLDER; prints the class path
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -29,6 +29,6 @@ POM
 once "$dist" fetch
 mkdir -p /usr/share/man/man1 # Java's packages write there, and small images of Debian leave it out
 need javac default-jdk-headless
-javac -cp "$dist/*" -d "$1" "$here/CanalServer.java" >&2
+javac -cp "$dist/*" -d "$1" "$here/CanalServer.java" "$here/Filters.java" >&2
 cp "$here/logback.xml" "$1"
 echo "$1:$dist/*"

@@ -9,6 +9,8 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Self
 
+from tests.clients.led import Led
+
 FETCH = Path(__file__).with_name("canal.sh")
 SMALL = ("-Xmx256m", "-XX:+UseSerialGC")
 """Options of Java for a server that has little to do."""
@@ -74,3 +76,16 @@ class CanalServer:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+
+
+class FilterProcess(Led):
+    """Canal's own matcher of table filters, in a Java process (Filters.java)."""
+
+    def __init__(self) -> None:
+        """Start it."""
+        super().__init__(["java", *SMALL, "-cp", _classes(), "Filters"])
+
+    def accepts(self, text: str, names: Sequence[tuple[str, str]]) -> list[bool]:
+        """Tell which names a filter takes. ClientError when it is refused."""
+        ((*verdicts,),) = self.call("match", text, *(f"{schema}.{table}" for schema, table in names))
+        return [verdict == "true" for verdict in verdicts]

@@ -633,6 +633,28 @@ async def test_client_whose_filter_fits_no_longer_is_gone_until_it_subscribes_wi
     assert entries((await setup.server.get_without_ack(NAME, CLIENT)).slices) == [b"begin", b"one", b"end"]
 
 
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("stored", [r"shop\.(?=o).*", r"shop\.(a{1000}){1000}", "shop\\.\ud800"])
+async def test_a_stored_filter_that_is_refused_stops_its_client_alone(
+    setup: Setup, tmp_path: Path, caplog: pytest.LogCaptureFixture, stored: str, shared: bool
+) -> None:
+    await setup.server.subscribe(NAME, CLIENT, filter=r"shop\.orders")
+    await setup.server.subscribe(NAME, 1002)
+    await setup.server.stop(NAME)
+    meta = tmp_path / NAME / "meta.dat"
+    assert r"shop\\.orders" in meta.read_text()
+    meta.write_text(meta.read_text().replace(r"shop\\.orders", json.dumps(stored)[1:-1]))
+    setup.change(shared_filter=shared)
+    await setup.server.start(NAME)
+    setup.parser.write(b"one")
+    assert entries((await setup.server.get_without_ack(NAME, 1002)).slices) == [b"begin", b"one", b"end"]
+    with pytest.raises(FilterError):
+        await setup.server.get_without_ack(NAME, CLIENT)
+    assert "client 1001 is not served" in caplog.text
+    await setup.server.subscribe(NAME, CLIENT, filter=r"shop\.orders")
+    assert entries((await setup.server.get_without_ack(NAME, CLIENT)).slices) == [b"begin", b"one", b"end"]
+
+
 class TestSharedFilter:
     """Canal's rule: the filter of the last subscriber is that of the destination."""
 

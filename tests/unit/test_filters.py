@@ -22,7 +22,7 @@ from sluice.protocol.errors import FilterError
         (r"shop\.a|crm\.b", "", "crm.b", True),
         (r".*\..*", r"mysql\.slave_.*", "mysql.slave_master_info", False),
         (r".*\..*", r"mysql\.slave_.*", "mysql.user", True),
-        (r"sch\u00f6n\..*", "", "SCHÖN.t", True),
+        (r"schön\..*", "", "SCHÖN.t", True),
     ],
 )
 def test_a_table_passes_the_include_list_and_not_the_black_list(
@@ -43,21 +43,14 @@ def test_the_explanation_names_the_item_that_decided() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("shop(", "no regular expression"),
+        ("shop(", "not closed"),
         ("orders", "schema.table"),
         (r"shop\\..*", "double the backslash"),
-        (r"shop\.(a+)+", "repeats a repetition"),
-        (r"shop\.((a|b*)c){2,}", "repeats a repetition"),
     ],
 )
 def test_an_item_that_cannot_work_is_refused(text: str, reason: str) -> None:
     with pytest.raises(FilterError, match=reason):
         TableFilter(text)
-
-
-@pytest.mark.parametrize("text", [r"shop\.(a|b)+", r"shop\.[(+)]+x", r"(shop|crm)\.t_\d{4}", r"(?!mysql\.).*\..*"])
-def test_an_ordinary_repetition_is_not_refused(text: str) -> None:
-    TableFilter(text)
 
 
 @pytest.mark.parametrize("text", [r"crm\..*", r"shop2\.orders", r"crm\.a,hr\.b"])
@@ -66,7 +59,13 @@ def test_a_subscriber_cannot_ask_for_what_the_destination_never_passes(text: str
         TableFilter(r"shop\..*").narrow(text)
 
 
-@pytest.mark.parametrize("text", ["", r"shop\.orders", r".*\.orders", r"sh.p\..*", r"crm\..*,shop\.a"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", r"shop\.orders", r".*\.orders", r"sh.p\..*", r"crm\..*,shop\.a", r"SHOP\.Orders"),
+        *(r"crm\.a|shop\.b", r"crm\.?shop.*", r"crm\.*.*\..*", r"(?!crm).*\..*", r"(shop|crm)\.a"),
+    ],
+)
 def test_a_subscriber_may_narrow(text: str) -> None:
     assert TableFilter(r"shop\..*").narrow(text).include.text == text
 

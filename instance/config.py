@@ -159,17 +159,30 @@ class InstanceConfig(Settings):
     """Charset that texts are read in under `strictCanal`; else each column's own counts. Java's names or MySQL's."""
     ssl_mode: Annotated[SslMode, BeforeValidator(_upper)] = setting("canal.instance.master.sslMode", SslMode.DISABLED)
     """Encryption of the connection to the source. VERIFY_CA checks who signed its certificate, VERIFY_IDENTITY also the
-    host name in it."""
+    host name in it. PREFERRED and REQUIRED check nothing, so that they protect neither the password nor the changes
+    from who answers in the source's place."""
     ssl_ca: FolderPath | None = setting("sluice.instance.sslCa", None)
     """File of the authorities (PEM) that may have signed the source's certificate; empty takes the system's."""
     ssl_cert: FolderPath | None = setting("sluice.instance.sslCert", None)
     """File of the client certificate (PEM) to present to the source."""
     ssl_key: FolderPath | None = setting("sluice.instance.sslKey", None)
     """File of the private key (PEM) of the client certificate."""
+    server_public_key: FolderPath | None = setting("sluice.instance.serverPublicKey", None)
+    """File of the source's RSA public key (PEM), which the password of a `caching_sha2_password` or `sha256_password`
+    account is encrypted with on a connection without TLS: `public_key.pem` in its data folder, or what `SHOW STATUS
+    LIKE 'Caching_sha2_password_rsa_public_key'` shows."""
     slave_id: int = setting("canal.instance.mysql.slaveId", 0, ge=0, lt=1 << 32)
     """Server id that Sluice has as a replica. No other replica of the source may have it; 0 generates one."""
     so_timeout: int = setting("canal.instance.network.soTimeout", 30, unit="s", ge=1)
     """Silence of the source, heartbeats included, after which the connection is given up and made anew."""
+    login_timeout: float = setting("sluice.instance.login.timeout", 10.0, unit="s", ge=0.1, le=3600)
+    """How long a login at the source may take, from the connection to the first statement."""
+    login_bytes: int = setting("sluice.instance.login.maxBytes", 1 << 20, unit="bytes", ge=1 << 12, le=1 << 30)
+    """How much the source may send meanwhile."""
+    answer_timeout: float = setting("sluice.instance.answer.timeout", 300.0, unit="s", ge=0.1, le=86400)
+    """How long the whole answer to one question about tables, binlog files and the like may take."""
+    answer_bytes: int = setting("sluice.instance.answer.maxBytes", 16 << 20, unit="bytes", ge=1 << 16, le=1 << 30)
+    """How much such an answer may have. A list of all tables has about 60 bytes for each."""
     binlog_format: Annotated[tuple[Literal["ROW", "STATEMENT", "MIXED"], ...], BeforeValidator(_items)] = setting(
         "canal.instance.binlog.format", ("ROW",), min_length=1
     )
@@ -311,5 +324,10 @@ class InstanceConfig(Settings):
             raise ValueError(
                 "certificates are configured, but canal.instance.master.sslMode is DISABLED; set it to VERIFY_CA or"
                 " VERIFY_IDENTITY"
+            )
+        if self.server_public_key and self.ssl_mode is not SslMode.DISABLED:
+            raise ValueError(
+                "sluice.instance.serverPublicKey is for a connection without TLS, the only one on which servers take a"
+                " password that is encrypted with it: leave it out, or set canal.instance.master.sslMode to DISABLED"
             )
         return self

@@ -5,6 +5,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
 from sluice.protocol.errors import SourceError
 
 
@@ -13,9 +17,9 @@ class SslMode(StrEnum):
 
     DISABLED = "DISABLED"
     PREFERRED = "PREFERRED"
-    """Encrypted if the server offers it, unchecked."""
+    """Encrypted if the server offers it, unchecked: no protection from who answers in its place."""
     REQUIRED = "REQUIRED"
-    """Encrypted, unchecked."""
+    """Encrypted, unchecked: no protection from who answers in its place, either."""
     VERIFY_CA = "VERIFY_CA"
     """By an authority that is trusted."""
     VERIFY_IDENTITY = "VERIFY_IDENTITY"
@@ -27,14 +31,16 @@ def tls_arguments(
     ca: str | Path | None = None,
     cert: str | Path | None = None,
     key: str | Path | None = None,
+    public_key: str | Path | None = None,
 ) -> dict[str, Any]:
-    """Translate a mode, and the files of the authority and of our own certificate, into PyMySQL's arguments.
+    """Translate a mode, and the files of the authority and of our own certificate, into arguments of a `Session`.
 
     PREFERRED is what PyMySQL does unasked. With files of its own it is REQUIRED: they would be of no use on a
-    connection without TLS. Raises SourceError when the files cannot be loaded.
+    connection without TLS. VERIFY_CA proves something by an authority of one's own only: those of the system sign for
+    anybody. `public_key` is the file of the server's RSA key. Raises SourceError when the files cannot be loaded.
     """
     if mode is SslMode.DISABLED:
-        return {"ssl_disabled": True}
+        return {"ssl_disabled": True, "server_public_key": _public_key(public_key) if public_key else None}
     if mode is SslMode.PREFERRED and not cert and not ca:
         return {}
     try:
@@ -47,4 +53,16 @@ def tls_arguments(
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # the certificates that MySQL makes for itself do not pass it
     context.check_hostname = mode is SslMode.VERIFY_IDENTITY
     context.verify_mode = ssl.CERT_REQUIRED if mode in (SslMode.VERIFY_CA, SslMode.VERIFY_IDENTITY) else ssl.CERT_NONE
-    return {"ssl": context}
+    is_proof = mode is SslMode.VERIFY_IDENTITY or (mode is SslMode.VERIFY_CA and bool(ca))
+    return {"ssl": context, "verified": is_proof}
+
+
+def _public_key(file: str | Path) -> bytes:
+    try:
+        data = Path(file).read_bytes()
+        key = load_pem_public_key(data)
+    except (OSError, ValueError, UnsupportedAlgorithm) as error:
+        raise SourceError(f"cannot load the public key {file}: {error}") from error
+    if not isinstance(key, RSAPublicKey):
+        raise SourceError(f"{file} holds no RSA key")
+    return data

@@ -40,7 +40,7 @@ from sluice.server.arguments import (
 from sluice.server.cluster_commands import add_cluster_commands, in_session
 from sluice.server.config import Configuration
 from sluice.server.credential_commands import add_credential_commands
-from sluice.server.findings import Findings
+from sluice.server.findings import Findings, examine_password
 from sluice.server.migrate_commands import add_migrate_command
 from sluice.server.remote import Remote
 from sluice.server.spark_commands import add_spark_commands
@@ -362,6 +362,7 @@ def _examine(config: InstanceConfig, findings: Findings) -> str:
         facts = connection.facts
         file, offset, _gtids = connection.end_of_binlog()
         tables = _live_tables(connection.query)
+        examine_password(findings, config.destination, connection)
         start, refused = StartFinder(connection, config, lambda: Connection(config)).find_first(places)
     if start is None:
         raise next(iter(refused.values()))

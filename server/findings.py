@@ -1,7 +1,12 @@
 """What a command finds: a line each, and whether all is well."""
 
+from typing import TYPE_CHECKING
+
 from rich.console import Console
 from rich.text import Text
+
+if TYPE_CHECKING:
+    from sluice.instance.parser.connection import Connection
 
 
 class Findings:
@@ -27,3 +32,14 @@ class Findings:
 
     def _print(self, colour: str, verdict: str, what: object, text: object) -> None:
         self._console.print(Text(f"{verdict:<5} ", style=colour) + Text(f"{what}: ", style="bold") + Text(str(text)))
+
+
+def examine_password(findings: Findings, destination: str, connection: "Connection") -> None:
+    """Say what protects the password of a source's account, and find wrong what will stop its login some day."""
+    what = f"{destination}, password"
+    if connection.exposure:
+        findings.wrong(what, connection.exposure)
+        return
+    findings.good(what, connection.protection)
+    if connection.unchecked_tls:
+        findings.note(what, connection.unchecked_tls)

@@ -12,7 +12,7 @@ from sluice.protocol.errors import SluiceError
 from sluice.server.arguments import NO, add_command
 from sluice.server.cluster_commands import in_session
 from sluice.server.config import Configuration
-from sluice.server.findings import Findings
+from sluice.server.findings import Findings, examine_password
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -85,6 +85,7 @@ def _examine(configuration: Configuration, config: InstanceConfig, findings: Fin
     )
     with Connection(config) as connection:
         connection.check(config)
+        examine_password(findings, config.destination, connection)
         finder = StartFinder(connection, config, lambda: Connection(config))
         for client in clients:
             _examine_client(config.destination, client, finder, findings)

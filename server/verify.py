@@ -45,6 +45,7 @@ from sluice.instance.parser.dump import FIRST_EVENT, Replica
 from sluice.instance.parser.parser import Parser
 from sluice.instance.parser.schema import InformationSchema
 from sluice.protocol.errors import ConfigError, DecodeError, SourceError
+from sluice.protocol.mysql import Session
 from sluice.protocol.position import Position, file_number
 from sluice.protocol.rows import Change, decode_changes
 from sluice.protocol.types import JsonExpression, labels_of
@@ -296,6 +297,7 @@ class Comparison:
         arguments = login_arguments(self._config, self._config.master_address)
         reader = BinLogStreamReader(
             connection_settings=arguments,
+            pymysql_wrapper=Session,
             server_id=Replica.unique().server_id,
             resume_stream=True,
             log_file=self._report.start.file,

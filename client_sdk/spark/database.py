@@ -2,24 +2,24 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, Final, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import pymysql
 from pymysql.constants import CR, ER
 
+from sluice.protocol import mysql
 from sluice.protocol.errors import BadParameterError, SourceError
+from sluice.protocol.mysql import ExposedPasswordError, Limits
 from sluice.protocol.tls import SslMode, tls_arguments
 
-CONNECT_TIMEOUT = 10.0
-"""Seconds for the connection and the login."""
-READ_TIMEOUT = 600.0
+READ_TIMEOUT: Final = 600.0
 """Seconds that a statement may be silent."""
-PIECE = 1 << 20
-"""Bytes of a result that are read at once."""
+LIMITS: Final = Limits(answer_timeout=READ_TIMEOUT, answer_bytes=64 << 20)
+"""How much a server may answer at once, and for how long: not what is read in pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,8 @@ class Database:
     connected to: by Spark's executors, too."""
     ssl_cert: str | None = None
     ssl_key: str | None = None
+    server_public_key: str | None = None
+    """File of the server's RSA key, for a password that goes over a connection without TLS."""
 
     @classmethod
     def of(
@@ -46,7 +48,7 @@ class Database:
         password_file: str | Path | None = None,
         variable: str = "SLUICE_DATABASE_PASSWORD",
     ) -> Self:
-        """Read ``mysql://user@host:port/?sslMode=VERIFY_IDENTITY&sslCa=…&sslCert=…&sslKey=…``.
+        """Read ``mysql://user@host:port/?sslMode=VERIFY_IDENTITY&sslCa=…&sslCert=…&sslKey=…&serverPublicKey=…``.
 
         The password is the one given, else that in the file, else that in the environment variable, else empty.
 
@@ -62,7 +64,12 @@ class Database:
             raise BadParameterError("a database is named as mysql://user@host:port/?sslMode=…", "url")
         if parts.password is not None:
             raise BadParameterError("the password must not stand in the URL of a database, for URLs are logged", "url")
-        files = {"sslCa": "ssl_ca", "sslCert": "ssl_cert", "sslKey": "ssl_key"}
+        files = {
+            "sslCa": "ssl_ca",
+            "sslCert": "ssl_cert",
+            "sslKey": "ssl_key",
+            "serverPublicKey": "server_public_key",
+        }
         more: dict[str, Any] = {}
         for name, value in parse_qsl(parts.query, keep_blank_values=True):
             if name == "sslMode" and value.upper() in SslMode.__members__:
@@ -74,6 +81,8 @@ class Database:
                 raise BadParameterError(f"{name}={value} in the URL of a database: {expected} are known", "url")
         if ("ssl_cert" in more) != ("ssl_key" in more):
             raise BadParameterError("sslCert and sslKey belong together: give both or neither", "url")
+        if "server_public_key" in more and more.get("ssl_mode") is not SslMode.DISABLED:
+            raise BadParameterError("serverPublicKey is for connections without TLS: give sslMode=DISABLED too", "url")
         if password is None and password_file is not None:
             try:
                 password = Path(password_file).read_text().rstrip("\r\n")
@@ -96,12 +105,12 @@ class Database:
                 "password": self.password.encode(),  # a str would go as latin1
                 "charset": "utf8mb4",
                 "autocommit": True,
-                "connect_timeout": CONNECT_TIMEOUT,
+                "limits": LIMITS,
                 "read_timeout": READ_TIMEOUT,
                 "write_timeout": READ_TIMEOUT,
                 "program_name": "sluice",
                 "sql_mode": "ALLOW_INVALID_DATES",
-                **tls_arguments(self.ssl_mode, self.ssl_ca, self.ssl_cert, self.ssl_key),
+                **tls_arguments(self.ssl_mode, self.ssl_ca, self.ssl_cert, self.ssl_key, self.server_public_key),
                 **arguments,
             },
             defer_connect=True,
@@ -109,39 +118,28 @@ class Database:
         session.database = self
         try:
             session.connect()
-        except (pymysql.MySQLError, OSError, RuntimeError, ValueError) as error:
-            raise SourceError(f"cannot log in to {self} as {self.user!r}: {reason(error)}") from error
+        except (pymysql.MySQLError, OSError) as error:
+            cure = f"; {_PROOF}" if isinstance(error, ExposedPasswordError) else ""
+            raise SourceError(f"cannot log in to {self} as {self.user!r}: {reason(error)}{cure}") from error
         return session
 
 
-class Session(pymysql.connections.Connection):
-    """PyMySQL's connection to a `Database`, with results as they come from the network."""
+_PROOF: Final = (
+    "name it as mysql://…/?sslMode=VERIFY_IDENTITY, or with sslMode=VERIFY_CA&sslCa=FILE, or, for caching_sha2_password"
+    " without TLS, with sslMode=DISABLED&serverPublicKey=FILE"
+)
+
+
+class Session(mysql.Session):
+    """A session with a `Database`."""
 
     database: Database
-    decoders: dict[int, Any]
-    """Converters of the texts of values, by the type of the column."""
-    _rfile: BinaryIO
-    _result: Any
 
     def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows, none for a statement without a result. Raises pymysql.MySQLError."""
         with self.cursor() as cursor:
             cursor.execute(sql, parameters or None)
             return list(cursor.fetchall())
-
-    def packets(self, sql: str) -> Iterator[bytes]:
-        """Run a SELECT and return the bytes behind the descriptions of its columns as they come.
-
-        They end with the packet that ends a result, which who reads them has to see: nothing else can be done with the
-        session before. Raises pymysql.MySQLError, OSError.
-        """
-        self.query(sql, unbuffered=True)
-        self._result.unbuffered_active = False  # PyMySQL does not read on
-        while True:
-            data = self._rfile.read1(PIECE)  # type: ignore[attr-defined]  # it is a BufferedReader
-            if not data:
-                raise pymysql.OperationalError(CR.CR_SERVER_LOST, "the server closed the connection within a result")
-            yield data
 
     def close(self) -> None:
         """Log out, or just leave where the connection is lost."""

@@ -1,7 +1,6 @@
 """Sessions on the source: logging in, asking, and checking that it can be replicated from.
 
-PyMySQL does the handshake, the authentication plugins, TLS and the statements. Its private attributes are touched here
-and nowhere else.
+Whatever a source answers, a failure is a SourceError that names the source.
 """
 
 import contextlib
@@ -10,21 +9,19 @@ import re
 import socket
 import ssl
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Self
+from typing import Any, Final, Self
 
 import pymysql
 from pymysql.constants import COMMAND, CR, ER
 
 from sluice.instance.config import Address, InstanceConfig
-from sluice.protocol.errors import SourceError
-from sluice.protocol.tls import tls_arguments
+from sluice.protocol.errors import SluiceError, SourceError
+from sluice.protocol.mysql import ExposedPasswordError, LimitError, Limits, Protection, Session
+from sluice.protocol.tls import SslMode, tls_arguments
 
 logger = logging.getLogger(__name__)
-
-CONNECT_TIMEOUT = 10.0
-"""Seconds for the TCP connection; the whole handshake then has the configured read timeout."""
 
 OLDEST_MYSQL = (5, 6)
 OLDEST_MARIADB = (10, 2)
@@ -77,13 +74,16 @@ class ServerFacts:
 
     @classmethod
     def of(cls, variables: dict[str, str]) -> "ServerFacts":
-        """Read the facts out of the source's global variables."""
+        """Read the facts out of the source's global variables. Raises KeyError and ValueError."""
         version_text = variables["version"]
         mariadb = "mariadb" in version_text.lower()
         # A MariaDB 10 behind some proxies still says 5.5.5-10.11.18-MariaDB.
         numbers = re.match(r"(?:5\.5\.5-)?(\d+)\.(\d+)(?:\.(\d+))?", version_text)
         version = tuple(int(n or 0) for n in numbers.groups()) if numbers else (0, 0, 0)
         server_id = int(variables["server_id"])
+        source = str(server_id) if mariadb else variables.get("server_uuid", str(server_id))
+        if not re.fullmatch(r"[0-9A-Za-z-]{1,64}", source):
+            raise ValueError(f"server_uuid is {source[:LONGEST_TEXT]!r}")
         gtid_mode = variables.get("gtid_mode", "")
         time_zone = variables["time_zone"]
         return cls(
@@ -91,7 +91,7 @@ class ServerFacts:
             version_text=version_text,
             mariadb=mariadb,
             server_id=server_id,
-            source=str(server_id) if mariadb else variables.get("server_uuid", str(server_id)),
+            source=source,
             log_bin=variables["log_bin"] == "ON",
             gtid=mariadb or gtid_mode == "ON",
             gtid_mode=gtid_mode,
@@ -104,61 +104,38 @@ class ServerFacts:
         )
 
 
-def end(sock: socket.socket) -> None:
-    """Shut a socket down under a thread that reads from it."""
-    with contextlib.suppress(OSError):  # closed already, by either side
-        # Not SSLSocket.shutdown, which would take the cipher away under the reading thread.
-        socket.socket.shutdown(sock, socket.SHUT_RDWR)
-
-
-class _Session(pymysql.connections.Connection):
-    """PyMySQL's connection, with the two things that a replica needs and PyMySQL has no public name for."""
-
-    _sock: socket.socket | None
-    _rfile: BinaryIO | None
-    _next_seq_id: int
-
-    def command(self, command: int, payload: bytes) -> None:
-        """Send a command that is answered by OK or an error packet."""
-        self._execute_command(command, payload)  # type: ignore[attr-defined]
-        self._read_ok_packet()  # type: ignore[attr-defined]
-
-    def shutdown(self) -> None:
-        """End the connection without releasing it, from any thread."""
-        sock = self._sock
-        if sock is not None:
-            end(sock)
-
-    def detach(self) -> socket.socket:
-        """Hand over the socket (an SSLSocket under TLS); no answer may be outstanding."""
-        sock, reader = self._sock, self._rfile
-        assert sock is not None
-        assert reader is not None
-        reader.close()
-        self._sock = self._rfile = None
-        return sock
-
-
 class Connection:
     """A session on the source. Every failure is a SourceError that names the source and never the password."""
 
     def __init__(self, config: InstanceConfig, address: Address | None = None) -> None:
         """Log in to `address`, by default the configured master; raises SourceError."""
         self.address = address or config.master_address
-        self._session = _Session(
+        self._ssl_mode = config.ssl_mode
+        self._session = Session(
             **login_arguments(config, self.address),
             database=config.default_database_name or None,
             autocommit=True,
             program_name="sluice",
             defer_connect=True,
         )
+        self._session.decoders = {}  # values stay texts: what they are is for those to say who ask
         try:
             self._session.connect()
-        except (pymysql.MySQLError, OSError, RuntimeError, ValueError) as error:
+        except (pymysql.MySQLError, OSError) as error:
             raise SourceError(
                 f"cannot log in to {self.name} as {config.db_username!r}: {_text(error)}{_cure(error)}"
             ) from error
-        self.facts = ServerFacts.of(dict(self.query(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN {_VARIABLES}")))
+        try:
+            variables = self.query(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN {_VARIABLES}", row=(text, text))
+            self.facts = ServerFacts.of(dict(variables))
+        except (KeyError, ValueError) as error:
+            self.close()
+            raise SourceError(
+                f"{self.name} does not answer like a MySQL or MariaDB server: of its variables {error}"
+            ) from error
+        except SourceError:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -171,16 +148,67 @@ class Connection:
         """The address as text."""
         return str(self.address)
 
-    def query(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement and return its rows, none for a statement without a result. Raises SourceError."""
+    @property
+    def protection(self) -> Protection:
+        """What kept the password safe when logging in."""
+        return self._session.protection
+
+    @property
+    def exposure(self) -> str:
+        """What will stop the login some day, although it worked, and what to set; empty when nothing will."""
+        if self.protection is not Protection.CACHE:
+            return ""
+        return (
+            "the source remembers the password since somebody logged in (caching_sha2_password), and took a hash of it."
+            " When it restarts, or the account is changed, it asks for the password itself, and this login is refused:"
+            f" set {KEY_PROOF}"
+        )
+
+    @property
+    def unchecked_tls(self) -> str:
+        """What to know of TLS that checks nothing, and what to set; empty when there is none, or it does not matter."""
+        if self.protection is not Protection.HASH or self._ssl_mode is SslMode.DISABLED:
+            return ""
+        return (
+            f"canal.instance.master.sslMode = {self._ssl_mode} adds no protection: it takes any certificate, so that"
+            f" whoever answers in the source's place can read and change what is sent; set {PROOF}"
+        )
+
+    def query(
+        self, sql: str, parameters: Sequence[object] = (), row: Sequence[Callable[[Any], Any]] = ()
+    ) -> list[tuple[Any, ...]]:
+        """Run one statement and return its rows, none for a statement without a result. Raises SourceError.
+
+        Values are texts, or bytes where the column is binary. `row` converts those of the first columns, and leaves out
+        the others; what it cannot convert is an answer that no source gives.
+        """
         statement = sql
         try:
             with self._session.cursor() as cursor:
                 statement = cursor.mogrify(sql, parameters or None)
                 cursor.execute(statement)
-                return list(cursor.fetchall())
+                rows = list(cursor.fetchall())
         except (pymysql.MySQLError, OSError) as error:
-            raise _RefusedError(error, f"{self.name} refuses {statement!r}: {_text(error)}") from error
+            cure = _cure(error) if isinstance(error, LimitError) else ""
+            raise _RefusedError(error, f"{self.name} refuses {statement!r}: {_text(error)}{cure}") from error
+        if not row:
+            return rows
+        try:
+            return [
+                tuple(convert(value) for convert, value in zip(row, found[: len(row)], strict=True)) for found in rows
+            ]
+        except (ValueError, TypeError, SluiceError) as error:
+            raise SourceError(f"{self.name} answers {statement!r} with what cannot be understood: {error}") from error
+
+    def ask(self, sql: str, parameters: Sequence[object] = (), *, row: Sequence[Callable[[Any], Any]]) -> Any:
+        """Run a statement that has one row, and return its value, or a tuple where `row` has several columns.
+
+        Raises SourceError.
+        """
+        rows = self.query(sql, parameters, row)
+        if len(rows) != 1:
+            raise SourceError(f"{self.name} answers {sql!r} with {len(rows)} rows")
+        return rows[0] if len(row) > 1 else rows[0][0]
 
     def command(self, command: int, payload: bytes) -> None:
         """Send a protocol command that is answered by OK. Raises SourceError."""
@@ -204,22 +232,27 @@ class Connection:
         file, offset, *rest = self.binlog_status()
         if self.facts.mariadb:
             # The position of the same instant: @@gtid_binlog_pos may be of a later one.
-            gtids = self.query("SELECT BINLOG_GTID_POS(%s, %s)", (file, offset))[0][0] or ""
+            gtids = self.ask("SELECT BINLOG_GTID_POS(%s, %s)", (file, offset), row=(optional_text,)) or ""
         else:
-            gtids = rest[2].replace("\n", "") if len(rest) > 2 else ""
+            gtids = text(rest[2]).replace("\n", "") if len(rest) > 2 else ""
         return file, offset, gtids
 
     def binlog_status(self) -> tuple[Any, ...]:
         """Return the server's row on the state of its binlog: the current file, its end, and more."""
         modern = not self.facts.mariadb and self.facts.version >= (8, 2)
-        rows = self.query("SHOW BINARY LOG STATUS" if modern else "SHOW MASTER STATUS")
+        statement = "SHOW BINARY LOG STATUS" if modern else "SHOW MASTER STATUS"
+        rows = self.query(statement)
         if not rows:
             raise SourceError(f"{self.name} writes no binlog (log_bin is off)")
-        return tuple(rows[0])
+        file, offset, *rest = rows[0]
+        return binlog_file(file), number(offset), *rest
 
     def binlog_files(self) -> list[tuple[str, int]]:
-        """Return the files that the source still has, oldest first, each with its size."""
-        return [(row[0], row[1]) for row in self.query("SHOW BINARY LOGS")]
+        """Return the files that the source still has, oldest first, each with its size: one at least."""
+        files = self.query("SHOW BINARY LOGS", row=(binlog_file, number))
+        if not files:
+            raise SourceError(f"{self.name} has no binlog files (log_bin is off)")
+        return [(name, size) for name, size in files]
 
     def detach(self) -> socket.socket:
         """Give the socket away; the connection is closed for everything else."""
@@ -273,18 +306,19 @@ class Connection:
         """Try what the privileges are needed for: roles and proxies make the text of SHOW GRANTS a poor witness."""
         problems = []
         modern = self.facts.mariadb and self.facts.version >= (10, 5)
-        account = "'{}'@'{}'".format(*self.query("SELECT CURRENT_USER()")[0][0].rsplit("@", 1))
+        account = "'{}'@'{}'".format(*self.ask("SELECT CURRENT_USER()", row=(text,)).rpartition("@")[::2])
         if self.facts.log_bin and not self._may(self.end_of_binlog):
             privilege = "BINLOG MONITOR" if modern else "REPLICATION CLIENT"
             problems.append((f"the privilege {privilege} is missing", f"GRANT {privilege} ON *.* TO {account};"))
         if not self._may(lambda: self.register_replica(PROBE_SERVER_ID)):
             privilege = "REPLICATION SLAVE"
             problems.append((f"the privilege {privilege} is missing", f"GRANT {privilege} ON *.* TO {account};"))
-        visible = self.query(
+        visible = self.ask(
             "SELECT COUNT(*) FROM information_schema.schemata"
-            " WHERE schema_name NOT IN ('information_schema', 'performance_schema')"
+            " WHERE schema_name NOT IN ('information_schema', 'performance_schema')",
+            row=(number,),
         )
-        if not visible[0][0]:
+        if not visible:
             what = "no schema can be seen: the names and types of columns come from information_schema"
             problems.append((what, f"GRANT SELECT ON *.* TO {account}; -- or on the schemas subscribed to"))
         return problems
@@ -305,18 +339,18 @@ class Connection:
             return [(f"slaveId {server_id} is the source's own server_id", "set another canal.instance.mysql.slaveId")]
         modern = not self.facts.mariadb and self.facts.version >= (8, 0, 22)
         try:
-            replicas = self.query("SHOW REPLICAS" if modern else "SHOW SLAVE HOSTS")
+            replicas = self.query("SHOW REPLICAS" if modern else "SHOW SLAVE HOSTS", row=(number, text))
         except _RefusedError as error:
             if error.code in _DENIED:  # MariaDB wants a further privilege for it; then the clash shows in the dump
                 return []
             raise
         return [
             (
-                f"slaveId {server_id} is taken by the replica on host {row[1]!r}",
+                f"slaveId {server_id} is taken by the replica on host {host!r}",
                 "set another canal.instance.mysql.slaveId (0 generates one)",
             )
-            for row in replicas
-            if int(row[0]) == server_id and row[1] != socket.gethostname()  # from here: ourselves, a moment ago
+            for replica, host in replicas
+            if replica == server_id and host != socket.gethostname()  # from here: ourselves, a moment ago
         ]
 
 
@@ -339,16 +373,39 @@ class _RefusedError(SourceError):
         self.code: int = cause.args[0] if cause.args and isinstance(cause.args[0], int) else 0
 
 
+LONGEST_TEXT: Final = 1000
+"""Characters of what a source says that an error repeats."""
+
+_LIMIT_KEYS: Final = {
+    "login_timeout": "sluice.instance.login.timeout",
+    "login_bytes": "sluice.instance.login.maxBytes",
+    "answer_timeout": "sluice.instance.answer.timeout",
+    "answer_bytes": "sluice.instance.answer.maxBytes",
+}
+
+PROOF: Final = (
+    "canal.instance.master.sslMode = VERIFY_IDENTITY, or VERIFY_CA with the file of the authority that signed its"
+    " certificate in sluice.instance.sslCa"
+)
+"""What to set so that the password goes to the right source only."""
+KEY_PROOF: Final = f"{PROOF}; or without TLS sluice.instance.serverPublicKey, the file of its RSA public key"
+"""The same for an account whose password may be encrypted."""
+
+
 def _text(error: Exception) -> str:
     """Return PyMySQL's text of an error without the tuple around it."""
     code, *rest = error.args or (error,)
     if code == CR.CR_CONN_HOST_ERROR and isinstance(error.__context__, OSError):
         return str(error.__context__)
-    return f"{rest[0]} ({code})" if rest else str(code)
+    return f"{str(rest[0])[:LONGEST_TEXT]} ({code})" if rest else str(code)
 
 
 def _cure(error: Exception) -> str:
-    """Return which settings to look at when a login has failed; empty when that is not known."""
+    """Return which settings to look at when a login or a question has failed; empty when that is not known."""
+    if isinstance(error, ExposedPasswordError):
+        return f"; set {KEY_PROOF if error.takes_key else PROOF}"
+    if isinstance(error, LimitError):
+        return f"; {_LIMIT_KEYS[error.limit]} limits it"
     if error.args and error.args[0] == ER.ACCESS_DENIED_ERROR:
         return "; check canal.instance.dbUsername and canal.instance.dbPassword"
     if isinstance(error.__context__, ssl.SSLCertVerificationError) and error.__context__.verify_code not in _OTHER_NAME:
@@ -359,14 +416,46 @@ def _cure(error: Exception) -> str:
 
 
 def login_arguments(config: InstanceConfig, address: Address) -> dict[str, Any]:
-    """Return PyMySQL's arguments to reach and log in to `address`."""
+    """Return the arguments of a `Session` to reach and log in to `address`."""
     return {
         "host": address.host,
         "port": address.port,
         "user": config.db_username,
         "password": config.db_password.get_secret_value().encode(),  # a str would go as latin1
         "charset": "utf8mb4",
-        "connect_timeout": CONNECT_TIMEOUT,
         "read_timeout": config.so_timeout,
         "write_timeout": config.so_timeout,
-    } | tls_arguments(config.ssl_mode, config.ssl_ca, config.ssl_cert, config.ssl_key)
+        "limits": Limits(config.login_timeout, config.login_bytes, config.answer_timeout, config.answer_bytes),
+    } | tls_arguments(config.ssl_mode, config.ssl_ca, config.ssl_cert, config.ssl_key, config.server_public_key)
+
+
+def text(value: str | bytes) -> str:
+    """Return a value as text; MySQL has names in binary columns, too. Raises ValueError."""
+    if isinstance(value, bytes):
+        return value.decode()
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a text")  # noqa: TRY004  for those who ask it is one kind of error
+    return value
+
+
+def optional_text(value: str | bytes | None) -> str | None:
+    """Return a value as text, or None for NULL. Raises ValueError."""
+    return None if value is None else text(value)
+
+
+def number(value: str | bytes) -> int:
+    """Return a value as a whole number; decimals are cut off. Raises ValueError."""
+    return int(text(value).partition(".")[0])
+
+
+def optional_number(value: str | bytes | None) -> int | None:
+    """Return a value as a whole number, or None for NULL. Raises ValueError."""
+    return None if value is None else number(value)
+
+
+def binlog_file(value: str | bytes) -> str:
+    """Return the name of a binlog file, which ends in a number. Raises ValueError."""
+    name = text(value)
+    if not re.fullmatch(r"[^\x00-\x1f/]{1,500}\.[0-9]{1,10}", name):
+        raise ValueError(f"{name[:LONGEST_TEXT]!r} is not the name of a binlog file")
+    return name

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from enum import IntFlag
 from typing import Final
 
-from sluice.instance.parser.connection import Connection, end
+from sluice.instance.parser.connection import Connection
 from sluice.protocol.errors import SourceError
 from sluice.protocol.gtid import GtidSet, MariadbGtidSet
+from sluice.protocol.mysql import end
 
 COM_BINLOG_DUMP: Final = 0x12
 COM_BINLOG_DUMP_GTID: Final = 0x1E

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from sluice.instance.parser.columns import Column
-from sluice.instance.parser.connection import Connection
+from sluice.instance.parser.connection import Connection, number, optional_number, optional_text, text
 from sluice.instance.parser.table_map import TableMap, Type
 from sluice.protocol.errors import DecodeError, SourceError, UnknownTableError
 from sluice.protocol.position import Position, file_number
@@ -112,28 +112,28 @@ class InformationSchema:
 
     def _fetch(self, connection: Connection, schema: str, table: str) -> TableSchema:
         # The time comes first: an ALTER between the questions then makes the columns look older, never younger.
-        times = connection.query(_TIMES, (schema, table))
-        key = connection.query(_PRIMARY_KEY, (schema, table))
-        rows = connection.query(_COLUMNS, (schema, table))
+        times = connection.query(_TIMES, (schema, table), row=(optional_number, text, text))
+        key = connection.query(_PRIMARY_KEY, (schema, table), row=(text,))
+        rows = connection.query(_COLUMNS, (schema, table), row=(text, text, optional_text))
         if not rows or not times:
             raise UnknownTableError(
                 f"{schema}.{table} is unknown to {connection.name}: it was dropped or renamed since,"
                 f" or the account may not see it (GRANT SELECT ON `{schema}`.* TO it)"
             )
         keys = {name for (name,) in key}
-        altered, *names = times[0]
+        altered, *name = times[0]
         file, offset, _ = connection.end_of_binlog()
         return TableSchema(
-            [Column(name, _text(kind), charset, name in keys) for name, kind, charset in rows],
-            None if altered is None else int(altered),
+            [Column(column, kind, charset, column in keys) for column, kind, charset in rows],
+            altered,
             (file_number(file), offset),
-            name=(_text(names[0]), _text(names[1])),
+            name=(name[0], name[1]),
         )
 
     def tables(self) -> list[tuple[str, str]]:
         """Return schema and name of the tables of now, but those of the server itself. Raises SourceError."""
         self._connection = self._connection or self._connect()
-        return [(schema, table) for schema, table in self._connection.query(_TABLES)]
+        return [(schema, table) for schema, table in self._connection.query(_TABLES, row=(text, text))]
 
     def shutdown(self) -> None:
         """Interrupt a question from another thread: it fails with SourceError."""
@@ -257,19 +257,16 @@ def _name(table_map: TableMap) -> tuple[str, str]:
     return table_map.schema, table_map.table
 
 
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
-
-
 def charsets(connection: Connection) -> dict[int, str]:
     """Return the character set of each collation id.
 
     MariaDB's UCA 14.0.0 collations have an id for each character set, all above 2,000, which its table of collations
     leaves out.
     """
-    found = connection.query("SELECT id, character_set_name FROM information_schema.collations WHERE id IS NOT NULL")
+    row = (number, optional_text)
+    question = "SELECT id, character_set_name FROM information_schema.collations WHERE id IS NOT NULL"
+    found = connection.query(question, row=row)
     if connection.facts.mariadb and connection.facts.version >= (10, 10, 1):
-        found += connection.query(
-            "SELECT id, character_set_name FROM information_schema.collation_character_set_applicability"
-        )
-    return {int(number): name for number, name in found if name is not None}
+        question = "SELECT id, character_set_name FROM information_schema.collation_character_set_applicability"
+        found += connection.query(question, row=row)
+    return {collation: name for collation, name in found if name is not None}

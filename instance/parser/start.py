@@ -4,10 +4,10 @@ import struct
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from sluice.instance.config import InstanceConfig
-from sluice.instance.parser.connection import Connection
+from sluice.instance.parser.connection import Connection, optional_text, text
 from sluice.instance.parser.ddl import Query
 from sluice.instance.parser.dump import FIRST_EVENT, MAX_DUMP_OFFSET, Dump, FileStart, GtidStart, Replica
 from sluice.instance.parser.events import EventType
@@ -161,7 +161,7 @@ class StartFinder:
         source = self._facts.source
         if position.n == 0 and gtids and self._facts.gtid:
             state = "@@global.gtid_binlog_state" if self._facts.mariadb else "@@global.gtid_executed"
-            here = self._gtids(self._connection.query(f"SELECT {state}")[0][0])
+            here = self._connection.ask(f"SELECT {state}", row=(self._answered_gtids,))
             if type(here) is type(gtids) and here.contains(gtids):  # type: ignore[arg-type]
                 return self._after(gtids)
         lacks = "if it is a replica, start anew when it has caught up" if gtids else "no GTID set was saved"
@@ -174,12 +174,11 @@ class StartFinder:
         """Start behind the transactions of a set, if the source still has those that are not in it."""
         first = self._connection.binlog_files()[0][0]
         if isinstance(gtids, MysqlGtidSet):
-            ((text,),) = self._connection.query("SELECT @@global.gtid_purged")
-            lost = str(MysqlGtidSet.parse(text.replace("\n", "")).subtract(gtids))
+            gone = self._connection.ask("SELECT @@global.gtid_purged", row=(self._answered_gtids,))
+            lost = str(gone.subtract(gtids))
         else:  # numbers ascend in a domain, whichever server writes; the newest of each before the first file:
-            ((text,),) = self._connection.query("SELECT BINLOG_GTID_POS(%s, %s)", (first, FIRST_EVENT))
+            before = self._binlog_gtid_pos(first, FIRST_EVENT)
             newest = {domain: number for (domain, _), number in gtids}
-            before = MariadbGtidSet.parse(text or "")
             lost = ",".join(
                 f"{domain}-{server}-{number}" for (domain, server), number in before if newest.get(domain, -1) < number
             )
@@ -220,10 +219,10 @@ class StartFinder:
             " lists those that there are)"
         )
         try:
-            rows = self._connection.query("SHOW BINLOG EVENTS IN %s FROM %s LIMIT 1", (file, offset))
+            rows = self._shown_events("IN %s FROM %s LIMIT 1", file, offset)
         except SourceError as error:
             raise SourceError(f"no event was found at {place}: {error}") from error
-        if not rows or rows[0][2] in _SHOWN_BEGINNINGS or rows[0][5] == "BEGIN":
+        if not rows or rows[0][0] in _SHOWN_BEGINNINGS or rows[0][1] == "BEGIN":
             return self._at_boundary(file, offset)
         for found in self._walk(file):
             if found.header.offset == offset:
@@ -242,13 +241,13 @@ class StartFinder:
         MySQL does not say: it is what the file begins with, and all GTIDs from there on.
         """
         if self._facts.mariadb:
-            return self._gtids(self._connection.query("SELECT BINLOG_GTID_POS(%s, %s)", (file, offset))[0][0] or "")
+            return self._binlog_gtid_pos(file, offset)
         if not self._facts.gtid:
             return None
-        rows = self._connection.query("SHOW BINLOG EVENTS IN %s LIMIT 1, 1", (file,))
-        if not rows or rows[0][2] != "Previous_gtids":
+        rows = self._shown_events("IN %s LIMIT 1, 1", file)
+        if not rows or rows[0][0] != "Previous_gtids":
             return None
-        gtids = MysqlGtidSet.parse(rows[0][5].replace("\n", ""))
+        gtids: MysqlGtidSet = self._answered_gtids(rows[0][1])
         if offset > FIRST_EVENT:
             with closing(self._walk(file)) as walk:
                 for found in walk:
@@ -284,6 +283,24 @@ class StartFinder:
 
     def _gtids(self, text: str) -> GtidSet:
         return parse_gtids(text, mariadb=self._facts.mariadb)
+
+    def _answered_gtids(self, value: str | bytes | None) -> Any:
+        """Return a set that the source names; NULL is the empty one. Raises SourceError."""
+        try:
+            return self._gtids(optional_text(value) or "")
+        except (BadPositionError, ValueError) as error:
+            raise SourceError(f"{self._connection.name} names a GTID set that is none: {error}") from error
+
+    def _binlog_gtid_pos(self, file: str, offset: int) -> MariadbGtidSet:
+        question = "SELECT BINLOG_GTID_POS(%s, %s)"
+        found: MariadbGtidSet = self._connection.ask(question, (file, offset), row=(self._answered_gtids,))
+        return found
+
+    def _shown_events(self, where: str, *parameters: object) -> list[tuple[str, str]]:
+        """Ask for type and text of events: the third and sixth column of SHOW BINLOG EVENTS."""
+        columns = (optional_text, optional_text, text, optional_text, optional_text, text)
+        rows = self._connection.query(f"SHOW BINLOG EVENTS {where}", parameters, row=columns)
+        return [(row[2], row[5]) for row in rows]
 
     def _walk(self, file: str) -> "Generator[_Found]":
         connection = self._connect()
@@ -404,6 +421,8 @@ def _headers(dump: Dump) -> Iterator[_Header]:
             raise SourceError(f"{dump.name} refuses the dump: {error_text(stream.read(length - 1))}")
         timestamp, kind, server_id, size, log_pos, _ = _HEADER.unpack(stream.read(_HEADER.size))
         rest = length - 1 - _HEADER.size
+        if rest < 0:
+            raise SourceError(f"{dump.name} sends an event of {length - 1} bytes, too few for its header")
         body = b""
         if kind in _GROUPING and rest <= _SHORT:
             body = stream.read(rest)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sluice.instance.parser.connection import Connection
+from sluice.instance.parser.connection import Connection, number
 from sluice.instance.parser.dump import Dump, FileStart, Replica
 from sluice.instance.parser.schema import InformationSchema, charsets
 from sluice.protocol.errors import DecodeError, SourceError
@@ -219,7 +219,7 @@ def test_collation_ids_have_a_charset(server: Server) -> None:
         known = charsets(connection)
         assert known[8] == "latin1"
         assert known[63] == "binary"
-        ((connected,),) = connection.query(
-            "SELECT id FROM information_schema.collations WHERE collation_name = 'utf8mb4_bin'"
+        connected = connection.ask(
+            "SELECT id FROM information_schema.collations WHERE collation_name = 'utf8mb4_bin'", row=(number,)
         )
         assert known[connected] == "utf8mb4"

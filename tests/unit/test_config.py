@@ -123,6 +123,10 @@ def test_values_are_read_as_canal_reads_them() -> None:
         ({"canal.instance.master.position": "4"}, "position needs canal.instance.master.journal.name"),
         ({"canal.instance.master.gtid": "0-1-2"}, "gtid needs canal.instance.gtidon = true"),
         ({"sluice.instance.sslCert": "a.pem"}, "sslCert and sluice.instance.sslKey belong together"),
+        (
+            {"sluice.instance.serverPublicKey": "a.pem", "canal.instance.master.sslMode": "PREFERRED"},
+            "serverPublicKey is for a connection without TLS",
+        ),
         ({"sluice.instance.sslCa": "a.pem"}, "certificates are configured, but .* is DISABLED"),
         ({"canal.instance.filter.regex": "x(("}, r"f:1: canal.instance.filter.regex: 'x\(\(' cannot be a filter"),
         ({"canal.instance.filter.black.regex": "shop"}, "f:1: .*'shop' matches no table"),

@@ -16,6 +16,8 @@ def test_a_url_names_server_account_and_tls() -> None:
     assert Database.of(url, password="s3cret") == Database(
         "::1", 3307, "shop", "s3cret", SslMode.VERIFY_IDENTITY, "/etc/ca.pem", "c", "k"
     )
+    keyed = Database.of("mysql://shop@db?sslMode=DISABLED&serverPublicKey=/etc/key.pem")
+    assert keyed.server_public_key == "/etc/key.pem"
 
 
 @pytest.mark.parametrize(
@@ -30,6 +32,7 @@ def test_a_url_names_server_account_and_tls() -> None:
         ("mysql://shop@db.example?sslMode=ON", "sslMode=ON in the URL .*: sslMode .DISABLED, PREFERRED, .* are known"),
         ("mysql://shop@db.example?charset=utf8", "charset=utf8 in the URL"),
         ("mysql://shop@db.example?sslCert=c", "sslCert and sslKey belong together"),
+        ("mysql://shop@db.example?serverPublicKey=k", "serverPublicKey is for connections without TLS"),
     ],
 )
 def test_other_urls_are_refused_and_passwords_not_shown(url: str, complaint: str) -> None:

@@ -20,8 +20,9 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any
 
+from sluice.instance.files import make_private_folder, open_private, restrict
 from sluice.instance.meta.base import epoch_by_clock
 from sluice.instance.meta.canal import (
     MALFORMED,
@@ -57,7 +58,7 @@ class FileMetaStore:
         self._address = address
         self._addresses: dict[int, Address] = {}
         self._clients: dict[int, StoredClient] = {}
-        self._lock: BinaryIO | None = None
+        self._lock: IO[bytes] | None = None
 
     async def open(self) -> tuple[int, list[StoredClient]]:
         """Read the file, and raise the epoch in it. See `MetaStore.open`."""
@@ -86,8 +87,8 @@ class FileMetaStore:
     def _open(self) -> tuple[int, list[StoredClient]]:
         folder = self.path.parent
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            lock = (folder / LOCK_NAME).open("ab")
+            make_private_folder(folder)
+            lock = open_private(folder / LOCK_NAME, "ab")
         except OSError as error:
             raise _unusable(folder, error) from error
         try:
@@ -95,6 +96,8 @@ class FileMetaStore:
             epoch, clients = self._read()
             self._clients = {client.client_id: client for client in clients}
             self._replace(clients, epoch)
+            if self._parse is not None:
+                restrict(self._parse)
         except BlockingIOError:
             lock.close()
             raise ConfigError(f"another process uses {self.path}: stop it, or set canal.file.data.dir") from None
@@ -172,7 +175,7 @@ def _write(path: Path, data: bytes) -> None:
     """Write beside the file, make that durable, and put it in the file's place. Raises OSError that names the file."""
     new = path.with_suffix(".tmp")
     try:
-        with new.open("wb") as file:
+        with open_private(new, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -4,7 +4,10 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TextIO
+from typing import IO
+
+from sluice.instance.files import make_private_folder, open_private, restrict
+from sluice.protocol.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,17 +34,18 @@ class Quarantine:
     def __init__(self, path: Path) -> None:
         """List in the file `path`, which is made with the first item."""
         self._path = path
-        self._file: TextIO | None = None
+        self._file: IO[str] | None = None
         self._listed = {item.position for item in read(path)}
+        restrict(path)
 
     def add(self, item: Item) -> None:
         """List an item; it is durable after sync()."""
         if item.position in self._listed:
             return
         if self._file is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            make_private_folder(self._path.parent)
             _drop_cut_line(self._path)
-            self._file = self._path.open("a", encoding="utf-8")
+            self._file = open_private(self._path, "a", encoding="utf-8")
         self._file.write(json.dumps(asdict(item)) + "\n")
         self._listed.add(item.position)
 
@@ -64,11 +68,16 @@ def _drop_cut_line(path: Path) -> None:
 
 
 def read(path: Path) -> list[Item]:
-    """Return the items listed in the file; a line that a crash cut is left out."""
+    """Return the items listed in the file; a line that a crash cut is left out. Raises ConfigError."""
     if not path.exists():
         return []
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    return [Item(**json.loads(line)) for line in lines if line.endswith("\n")]
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        return [Item(**json.loads(line)) for line in lines if line.endswith("\n")]
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigError(
+            f"{path} is not a list of quarantined events ({error}): restore it, or move it away to begin without it"
+        ) from error
 
 
 def path_of(data_dir: Path, destination: str) -> Path:

@@ -3,7 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from sluice.instance.parser.quarantine import Item, Quarantine, path_of, read
+from sluice.protocol.errors import ConfigError
 
 ITEM = Item("101/binlog.000001@1700000000:4:2", "shop", "orders", 30, 1_700_000_001, 101, 80, "no such table", "00ff")
 
@@ -47,3 +50,11 @@ def test_a_line_that_a_crash_cut_is_mended(tmp_path: Path) -> None:
     quarantine.add(replace(ITEM, position="101/binlog.000001@1700000000:9:3"))
     quarantine.sync()
     assert len(read(path)) == 2
+
+
+@pytest.mark.parametrize("data", [b"{}\n", b"[1]\n", b"null\n", b"x\n", b"\xff\n"])
+def test_a_file_that_is_no_such_list_is_named(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "quarantine.jsonl"
+    path.write_bytes(data)
+    with pytest.raises(ConfigError, match=r"quarantine\.jsonl is not a list of quarantined events"):
+        read(path)

@@ -2,7 +2,8 @@
 #   make demo      a MariaDB, the server, live changes, and a proof that what was written was delivered
 #   make test      all tests, on real servers
 #   make simulate  1,000,000 random schedules of failures of several servers; SEED=7 shows what happens in one
-#   make fuzz      1,000,000 mutated events for the decoder under AddressSanitizer; INPUTS=, SEED=, BLOCK=
+#   make fuzz      under AddressSanitizer: many destinations that start at once, then 1,000,000 mutated events for the
+#                  decoder; INPUTS=, SEED=, BLOCK=
 #   make chaos     random failures of real servers for 3 minutes, or MINUTES=60; SEED=7 repeats a sequence
 #   make compat    stock Canal and Sluice on the same sources, entry by entry; writes docs/compat.md
 # And: make lint, docs, soak (what takes hours), test-all (on all servers), bench, bench-all, bench-quick, lock, clean.
@@ -40,8 +41,9 @@ simulate: build
 	$(RUN) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 fuzz: .venv/.ready
-	@CFLAGS="$(SANITIZED) -fno-sanitize-recover=all -fno-omit-frame-pointer -g1" LDFLAGS="$(SANITIZED)" \
+	@CXXFLAGS="$(SANITIZED) -fno-sanitize-recover=all -fno-omit-frame-pointer -g1 -DNDEBUG" LDFLAGS="$(SANITIZED)" \
 		$(RUN) setup.py -q build --build-base build/sanitized-objects --build-lib build/sanitized
+	@$(RUN) -m tests.racing --sanitized build/sanitized
 	@$(RUN) -m tests.fuzzing $(INPUTS) $(if $(SEED),--seed $(SEED)) $(if $(BLOCK),--block $(BLOCK)) --sanitized build/sanitized
 
 compat: build

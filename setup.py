@@ -9,8 +9,8 @@ from setuptools import Extension, setup
 ROOT = Path(__file__).parent
 FOLDERS = ("protocol", "store", "instance", "server", "client_sdk")
 
-# What CFLAGS say of it wins.
-OPTIMIZED = [] if "-O" in os.environ.get("CFLAGS", "") else ["-O3"]
+# What CXXFLAGS say of it wins. (The modules are C++: CFLAGS do not reach them.)
+OPTIMIZED = [] if "-O" in os.environ.get("CXXFLAGS", "") else ["-O3"]
 
 # The folders stand at the top level but are imported as sluice.<folder>: links give Cython and mypy that view.
 LINKS = ROOT / "build" / "links"

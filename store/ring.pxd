@@ -99,6 +99,7 @@ cdef class Ring:
     cdef object changed                        # Condition: room was made, or waiting is over
     cdef object floor                          # (source, file, begin, n) of the place before `first`; None: unknown
 
+    # Not to be kept while a Python object is made: the collector may run then, and let a put enlarge the ring.
     cdef inline Slot *at(self, int64_t sequence) noexcept nogil:
         return &self.slots[sequence & (self.capacity - 1)]
 

@@ -650,7 +650,6 @@ cdef class Ring:
         cdef Slot *slot
         self.select(batch, &chosen, start, stop, 0, transactions, True, allowed)
         for i in range(chosen.size()):
-            slot = self.at(chosen[i])
             # Behind a BEGIN is no place to cut: what begins there would not know of it.
             if (
                 entries and before + size >= batch.bytes * (<int64_t>len(ends) + 1) // parts
@@ -659,6 +658,7 @@ cdef class Ring:
                 ends.append((chosen[i], entries, rows, size))
                 before += size
                 entries = rows = size = 0
+            slot = self.at(chosen[i])
             entries += 1
             rows += slot.rows
             size += slot.length
@@ -745,7 +745,7 @@ cdef class Ring:
                         gathered = i
                     run = i
                     length = 0
-            length += slot.length
+            length += self.at(sequences[i]).length
         if run == gathered or length >= LONG_RUN:
             self.gather(slices, sequences, gathered, run)
             if length:

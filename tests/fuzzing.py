@@ -233,8 +233,12 @@ def sanitizing(folder: Path) -> dict[str, str]:
     """Return the environment in which the modules of a folder, compiled with both sanitizers, are run and report.
 
     Python's own allocator is left out, so that its objects are watched, too; what Python does not free at its end is no
-    leak.
+    leak. Raises SystemExit when a module is compiled without them, for then nothing would be found.
     """
+    modules = list(folder.rglob("*.so"))
+    blind = [path.name for path in modules if b"__asan_init" not in path.read_bytes()]
+    if blind or not modules:
+        raise SystemExit(f"not compiled with AddressSanitizer in {folder}: {', '.join(blind) or 'no module at all'}")
     libraries = [
         subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
         for name in ("libasan.so", "libubsan.so", "libstdc++.so")

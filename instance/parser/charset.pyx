@@ -1,5 +1,7 @@
 """Character sets of MySQL and MariaDB: the bytes of a text to UTF-8."""
 
+import threading
+
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport free
@@ -257,7 +259,8 @@ cdef dict MULTI_BYTE = {
     "ujis": ("euc_jp", ((0xA1C0, "\\"),)),
 }
 
-cdef dict CHARSETS = {}
+cdef dict CHARSETS = {}            # plans point into their tables: none is ever replaced or removed
+cdef object MAKING = threading.Lock()
 
 
 cdef str character(bytes data, str codec):
@@ -326,11 +329,16 @@ cdef bytes multi_byte_table(str name, str codec, tuple differences):
 
 
 cdef Charset get_charset(str name):
-    """The character set of that MySQL name; DecodeError when there is none."""
-    cdef Charset charset = CHARSETS.get(name)
-    if charset is not None:
-        return charset
-    charset = Charset.__new__(Charset)
+    """The character set of that MySQL name, made once a process; DecodeError when there is none."""
+    if name not in CHARSETS:
+        with MAKING:
+            if name not in CHARSETS:
+                CHARSETS[name] = make_charset(name)
+    return CHARSETS[name]
+
+
+cdef Charset make_charset(str name):
+    cdef Charset charset = Charset.__new__(Charset)
     charset.name = name
     if name in ("utf8mb4", "utf8mb3", "utf8"):
         charset.decode = utf8
@@ -354,7 +362,6 @@ cdef Charset get_charset(str name):
         raise DecodeError(f"the character set {name} is unknown")
     if charset.owner is not None:
         charset.table = PyBytes_AS_STRING(charset.owner)
-    CHARSETS[name] = charset
     return charset
 
 

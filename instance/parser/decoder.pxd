@@ -83,6 +83,7 @@ cdef class Decoder:
     cdef bint gtid_dump
     cdef bint is_placed    # what lies before the dump's place was executed, and nothing behind it
     cdef bint mariadb
+    cdef readonly str server_version   # that wrote the file, by its FORMAT_DESCRIPTION event
     cdef bint described                # a FORMAT_DESCRIPTION event has come
     cdef bint checksum
     cdef uint8_t post_header[256]
@@ -183,6 +184,7 @@ cdef class Decoder:
     cdef int refuse(self) except -1
     cdef int table_id_size(self) noexcept nogil
     cdef void *find(self, uint64_t id) noexcept nogil
+    cdef int check_gtid(self) except -1 nogil
     cdef int add_gtid_props(self) noexcept nogil
     cdef object make_position(self, int64_t begin, uint32_t n)
     cdef Event make_event(self, int type, const uint8_t *body, const uint8_t *end)

@@ -38,6 +38,7 @@ class Decoder:
     event_count: int
     transaction_count: int
     execute_ms: int
+    server_version: str | None
 
     def __init__(self, ring: Ring, options: DecoderOptions) -> None: ...
     def begin(

@@ -12,9 +12,11 @@ lone statement (with the INTVAR, RAND or USER_VAR events before it), and `n` cou
 a compressed payload too. An event outside any transaction (ROTATE, STOP, PREVIOUS_GTIDS ...) is one of its own.
 """
 
+import re
+
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport INT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset, strlen
 from libcpp.string cimport string
 from libcpp.unordered_map cimport unordered_map
@@ -111,6 +113,9 @@ cdef enum:
     KEY_FIELD = 1                  # Pair
     VALUE_FIELD = 2
 
+cdef int64_t OFFSET_MAX = <int64_t>1 << 62     # of a file: sums beyond it do not overflow
+cdef int64_t GTID_MAX = INT64_MAX - 1          # the greatest number that MySQL gives
+FILE_NAME = re.compile(r"[^\0-\x1f\x7f]{1,255}\.[0-9]{1,18}")
 cdef const uint8_t *NO_NAMES = b"\x42\x00\x4a\x00"      # Header.schemaName and tableName, both empty
 cdef size_t NO_NAMES_SIZE = 4
 
@@ -723,8 +728,10 @@ cdef class Decoder:
             raise DecodeError("the file ends in the middle of a transaction")
         self.next_file_offset = <int64_t>le64(body)
         self.next_file_name = (<const char *>(body + 8))[:end - body - 8].decode("utf-8", "replace")
-        if self.next_file_offset < FIRST_OFFSET:
+        if not FIRST_OFFSET <= self.next_file_offset <= OFFSET_MAX:
             raise DecodeError(f"a file that begins at {self.next_file_offset}")
+        if FILE_NAME.fullmatch(self.next_file_name) is None:
+            raise DecodeError(f"a binlog file of the name {self.next_file_name[:100]!r}: no number at its end")
         return 0
 
     # binlog version 2 | server version 50 | created 4 | header length 1 | post-header length 1, for each type from 1
@@ -738,6 +745,7 @@ cdef class Decoder:
         if le16(body) != BINLOG_VERSION or body[56] != HEADER_SIZE:
             raise DecodeError(f"a binlog of version {le16(body)} with headers of {body[56]} bytes")
         version = (<const char *>(body + 2))[:50].split(b"\0")[0].decode("ascii", "replace")
+        self.server_version = version
         self.mariadb = "mariadb" in version.lower()
         if has_checksum_algorithm(version):
             end -= CHECKSUM_SIZE
@@ -775,6 +783,12 @@ cdef class Decoder:
         if self.group != NO_GROUP:
             raise DecodeError("the file ends in the middle of a transaction")
         created = <int64_t>self.header.timestamp
+        number = file_number(name)
+        if (
+            self.file and name != self.file_name and number <= file_number(self.file_name)
+            and name.rpartition(".")[0] == self.file_name.rpartition(".")[0]
+        ):
+            raise DecodeError(f"the file {name} after {self.file_name}")
         if self.skipping and name != self.skip_file and self.file and self.file_name == self.skip_file:
             self.skipping = False
         if self.skipping and name == self.skip_file and created != self.skip_created:
@@ -792,7 +806,6 @@ cdef class Decoder:
             self.reached_begin = self.skip_begin if self.skipping else max(self.offset, FIRST_OFFSET)
             self.reached_n = self.skip_n if self.skipping else 0
         if self.stop is not None:
-            number = file_number(name)
             self.stopping = number == self.stop.file_number
             self.stopped = number > self.stop.file_number
         return 0
@@ -813,6 +826,7 @@ cdef class Decoder:
         else:
             read_gtid(&self.gtid, body, end)
             self.gtid.is_anonymous = type == ANONYMOUS_GTID_EVENT
+        self.check_gtid()
         standalone = not self.gtid.is_mariadb or self.gtid.flags & (FL_STANDALONE | FL_COMPLETED_XA)
         self.open_group(PREFIX if standalone else OPEN)
         self.entries.clear_props()
@@ -823,6 +837,16 @@ cdef class Decoder:
                 self.add_gtid_props()
         if not standalone and not self.strict_canal:
             self.begin_transaction(self.gtid.thread_id, NULL, 0)
+        return 0
+
+    cdef int check_gtid(self) except -1 nogil:
+        """What sets of GTIDs take: the event loop adds it to those of cursors, and must not be the first to look."""
+        if self.gtid.is_mariadb != self.mariadb:
+            with gil:
+                raise DecodeError(f"a GTID event of another product in a binlog of {self.server_version}")
+        if not self.gtid.is_anonymous and not 1 <= self.gtid.number <= GTID_MAX:
+            with gil:
+                raise DecodeError(f"a GTID event with the number {self.gtid.number}")
         return 0
 
     cdef int add_gtid_props(self) noexcept nogil:
@@ -963,7 +987,8 @@ cdef class Decoder:
         self.begun.thread_id = thread_id
         self.begun.is_xa = xa != NULL
         self.begun.xa_size = <uint32_t>xa_size
-        memcpy(self.begun.xa, xa, xa_size)
+        if xa_size:
+            memcpy(self.begun.xa, xa, xa_size)
         return 0
 
     cdef int too_long(self) except -1 nogil:

@@ -78,6 +78,18 @@ cdef inline int64_t signed(uint64_t value) noexcept nogil:
     return <int64_t>(value >> 1) ^ -<int64_t>(value & 1)
 
 
+cdef int check_tag(const Gtid *gtid) except -1 nogil:
+    """A tag has lower case letters, digits and `_`, and begins with no digit."""
+    cdef uint32_t i
+    for i in range(gtid.tag_size):
+        if not (
+            b"a" <= gtid.tag[i] <= b"z" or gtid.tag[i] == b"_" or (i > 0 and b"0" <= gtid.tag[i] <= b"9")
+        ):
+            with gil:
+                raise DecodeError(f"a GTID event with the tag {gtid.tag[:gtid.tag_size]!r}")
+    return 0
+
+
 # version | size of all this | last id that a reader must know of | fields: id | value
 # All numbers are of variable length; the uuid is 16 such numbers, the tag is its length and its characters.
 # Fields come in the order of their ids and may be missing.
@@ -118,6 +130,7 @@ cdef int read_tagged_gtid(Gtid *gtid, const uint8_t *body, const uint8_t *end) e
             gtid.tag_size = <uint32_t>value
             memcpy(gtid.tag, p, gtid.tag_size)
             p += gtid.tag_size
+            check_tag(gtid)
         elif field == FIELD_LAST_COMMITTED:
             gtid.last_committed = signed(value)
         elif field == FIELD_SEQUENCE_NUMBER:

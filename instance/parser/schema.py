@@ -46,19 +46,6 @@ class TableSchema:
         return self.altered >= timestamp
 
 
-@dataclass(frozen=True, slots=True)
-class FutureRange:
-    """Rows of a table that were read with a schema younger than they are, although the table changed in between."""
-
-    schema: str
-    table: str
-    start: Position | None
-    stop: Position | None
-
-    def __str__(self) -> str:
-        return f"{self.schema}.{self.table} from {self.start} to {self.stop}"
-
-
 class ColumnSource(Protocol):
     """Where the columns of a table at a time come from: the live source, or a recorded history."""
 
@@ -157,8 +144,6 @@ class Schemas:
         self.ignore_case = ignore_case
         self._mariadb = mariadb
         self._tables: dict[tuple[str, str], TableSchema] = {}
-        self.future: list[FutureRange] = []
-        """Ranges whose rows may be wrong; only what a source without full metadata makes possible."""
 
     def table(
         self, table_map: TableMap, charsets: Mapping[int, str], timestamp: int, at: Position | None
@@ -222,8 +207,12 @@ class Schemas:
             return
         if known.seen > (at.file_number, at.begin):
             # The source was asked after this DDL had run: rows before it were read with what came out of it.
-            self.future.append(FutureRange(*key, known.first_use, at))
-            logger.warning("schema-from-the-future: %s was read with the schema after its DDL", self.future[-1])
+            logger.warning(
+                "schema-from-the-future: %s.%s from %s to %s was read with the schema after its DDL",
+                *key,
+                known.first_use,
+                at,
+            )
 
     def _key(self, schema: str, table: str) -> tuple[str, str]:
         return (schema.lower(), table.lower()) if self.ignore_case else (schema, table)

@@ -7,6 +7,7 @@ The layouts are those of the MySQL documentation, "MySQL Internals: Replication,
 """
 
 import re
+import threading
 from datetime import datetime as datetime_class
 from time import localtime
 from time import time as wall_clock
@@ -739,12 +740,14 @@ def offsets_of(name):
 
 
 OFFSET = re.compile(r"(?:GMT|UTC|Z)?(?:([+-])(\d{1,2})(?::?(\d{2}))?)?")
-cdef dict ZONES = {}
+cdef dict ZONES = {}               # plans point into them: none is ever replaced or removed
+cdef object MAKING = threading.Lock()
 
 
 cdef Zone get_zone(str name):
     """The zone, made once a process."""
-    zone = ZONES.get(name)
-    if zone is None:
-        zone = ZONES[name] = Zone(name)
-    return zone
+    if name not in ZONES:
+        with MAKING:
+            if name not in ZONES:
+                ZONES[name] = Zone(name)
+    return ZONES[name]

@@ -17,8 +17,8 @@ from sluice.protocol import entry_pb2 as pb
 from sluice.protocol.errors import DecodeError, PurgedError, SourceError
 from sluice.protocol.packet_pb2 import Messages
 from sluice.store.ring import Kind, Ring
+from tests.binlog import Log
 from tests.decoding import feed
-from tests.unit.test_decoder import Log
 
 
 class Recorded:

@@ -2,7 +2,6 @@
 
 import re
 import struct
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,11 +21,11 @@ from sluice.protocol.entry_pb2 import Entry, RowChange, TransactionBegin, Transa
 from sluice.protocol.errors import DecodeError, SourceChangedError
 from sluice.protocol.position import Position
 from sluice.store.ring import Flag, Kind, Ring
+from tests.binlog import CREATED, Log
 from tests.decoding import Decoded, Options, binlogs, decode, drive, dump, feed, plan_by_types, query_text
 
 SERVERS = ["mysql-5.6", "mysql-9.7", "mariadb-11.8"]
 ROWS = {"mysql-5.6": 3038, "mysql-9.7": 6047, "mariadb-11.8": 3046}
-CREATED = 1_700_000_000
 
 
 @pytest.fixture(params=SERVERS)
@@ -348,64 +347,6 @@ def test_filter_transaction_entry_lets_one_end_in_five_seconds_pass(server: str,
 
 
 # --- made events ------------------------------------------------------------------------------------------------------
-
-
-class Log:
-    """Writes events of a binlog in MySQL 8's way, with checksums and offsets."""
-
-    def __init__(self, version: str = "8.0.36", file: str = "bin.000001", *, checksum: bool = True) -> None:
-        self.writer = PacketWriter()
-        self.checksum = checksum
-        self.offset = 4
-        self.packets: list[bytes] = []
-        self.add(EventType.ROTATE_EVENT, struct.pack("<Q", 4) + file.encode(), flags=0x20, counts=False)
-        lengths = bytearray(255)
-        lengths[EventType.TABLE_MAP_EVENT - 1] = 8
-        for kind in (EventType.WRITE_ROWS_EVENT, EventType.UPDATE_ROWS_EVENT, EventType.DELETE_ROWS_EVENT):
-            lengths[kind - 1] = 10
-        body = struct.pack("<H50sIB", 4, version.encode(), 0, 19) + bytes(lengths[:42]) + bytes([checksum])
-        self.add(EventType.FORMAT_DESCRIPTION_EVENT, body, described=True)
-
-    def add(
-        self,
-        kind: int,
-        body: bytes = b"",
-        *,
-        flags: int = 0,
-        counts: bool = True,
-        time: int = CREATED,
-        log_pos: int | None = None,
-        described: bool = False,
-    ) -> "Log":
-        size = 19 + len(body) + (4 if self.checksum or described else 0)
-        if counts:
-            self.offset += size
-        place = (self.offset & 0xFFFFFFFF if counts else 0) if log_pos is None else log_pos
-        event = struct.pack("<IBIIIH", time, kind, 7, size, place, flags) + body
-        if self.checksum or described:
-            event += zlib.crc32(event).to_bytes(4, "little")
-        self.packets += self.writer.event(event)
-        return self
-
-    def query(self, text: str, *, time: int = CREATED) -> "Log":
-        return self.add(
-            EventType.QUERY_EVENT, struct.pack("<IIBHH", 9, 0, 2, 0, 0) + b"db\0" + text.encode(), time=time
-        )
-
-    def table_map(self, table_id: int = 5, name: str = "t") -> "Log":
-        schema = b"\x02db\0" + bytes([len(name)]) + name.encode() + b"\0"
-        return self.add(EventType.TABLE_MAP_EVENT, table_id.to_bytes(6, "little") + b"\1\0" + schema + b"\1\3\0\0")
-
-    def insert(self, *values: int, table_id: int = 5, width: int = 1) -> "Log":
-        rows = b"".join(b"\0" + value.to_bytes(4, "little") for value in values)
-        body = table_id.to_bytes(6, "little") + b"\1\0\2\0" + bytes([width]) + b"\xff" + rows
-        return self.add(EventType.WRITE_ROWS_EVENT, body)
-
-    def xid(self, *, time: int = CREATED, log_pos: int | None = None) -> "Log":
-        return self.add(EventType.XID_EVENT, struct.pack("<Q", 1), time=time, log_pos=log_pos)
-
-    def transaction(self, value: int = 1) -> "Log":
-        return self.query("BEGIN").table_map().insert(value).xid()
 
 
 def test_without_checksums() -> None:
@@ -793,6 +734,54 @@ def test_a_transaction_within_another_is_an_error() -> None:
     gtid = b"\1" + bytes(16) + struct.pack("<q", 8)
     with pytest.raises(DecodeError, match="in the middle of another"):
         decode(Log().add(EventType.GTID_EVENT, gtid).add(EventType.GTID_EVENT, gtid).packets)
+
+
+def gtid(number: int) -> bytes:
+    return b"\1" + bytes(range(16)) + (number & (1 << 64) - 1).to_bytes(8, "little")
+
+
+@pytest.mark.parametrize("number", [0, -1, -(1 << 63), (1 << 63) - 1])
+def test_a_gtid_whose_number_no_server_gives_is_an_error(number: int) -> None:
+    with pytest.raises(DecodeError, match=rf"a GTID event with the number {number} \(event of type 33 at bin.000001"):
+        decode(Log().add(EventType.GTID_EVENT, gtid(number)).query("BEGIN").packets)
+    mariadb = (number & (1 << 64) - 1).to_bytes(8, "little") + bytes(4) + b"\1"
+    with pytest.raises(DecodeError, match=f"a GTID event with the number {number} "):
+        decode(Log("11.8.6-MariaDB").add(EventType.MARIADB_GTID_EVENT, mariadb).query("BEGIN").packets)
+
+
+def test_a_gtid_that_only_the_other_product_writes_is_an_error() -> None:
+    mariadb = (1).to_bytes(8, "little") + bytes(4) + b"\1"
+    with pytest.raises(DecodeError, match=r"another product in a binlog of 8\.0\.36"):
+        decode(Log().add(EventType.MARIADB_GTID_EVENT, mariadb).query("BEGIN").packets)
+    with pytest.raises(DecodeError, match=r"another product in a binlog of 11\.8\.6-MariaDB"):
+        decode(Log("11.8.6-MariaDB").add(EventType.GTID_EVENT, gtid(1)).query("BEGIN").packets)
+
+
+@pytest.mark.parametrize("tag", [b"a,b", b"1a", b"UP", b"a:1", b"\xff"])
+def test_a_tag_that_no_set_of_gtids_takes_is_an_error(tag: bytes) -> None:
+    fields = b"\x02" + bytes(2 * value for value in range(16)) + b"\x04\x04"  # UUID, number 1
+    fields += b"\x06" + bytes([2 * len(tag)]) + tag
+    body = b"\x02" + bytes([2 * (3 + len(fields))]) + b"\x00" + fields
+    with pytest.raises(DecodeError, match="a GTID event with the tag"):
+        decode(Log("9.7.4").add(EventType.GTID_TAGGED_EVENT, body).query("BEGIN").packets)
+
+
+@pytest.mark.parametrize("name", ["bin", "bin.", "bin.index", ".000001", "bin.000001\n", f"bin.{'9' * 5000}"])
+def test_a_file_whose_name_gives_no_order_is_an_error(name: str) -> None:
+    with pytest.raises(DecodeError, match="no number at its end"):
+        decode(Log(file=name).transaction().packets)
+
+
+@pytest.mark.parametrize("offset", [0, 3, (1 << 62) + 1, (1 << 64) - 1])
+def test_a_file_that_begins_where_none_does_is_an_error(offset: int) -> None:
+    with pytest.raises(DecodeError, match="a file that begins at"):
+        decode(Log().begin("bin.000002", offset).transaction().packets)
+
+
+def test_a_file_that_comes_before_the_one_at_hand_is_an_error() -> None:
+    assert decode(Log(file="bin.000009").begin("bin.000010").transaction().packets).changes
+    with pytest.raises(DecodeError, match=r"the file bin\.000008 after bin\.000009"):
+        decode(Log(file="bin.000009").begin("bin.000008").transaction().packets)
 
 
 def test_run_before_begin_is_refused() -> None:

@@ -1,11 +1,12 @@
 """The ring: what goes in comes out, within its bounds, and memory is not reused while somebody reads it."""
 
+import contextlib
 import ctypes
 import gc
 import threading
 import time
 import zlib
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -76,6 +77,46 @@ def test_consecutive_entries_are_one_slice_without_a_copy() -> None:
     assert batch.slices[0].obj is not None
     assert not isinstance(batch.slices[0].obj, bytes)
     assert (batch.start, batch.stop, batch.entries, batch.rows, batch.bytes) == (0, 3, 3, 3, 11)
+
+
+@contextlib.contextmanager
+def growing(source: Source) -> Iterator[None]:
+    """Let the ring grow whenever the collector runs: that lets the thread that puts go on in the middle of a read."""
+    overwritten = []
+
+    def grow(phase: str, _: object) -> None:
+        if phase == "start" and len(source.ring) < 2000:
+            source.put(*[b"."] * (len(source.ring) + 1))
+            overwritten.extend(b"\xff" * size for size in range(1 << 10, 1 << 16, 1 << 10))  # the memory it gave back
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(grow)
+    gc.set_threshold(1)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(grow)
+    assert overwritten
+
+
+def test_a_batch_is_right_though_the_ring_grows_while_its_slices_are_made() -> None:
+    source = Source(Ring())
+    entries = [bytes([number]) * (20 << 10) for number in range(64)]
+    for number, entry in enumerate(entries):
+        source.stage(entry, table=1 + number % 2)
+    source.put()
+    with growing(source):
+        batch = source.ring.collect(0, stop=64, allowed=bytearray([1, 1, 0]))
+    assert joined(batch.slices) == b"".join(entries[::2])
+
+
+def test_parts_are_right_though_the_ring_grows_while_they_are_cut() -> None:
+    source = Source(Ring())
+    source.put(*[b"ten bytes!"] * 64)
+    with growing(source):
+        parts = source.ring.split(0, 64, 16)
+    assert parts == [(end, 4, 4, 40) for end in range(4, 65, 4)]
 
 
 def test_framing_is_that_of_messages() -> None:

@@ -1,9 +1,14 @@
 """When the schema at hand may be younger than the rows that are read with it."""
 
+import pickle
+
 import pytest
 
-from sluice.instance.parser.schema import TableSchema
+from sluice.instance.parser.columns import Column
+from sluice.instance.parser.schema import Schemas, TableSchema
+from sluice.instance.parser.table_map import TableMap
 from sluice.protocol.position import Position
+from tests.unit.plans import table_map
 
 ALTERED = 1000
 SEEN = (3, 500)
@@ -28,3 +33,23 @@ def test_rows_up_to_the_second_of_the_ddl_are_in_doubt_until_the_schema_was_aske
 
 def test_without_a_time_of_the_last_ddl_nothing_is_in_doubt() -> None:
     assert not TableSchema([], altered=None, seen=SEEN).is_younger(ALTERED, None)
+
+
+class Seen:
+    """A source that is asked after all DDL."""
+
+    def fetch(self, schema: str, table: str, timestamp: int) -> TableSchema:
+        return TableSchema([Column("c", "int")], altered=ALTERED, seen=SEEN)
+
+
+def test_a_ddl_leaves_nothing_behind_but_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    schemas = Schemas(Seen())
+    sizes = set()
+    for begin in range(4, 404, 4):
+        at = Position("source", "bin.000003", 1, begin, 0)
+        schemas.table(TableMap.parse(table_map((3, b""))), {}, ALTERED + 1, at)
+        schemas.forget([("shop", "t")], at)
+        sizes.add(len(pickle.dumps({name: value for name, value in vars(schemas).items() if name != "_source"})))
+    assert len(sizes) == 1
+    assert "shop.t from source/bin.000003@1:4:0 to source/bin.000003@1:4:0 was read with" in caplog.messages[0]
+    assert len(caplog.messages) == 100

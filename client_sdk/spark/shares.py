@@ -20,7 +20,8 @@ from sluice.client_sdk.spark.changes import buckets
 from sluice.client_sdk.spark.options import Options
 from sluice.client_sdk.spark.progress import BUCKETS, TABLES
 from sluice.client_sdk.spark.ranges import Envelope, RangePartition, read
-from sluice.client_sdk.spark.reader import Offset, StreamReader
+from sluice.client_sdk.spark.reader import StreamReader
+from sluice.client_sdk.spark.stream import Offset, begin_of
 from sluice.client_sdk.spark.source import SluiceDataSource
 
 COLUMNS: Final = ("_pos", "_bucket", "_schema", "_table", "_op", "_key", "before", "after")
@@ -116,7 +117,7 @@ class ShareReader(StreamReader):
         if found is not None and found.to == end["position"]:
             rows = found.rows
         else:  # begun by a query before this one
-            cut = self._subscription.open().splits(start["position"], end["position"], 1)
+            cut = self._subscription.open().splits(begin_of(start, end), end["position"], 1)
             rows = sum(part.rows for part in cut)
         return share([piece for part in parts for piece in part.pieces], rows, self._tasks)
 

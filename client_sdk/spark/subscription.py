@@ -108,13 +108,17 @@ class Subscription:
         try:
             client.ack(position, durable=durable)
         except BadPositionError:
-            # Somebody gave back what was marked, as `sluice rollback` does: mark it once more.
+            # Somebody gave back what was marked, as `sluice rollback` does, or the ring has not come so far: mark it now.
             place = client.status()["position"]
+            deadline = time.monotonic() + PATIENCE
             while Position.parse(place) < Position.parse(position):
                 found = client.position(place, until=position, timeout=POLL)
-                if found.to == place:
+                if found.to != place:
+                    place = found.to
+                    client.ack(place)  # which makes room in the ring
+                    deadline = time.monotonic() + PATIENCE
+                elif time.monotonic() > deadline:
                     raise
-                place = found.to
             client.ack(position, durable=durable)
 
     def wait(self, deadline: float) -> None:
@@ -136,7 +140,7 @@ class Subscription:
         # A DDL comes alone. Of columns that are named in an option the decoder says whether they still fit.
         if isinstance(self._form, Typed) and self._options.columns is None and found.entries == 1:
             for change in batch.changes():
-                if change.is_ddl and self._form.table[1].lower() in change.sql.lower():
+                if change.is_ddl and _may_change(self._form.table, change):
                     self._check_columns(self._form, change)
 
     def _check_columns(self, form: Typed, ddl: Change) -> None:
@@ -163,3 +167,10 @@ class Subscription:
             " with the new columns; or go on with the old ones by the option onSchemaChange=continue (with"
             " missingColumns=null where one is gone), or by naming them in the option columns."
         )
+
+
+def _may_change(table: tuple[str, str], ddl: Change) -> bool:
+    """Whether a DDL names the table, or no table but its schema: that of a schema takes its tables with it."""
+    schema, name = (it.lower() for it in table)
+    sql = ddl.sql.lower().replace("``", "`")
+    return name in sql or (not ddl.table and schema in sql)

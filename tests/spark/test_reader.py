@@ -13,11 +13,18 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from sluice.client_sdk.calls import Call
-from sluice.client_sdk.spark import ranges, reader, subscription
+from sluice.client_sdk.spark import limited, ranges, subscription
 from sluice.client_sdk.spark.options import Options
 from sluice.client_sdk.spark.ranges import Typed, form_of
-from sluice.client_sdk.spark.reader import BatchReader, Offset, StreamReader
-from sluice.protocol.errors import BadParameterError, NotSubscribedError, SluiceError, StaleSessionError
+from sluice.client_sdk.spark.reader import BatchReader, StreamReader
+from sluice.client_sdk.spark.stream import Offset
+from sluice.protocol.errors import (
+    BadParameterError,
+    NotSubscribedError,
+    SchemaMismatchError,
+    SluiceError,
+    StaleSessionError,
+)
 from sluice.protocol.position import Position
 from tests.faults.harness import Sluice, eventually
 from tests.servers import Server, next_second
@@ -90,7 +97,7 @@ def test_a_new_client_is_made_durably_and_nothing_else_is_done(source: Server, n
                 [],
             )
         end = next_offset(stream, start)
-        assert list(end) == ["position"]
+        assert end == {"position": end["position"], "begin": start["position"]}
         assert stream.initialOffset() == start
         assert ids(rows(stream, start, end)) == [1, 2, 3]
 
@@ -161,7 +168,7 @@ def test_idle_calls_wait_in_the_server_and_leave_the_offset_alone(
         assert stream.latestOffset(start, ALL) is start
         assert sent == ["/ack", "/position"]
         writer = threading.Timer(subscription.POLL / 5, fill, (source, numbers, 1, 3))
-        monkeypatch.setattr(reader, "POLL", 20.0)
+        monkeypatch.setattr(limited, "POLL", 20.0)
         writer.start()
         end = stream.latestOffset(start, ALL)
         assert ids(rows(stream, start, end)) == [1, 2, 3]
@@ -177,7 +184,7 @@ def test_the_offset_moves_over_what_is_not_wanted_now_and_then(
             end = client.latest()
         eventually(lambda: sluice.destination()["last"] == end)
         assert stream.latestOffset(start, ALL) == start
-        monkeypatch.setattr(reader, "IDLE", 0.0)
+        monkeypatch.setattr(limited, "IDLE", 0.0)
         moved = stream.latestOffset(start, ALL)
         assert Position.parse(moved["position"]) > Position.parse(start["position"])
         assert stream.partitions(start, moved)[0].pieces == [(start["position"], moved["position"])]  # type: ignore[attr-defined]
@@ -371,3 +378,49 @@ def test_a_source_that_cannot_be_read_ends_a_query_that_needs_it(
         pytest.raises(SluiceError, match=r"cannot read its source: .*denied"),
     ):
         stream.initialOffset()
+
+
+def test_a_first_micro_batch_is_repeated_from_its_begin_though_the_cursor_has_moved(
+    source: Server, numbers: str, sluice: Sluice
+) -> None:
+    fill(source, numbers, 1, 3)
+    with reading(sluice) as stream:
+        start = stream.initialOffset()
+        end = next_offset(stream, start)
+    with sluice.client() as client:
+        client.ack(end["position"], durable=True)
+    with reading(sluice) as stream:
+        now = stream.initialOffset()
+        assert now != start
+        assert ids(rows(stream, now, end)) == [1, 2, 3]
+        fill(source, numbers, 4, 5)
+        following = next_offset(stream, end)
+        assert list(following) == ["position"]
+        assert ids(rows(stream, end, following)) == [4, 5]
+
+
+@pytest.mark.parametrize(
+    ("source", "statement"),
+    [
+        ("mariadb118", "DROP TABLE {}"),
+        ("mariadb118", "RENAME TABLE {} TO {}_old"),
+        ("mariadb118", "DROP DATABASE {schema}"),
+        ("mysql97", "DROP DATABASE {schema}"),
+        ("mariadb118", "TRUNCATE TABLE {}"),
+    ],
+    indirect=["source"],
+)
+def test_a_typed_query_ends_when_its_table_goes_away(
+    source: Server, schema: str, numbers: str, sluice: Sluice, statement: str
+) -> None:
+    fill(source, numbers, 1, 1)
+    with reading(sluice, table=numbers) as stream:
+        end = next_offset(stream, stream.initialOffset())
+        source.query(f"CREATE TABLE {schema}.another (id INT)")
+        source.query(statement.format(numbers, numbers, schema=schema))
+        if statement.startswith("TRUNCATE"):
+            fill(source, numbers, 2, 2)
+            assert rows(stream, end, next_offset(stream, end)).num_rows == 1
+        else:
+            with pytest.raises(SchemaMismatchError, match=rf"{statement.split()[0]}.*it is gone"):
+                next_offset(stream, end)

@@ -285,6 +285,7 @@ def _remote(options: Any) -> Remote:
 def serve_command(options: Any) -> int:
     """Run the server."""
     import logging
+    import resource
 
     import uvloop
 
@@ -301,6 +302,10 @@ def serve_command(options: Any) -> int:
     def listening(url: str) -> None:
         logger.info("sluice %s serves %s (all calls: %s/docs)", version("sluice"), url, url)
 
+    _most, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (allowed, allowed)
+    )  # connections must not keep cursors from being written
     uvloop.run(run(configuration, listening))
     logger.info("stopped")
     return 0
@@ -309,6 +314,7 @@ def serve_command(options: Any) -> int:
 def check_command(options: Any) -> int:
     """Verify configuration and sources."""
     from sluice.server.http.auth import require_safe_server
+    from sluice.server.tcp.serve import bypass
     from sluice.server.tcp.serve import require_safe_binding as require_safe_port
 
     configuration = Configuration(options.conf, os.environ)
@@ -324,6 +330,8 @@ def check_command(options: Any) -> int:
         require_safe_port(server)
     except ConfigError as error:
         findings.wrong("Canal's port", error)
+    if warning := bypass(server):
+        findings.note("Canal's port", warning)
     if server.zk_servers:
         try:
             in_session(server, _nothing)

@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import ipaddress
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -41,6 +42,15 @@ def _lower(value: Any) -> Any:
 
 def _names(value: Any) -> Any:
     return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
+
+def _networks(value: tuple[str, ...]) -> tuple[str, ...]:
+    for text in value:
+        try:
+            ipaddress.ip_network(text)
+        except ValueError:
+            raise ValueError(f"{text!r} is neither an address nor a network such as 10.0.0.0/8") from None
+    return value
 
 
 def _hosts(value: str) -> str:
@@ -114,6 +124,21 @@ class ServerConfig(Settings):
     http_credentials: FolderPath = setting("sluice.http.credentials", Path("credentials.json"))
     """File of the tokens and users, written by `sluice token` and `sluice user`. As long as it has none, none are asked
     for."""
+    http_max_header: int = setting("sluice.http.maxHeader", 16 * 1024, ge=1 << 10, le=1 << 20, unit="bytes")
+    """The longest header of a request that is taken, its URL included."""
+    http_max_url: int = setting("sluice.http.maxUrl", 8 * 1024, ge=256, le=1 << 20, unit="bytes")
+    """The longest URL that is taken."""
+    http_max_body: int = setting("sluice.http.maxBody", 1 << 20, ge=1 << 10, le=1 << 30, unit="bytes")
+    """The longest body of a request that is taken; that of a call that needs no credentials 8192 at most."""
+    http_header_timeout: float = setting("sluice.http.headerTimeout", 10.0, gt=0, le=3600, unit="s")
+    """How long the header of a request may take to arrive, and before it a TLS handshake."""
+    http_request_timeout: float = setting("sluice.http.requestTimeout", 30.0, gt=0, le=3600, unit="s")
+    """How long a whole request may take to arrive. The answer may take as long as it likes."""
+    http_proxies: Annotated[tuple[str, ...], BeforeValidator(_names), AfterValidator(_networks)] = setting(
+        "sluice.http.proxies", ()
+    )
+    """Addresses or networks of reverse proxies in front of this server, separated by commas. What they say in
+    `X-Forwarded-For` is believed, so that failed logins through a proxy count for the caller, not for the proxy."""
     insecure: bool = setting("sluice.http.insecure", default=False)
     """Listen beyond this host even without certificate or credentials, for Canal's clients too: everybody can then read
     every change."""
@@ -133,7 +158,11 @@ class ServerConfig(Settings):
     """Their password, as Canal keeps it: the SHA-1 of its SHA-1, 40 hexadecimal digits, which `SELECT
     SHA1(UNHEX(SHA1('…')))` makes. Empty takes any password."""
     tcp_max_frame: int = setting("sluice.tcp.maxFrame", 1 << 20, ge=1 << 10, lt=1 << 31, unit="bytes")
-    """The longest request that is taken from a Canal client; before it has given its password, 65536 at most."""
+    """The longest request that is taken from a Canal client once it has logged in."""
+    tcp_max_first_frame: int = setting("sluice.tcp.maxFirstFrame", 16 * 1024, ge=1 << 10, le=1 << 20, unit="bytes")
+    """The longest request that is taken from a Canal client before it has logged in."""
+    tcp_login_timeout: float = setting("sluice.tcp.loginTimeout", 10.0, gt=0, le=3600, unit="s")
+    """How long a Canal client may take to log in."""
     get_linger: float = setting("sluice.get.linger", 5.0, ge=0, unit="ms")
     """How long a get with a timeout waits for a full batch once there is an entry. Under `strictCanal` it waits for a
     full batch until the timeout, as in Canal."""

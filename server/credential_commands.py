@@ -13,7 +13,7 @@ from rich.text import Text
 
 from sluice.protocol.errors import ConfigError
 from sluice.server.arguments import add_command, add_conf, add_group, positive
-from sluice.server.config import Configuration
+from sluice.server.config import Configuration, ServerConfig
 
 if TYPE_CHECKING:
     from sluice.server.http.auth import Credentials, Grant
@@ -94,10 +94,12 @@ def _granting(command: argparse.ArgumentParser) -> None:
 
 def token_create_command(options: Any) -> int:
     """Make a token."""
-    credentials, lifetime = _credentials(options), timedelta(days=options.days) if options.days else None
+    server, lifetime = _server(options), timedelta(days=options.days) if options.days else None
+    credentials = _credentials(server)
     issued = credentials.issue(options.name, _granted(options), lifetime)
     print(issued.text)
     print(f"kept nowhere else; stored as a hash in {credentials.path} under id {issued.id}", file=sys.stderr)
+    _note_bypass(server)
     return 0
 
 
@@ -106,7 +108,7 @@ def token_list_command(options: Any) -> int:
     listing = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("id", "name", "scope", "destinations", "created", "expires"):
         listing.add_column(title)
-    for identity, token in _credentials(options).tokens.items():
+    for identity, token in _credentials(_server(options)).tokens.items():
         expires = f"{token.expires:%Y-%m-%d %H:%M}" if token.expires else "never"
         names = ", ".join(token.destinations)
         listing.add_row(identity, Text(token.name), token.scope, names, f"{token.created:%Y-%m-%d %H:%M}", expires)
@@ -116,7 +118,7 @@ def token_list_command(options: Any) -> int:
 
 def token_revoke_command(options: Any) -> int:
     """Revoke a token."""
-    if not _credentials(options).revoke(options.id):
+    if not _credentials(_server(options)).revoke(options.id):
         raise ConfigError(f"there is no token {options.id!r}; sluice token list shows the ids")
     out.print(f"revoked {options.id}")
     return 0
@@ -124,20 +126,21 @@ def token_revoke_command(options: Any) -> int:
 
 def user_set_command(options: Any) -> int:
     """Add a user, or give one another password."""
-    credentials = _credentials(options)
+    server = _server(options)
     password = getpass() if sys.stdin.isatty() else sys.stdin.readline().rstrip("\r\n")
     if not password:
         raise ConfigError("the password is empty; type one, or send it to the standard input")
     if sys.stdin.isatty() and getpass("Again: ") != password:
         raise ConfigError("these are two passwords; try again")
-    credentials.set_password(options.name, password, _granted(options))
+    _credentials(server).set_password(options.name, password, _granted(options))
     out.print(Text(f"{options.name} may get tokens for this password: POST /v1/tokens"))
+    _note_bypass(server)
     return 0
 
 
 def user_remove_command(options: Any) -> int:
     """Remove a user."""
-    if not _credentials(options).remove_user(options.name):
+    if not _credentials(_server(options)).remove_user(options.name):
         raise ConfigError(f"there is no user {options.name!r}; sluice user list shows them")
     out.print(Text(f"removed {options.name}"))
     return 0
@@ -148,7 +151,7 @@ def user_list_command(options: Any) -> int:
     listing = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("name", "scope", "destinations"):
         listing.add_column(title)
-    for name, user in _credentials(options).users.items():
+    for name, user in _credentials(_server(options)).users.items():
         listing.add_row(Text(name), user.scope, ", ".join(user.destinations))
     out.print(listing if listing.row_count else "no users; add one with sluice user set")
     return 0
@@ -161,7 +164,18 @@ def _granted(options: Any) -> "Grant":
     return Grant(scope=scope, destinations=tuple(options.destination or ("*",)))
 
 
-def _credentials(options: Any) -> "Credentials":
+def _server(options: Any) -> ServerConfig:
+    return Configuration(options.conf, os.environ).server
+
+
+def _credentials(server: ServerConfig) -> "Credentials":
     from sluice.server.http.auth import Credentials
 
-    return Credentials(Configuration(options.conf, os.environ).server.http_credentials)
+    return Credentials(server.http_credentials)
+
+
+def _note_bypass(server: ServerConfig) -> None:
+    from sluice.server.tcp.serve import bypass
+
+    if warning := bypass(server):
+        print(f"note: {warning}", file=sys.stderr)

@@ -7,6 +7,7 @@ those are exposed under the same names, as untyped metrics, because a Prometheus
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import Protocol
 
 import prometheus_client as prometheus
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -87,6 +88,31 @@ DURATIONS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0)
 Sample = tuple[str, float] | tuple[str, float, str] | tuple[str, float, str, str]
 
 
+class Reach(Protocol):
+    """Which destinations somebody may see."""
+
+    def covers(self, destination: str | None) -> bool:
+        """Whether that one; None asks for all destinations."""
+
+
+class ReachedCollector(Collector):
+    """The samples of some destinations; those of the process would tell of the others."""
+
+    def __init__(self, registry: Collector, reach: Reach) -> None:
+        self._registry = registry
+        self._reach = reach
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield all metrics that have such samples."""
+        for metric in self._registry.collect():
+            metric.samples = [it for it in metric.samples if self._reached(it.labels.get("destination"))]
+            if metric.samples:
+                yield metric
+
+    def _reached(self, destination: str | None) -> bool:
+        return destination is not None and self._reach.covers(destination)
+
+
 class Metrics:
     """The metrics of a server: those counted here as calls come in, and those read from the destinations when asked."""
 
@@ -117,6 +143,10 @@ class Metrics:
         prometheus.ProcessCollector(registry=self.registry)
         prometheus.PlatformCollector(registry=self.registry)
         prometheus.GCCollector(registry=self.registry)
+
+    def reached(self, grant: Reach) -> Collector:
+        """Return the metrics that a token may see: all, or of the destinations that it reaches and nothing else."""
+        return self.registry if grant.covers(None) else ReachedCollector(self.registry, grant)
 
     def called(self, call: str, status: int, seconds: float, destination: str) -> None:
         """Count a call. ``call`` is the method and the route, not the path; empty when there was no such route."""

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from sluice.server.config import ServerConfig
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.http import admin, data, docs, problems
-from sluice.server.http.auth import Credentials, Gate
+from sluice.server.http.auth import Credentials, Gate, Guard
 from sluice.server.http.context import Context
 from sluice.server.http.shortcut import Shortcut
 from sluice.server.metrics import Metrics
@@ -88,10 +88,12 @@ def create_app(embedded: EmbeddedServer, config: ServerConfig, metrics: Metrics,
         description=DESCRIPTION,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
         telemetry=NO_TELEMETRY,
     )
     app.state.context = context
     app.add_middleware(Shortcut, context=context)
+    app.add_middleware(Guard, gate=gate)
     app.add_middleware(Observe, context=context)
     problems.install(app)
     docs.install(app)

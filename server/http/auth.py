@@ -26,27 +26,35 @@ from typing import Annotated, NamedTuple
 
 import argon2
 from fastapi import Depends, Path, Request
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi.security import HTTPBearer
+from fastapi.security.utils import get_authorization_scheme_param
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.datastructures import URL
+from starlette.types import ASGIApp, Receive, Send
+from starlette.types import Scope as ASGIScope
 
 from sluice.protocol.errors import (
     ConfigError,
     ForbiddenError,
+    SluiceError,
     TooManyAttemptsError,
     UnauthorizedError,
 )
 from sluice.server.config import ServerConfig
+from sluice.server.http import problems
 from sluice.server.network import is_address, is_loopback, refuse_open
 
 TOKEN_PREFIX = "sluice"  # noqa: S105  how a token begins, so that secret scanners find one that leaked
 LOGIN_LIFETIME = timedelta(hours=12)  # of a token bought with a password
 REREAD_INTERVAL = 1.0  # seconds between looks at the credentials file
-FREE_FAILURES = 5  # failed logins of an address before it must wait
+FREE_FAILURES = 5  # failed logins of a user from an address before they must wait
 LONGEST_WAIT = 900.0  # seconds
-REMEMBERED_ADDRESSES = 10_000
+REMEMBERED_FAILURES = 10_000  # pairs of user and address
 PARALLEL_LOGINS = 2  # an argon2id hash takes 64 MiB and a core for some 50 ms
 WAITING_LOGINS = 16
+PUBLIC = frozenset({b"/healthz", b"/readyz", b"/docs", b"/openapi.json", b"/v1/tokens"})
+"""The calls that need no credentials."""
+PUBLIC_FOLDER = b"/docs/assets/"
 
 
 class Scope(StrEnum):
@@ -239,39 +247,40 @@ class Credentials:
 
 
 class LoginLimiter:
-    """Makes an address wait longer and longer when its logins keep failing: 1 s after the fifth failure, then double.
+    """Makes who keeps failing to log in wait longer and longer: 1 s after the fifth failure, then double.
 
+    Failures count by user and address, so that nobody is kept out by another user who shares the address of a proxy.
     IPv6 addresses count by their /64, which is what one customer usually holds.
     """
 
     def __init__(self) -> None:
-        self._failures: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._failures: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
 
     @staticmethod
-    def key(address: str) -> str:
-        """Return what stands for ``address`` here."""
+    def key(user: str, address: str) -> tuple[str, str]:
+        """Return what stands for ``user`` at ``address`` here."""
         try:
             parsed = ipaddress.ip_address(address)
         except ValueError:
-            return address
-        return str(ipaddress.ip_network((parsed, 64), strict=False)) if parsed.version == 6 else address
+            return user, address
+        return user, str(ipaddress.ip_network((parsed, 64), strict=False)) if parsed.version == 6 else address
 
-    def wait(self, address: str, now: float) -> float:
-        """Seconds until ``address`` may try again; 0 when it may now."""
-        return max(0.0, self._failures.get(self.key(address), (0, now))[1] - now)
+    def wait(self, user: str, address: str, now: float) -> float:
+        """Seconds until ``user`` may try again from ``address``; 0 when that may be now."""
+        return max(0.0, self._failures.get(self.key(user, address), (0, now))[1] - now)
 
-    def failed(self, address: str, now: float) -> None:
+    def failed(self, user: str, address: str, now: float) -> None:
         """Note a failed login."""
-        key = self.key(address)
+        key = self.key(user, address)
         count = self._failures.pop(key, (0, 0.0))[0] + 1
         pause = 0.0 if count < FREE_FAILURES else min(2.0 ** (count - FREE_FAILURES), LONGEST_WAIT)
         self._failures[key] = (count, now + pause)
-        if len(self._failures) > REMEMBERED_ADDRESSES:
+        if len(self._failures) > REMEMBERED_FAILURES:
             self._failures.popitem(last=False)
 
-    def succeeded(self, address: str) -> None:
-        """Forget the failures of ``address``."""
-        self._failures.pop(self.key(address), None)
+    def succeeded(self, user: str, address: str) -> None:
+        """Forget the failures of ``user`` from ``address``."""
+        self._failures.pop(self.key(user, address), None)
 
 
 class Gate:
@@ -289,15 +298,16 @@ class Gate:
         self._logins = asyncio.Semaphore(PARALLEL_LOGINS)
         self._waiting = 0
 
-    def grant(self, request: Request, bearer: HTTPAuthorizationCredentials | None) -> Grant:
+    def grant(self, request: Request) -> Grant:
         """Tell what the caller may do. Raises UnauthorizedError or ForbiddenError."""
         if not self.credentials.any and (self._insecure or self._loopback):
             if not self._insecure:
                 refuse_browsers_from_elsewhere(request)
             return EVERYTHING
-        if bearer is None:
+        scheme, token = get_authorization_scheme_param(request.headers.get("authorization"))
+        if scheme.lower() != "bearer" or not token:
             raise UnauthorizedError("The call carries no bearer token.")
-        return self.credentials.authenticate(bearer.credentials)
+        return self.credentials.authenticate(token)
 
     async def login(self, user: str, password: str, lifetime: timedelta, address: str) -> IssuedToken:
         """Exchange a password for a token. Raises UnauthorizedError, TooManyAttemptsError."""
@@ -306,28 +316,59 @@ class Gate:
         self._waiting += 1
         try:
             async with self._logins:
-                wait = self._limiter.wait(address, time.monotonic())
+                wait = self._limiter.wait(user, address, time.monotonic())
                 if wait:
-                    raise TooManyAttemptsError("Too many failed logins from this address.", wait)
+                    raise TooManyAttemptsError("Too many failed logins of this user from this address.", wait)
                 issued = await asyncio.to_thread(self.credentials.login, user, password, lifetime)
         except UnauthorizedError:
-            self._limiter.failed(address, time.monotonic())
+            self._limiter.failed(user, address, time.monotonic())
             raise
         finally:
             self._waiting -= 1
-        self._limiter.succeeded(address)
+        self._limiter.succeeded(user, address)
         return issued
+
+
+class Guard:
+    """Lets nothing but the public calls pass without a grant, which it notes as ``scope["state"]["grant"]``.
+
+    It stands before the framework, which reads the body of a call before it looks at any dependency.
+    """
+
+    def __init__(self, app: ASGIApp, gate: Gate) -> None:
+        self.app = app
+        self._gate = gate
+
+    async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        """Pass the call on, or refuse it (ASGI)."""
+        if scope["type"] == "http" and not is_public(scope["raw_path"]):
+            try:
+                scope["state"]["grant"] = self._gate.grant(Request(scope))
+            except SluiceError as error:
+                await problems.problem(error)(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+
+def is_public(raw_path: bytes) -> bool:
+    """Tell whether a call to that path, as it was sent, needs no credentials."""
+    return raw_path in PUBLIC or raw_path.startswith(PUBLIC_FOLDER)
 
 
 def refuse_browsers_from_elsewhere(request: Request) -> None:
     """Keep web pages away from an open server on loopback. Raises ForbiddenError.
 
-    Neither a form on another site nor a name that was rebound to 127.0.0.1 may reach it.
+    Neither a form on another site nor a name that was rebound to 127.0.0.1 may reach it. Browsers that do not send
+    Sec-Fetch-Site still send Origin with what changes something.
     """
-    host = _hostname(request.headers.get("host", "")) or request.url.hostname or ""
+    authority = request.headers.get("host", "")
+    host = _hostname(authority) or request.url.hostname or ""
     if host != "localhost" and not is_address(host):
         raise ForbiddenError(f"A server without credentials answers to localhost and addresses, not to {host!r}.")
-    if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+    origin = request.headers.get("origin")
+    if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin") or (
+        origin is not None and origin.rpartition("://")[2].lower() != authority.lower()
+    ):
         raise ForbiddenError("A server without credentials does not answer pages of other sites.")
 
 
@@ -382,11 +423,9 @@ def _digest(secret: str) -> str:
 bearer_scheme = HTTPBearer(auto_error=False, description="A token made by `sluice token` or bought at `/v1/tokens`.")
 
 
-async def _grant(
-    request: Request, bearer: Annotated[HTTPAuthorizationCredentials | None, Depends(bearer_scheme)]
-) -> Grant:
-    gate: Gate = request.app.state.context.gate
-    return gate.grant(request, bearer)
+async def _grant(request: Request, _bearer: Annotated[object, Depends(bearer_scheme)]) -> Grant:
+    grant: Grant = request.state.grant  # of Guard
+    return grant
 
 
 Granted = Annotated[Grant, Depends(_grant)]

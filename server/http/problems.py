@@ -15,6 +15,7 @@ from sluice.protocol import errors
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_STOPPED = 5  # seconds after which a stopped destination is worth another call
+RETRY_BUSY = 1  # ... and a busy server
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,22 @@ class Kind:
 
 KINDS: Mapping[type[errors.SluiceError], Kind] = {
     errors.SluiceError: Kind(500, "Internal error", "See the server's log; report it if it comes again."),
+    errors.BadRequestError: Kind(400, "Bad request", "Send HTTP/1.1; /docs describes the calls."),
+    errors.RequestTimeoutError: Kind(
+        408,
+        "Request timeout",
+        "Send the request in one piece; the times are sluice.http.headerTimeout and requestTimeout.",
+    ),
+    errors.BodyTooLargeError: Kind(
+        413, "Body too large", "Send less, or raise the limit, sluice.http.maxBody, in the server's configuration."
+    ),
+    errors.UrlTooLongError: Kind(
+        414, "URL too long", "Send less, or raise the limit, sluice.http.maxUrl, in the server's configuration."
+    ),
+    errors.HeaderTooLargeError: Kind(
+        431, "Header too large", "Send less, or raise the limit, sluice.http.maxHeader, in the server's configuration."
+    ),
+    errors.BusyError: Kind(503, "Busy", "Try again in a moment."),
     errors.BadParameterError: Kind(422, "Bad parameter", "Correct the parameter; /docs describes each."),
     errors.BadPositionError: Kind(422, "Not a position", "Use a position that this server returned."),
     errors.NotAcceptableError: Kind(406, "No acceptable format", "Accept one of the formats that /docs names."),
@@ -128,6 +145,8 @@ def problem(error: errors.SluiceError) -> ProblemResponse:
         headers["retry-after"] = str(math.ceil(error.retry_after))
     elif isinstance(error, errors.DestinationStoppedError):
         headers["retry-after"] = str(RETRY_STOPPED)
+    elif isinstance(error, errors.BusyError):
+        headers["retry-after"] = str(RETRY_BUSY)
     members = {}
     if isinstance(error, errors.BadParameterError) and error.parameter:
         members["parameter"] = error.parameter

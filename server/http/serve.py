@@ -9,7 +9,7 @@ from sluice.server.config import ServerConfig
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.http.app import create_app
 from sluice.server.http.auth import require_safe_server
-from sluice.server.http.transport import Protocol, Server
+from sluice.server.http.transport import Server
 from sluice.server.metrics import Metrics
 from sluice.server.network import address_text, listen
 from sluice.server.waiting import STOP_SECONDS, Stopping
@@ -33,13 +33,14 @@ async def serve(
     app = create_app(embedded, config, metrics, stopping)
     settings = uvicorn.Config(
         app,
-        http=Protocol,
+        http="httptools",
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=False,
+        proxy_headers=bool(config.http_proxies),
+        forwarded_allow_ips=list(config.http_proxies),
         ssl_certfile=config.http_tls_cert,
         ssl_keyfile=config.http_tls_key,
         timeout_keep_alive=KEEP_ALIVE,
@@ -48,7 +49,7 @@ async def serve(
     with listen(config.http_host, config.http_port, "sluice.http.host and sluice.http.port") as sock:
         if listening is not None:
             listening(base_url(sock, tls=config.http_tls_cert is not None))
-        await Server(settings, stopping, STOP_SECONDS).serve([sock])
+        await Server(settings, config, metrics, stopping, STOP_SECONDS).serve([sock])
 
 
 def base_url(sock: socket.socket, *, tls: bool) -> str:

@@ -1,37 +1,75 @@
-"""uvicorn's server and protocol, set up for bodies of megabytes and for a stop within seconds."""
+"""uvicorn's server and protocol, with limits on what a peer may send, and set up for bodies of megabytes."""
 
 import asyncio
 import contextlib
+import logging
 import signal
 import socket
 import threading
 from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Final
 
+import httptools
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from sluice.server.network import HIGH_WATER
+from sluice.protocol.errors import (
+    BadRequestError,
+    BodyTooLargeError,
+    BusyError,
+    HeaderTooLargeError,
+    RequestTimeoutError,
+    SluiceError,
+    UrlTooLongError,
+)
+from sluice.server.config import ServerConfig
+from sluice.server.http import problems
+from sluice.server.http.auth import is_public
+from sluice.server.metrics import Metrics
+from sluice.server.network import HIGH_WATER, address_text
 from sluice.server.waiting import Stopping
 
+PIECE: Final = 16 * 1024
+"""Bytes that the parser is given at a time: what it keeps of an unfinished header is looked at after each."""
+SMALL_BODY: Final = 8 * 1024
+"""Bytes of a body that are always taken; the longest one of a call that needs no credentials."""
+ALL_BODIES: Final = 16 << 20
+"""Bytes of all bodies that are being received; beyond it a body that is not small is refused."""
+PIPELINED: Final = 32
+"""Requests that a connection may send ahead of their answers."""
+LINGER: Final = 1.0
+"""Seconds for which what a refused peer still sends is dropped: were it closed at once, the answer would be lost."""
 
-class Protocol(HttpToolsProtocol):
-    """uvicorn's protocol with its transport in reach of the app, as ``scope["state"]["transport"]``."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Set the connection up."""
-        # Low water 0: a paused sender goes on when all is handed to the kernel and no segment is pinned any more.
-        transport.set_write_buffer_limits(high=HIGH_WATER, low=0)
-        self.app_state = {**self.app_state, "transport": transport}
-        super().connection_made(transport)
+log = logging.getLogger("sluice.http")
 
 
 class Server(uvicorn.Server):
     """uvicorn's server, which ends streams and waiting calls when it stops and leaves the loop to its caller."""
 
-    def __init__(self, config: uvicorn.Config, stopping: Stopping, grace: float) -> None:
+    def __init__(
+        self, config: uvicorn.Config, limits: ServerConfig, metrics: Metrics, stopping: Stopping, grace: float
+    ) -> None:
         super().__init__(config)
+        self.limits = limits
+        self.metrics = metrics
+        self.receiving = 0
+        """Bytes of bodies that are being received."""
         self._stopping = stopping
         self._grace = grace
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen on the sockets. uvicorn's own would give a TLS handshake a minute."""
+        loop, tls = asyncio.get_running_loop(), self.config.ssl
+        seconds = self.limits.http_header_timeout if tls else None
+        self.servers = [
+            await loop.create_server(
+                lambda: Protocol(self), sock=sock, ssl=tls, ssl_handshake_timeout=seconds, backlog=self.config.backlog
+            )
+            for sock in sockets or ()
+        ]
+        self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop: end all waiting, leave ``grace`` seconds for answers under way, then cut them off."""
@@ -59,3 +97,237 @@ class Server(uvicorn.Server):
         finally:
             for number in signals:
                 loop.remove_signal_handler(number)
+
+
+class Protocol(HttpToolsProtocol):
+    """uvicorn's protocol with limits, and its transport in reach of the app, as ``scope["state"]["transport"]``.
+
+    uvicorn and its parser take headers of any length and wait for the rest of a request for ever. Here a request has
+    until a time to arrive, and whoever sends too much, or too slowly, is refused and cut off. A response may take as
+    long as it likes, and so may a request that waits because nobody reads it yet.
+    """
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(server.config, server.server_state, {})
+        self._server = server
+        self._limits = server.limits
+        self._refused = False
+        self._answering: RequestResponseCycle | None = None  # may be an earlier request than self.cycle
+        # The request that is being received, or awaited as the first one.
+        self._receiving = True
+        self._in_header = True
+        self._begun = self.loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._header = 0  # bytes of its URL and header fields
+        self._declared = 0  # its Content-Length
+        self._body = 0  # bytes of its body so far ...
+        self._counted = 0  # ... and those of them that the server counts
+        self._longest_body = 0
+        self._progress = False  # whether the parser has let go of what it was given
+        self._kept = 0  # bytes since then
+
+    # --- what the transport tells ------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Set the connection up."""
+        # Low water 0: a paused sender goes on when all is handed to the kernel and no segment is pinned any more.
+        transport.set_write_buffer_limits(high=HIGH_WATER, low=0)
+        self.app_state = {"transport": transport}
+        super().connection_made(transport)
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._stop_watching()
+        self._uncount()
+        self._abandon()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what has arrived."""
+        if self._refused:
+            return
+        self._unset_keepalive_if_required()
+        if not self._receiving:
+            self._receiving = self._in_header = True
+            self._begun = self.loop.time()
+        view = memoryview(data)
+        for start in range(0, len(data), PIECE):
+            if not self._parse(view[start : start + PIECE]):
+                return
+        if self._receiving:
+            self._watch()
+            return
+        self._stop_watching()
+        # An answer that did not wait for the end of its request could not begin the pause between two requests.
+        if self.cycle.response_complete and self.timeout_keep_alive_task is None:
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    def _parse(self, piece: memoryview) -> bool:
+        """Parse a piece; False when what is sent was refused."""
+        self._progress = False
+        try:
+            self.parser.feed_data(piece)
+        except httptools.HttpParserUpgrade:
+            log.debug("%s: asks for another protocol, which is not spoken here", self._peer)
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            self._refuse(cause if isinstance(cause, SluiceError) else BadRequestError(f"This is not HTTP: {error}."))
+            return False
+        self._kept = 0 if self._progress else self._kept + len(piece)
+        if self._kept > self._limits.http_max_header:
+            self._refuse(self._header_too_large())
+        return not self._refused
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close an idle connection; at once when its peer did not even take the last answer."""
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+        super().timeout_keep_alive_handler()
+
+    # --- what the parser tells ---------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        if len(self.pipeline) >= PIPELINED:
+            raise BadRequestError(f"A connection may send {PIPELINED} requests ahead of their answers.")
+        self._progress = self._receiving = self._in_header = True
+        self._header = self._declared = self._body = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """Take a part of the URL."""
+        super().on_url(url)
+        if len(self.url) > self._limits.http_max_url:
+            raise UrlTooLongError(f"The URL has more than {self._limits.http_max_url} bytes (sluice.http.maxUrl).")
+        self._measure(len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header field, or a trailer field."""
+        self._measure(len(name) + len(value) + 4)
+        if len(name) == 14 and name.lower() == b"content-length":
+            self._declared = int(value)
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Start to answer, before there is a body."""
+        self._progress = True
+        public = is_public(httptools.parse_url(self.url).path)
+        self._longest_body = min(SMALL_BODY, self._limits.http_max_body) if public else self._limits.http_max_body
+        if self._declared > self._longest_body:
+            raise self._body_too_large()
+        super().on_headers_complete()
+        self._in_header = False
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body."""
+        self._progress = True
+        self._body += len(body)
+        if self._body > self._longest_body:
+            raise self._body_too_large()
+        if self.cycle.response_complete:  # it will be dropped
+            return
+        self._counted += len(body)
+        self._server.receiving += len(body)
+        if self._body > SMALL_BODY and self._server.receiving > ALL_BODIES:
+            raise BusyError("Too much is being received at once.")
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End the request."""
+        self._progress = True
+        self._receiving = False
+        self._uncount()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """End the response, and let go of a body that nobody has read."""
+        super().on_response_complete()
+        if self.cycle.response_complete:
+            self.cycle.body = bytearray()
+            self._uncount()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def _abandon(self) -> None:
+        """Tell the app that nobody waits for its answer any more. uvicorn does so for the newest request only."""
+        cycle = self._answering
+        if cycle is not None and not cycle.response_complete:
+            cycle.disconnected = True
+            cycle.message_event.set()
+            cycle.body = bytearray()
+
+    # --- limits ------------------------------------------------------------------------------------------------------
+
+    def _measure(self, size: int) -> None:
+        self._header += size
+        if self._header > self._limits.http_max_header:
+            raise self._header_too_large()
+
+    def _header_too_large(self) -> HeaderTooLargeError:
+        return HeaderTooLargeError(
+            f"The header has more than {self._limits.http_max_header} bytes (sluice.http.maxHeader)."
+        )
+
+    def _body_too_large(self) -> BodyTooLargeError:
+        return BodyTooLargeError(f"The body has more than {self._longest_body} bytes (sluice.http.maxBody).")
+
+    def _uncount(self) -> None:
+        self._server.receiving -= self._counted
+        self._counted = 0
+
+    def _watch(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(max(0.0, self._time_left()), self._check_time)
+
+    def _stop_watching(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _time_left(self) -> float:
+        limits = self._limits
+        seconds = limits.http_header_timeout if self._in_header else limits.http_request_timeout
+        return self._begun + seconds - self.loop.time()
+
+    def _check_time(self) -> None:
+        self._timer = None
+        if self.flow.read_paused or self.pipeline:  # it is not the peer's fault
+            self._begun = self.loop.time()
+        if self._time_left() > 0.001:
+            self._watch()
+        elif self._in_header:
+            self._refuse(RequestTimeoutError(f"The header was not there after {self._limits.http_header_timeout:g} s."))
+        else:
+            self._refuse(RequestTimeoutError(f"The body was not there after {self._limits.http_request_timeout:g} s."))
+
+    # --- refusal -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _peer(self) -> str:
+        return address_text(self.client or ("?", 0))
+
+    def _refuse(self, error: SluiceError) -> None:
+        """Answer the request that is being received with an error, if that is still possible, and cut its peer off."""
+        self._refused = True
+        self._stop_watching()
+        self._uncount()
+        answer = problems.problem(error)
+        log.info("%s: refused: %s", self._peer, error)
+        self._server.metrics.called("", answer.status_code, self.loop.time() - self._begun, "")
+        cycle = self.cycle  # of this request, or before the end of its header of the one before
+        answered = cycle is None or cycle.response_complete
+        self._abandon()
+        if not answered and (self._in_header or self.pipeline or cycle.response_started):
+            self.transport.abort()  # another answer is not complete, or this one has begun
+            return
+        if self._in_header or not answered:
+            answer.headers["connection"] = "close"
+            head = [f"HTTP/1.1 {answer.status_code} {HTTPStatus(answer.status_code).phrase}".encode()]
+            head += [name + b": " + value for name, value in answer.raw_headers]
+            self.transport.write(b"\r\n".join([*head, b"", bytes(answer.body)]))
+        self.loop.call_later(LINGER, self.transport.close)

@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from sluice.protocol.packet_pb2 import Packet
 from sluice.server.config import ServerConfig
 from sluice.server.embedded import EmbeddedServer
+from sluice.server.http.auth import Credentials
 from sluice.server.metrics import Metrics
 from sluice.server.network import (
     COPIED,
@@ -28,11 +29,6 @@ from sluice.server.tcp.frames import FrameError, FrameReader
 from sluice.server.tcp.session import SILENT, Service, Session
 from sluice.server.waiting import STOP_SECONDS, Stopping
 
-FIRST_FRAME = 64 * 1024
-"""Bytes of a frame that are taken before authentication."""
-LOGIN_SECONDS = 30.0
-"""From the handshake to the end of the authentication."""
-
 logger = logging.getLogger("sluice.tcp")
 
 
@@ -45,6 +41,17 @@ def require_safe_binding(config: ServerConfig) -> None:
             insecure=config.insecure,
             advice="Set canal.user and canal.passwd",
         )
+
+
+def bypass(config: ServerConfig) -> str:
+    """Say that Canal's port lets everybody do what the HTTP API asks credentials for; empty when it does not."""
+    if config.without_netty or config.tcp_passwd.get_secret_value() or not Credentials(config.http_credentials).any:
+        return ""
+    return (
+        f"Canal's port {address_text((config.tcp_host, config.tcp_port))} asks for no password, so the credentials of"
+        " the HTTP API protect nothing from whoever reaches it: it reads, acknowledges and unsubscribes every client of"
+        " every destination. Set canal.user and canal.passwd, or close the port with canal.withoutNetty = true"
+    )
 
 
 @contextlib.asynccontextmanager
@@ -62,11 +69,13 @@ async def serving(
     require_safe_binding(config)
     account = Account(config.tcp_user, bytes.fromhex(config.tcp_passwd.get_secret_value()))
     service = Service(embedded, metrics, account, config.get_linger / 1000)
-    port = Port(service, config.tcp_max_frame, stopping)
+    port = Port(service, config, stopping)
     with listen(config.tcp_host, config.tcp_port, "canal.ip and canal.port") as sock:
         server = await asyncio.get_running_loop().create_server(lambda: Connection(port), sock=sock)
         address = address_text(sock.getsockname())
         logger.info("Canal's clients are served at %s", address)
+        if warning := bypass(config):
+            logger.warning("%s", warning)
         if not is_loopback(config.tcp_host):
             logger.warning("Canal's protocol is not encrypted: who listens between %s and a client reads all", address)
         try:
@@ -79,9 +88,9 @@ async def serving(
 class Port:
     """What is connected."""
 
-    def __init__(self, service: Service, max_frame: int, stopping: Stopping) -> None:
+    def __init__(self, service: Service, config: ServerConfig, stopping: Stopping) -> None:
         self.service = service
-        self.max_frame = max_frame
+        self.config = config
         self.stopping = stopping
         self.tasks: dict[asyncio.Task[None], Connection] = {}
 
@@ -117,7 +126,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, port: Port) -> None:
         self._port = port
         self._loop = asyncio.get_running_loop()
-        self._frames = FrameReader(FIRST_FRAME)
+        self._frames = FrameReader(port.config.tcp_max_first_frame)
         self._arrived = asyncio.Event()
         self._writable = asyncio.Event()
         self._writable.set()
@@ -127,7 +136,7 @@ class Connection(asyncio.Protocol):
         self._passing: asyncio.Task[None] | None = None
         self._paused = False
         self._read_at = self._wrote_at = self._loop.time()
-        self._timer = self._loop.call_later(LOGIN_SECONDS, self._check_login)
+        self._timer = self._loop.call_later(port.config.tcp_login_timeout, self._check_login)
 
     # --- what the transport tells ------------------------------------------------------------------------------------
 
@@ -145,6 +154,10 @@ class Connection(asyncio.Protocol):
         """Take what has arrived."""
         self._read_at = self._loop.time()
         self._frames.feed(data)
+        if not self._session.authenticated and len(self._frames) > 2 * self._frames.limit:
+            logger.warning("%s: closed: %d bytes came before the login", self._peer, len(self._frames))
+            self.cut()
+            return
         if len(self._frames) > self._frames.limit + HIGH_WATER:  # more than one frame waits
             self._transport.pause_reading()
             self._paused = True
@@ -180,7 +193,7 @@ class Connection(asyncio.Protocol):
         self._transport.abort()
 
     def _check_login(self) -> None:
-        logger.info("%s: no authentication in %.0f s: closed", self._peer, LOGIN_SECONDS)
+        logger.info("%s: no authentication in %g s: closed", self._peer, self._port.config.tcp_login_timeout)
         self.cut()
 
     def _check_idle(self) -> None:
@@ -220,7 +233,7 @@ class Connection(asyncio.Protocol):
             self._let_pass()
         parts = await self._session.answer(packet)
         if self._session.authenticated and not authenticated:
-            self._frames.limit = self._port.max_frame
+            self._frames.limit = self._port.config.tcp_max_frame
             self._timer.cancel()
             self._check_idle()
         await self._send(parts)

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 from fastapi import Request
-from fastapi.security import HTTPAuthorizationCredentials
 
 from sluice.protocol.errors import ConfigError, ForbiddenError, TooManyAttemptsError, UnauthorizedError
 from sluice.server.http.auth import (
     EVERYTHING,
     FREE_FAILURES,
     LONGEST_WAIT,
-    REMEMBERED_ADDRESSES,
+    REMEMBERED_FAILURES,
     REREAD_INTERVAL,
     Credentials,
     Gate,
@@ -137,8 +136,9 @@ class TestPasswords:
         with pytest.raises(UnauthorizedError, match="unknown or the password is wrong"):
             credentials.login(user, password)
 
-    async def test_an_address_that_keeps_failing_has_to_wait(self, credentials: Credentials) -> None:
+    async def test_who_keeps_failing_has_to_wait(self, credentials: Credentials) -> None:
         credentials.set_password("ops", "correct horse", READ)
+        credentials.set_password("spark", "battery staple", READ)
         gate = Gate(credentials, "127.0.0.1")
         for _ in range(FREE_FAILURES):
             with pytest.raises(UnauthorizedError):
@@ -147,6 +147,15 @@ class TestPasswords:
             await gate.login("ops", "correct horse", timedelta(hours=1), "192.0.2.7")
         assert 0 < raised.value.retry_after <= 1
         assert (await gate.login("ops", "correct horse", timedelta(hours=1), "192.0.2.8")).token.name == "ops"
+        assert (await gate.login("spark", "battery staple", timedelta(hours=1), "192.0.2.7")).token.name == "spark"
+
+    async def test_a_user_that_is_unknown_has_to_wait_as_well(self, credentials: Credentials) -> None:
+        gate = Gate(credentials, "127.0.0.1")
+        for _ in range(FREE_FAILURES):
+            with pytest.raises(UnauthorizedError):
+                await gate.login("nobody", "wrong", timedelta(hours=1), "192.0.2.7")
+        with pytest.raises(TooManyAttemptsError):
+            await gate.login("nobody", "wrong", timedelta(hours=1), "192.0.2.7")
 
     async def test_a_flood_of_logins_is_refused_instead_of_queued(self, credentials: Credentials) -> None:
         credentials.set_password("ops", "correct horse", READ)
@@ -161,32 +170,32 @@ class TestLimiter:
         limiter = LoginLimiter()
         waits = []
         for _ in range(FREE_FAILURES + 12):
-            limiter.failed("192.0.2.1", 0.0)
-            waits.append(limiter.wait("192.0.2.1", 0.0))
+            limiter.failed("ops", "192.0.2.1", 0.0)
+            waits.append(limiter.wait("ops", "192.0.2.1", 0.0))
         assert waits[: FREE_FAILURES + 2] == [0.0] * (FREE_FAILURES - 1) + [1.0, 2.0, 4.0]
         assert waits[-1] == LONGEST_WAIT
 
     def test_success_forgives(self) -> None:
         limiter = LoginLimiter()
         for _ in range(FREE_FAILURES):
-            limiter.failed("192.0.2.1", 0.0)
-        limiter.succeeded("192.0.2.1")
-        assert limiter.wait("192.0.2.1", 0.0) == 0.0
+            limiter.failed("ops", "192.0.2.1", 0.0)
+        limiter.succeeded("ops", "192.0.2.1")
+        assert limiter.wait("ops", "192.0.2.1", 0.0) == 0.0
 
     def test_who_failed_longest_ago_is_forgotten_when_too_many_have(self) -> None:
         limiter = LoginLimiter()
-        addresses = [f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}" for n in range(REMEMBERED_ADDRESSES + 1)]
+        addresses = [f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}" for n in range(REMEMBERED_FAILURES + 1)]
         for address in [addresses[0]] * FREE_FAILURES + [addresses[1]] * FREE_FAILURES + addresses[2:]:
-            limiter.failed(address, 0.0)
-        assert limiter.wait(addresses[0], 0.0) == 0.0
-        assert limiter.wait(addresses[1], 0.0) > 0
+            limiter.failed("ops", address, 0.0)
+        assert limiter.wait("ops", addresses[0], 0.0) == 0.0
+        assert limiter.wait("ops", addresses[1], 0.0) > 0
 
     def test_ipv6_neighbours_count_as_one(self) -> None:
         limiter = LoginLimiter()
         for n in range(FREE_FAILURES):
-            limiter.failed(f"2001:db8::{n}", 0.0)
-        assert limiter.wait("2001:db8::ffff", 0.0) > 0
-        assert limiter.wait("2001:db8:0:1::1", 0.0) == 0.0
+            limiter.failed("ops", f"2001:db8::{n}", 0.0)
+        assert limiter.wait("ops", "2001:db8::ffff", 0.0) > 0
+        assert limiter.wait("ops", "2001:db8:0:1::1", 0.0) == 0.0
 
 
 class TestBinding:
@@ -223,30 +232,46 @@ class TestOpenServer:
         with pytest.raises(ForbiddenError):
             refuse_browsers_from_elsewhere(request("attacker.example:11180"))
 
-    def test_refuses_a_page_of_another_site(self) -> None:
+    @pytest.mark.parametrize("site", ["cross-site", "same-site", ""])
+    def test_refuses_a_page_of_another_site(self, site: str) -> None:
         with pytest.raises(ForbiddenError):
-            refuse_browsers_from_elsewhere(request("localhost", sec_fetch_site="cross-site"))
-        refuse_browsers_from_elsewhere(request("localhost", sec_fetch_site="same-origin"))
+            refuse_browsers_from_elsewhere(request("localhost", sec_fetch_site=site))
+
+    @pytest.mark.parametrize("site", ["same-origin", "none"])
+    def test_answers_its_own_page_and_what_a_user_typed(self, site: str) -> None:
+        refuse_browsers_from_elsewhere(request("localhost", sec_fetch_site=site))
+
+    @pytest.mark.parametrize(
+        "origin",
+        ["https://attacker.example", "http://localhost:8080", "http://127.0.0.1:11180", "http://localhost", "null", ""],
+    )
+    def test_refuses_another_origin_of_a_browser_that_says_nothing_else(self, origin: str) -> None:
+        with pytest.raises(ForbiddenError):
+            refuse_browsers_from_elsewhere(request("localhost:11180", origin=origin))
+
+    def test_answers_its_own_origin(self) -> None:
+        refuse_browsers_from_elsewhere(request("localhost:11180", origin="http://LOCALHOST:11180"))
+        refuse_browsers_from_elsewhere(request("[::1]:11180", origin="http://[::1]:11180"))
 
 
 class TestGate:
     def test_without_credentials_everything_is_allowed_on_loopback(self, credentials: Credentials) -> None:
-        assert Gate(credentials, "127.0.0.1").grant(request("localhost"), None) == EVERYTHING
+        assert Gate(credentials, "127.0.0.1").grant(request("localhost")) == EVERYTHING
 
     def test_without_credentials_nothing_is_allowed_elsewhere(self, credentials: Credentials) -> None:
         with pytest.raises(UnauthorizedError):
-            Gate(credentials, "0.0.0.0").grant(request("192.0.2.1"), None)
+            Gate(credentials, "0.0.0.0").grant(request("192.0.2.1"))
 
     def test_insecure_allows_everything_everywhere(self, credentials: Credentials) -> None:
-        assert Gate(credentials, "0.0.0.0", insecure=True).grant(request("a.example"), None) == EVERYTHING
+        assert Gate(credentials, "0.0.0.0", insecure=True).grant(request("a.example")) == EVERYTHING
 
     def test_with_credentials_a_token_is_needed_on_loopback_too(self, credentials: Credentials) -> None:
         text = credentials.issue("spark", READ).text
         gate = Gate(credentials, "127.0.0.1")
-        with pytest.raises(UnauthorizedError):
-            gate.grant(request("localhost"), None)
-        bearer = HTTPAuthorizationCredentials(scheme="Bearer", credentials=text)
-        assert gate.grant(request("localhost"), bearer).destinations == ("example",)
+        for other in ({}, {"authorization": ""}, {"authorization": f"Basic {text}"}, {"authorization": "Bearer"}):
+            with pytest.raises(UnauthorizedError):
+                gate.grant(request("localhost", **other))
+        assert gate.grant(request("localhost", authorization=f"bearer {text}")).destinations == ("example",)
 
 
 def test_a_grant_covers_its_destinations() -> None:

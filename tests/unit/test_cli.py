@@ -376,6 +376,19 @@ def test_a_token_is_shown_once_and_kept_as_a_hash(sluice: Sluice, conf: Path) ->
     assert (granted.name, granted.scope, granted.destinations) == ("billing", "read", ("a", "b"))
 
 
+def test_who_makes_a_token_or_a_user_is_told_that_canals_port_is_open(
+    sluice: Sluice, conf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note = "note: Canal's port 127.0.0.1:11111 asks for no password"
+    assert note in sluice("token", "create", "--name", "billing")[2]
+    monkeypatch.setattr("sys.stdin", io.StringIO("correct horse\n"))
+    assert note in sluice("user", "set", "ops")[2]
+    assert re.search(r"note  Canal's port: .* asks for no password", sluice("check")[1])
+    (conf / "canal.properties").write_text("canal.destinations = example\ncanal.withoutNetty = true\n")
+    assert "Canal's port" not in sluice("token", "create", "--name", "billing")[2]
+    assert "Canal's port" not in sluice("check")[1]
+
+
 def test_tokens_are_listed_and_revoked(sluice: Sluice, conf: Path) -> None:
     assert sluice("token", "list")[1] == "no tokens; make one with sluice token create\n"
     token = sluice("token", "create", "--name", "ops", "--admin", "--days", "3")[1].strip()

@@ -8,7 +8,7 @@ import pytest
 
 from sluice.protocol.errors import ConfigError
 from sluice.protocol.packet_pb2 import Messages
-from sluice.server.http.auth import Credentials, Grant, Scope
+from sluice.server.http.auth import FREE_FAILURES, Credentials, Grant, Scope
 from tests.integration.http.served import CLIENT, MEGABYTE, PROTOBUF, Api, running
 from tests.source import numbers
 
@@ -66,6 +66,55 @@ class TestCredentials:
         assert "/v1/tokens" in caplog.text
         assert "wrong-horse" not in caplog.text
         assert guarded.headers["Authorization"].split("_", 2)[2] not in caplog.text
+
+    async def test_a_login_through_a_proxy_counts_for_the_caller(self, tmp_path: Path) -> None:
+        Credentials(tmp_path / "credentials.json").set_password("ops", "correct horse", Grant())
+        right, wrong = ({"user": "ops", "password": word} for word in ("correct horse", "wrong"))
+        async with running(tmp_path, http_proxies=("127.0.0.0/8",)) as api:
+            for _ in range(FREE_FAILURES):
+                await api.problem("POST", "/v1/tokens", 401, json=wrong, headers={"X-Forwarded-For": "192.0.2.7"})
+            headers = {"X-Forwarded-For": "192.0.2.9, 192.0.2.7"}  # the first is what the caller says
+            assert await api.problem("POST", "/v1/tokens", 429, json=right, headers=headers) == "too-many-attempts"
+            await api.call("POST", "/v1/tokens", json=right, headers={"X-Forwarded-For": "192.0.2.8"}, status=201)
+
+    async def test_who_is_no_proxy_is_not_believed(self, tmp_path: Path) -> None:
+        Credentials(tmp_path / "credentials.json").set_password("ops", "correct horse", Grant())
+        login = {"user": "ops", "password": "wrong"}
+        async with running(tmp_path) as api:
+            for n in range(FREE_FAILURES):
+                await api.problem("POST", "/v1/tokens", 401, json=login, headers={"X-Forwarded-For": f"192.0.2.{n}"})
+            await api.problem("POST", "/v1/tokens", 429, json=login, headers={"X-Forwarded-For": "192.0.2.9"})
+
+    async def test_a_token_sees_the_metrics_of_its_destinations_only(self, guarded: Api) -> None:
+        spark = guarded.headers
+        login = {"user": "ops", "password": "correct horse"}
+        bought = (await guarded.call("POST", "/v1/tokens", json=login, headers={}, status=201)).json()
+        everything = {"Authorization": f"Bearer {bought['token']}"}
+        for name, headers in (("example", spark), ("other", everything)):
+            path = f"/v1/destinations/{name}/clients/1/"
+            await guarded.call("POST", path + "subscribe", headers=headers)
+            guarded.sources[name].put()
+            await guarded.call("POST", path + "getWithoutAck", headers=headers)
+        page = (await guarded.call("GET", "/metrics", headers=everything)).text()
+        assert 'canal_instance_get_rows{destination="other"}' in page
+        assert "process_resident_memory_bytes" in page
+        for accept in ("*/*", "application/openmetrics-text"):
+            page = (await guarded.call("GET", "/metrics", headers={"Accept": accept})).text()
+            samples = [line for line in page.splitlines() if not line.startswith("#")]
+            assert 'canal_instance_get_rows{destination="example"} 1.0' in samples
+            assert [line for line in samples if 'destination="example"' not in line] == []
+            assert '"other"' not in page
+
+    @pytest.mark.parametrize("path", ["/healthz/", "/docs/", "/docs/assets", "/v1/destinations/"])
+    async def test_no_answer_follows_the_host_header(self, api: Api, path: str) -> None:
+        headers = {"Host": "127.0.0.1:1"}
+        response = await api.call("GET", path, status=404, headers=headers, allow_redirects=False)
+        assert "127.0.0.1:1" not in f"{response.headers} {response.text()}"
+
+    async def test_a_post_of_another_origin_changes_nothing(self, api: Api) -> None:
+        headers = {"Origin": "https://attacker.example"}
+        assert await api.problem("POST", f"{CLIENT}/unsubscribe", 403, headers=headers) == "forbidden"
+        await api.post("unsubscribe", headers={"Origin": api.base}, status=204)
 
     async def test_a_name_that_was_rebound_to_loopback_is_refused(self, api: Api) -> None:
         headers = {"Host": "attacker.example"}

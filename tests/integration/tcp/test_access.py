@@ -10,8 +10,9 @@ from sluice.protocol.errors import ConfigError
 from sluice.protocol.packet_pb2 import ClientAuth, Packet, Sub
 from sluice.server.config import ServerConfig
 from sluice.server.embedded import EmbeddedServer
+from sluice.server.http.auth import Credentials, Grant
 from sluice.server.metrics import Metrics
-from sluice.server.tcp import serve, session
+from sluice.server.tcp import session
 from sluice.server.tcp.serve import serving
 from sluice.server.waiting import Stopping
 from tests.canal import CanalError, frames, scramble, stored
@@ -75,9 +76,18 @@ class TestLogin:
             await client.login(destination="nowhere", client_id="7")
         await client.login()
 
-    async def test_who_does_not_log_in_in_time_is_cut_off(self, canal: Canal, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(serve, "LOGIN_SECONDS", 0.05)
-        assert await (await canal.connect(login=False)).closed()
+    async def test_who_does_not_log_in_in_time_is_cut_off(self, tmp_path: Path) -> None:
+        async with running(tmp_path, tcp_login_timeout=0.05) as canal:
+            assert await (await canal.connect(login=False)).closed()
+
+    async def test_before_the_login_little_is_kept_of_what_comes_after_a_frame(
+        self, protected: Canal, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(session, "FAILED_LOGIN", 30.0)
+        client = await protected.connect(login=False)
+        client.send(ClientAuth(username="canal", password=scramble("wrong", client.seed)))
+        client.write(bytes(2 * ServerConfig().tcp_max_first_frame + 1))
+        assert await client.closed()
 
     async def test_other_clients_do_not_wait_for_a_failed_login(
         self, protected: Canal, monkeypatch: pytest.MonkeyPatch
@@ -108,6 +118,21 @@ class TestBinding:
     ) -> None:
         async with running(tmp_path, tcp_host="0.0.0.0", **settings):
             assert "is not encrypted" in caplog.text
+
+    @pytest.mark.parametrize("settings", [{}, PROTECTED, {"without_netty": True}], ids=["open", "password", "closed"])
+    async def test_a_port_that_undoes_tokens_says_so_and_what_closes_it(
+        self, tmp_path: Path, settings: dict[str, Any], caplog: pytest.LogCaptureFixture
+    ) -> None:
+        file = tmp_path / "credentials.json"
+        embedded = EmbeddedServer(lambda _: pytest.fail("nothing starts"), Source)
+        config = ServerConfig(tcp_port=0, http_credentials=file, **settings)
+        async with serving(embedded, config, Metrics(embedded), Stopping()):
+            assert "asks for no password" not in caplog.text
+        Credentials(file).issue("spark", Grant())
+        async with serving(embedded, config, Metrics(embedded), Stopping()):
+            assert ("asks for no password" in caplog.text) is (not settings)
+        if not settings:
+            assert "Set canal.user and canal.passwd, or close the port with canal.withoutNetty = true" in caplog.text
 
     async def test_nothing_listens_when_it_is_switched_off(self, tmp_path: Path) -> None:
         embedded = EmbeddedServer(lambda _: pytest.fail("nothing starts"), Source)

@@ -13,16 +13,16 @@ from tests.source import eventually, numbers
 
 
 class TestFrames:
-    async def test_before_the_login_64_kib_are_the_limit(self, canal: Canal) -> None:
+    async def test_before_the_login_16_kib_are_the_limit(self, canal: Canal) -> None:
         client = await canal.connect(login=False)
         packet = Packet(
-            type=Packet.CLIENTAUTHENTICATION, body=ClientAuth(username="x" * 65_500).SerializeToString()
+            type=Packet.CLIENTAUTHENTICATION, body=ClientAuth(username="x" * 16_350).SerializeToString()
         ).SerializeToString()
-        assert 65_500 < len(packet) <= 65_536
+        assert 16_350 < len(packet) <= 16_384
         client.write(frames([packet])[0])
         await client.acknowledged()
         other = await canal.connect(login=False)
-        other.write(b"\0\x01\0\x01")
+        other.write(b"\0\0\x40\x01")
         assert await other.closed()
 
     async def test_after_the_login_the_limit_is_the_configured_one(self, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
 from sluice.protocol.column cimport Cell, get_cell
+from sluice.protocol.escapes cimport skip_plain
 from sluice.protocol.tags cimport (
     AFTER_COLUMNS,
     BEFORE_COLUMNS,
@@ -114,25 +115,10 @@ cdef inline int put_number(Writer *out, int64_t number) noexcept nogil:
     return 0
 
 
-cdef inline bint is_special(uint8_t c) noexcept nogil:
-    return c < 0x20 or c == 34 or c == 92          # control characters, quote, backslash
-
-
-cdef inline uint64_t has_special(uint64_t word) noexcept nogil:
-    """Not 0 if one of eight bytes is special; a few others may be taken for one."""
-    cdef uint64_t ones = 0x0101010101010101
-    cdef uint64_t quote = word ^ ones * 34
-    cdef uint64_t backslash = word ^ ones * 92
-    return (
-        (word - ones * 0x20) & ~word | (quote - ones) & ~quote | (backslash - ones) & ~backslash
-    ) & ones * 0x80
-
-
 cdef int put_string(Writer *out, Span text) noexcept nogil:
     cdef const uint8_t *p = text.data
     cdef const uint8_t *end = p + text.size
     cdef const uint8_t *run
-    cdef uint64_t word
     cdef uint8_t c
     cdef uint8_t *o
     if reserve(out, text.size + 2) < 0:
@@ -141,13 +127,7 @@ cdef int put_string(Writer *out, Span text) noexcept nogil:
     out.size += 1
     while True:
         run = p
-        while end - p >= 8:
-            memcpy(&word, p, 8)
-            if has_special(word):
-                break
-            p += 8
-        while p < end and not is_special(p[0]):
-            p += 1
+        p = skip_plain(p, end)
         if reserve(out, p - run + 7) < 0:
             return NO_MEMORY
         memcpy(out.data + out.size, run, p - run)

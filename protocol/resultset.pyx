@@ -41,7 +41,7 @@ from sluice.protocol.tags cimport (
     UPDATED,
     VALUE,
 )
-from sluice.protocol.utf8 cimport is_utf8, put_utf8, utf8_size
+from sluice.protocol.utf8 cimport is_utf8, latin1_size, put_latin1, put_utf8, utf8_size
 from sluice.protocol.wire cimport (
     LENGTH_DELIMITED,
     LENGTH_MAX,
@@ -357,7 +357,7 @@ cdef class RowEncoder:
             value = text
             text_size = size = out - text
         column_size = column.value_size + 1 + varint_size(text_size) + text_size
-        reserve(&self.body, 1 + LENGTH_MAX + column_size)
+        reserve(&self.body, 1 + LENGTH_MAX + column_size + 1)  # the last byte is for put_latin1()
         out = self.body.data + self.body.size
         out[0] = AFTER_COLUMNS
         out = put_varint(out + 1, column_size)
@@ -416,26 +416,3 @@ cdef size_t join(uint8_t *start, uint8_t *end) noexcept nogil:
         size += length
         p += HEAD + length
     return size
-
-
-cdef size_t latin1_size(const uint8_t *data, size_t size) noexcept nogil:
-    """Bytes that put_latin1() will write."""
-    cdef size_t result = size
-    cdef size_t i
-    for i in range(size):
-        result += data[i] >> 7
-    return result
-
-
-cdef uint8_t *put_latin1(uint8_t *to, const uint8_t *data, size_t size) noexcept nogil:
-    """Each byte as the character of its number, in UTF-8."""
-    cdef size_t i
-    for i in range(size):
-        if data[i] < 0x80:
-            to[0] = data[i]
-            to += 1
-        else:
-            to[0] = 0xC0 | data[i] >> 6
-            to[1] = 0x80 | data[i] & 0x3F
-            to += 2
-    return to

@@ -1,4 +1,4 @@
-"""Text from the wire, made valid UTF-8: one bad byte would make a whole protobuf message unreadable."""
+"""Text and bytes from the wire as valid UTF-8: one bad byte would make a whole protobuf message unreadable."""
 
 from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memcpy
@@ -120,4 +120,28 @@ cdef inline uint8_t *put_utf8(uint8_t *to, const uint8_t *data, size_t size) noe
             to[0], to[1], to[2] = 0xEF, 0xBF, 0xBD
             to += 3
         p += length
+    return to
+
+
+cdef inline size_t latin1_size(const uint8_t *data, size_t size) noexcept nogil:
+    """Bytes that put_latin1() will write."""
+    cdef size_t result = size
+    cdef size_t i
+    for i in range(size):
+        result += data[i] >> 7
+    return result
+
+
+cdef inline uint8_t *put_latin1(uint8_t *to, const uint8_t *data, size_t size) noexcept nogil:
+    """Each byte as the character of its number (ISO 8859-1); there is room for one byte more than it counts."""
+    cdef const uint8_t *end = data + size
+    cdef const uint8_t *ascii_end = skip_ascii(data, end)
+    memcpy(to, data, ascii_end - data)
+    to += ascii_end - data
+    data = ascii_end
+    while data < end:              # without a branch: bytes that are no text are ASCII or not by chance
+        to[0] = 0xC0 | data[0] >> 6 if data[0] >= 0x80 else data[0]
+        to[1] = 0x80 | data[0] & 0x3F
+        to += 1 + (data[0] >> 7)
+        data += 1
     return to

@@ -3,48 +3,38 @@
 import threading
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport uint8_t, uint16_t, uint32_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
-from sluice.instance.parser.values cimport Field, Value, fail, reserve
+from sluice.instance.parser.values cimport Field, Value, reserve
 from sluice.protocol.utf8 cimport is_utf8, put_utf8, skip_ascii, utf8_size
 
 from sluice.protocol.errors import DecodeError
 
 cdef enum:
     REPLACEMENT = 0xFFFD
+    FOURS = 39420              # characters of four bytes in gb18030 before those from U+10000 on ...
+    FIRST_SUPPLEMENTARY = 189000  # ... which have the numbers from here on, in order
+
+
+cdef struct Character:     # in UTF-8; written as four bytes, of which the next one overwrites those behind its size
+    uint8_t[3] utf8
+    uint8_t size           # 0 for none
 
 
 cdef struct Bytes:         # a character set of one byte a character
-    uint32_t[256] utf8     # the bytes of the character in UTF-8, as they stand in memory
-    uint8_t[256] size
+    Character[256] characters
     bint is_ascii_based    # the first 128 are ASCII
 
 
-cdef struct Pairs:         # a character set of several bytes; the first 128 bytes are ASCII
+cdef struct Pairs:         # a character set of several bytes; the first 128 bytes are ASCII, and none of these begins a pair
     bint has_triples
     bint has_fours
-    uint16_t[256] single   # code points of characters of one byte, 0 for none
-    uint16_t[65536] pairs  # ... of two bytes
-    uint16_t[65536] triples  # ... of the two bytes that follow 0x8F
-
-
-cdef int by_codec(const char *codec, const uint8_t *data, size_t size, Value *value) noexcept with gil:
-    """Decodes with Python's codec, what is malformed as U+FFFD."""
-    cdef bytes text
-    cdef uint8_t *p
-    try:
-        text = data[:size].decode(codec.decode(), "replace").encode("utf-8", "replace")
-        p = reserve(value, PyBytes_GET_SIZE(text))
-        if p == NULL:
-            return -1
-        memcpy(p, PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
-        value.text = p
-        value.size = PyBytes_GET_SIZE(text)
-        return 0
-    except Exception:
-        return fail(value, b"not a text of its character set")
+    Character[128] singles
+    Character[32768] pairs     # of two bytes, by the first without its highest bit, and the second
+    Character[32768] triples   # ... and behind 0x8F
+    uint16_t[FOURS] fours      # code points, by the number of the four bytes
 
 
 cdef inline int finish(Value *value, const uint8_t *end) noexcept nogil:
@@ -93,6 +83,7 @@ cdef int single_byte(Field *field, const uint8_t *data, size_t size, Value *valu
     cdef const Bytes *table = <const Bytes *>field.context
     cdef const uint8_t *end = data + size
     cdef const uint8_t *first = skip_ascii(data, end) if table.is_ascii_based else data
+    cdef Character found
     cdef uint8_t *p
     if first == end:
         value.text = data
@@ -104,20 +95,22 @@ cdef int single_byte(Field *field, const uint8_t *data, size_t size, Value *valu
     memcpy(p, data, first - data)
     p += first - data
     while first < end:
-        memcpy(p, &table.utf8[first[0]], 4)
-        p += table.size[first[0]]
+        found = table.characters[first[0]]
+        memcpy(p, &found, sizeof(Character))
+        p += found.size
         first += 1
     return finish(value, p)
 
 
-# One or two bytes a character (after 0x8F three in ujis and eucjpms; four of some in gb18030, which Python decodes).
+# One or two bytes a character (after 0x8F three in ujis and eucjpms; four of some in gb18030).
 
 cdef int multi_byte(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
     cdef const Pairs *table = <const Pairs *>field.context
     cdef const uint8_t *end = data + size
     cdef const uint8_t *at = skip_ascii(data, end)
+    cdef Character found
+    cdef uint64_t eight
     cdef uint8_t *p
-    cdef uint32_t point
     if at == end:
         value.text = data
         value.size = size
@@ -129,32 +122,62 @@ cdef int multi_byte(Field *field, const uint8_t *data, size_t size, Value *value
     p += at - data
     while at < end:
         if at[0] < 0x80:
-            p[0] = at[0]
-            p += 1
-            at += 1
+            while end - at >= 8:
+                memcpy(&eight, at, 8)
+                if eight & <uint64_t>0x8080808080808080:
+                    break
+                memcpy(p, &eight, 8)
+                p += 8
+                at += 8
+            while at < end and at[0] < 0x80:
+                p[0] = at[0]
+                p += 1
+                at += 1
             continue
-        if table.single[at[0]]:
-            p = put_character(p, table.single[at[0]])
-            at += 1
-            continue
-        if table.has_triples and at[0] == 0x8F and end - at >= 3:
-            point = table.triples[at[1] << 8 | at[2]]
-            if point:
-                p = put_character(p, point)
-                at += 3
-                continue
         if end - at >= 2:
-            if table.has_fours and 0x30 <= at[1] <= 0x39:
-                return by_codec(b"gb18030", data, size, value)
-            point = table.pairs[at[0] << 8 | at[1]]
-            if point:
-                p = put_character(p, point)
+            found = table.pairs[(at[0] & 0x7F) << 8 | at[1]]
+            if found.size:
+                memcpy(p, &found, sizeof(Character))
+                p += found.size
                 at += 2
                 continue
-        # Malformed: an ASCII byte that follows is a character of its own.
-        p = put_character(p, REPLACEMENT)
-        at += 2 if end - at >= 2 and at[1] >= 0x80 else 1
+        at = put_other(table, at, end, &p)
     return finish(value, p)
+
+
+cdef const uint8_t *put_other(
+    const Pairs *table, const uint8_t *at, const uint8_t *end, uint8_t **to
+) noexcept nogil:
+    """Writes what begins with no pair: a character of another size, or U+FFFD; the place after it."""
+    cdef const Character *found = &table.singles[at[0] & 0x7F]
+    cdef int taken = 1
+    cdef uint32_t number
+    if not found.size and table.has_triples and at[0] == 0x8F and end - at >= 3 and at[1] >= 0x80:
+        found = &table.triples[(at[1] & 0x7F) << 8 | at[2]]
+        taken = 3
+    if found.size:
+        memcpy(to[0], found, sizeof(Character))
+        to[0] += found.size
+        return at + taken
+    if table.has_fours and end - at >= 4 and is_four(at):
+        number = number_of_four(at)
+        if number < FOURS and table.fours[number]:
+            to[0] = put_character(to[0], table.fours[number])
+            return at + 4
+        if FIRST_SUPPLEMENTARY <= number < FIRST_SUPPLEMENTARY + 0x100000:
+            to[0] = put_character(to[0], 0x10000 + number - FIRST_SUPPLEMENTARY)
+            return at + 4
+    # Malformed: an ASCII byte that follows is a character of its own.
+    to[0] = put_character(to[0], REPLACEMENT)
+    return at + (2 if end - at >= 2 and at[1] >= 0x80 else 1)
+
+
+cdef inline uint32_t number_of_four(const uint8_t *p) noexcept nogil:
+    return (((p[0] - 0x81) * 10 + p[1] - 0x30) * 126 + p[2] - 0x81) * 10 + p[3] - 0x30
+
+
+cdef inline bint is_four(const uint8_t *p) noexcept nogil:
+    return 0x81 <= p[0] <= 0xFE and 0x30 <= p[1] <= 0x39 and 0x81 <= p[2] <= 0xFE and 0x30 <= p[3] <= 0x39
 
 
 # Units of two or four bytes.
@@ -272,18 +295,23 @@ cdef str character(bytes data, str codec):
     return text if len(text) == 1 else ""
 
 
+cdef int set_character(Character *to, str text) except -1:
+    """Of no text: there is none."""
+    cdef bytes encoded = text.encode()
+    memcpy(to.utf8, PyBytes_AS_STRING(encoded), PyBytes_GET_SIZE(encoded))
+    to.size = <uint8_t>PyBytes_GET_SIZE(encoded)
+    return 0
+
+
 cdef bytes single_byte_table(str codec, tuple differences):
     cdef Bytes table
     cdef int i
-    cdef bytes encoded
     memset(&table, 0, sizeof(table))
     characters = [character(bytes([i]), codec) or "\ufffd" for i in range(256)]
     for start, text in differences:
         characters[start:start + len(text)] = text
     for i in range(256):
-        encoded = characters[i].encode()
-        memcpy(&table.utf8[i], PyBytes_AS_STRING(encoded), PyBytes_GET_SIZE(encoded))
-        table.size[i] = <uint8_t>PyBytes_GET_SIZE(encoded)
+        set_character(&table.characters[i], characters[i])
     table.is_ascii_based = all(ord(characters[i]) == i for i in range(128))
     return PyBytes_FromStringAndSize(<const char *>&table, sizeof(table))
 
@@ -301,30 +329,36 @@ cdef bytes multi_byte_table(str name, str codec, tuple differences):
     cdef Pairs *table = <Pairs *>PyBytes_AS_STRING(data)
     cdef int lead
     cdef int trail
+    cdef int place
+    cdef int point
+    cdef bytes encoded
     table.has_fours = name == "gb18030"
     table.has_triples = codec == "euc_jp"
     for lead in range(0x80, 0x100):
-        table.single[lead] = ord(character(bytes((lead,)), codec) or "\0")
-        if table.single[lead]:
+        set_character(&table.singles[lead & 0x7F], character(bytes((lead,)), codec))
+        if table.singles[lead & 0x7F].size:
             continue
         for trail in range(0x40, 0x100):
-            table.pairs[lead << 8 | trail] = ord(character(bytes((lead, trail)), codec) or "\0")
-    if codec == "euc_jp":
+            set_character(&table.pairs[(lead & 0x7F) << 8 | trail], character(bytes((lead, trail)), codec))
+    if table.has_triples:
         for lead in range(0xA1, 0xFF):
             for trail in range(0xA1, 0xFF):
-                table.triples[lead << 8 | trail] = ord(character(bytes((0x8F, lead, trail)), codec) or "\0")
+                place = (lead & 0x7F) << 8 | trail
+                set_character(&table.triples[place], character(bytes((0x8F, lead, trail)), codec))
                 if lead >= 0xF5:  # ten rows for the user's own characters, and ten more behind 0x8F
-                    table.pairs[lead << 8 | trail] = 0xE000 + (lead - 0xF5) * 94 + trail - 0xA1
-                    table.triples[lead << 8 | trail] = 0xE3AC + (lead - 0xF5) * 94 + trail - 0xA1
+                    set_character(&table.pairs[place], chr(0xE000 + (lead - 0xF5) * 94 + trail - 0xA1))
+                    set_character(&table.triples[place], chr(0xE3AC + (lead - 0xF5) * 94 + trail - 0xA1))
                 elif name == "eucjpms":  # the characters of cp932 where EUC has them
-                    found = character(shift_jis(lead - 0xA1, trail - 0xA1), "cp932")
-                    table.pairs[lead << 8 | trail] = ord(found or "\0")
+                    set_character(&table.pairs[place], character(shift_jis(lead - 0xA1, trail - 0xA1), "cp932"))
     for lead, text in differences:
         for trail, found in enumerate(text):
-            if lead > 0xFFFF:
-                table.triples[lead + trail & 0xFFFF] = ord(found)
-            else:
-                table.pairs[lead + trail] = ord(found)
+            place = lead + trail & 0x7FFF
+            set_character(&table.triples[place] if lead > 0xFFFF else &table.pairs[place], found)
+    if table.has_fours:
+        for point in range(0x80, 0x10000):
+            encoded = chr(point).encode(codec, "ignore")
+            if len(encoded) == 4:
+                table.fours[number_of_four(<const uint8_t *>PyBytes_AS_STRING(encoded))] = point
     return data
 
 

@@ -24,6 +24,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
 from sluice.instance.parser.littleendian cimport length_encoded
 from sluice.instance.parser.values cimport Field, Value, fail, put_packed_decimal, reserve
+from sluice.protocol.escapes cimport skip_plain
 from sluice.protocol.floats cimport put_java_double, put_plain_digits, shortest
 from sluice.protocol.utf8 cimport is_utf8, put_utf8, utf8_size
 from sluice.protocol.wire cimport put_decimal, put_signed_decimal
@@ -125,20 +126,28 @@ cdef const uint8_t *get_length(const uint8_t *p, const uint8_t *end, size_t *siz
     return NULL
 
 
+cdef inline bint is_canals(const uint8_t *p, const uint8_t *end) noexcept nogil:
+    """Whether Canal alone escapes the character: DEL, and those from U+0080 to U+00A0."""
+    return p[0] == 0x7F or (p[0] == 0xC2 and end - p > 1 and p[1] <= 0xA0)
+
+
 cdef int put_string(Output *out, const uint8_t *text, size_t size) noexcept nogil:
     """Quoted, with JSON's escapes; `size` times 6 at most."""
     cdef const uint8_t *end = text + size
     cdef const uint8_t *run
+    cdef const uint8_t *plain_end
     cdef uint8_t escape
     cdef uint8_t *p
     if put(out, b'"', 1):
         return -1
     while text < end:
         run = text
-        while text < end and text[0] >= 0x20 and text[0] != b'"' and text[0] != b"\\":
-            if out.is_strict and (text[0] == 0x7F or (text[0] == 0xC2 and end - text > 1 and text[1] <= 0xA0)):
-                break
-            text += 1
+        plain_end = skip_plain(text, end)
+        if out.is_strict:
+            while text < plain_end and not is_canals(text, end):
+                text += 1
+        else:
+            text = plain_end
         if put_text(out, run, text - run):
             return -1
         if text == end:

@@ -19,6 +19,7 @@ from libc.string cimport memcpy, memset
 
 from sluice.instance.parser.littleendian cimport le16, le24, le32, le64
 from sluice.protocol.floats cimport put_java_double, put_java_float
+from sluice.protocol.utf8 cimport put_latin1, skip_ascii
 
 from sluice.protocol.errors import ConfigError
 
@@ -490,34 +491,14 @@ cdef int old_timestamp(Field *field, const uint8_t *data, size_t size, Value *va
 
 cdef int binary(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
     cdef uint8_t *p
-    cdef uint64_t eight
-    cdef size_t i = 0
-    while i + 8 <= size:
-        memcpy(&eight, data + i, 8)
-        if eight & <uint64_t>0x8080808080808080:
-            break
-        i += 8
-    while i < size and data[i] < 0x80:
-        i += 1
-    if i == size:
+    if skip_ascii(data, data + size) == data + size:
         value.text = data
         value.size = size
         return 0
-    p = reserve(value, i + 2 * (size - i))
+    p = reserve(value, 2 * size + 1)
     if p == NULL:
         return -1
-    memcpy(p, data, i)
-    p += i
-    while i < size:
-        if data[i] < 0x80:
-            p[0] = data[i]
-            p += 1
-        else:
-            p[0] = 0xC0 | data[i] >> 6
-            p[1] = 0x80 | data[i] & 0x3F
-            p += 2
-        i += 1
-    return finish(value, p)
+    return finish(value, put_latin1(p, data, size))
 
 
 # MariaDB's INET4, INET6 and UUID: fixed-length binary strings, with the trailing zero bytes left out on the wire.

@@ -95,6 +95,7 @@ def test_every_pair_of_bytes_that_python_knows_is_the_same_character(charset: st
         ("big5", "f9 d6 f9 dc", "碁嫺"),
         ("euckr", "81 41", "갂"),
         ("gb18030", "81 30 81 30 d6 d0 94 39 da 33", "\x80中💩"),
+        ("gb18030", "81 30 81 30 84 31 a4 39 90 30 81 30 e3 32 9a 35 61", "\x80\uffff\U00010000\U0010ffffa"),
         ("utf16", "d8 3d de 00 00 41", "😀A"),
         ("utf16le", "3d d8 00 de 41 00", "😀A"),
         ("utf32", "00 01 f6 00", "😀"),
@@ -115,6 +116,8 @@ def test_mysqls_own_characters(charset: str, data: str, text: str) -> None:
         ("utf8mb4", "f4 90 80 80", "\ufffd\ufffd\ufffd\ufffd"),
         ("ascii", "41 e9", "A\ufffd"),
         ("gbk", "d6", "\ufffd"),
+        ("gb18030", "84 31 a5 30 41", "\ufffd1\ufffd0A"),  # no character has these four bytes
+        ("gb18030", "e3 32 9a 36 41", "\ufffd2\ufffd6A"),
         ("gbk", "ff 41", "\ufffdA"),
         ("sjis", "93 22", '\ufffd"'),
         ("ujis", "8f b0", "\ufffd"),

@@ -52,10 +52,11 @@ def is_utf8(data: bytes) -> bool:
     return True
 
 
-def test_all_pairs_of_bytes(agrees: Check) -> None:
+@pytest.mark.parametrize("continued", [b"", b"\x80", b"\x80\x80"])
+def test_all_pairs_of_bytes(agrees: Check, continued: bytes) -> None:
     around = "中文".encode() * 8
-    for first, second in itertools.product(range(256), repeat=2):
-        assert agrees(around + bytes((first, second)) + around), (first, second)
+    for pair in itertools.product(range(256), repeat=2):
+        assert agrees(around + bytes(pair) + continued + around), pair
 
 
 def test_all_sequences_of_four_bytes_at_which_the_rules_change(agrees: Check) -> None:

@@ -62,6 +62,8 @@ class Instance:
         self.config = config
         self.state = "stopped"
         self.error = ""
+        self._failure = ""
+        """What went wrong here, so that nothing more is read; empty while all is well."""
         self.check_active = check_active
         self._make_parser = make_parser
         self._filter = TableFilter.from_config(config)
@@ -114,6 +116,7 @@ class Instance:
 
     def _prepare(self, epoch: int, clients: Sequence[StoredClient]) -> Parser:
         """Make ring and cursors anew, and the parser that will fill the ring."""
+        self._failure = ""
         self._make_ring(epoch)
         for client in clients:
             try:
@@ -136,8 +139,8 @@ class Instance:
         ring, cursors = self.ring, self.cursors
 
         def in_loop(call: Callable[..., None], *arguments: object) -> None:
-            if ring is self.ring and not ring.closed:
-                call(*arguments)
+            if ring is self.ring and not ring.closed and not self._failure:
+                self._attempt(call, *arguments)
 
         def on_put() -> None:
             # At most one call is pending, however many puts there are.
@@ -246,6 +249,8 @@ class Instance:
             reason = f": {self.error}" if self.error else ""
             what = "should start first" if self.state == "stopped" else "is starting"
             raise DestinationStoppedError(f"destination:{self.config.destination} {what}{reason}")
+        if self._failure:
+            raise DestinationStoppedError(f"destination:{self.config.destination} has failed: {self._failure}")
 
     def check_stream(self, client_id: int) -> None:
         """Raise why the stream will never come to what a client waits for; trying again does not help then.
@@ -344,9 +349,27 @@ class Instance:
         self._tend()
 
     def _tend(self) -> None:
-        self.cursors.advance(time.monotonic())
-        self._tend_readers()
+        self._attempt(self.cursors.advance, time.monotonic())
+        self._attempt(self._tend_readers)
         self.wake()
+
+    def _attempt(self, call: Callable[..., object], *arguments: object) -> None:
+        """Do what the stream asks for on the event loop. What it raises, nobody foresaw: then the destination fails.
+
+        Otherwise it would say that it runs, and its clients would wait for ever.
+        """
+        try:
+            call(*arguments)
+        except Exception as error:  # noqa: BLE001  that is its use
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """Serve nothing more, and say so, after a mistake of ours."""
+        logger.error("the destination has failed", exc_info=error, extra={"destination": self.config.destination})
+        self._failure = f"{type(error).__name__}: {error}; stop and start it, and report what the log says"
+        if self._parser is not None:
+            self._parser.stop()
+        self._set_state("error", self._failure)
 
     def _tend_readers(self) -> None:
         """Give the clients that are behind the ring readers of their own, and take them from those that have joined."""
@@ -443,21 +466,23 @@ class Instance:
 
     async def _flush_each_period(self) -> None:
         failed = False
-        while True:
+        while not self._failure:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self.config.flush_period):
                     await self._unstored.wait()
             self._unstored.clear()
-            self.catch_up.close_idle()
-            self.ring.pool.trim()
+            self._attempt(self.catch_up.close_idle)
+            self._attempt(self.ring.pool.trim)
             self._tend()
             try:
                 await self.flush()
             except SluiceError as error:
                 failed = True
-                self._set_state(self.state, str(error))
+                self._set_state(self.state, self._failure or str(error))
+            except Exception as error:  # noqa: BLE001  as `_attempt`
+                self._fail(error)
             else:
-                if failed:
+                if failed and not self._failure:
                     failed = False
                     self._set_state(self.state, "")
 

@@ -182,6 +182,35 @@ async def test_get_returns_at_once_what_is_there(setup: Setup) -> None:
     assert (batch.entries, batch.rows) == (3, 1)
 
 
+@pytest.mark.parametrize("waits", [True, False], ids=["told by a put", "found by the flusher"])
+async def test_a_mistake_on_the_event_loop_is_the_error_of_the_destination_until_it_is_started_anew(
+    setup: Setup, waits: bool
+) -> None:
+    if not waits:
+        setup.change(file_flush_period=10)
+        await setup.server.stop(NAME)
+        await setup.server.start(NAME)
+    await setup.server.subscribe(NAME, CLIENT)
+    waiting = asyncio.create_task(setup.server.get_without_ack(NAME, CLIENT, timeout=30))
+    await asyncio.sleep(0)
+    if not waits:
+        setup.parser.stream.ring.on_put = None
+    setup.parser.stream.gtid = 99  # of a source that the ring does not know
+    setup.parser.stream.advance()
+    setup.parser.stream.put()
+    with pytest.raises(DestinationStoppedError, match=f"destination:{NAME} has failed: IndexError: 99; stop and start"):
+        await waiting
+    status = setup.server.destination_status(NAME)
+    assert (status.state, status.error.partition(";")[0]) == ("error", "IndexError: 99")
+    setup.parser.on_state("running", "")  # said before the parser was stopped
+    await asyncio.sleep(0.05)
+    assert setup.server.destination_status(NAME).state == "error"
+    await setup.server.stop(NAME)
+    await setup.server.start(NAME)
+    setup.parser.write(b"one")
+    assert entries((await setup.server.get_without_ack(NAME, CLIENT)).slices) == [b"begin", b"one", b"end"]
+
+
 async def test_get_without_changes_returns_no_batch_after_the_timeout(setup: Setup) -> None:
     await setup.server.subscribe(NAME, CLIENT)
     batch = await setup.server.get_without_ack(NAME, CLIENT, timeout=0.05)

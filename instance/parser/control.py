@@ -14,7 +14,7 @@ from sluice.instance.parser.plan import PlanOptions, TablePlan
 from sluice.instance.parser.quarantine import Item, Quarantine
 from sluice.instance.parser.schema import Schemas, TableSchema
 from sluice.instance.parser.start import error_text
-from sluice.instance.parser.table_map import TableMap
+from sluice.instance.parser.table_map import TableMap, counts_years
 from sluice.instance.sink.filters import FieldFilter, TableFilter
 from sluice.protocol import entry_pb2 as pb
 from sluice.protocol.errors import DecodeError, PurgedError, SourceError
@@ -104,7 +104,8 @@ class Control:
     # --- tables
 
     def _table_map(self, event: Event) -> None:
-        table_map = TableMap.parse(event.body, mariadb=self.mariadb)
+        years = counts_years(self._decoder.server_version or "")
+        table_map = TableMap.parse(event.body, mariadb=self.mariadb, years=years)
         schema, table = table_map.schema, table_map.table
         options = PlanOptions(
             strict_canal=self._config.strict_canal,

@@ -153,6 +153,7 @@ class Schemas:
         Raises DecodeError when there is no such table, or it has other columns; SourceError when nobody can be asked.
         """
         if table_map.has_names:
+            table_map = self._with_signs(table_map, timestamp)
             return TableSchema(self._refine(table_map, table_map.columns(charsets), timestamp))
         key = self._key(table_map.schema, table_map.table)
         known = self._tables.get(key)
@@ -216,6 +217,22 @@ class Schemas:
 
     def _key(self, schema: str, table: str) -> tuple[str, str]:
         return (schema.lower(), table.lower()) if self.ignore_case else (schema, table)
+
+    def _with_signs(self, table_map: TableMap, timestamp: int) -> TableMap:
+        """Ask which columns are unsigned where the event can be read in two ways."""
+        if table_map.other_unsigned is None or table_map.unsigned is None:
+            return table_map
+        try:
+            columns = self._source.fetch(*_name(table_map), timestamp).columns
+        except DecodeError:  # dropped since: most versions in doubt write a sign for years
+            return table_map
+        live = {column.name: column.is_unsigned for column in columns}
+
+        def agrees(reading: tuple[bool, ...]) -> int:
+            return sum(live.get(name) == sign for name, sign in zip(table_map.names or (), reading, strict=True))
+
+        best = max(table_map.unsigned, table_map.other_unsigned, key=agrees)
+        return replace(table_map, unsigned=best, other_unsigned=None)
 
     def _refine(self, table_map: TableMap, columns: list[Column], timestamp: int) -> list[Column]:
         """MariaDB's full metadata says binary(16) of a UUID or INET6, binary(4) of an INET4: ask what they are."""

@@ -18,6 +18,7 @@ Sources: MySQL ``libbinlogevents/include/rows_event.h`` and MariaDB ``sql/log_ev
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass
 from enum import IntEnum
@@ -73,7 +74,7 @@ class Type(IntEnum):
 class Optional(IntEnum):
     """Fields of the optional metadata; without binlog_row_metadata=FULL only the first two and GEOMETRY_TYPE."""
 
-    SIGNEDNESS = 1  # 1 bit a numeric column, the first column in the highest bit; set: unsigned
+    SIGNEDNESS = 1  # 1 bit a numeric column (and a YEAR: `counts_years`), the first in the highest bit; set: unsigned
     DEFAULT_CHARSET = 2  # collation of most character columns, then pairs (which character column, collation)
     COLUMN_CHARSET = 3  # a collation a character column
     COLUMN_NAME = 4
@@ -121,7 +122,6 @@ _NUMERIC = {
     Type.FLOAT,
     Type.DOUBLE,
     Type.NEWDECIMAL,
-    Type.YEAR,
 }
 _CHARACTER = {
     Type.STRING,
@@ -236,6 +236,26 @@ class _Reader:
         return values
 
 
+def counts_years(version: str) -> bool | None:
+    """Whether a server of that version writes a sign for YEAR columns, too; None where that is not known.
+
+    MariaDB does, MySQL 8.0.15 does not, 8.0.29 does: `is_numeric_type` of its sql/log_event.cc became
+    `has_signedess_information_type` of sql/field_common_properties.h, a file that was begun in 2020.
+    """
+    numbers = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
+    if numbers is None or "mariadb" in version.lower():
+        return True
+    release = tuple(map(int, numbers.groups()))
+    return None if (8, 0, 15) < release < (8, 0, 29) else release > (8, 0, 15)
+
+
+def _signs(types: tuple[int, ...], data: bytes, *, years: bool) -> tuple[bool, ...]:
+    """Read which columns are unsigned; of a YEAR it means nothing."""
+    counted = _NUMERIC | {Type.YEAR} if years else _NUMERIC
+    bits = _high_bits(data)
+    return tuple(kind in counted and next(bits) and kind != Type.YEAR for kind in types)
+
+
 def _high_bits(data: bytes) -> Iterator[bool]:
     return (bool(byte & (0x80 >> bit)) for byte in data for bit in range(8))
 
@@ -256,6 +276,8 @@ class TableMap:
     metas: tuple[int, ...]
     nullable: tuple[bool, ...]
     unsigned: tuple[bool, ...] | None
+    other_unsigned: tuple[bool, ...] | None
+    """What ``unsigned`` is if YEAR columns have no sign; None where that is known, or is the same."""
     collations: tuple[int | None, ...] | None
     names: tuple[str, ...] | None
     members: tuple[tuple[bytes, ...] | None, ...]
@@ -272,11 +294,12 @@ class TableMap:
         return self.names is not None
 
     @classmethod
-    def parse(cls, body: bytes, *, post_header: int = 8, mariadb: bool = False) -> TableMap:
+    def parse(cls, body: bytes, *, post_header: int = 8, mariadb: bool = False, years: bool | None = True) -> TableMap:
         """Parse the event's body, without event header and checksum.
 
         ``post_header`` is the length that the FORMAT_DESCRIPTION event gives for TABLE_MAP: 8, or 6 before MySQL 5.1.4.
-        ``mariadb``: the source is MariaDB, which counts GEOMETRY among the character columns.
+        ``mariadb``: the source is MariaDB, which counts GEOMETRY among the character columns. ``years``: it writes a
+        sign for YEAR columns, too; what `counts_years` says of its version.
         Raises DecodeError when the body is cut or contradicts itself.
         """
         reader = _Reader(body)
@@ -297,7 +320,7 @@ class TableMap:
             kind = reader.integer(1)
             fields[kind] = reader.take(reader.packed())
         try:
-            return cls._with_optional(table_id, schema, table, types, metas, nullable, fields, mariadb=mariadb)
+            return cls._with_optional(table_id, schema, table, types, metas, nullable, fields, mariadb, years)
         except (StopIteration, IndexError, RuntimeError, ValueError) as error:
             raise DecodeError(f"TABLE_MAP of {schema}.{table} has optional metadata that does not fit it") from error
 
@@ -311,14 +334,19 @@ class TableMap:
         metas: tuple[int, ...],
         nullable: tuple[bool, ...],
         fields: Mapping[int, bytes],
-        *,
         mariadb: bool,
+        years: bool | None,
     ) -> TableMap:
         character = _CHARACTER | {Type.GEOMETRY} if mariadb else _CHARACTER
-        unsigned = None
+        unsigned = other = None
         if Optional.SIGNEDNESS in fields:
-            bits = _high_bits(fields[Optional.SIGNEDNESS])
-            unsigned = tuple(next(bits) if kind in _NUMERIC else False for kind in types)
+            signs = fields[Optional.SIGNEDNESS]
+            counted = sum(kind in _NUMERIC for kind in types)
+            if years is None and len(signs) < (counted + types.count(Type.YEAR) + 7) // 8:
+                years = False  # there is no room for them
+            unsigned = _signs(types, signs, years=years is not False)
+            if years is None and len(signs) == (counted + 7) // 8:
+                other = _signs(types, signs, years=False)
         elif not _NUMERIC.intersection(types):
             unsigned = (False,) * len(types)
         names = None
@@ -353,6 +381,7 @@ class TableMap:
             metas=metas,
             nullable=nullable,
             unsigned=unsigned,
+            other_unsigned=other if other != unsigned else None,
             collations=_collations(
                 types, character, fields.get(Optional.DEFAULT_CHARSET), fields.get(Optional.COLUMN_CHARSET)
             ),
@@ -422,7 +451,8 @@ class TableMap:
                 return text + (" /*M!100301 COMPRESSED*/" if kind == Type.BLOB_COMPRESSED else "")
             case Type.ENUM | Type.SET:
                 collation = self.member_collations[i] if self.member_collations else None
-                return f"{Type(kind).name.lower()}({self._members(i, charsets.get(collation or 0))})"
+                labels = None if collation == _BINARY_COLLATION else charsets.get(collation or 0)
+                return f"{Type(kind).name.lower()}({self._members(i, labels)})"
             case Type.BIT:
                 return f"bit({meta})"
             case Type.JSON:

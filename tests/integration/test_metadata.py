@@ -2,12 +2,15 @@
 
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from sluice.instance.parser.columns import Column
 from sluice.instance.parser.table_map import TableMap
+from sluice.protocol import entry_pb2 as pb
 from tests.conftest import Database
+from tests.reading import Reading, config
 from tests.servers import Server
 
 HEADER = struct.Struct("<IBIIIH")
@@ -24,6 +27,9 @@ COMMON = """
     bt bit(1), b9 bit(9), b16 bit(16), ge geometry, po point, ls linestring, mp multipolygon, gc geometrycollection,
     after_all smallint, last_text varchar(5) character set koi8r, primary key (id, prefix(3))
 """
+EXTENDED = pytest.mark.extended
+OLD = ["mysql80", "mariadb1011"]
+BINARY = "eb enum('a','ü','b''\\\\') character set binary, sb set('x','é') character set binary,"
 OWN = {
     "mysql97": "j json, ve vector(3), hidden int unsigned invisible, made int as (a + 1),",
     "mariadb118": "vc varchar(100) compressed, tc text compressed, j json, hidden int unsigned invisible,",
@@ -33,7 +39,16 @@ OWN = {
 @pytest.fixture(params=["mysql97", "mariadb118"])
 def full(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A server that writes full metadata."""
-    server: Server = request.getfixturevalue(request.param)
+    yield from with_full_metadata(request.getfixturevalue(request.param))
+
+
+@pytest.fixture(params=["mysql97", "mariadb118", *(pytest.param(name, marks=EXTENDED) for name in OLD)])
+def any_full(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """The same, also of the old versions that have it."""
+    yield from with_full_metadata(request.getfixturevalue(request.param))
+
+
+def with_full_metadata(server: Server) -> Iterator[Server]:
     before = server.query("SELECT @@global.binlog_row_metadata")[0][0]
     server.query("SET GLOBAL binlog_row_metadata = FULL")
     yield server
@@ -59,7 +74,7 @@ def last_table_map(server: Server) -> TableMap:
 
 def test_columns_of_the_event_are_those_of_information_schema(full: Server, database: Database) -> None:
     schema = database(full)
-    full.script(f"CREATE TABLE t ({OWN[full.name]} {COMMON});\n", database=schema)
+    full.script(f"CREATE TABLE t ({OWN[full.name]} {BINARY} {COMMON});\n", database=schema)
     full.script("INSERT INTO t (id, prefix) VALUES (1, 'x');\n", database=schema)
     described = [
         Column(name, kind, None if kind.startswith(("enum", "set")) else charset, key == "PRI")
@@ -89,3 +104,19 @@ def test_what_mariadbs_metadata_does_not_say(mariadb118: Server, database: Datab
         mariadb118.query(f"SET GLOBAL binlog_row_metadata = {before}")
     expected = [("b", "tinyint(4)"), ("u", "binary(16)"), ("i", "binary(16)"), ("f", "binary(4)")]
     assert columns == [Column(name, kind) for name, kind in expected]
+
+
+def test_rows_are_read_by_full_metadata_alone(any_full: Server, database: Database, tmp_path: Path) -> None:
+    schema = database(any_full)
+    any_full.script(
+        f"CREATE TABLE t (y year, a int unsigned, z year, b bigint, {BINARY} c smallint unsigned);\n", database=schema
+    )
+    with Reading(config(any_full, tmp_path)) as reading:
+        reading.wait(lambda: reading.running)
+        any_full.script("INSERT INTO t VALUES (2026, 4294967295, 2027, -1, 'ü', 'x,é', 65535);\n", database=schema)
+        reading.wait_for(f"INSERT {schema}.t")
+        assert reading.rows() == [f"INSERT {schema}.t 2026,4294967295,2027,-1,2,3,65535"]
+        changes = [pb.RowChange.FromString(entry.storeValue) for entry in reading.entries()]
+    rows = [row for change in changes for row in change.rowDatas]
+    types = {column.name: column.mysqlType for row in rows for column in row.afterColumns}
+    assert (types["eb"], types["sb"]) == (r"enum('a','ü','b''\\')", "set('x','é')")

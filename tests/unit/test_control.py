@@ -19,6 +19,7 @@ from sluice.protocol.packet_pb2 import Messages
 from sluice.store.ring import Kind, Ring
 from tests.binlog import Log
 from tests.decoding import feed
+from tests.unit.plans import table_map
 
 
 class Recorded:
@@ -26,6 +27,8 @@ class Recorded:
 
     def fetch(self, schema: str, table: str, timestamp: int) -> TableSchema:
         del timestamp
+        if (schema, table) == ("db", "years"):
+            return TableSchema([Column("y", "year"), Column("a", "int unsigned"), Column("b", "bigint")])
         if (schema, table) != ("db", "t"):
             raise DecodeError(f"{schema}.{table} is unknown")
         return TableSchema([Column("id", "int", None, is_key=True)])
@@ -110,6 +113,24 @@ def test_text_that_is_not_of_its_charset_is_still_valid(tmp_path: Path) -> None:
     body = struct.pack("<IIBHH", 9, 0, 2, 0, len(status)) + status + b"db\0" + b"CREATE TABLE caf\xe9 (id INT)"
     _, (entry,) = answer(log.add(EventType.QUERY_EVENT, body), tmp_path)
     assert entry.header.tableName == "café"
+
+
+@pytest.mark.parametrize(
+    ("version", "signs"),
+    [("8.0.15", b"\x80"), ("8.0.20", b"\x80"), ("8.0.20", b"\xc0"), ("9.7.4", b"\xc0")],
+    ids=["not counted", "open, and not counted", "open, and counted", "counted"],
+)
+def test_unsigned_columns_behind_a_year_are_read_right_from_every_version(
+    version: str, signs: bytes, tmp_path: Path
+) -> None:
+    optional = b"\1\1" + signs + b"\4\6\1y\1a\1b"
+    body = table_map((13, b""), (3, b""), (8, b""), optional=optional, schema="db", table="years")
+    insert = (7).to_bytes(6, "little") + b"\1\0\2\0\3\7\0" + b"\x7e" + b"\xff" * 12
+    log = Log(version).query("BEGIN").add(EventType.TABLE_MAP_EVENT, body)
+    _, entries = answer(log.add(EventType.WRITE_ROWS_EVENT, insert).xid(), tmp_path)
+    (row,) = pb.RowChange.FromString(entries[1].storeValue).rowDatas
+    assert [column.value for column in row.afterColumns] == ["2026", "4294967295", "-1"]
+    assert row.afterColumns[1].mysqlType == "int unsigned"
 
 
 def test_rows_of_an_unknown_table_are_put_into_quarantine(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.instance.parser.columns import Column
-from sluice.instance.parser.table_map import TableMap, Type
+from sluice.instance.parser.table_map import TableMap, Type, counts_years
 from sluice.protocol.errors import DecodeError
 from tests.unit.entries import mutated
 from tests.unit.plans import packed, table_map
@@ -61,7 +61,55 @@ def test_nullable_columns_have_their_bit() -> None:
 def test_signs_are_counted_over_numeric_columns_and_years() -> None:
     columns = [(13, b""), (10, b""), (3, b""), (15, b"\4\0"), (8, b""), (246, b"\5\2"), (5, b"\x08")]
     table = TableMap.parse(table_map(*columns, optional=field(1, b"\xb0")))
-    assert table.unsigned == (True, False, False, False, True, True, False)
+    assert table.unsigned == (False, False, False, False, True, True, False)
+
+
+def test_years_have_no_sign_where_the_source_is_too_old() -> None:
+    columns = [(13, b""), (3, b""), (13, b""), (8, b"")]
+    table = TableMap.parse(table_map(*columns, optional=field(1, b"\x80")), years=False)
+    assert (table.unsigned, table.other_unsigned) == ((False, True, False, False), None)
+    only = TableMap.parse(table_map((13, b""), optional=names("y")), years=False)
+    assert only.columns(CHARSETS) == [Column("y", "year")]
+
+
+def test_where_the_version_leaves_years_open_both_readings_are_given_that_have_room() -> None:
+    columns = [(13, b""), (3, b""), (8, b"")]
+    both = TableMap.parse(table_map(*columns, optional=field(1, b"\xc0")), years=None)
+    assert (both.unsigned, both.other_unsigned) == ((False, True, False), (False, True, True))
+    same = TableMap.parse(table_map(*columns, optional=field(1, b"\x00")), years=None)
+    assert (same.unsigned, same.other_unsigned) == ((False, False, False), None)
+    eight = [(13, b""), *[(3, b"")] * 8]
+    without = TableMap.parse(table_map(*eight, optional=field(1, b"\x01")), years=None)
+    assert (without.unsigned, without.other_unsigned) == ((*[False] * 8, True), None)
+    counted = TableMap.parse(table_map(*eight, optional=field(1, b"\x80\x80")), years=None)
+    assert (counted.unsigned, counted.other_unsigned) == ((*[False] * 8, True), None)
+
+
+@pytest.mark.parametrize(
+    ("version", "counts"),
+    [
+        ("8.0.15", False),
+        ("8.0.4-rc-log", False),
+        ("8.0.16", None),
+        ("8.0.28-0ubuntu4", None),
+        ("8.0.29", True),
+        ("9.7.4-2", True),
+        ("10.5.23-MariaDB-log", True),
+        ("5.5.5-10.11.18-MariaDB", True),
+        ("", True),
+    ],
+)
+def test_a_version_says_whether_years_have_a_sign(version: str, counts: bool | None) -> None:
+    assert counts_years(version) is counts
+
+
+@pytest.mark.parametrize("number", [10, 11], ids=["default", "each"])
+def test_labels_of_the_binary_character_set_are_what_information_schema_makes_of_them(number: int) -> None:
+    columns = [(254, b"\xf7\1"), (254, b"\xf8\1")]
+    collations = b"\x3f" if number == 10 else b"\x3f\x3f"
+    labels = field(6, b"\2\1a\2\xc3\xbc") + field(5, b"\1\1\xff")
+    table = TableMap.parse(table_map(*columns, optional=names("e", "s") + labels + field(number, collations)))
+    assert [column.mysql_type for column in table.columns(CHARSETS)] == ["enum('a','ü')", "set('\ufffd')"]
 
 
 def test_charsets_are_given_for_each_column_or_as_a_default_with_exceptions() -> None:

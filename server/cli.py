@@ -5,9 +5,9 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pydantic import SecretStr
 from rich.console import Console
@@ -19,6 +19,7 @@ from sluice.instance.sink.filters import TableFilter
 from sluice.protocol.errors import (
     ConfigError,
     ConnectionLostError,
+    FilterError,
     SluiceError,
     SourceChangedError,
     SourceError,
@@ -38,12 +39,15 @@ from sluice.server.arguments import (
     positive,
 )
 from sluice.server.cluster_commands import add_cluster_commands, in_session
-from sluice.server.config import Configuration
+from sluice.server.config import Configuration, ServerConfig
 from sluice.server.credential_commands import add_credential_commands
 from sluice.server.findings import Findings, examine_password
 from sluice.server.migrate_commands import add_migrate_command
 from sluice.server.remote import Remote
 from sluice.server.spark_commands import add_spark_commands
+
+if TYPE_CHECKING:
+    from sluice.instance.parser.connection import Connection
 
 EXIT_CODES = """exit status:
   0  all is well
@@ -128,9 +132,10 @@ def parser() -> argparse.ArgumentParser:
         check_command,
         "verify configuration and sources without starting",
         "Read the configuration, connect to the source of each destination, and say all that is wrong, with the SQL\n"
-        "that mends it. One of several clients that has lost its place in the binlog is noted: the others would be\n"
-        "served, and it would be told. Nothing is started and nothing is changed. The exit status is 1 when anything\n"
-        "is wrong, notes aside.",
+        "that mends it: also when a client's filter cannot be used any more, or when a source allows too few\n"
+        "connections for all its destinations. One of several clients that has lost its place in the binlog is noted:\n"
+        "the others would be served, and it would be told. Nothing is started and nothing is changed. The exit status\n"
+        "is 1 when anything is wrong, notes aside.",
         "sluice check --conf conf",
         "sluice check example other",
     )
@@ -313,6 +318,7 @@ def serve_command(options: Any) -> int:
 
 def check_command(options: Any) -> int:
     """Verify configuration and sources."""
+    from sluice.server.capacity import find_shortages
     from sluice.server.http.auth import require_safe_server
     from sluice.server.tcp.serve import bypass
     from sluice.server.tcp.serve import require_safe_binding as require_safe_port
@@ -340,11 +346,16 @@ def check_command(options: Any) -> int:
     names = options.destinations or configuration.destinations()
     if not names:
         findings.wrong(configuration.main_file, "canal.destinations is empty: nothing to serve")
+    configs = []
     for name in names:
         try:
-            findings.good(name, _examine(configuration.instance(name), findings))
+            config = configuration.instance(name)
+            configs.append(config)
+            findings.good(name, _examine(server, config, findings))
         except SluiceError as error:
             findings.wrong(name, error)
+    for address, text in find_shortages(configs):
+        findings.wrong(f"source {address}", text)
     return 0 if findings.healthy else NO
 
 
@@ -352,24 +363,29 @@ async def _nothing(_session: object) -> None:
     """Do nothing in a session: it could be opened."""
 
 
-def _examine(config: InstanceConfig, findings: Findings) -> str:
+def _examine(server: ServerConfig, config: InstanceConfig, findings: Findings) -> str:
     """Ask the source of a destination all that a start would ask; raises SluiceError.
 
     A client that has lost its place is noted: the start serves the others.
     """
-    from sluice.instance.meta.file import FileMetaStore
     from sluice.instance.parser.connection import Connection
     from sluice.instance.parser.start import StartFinder
+    from sluice.server.saved import read_saved, try_filter
     from sluice.store.cursor import starts
 
     table_filter = TableFilter.from_config(config)
-    clients = FileMetaStore(config.file_data_dir, config.destination, config.master_address).read()
-    places = starts([client.cursor for client in clients if config.meta == "file"]) or [None]
+    clients = read_saved(server, config).clients
+    for client in clients:
+        try:
+            try_filter(config, client.filter)
+        except FilterError as error:
+            findings.wrong(f"{config.destination}, client {client.client_id}", f"would not be served: {error}")
+    places = starts([client.cursor for client in clients]) or [None]
     with Connection(config) as connection:
         connection.check(config, config.slave_id)
         facts = connection.facts
         file, offset, _gtids = connection.end_of_binlog()
-        tables = _live_tables(connection.query)
+        tables = _live_tables(connection)
         examine_password(findings, config.destination, connection)
         start, refused = StartFinder(connection, config, lambda: Connection(config)).find_first(places)
     if start is None:
@@ -403,12 +419,10 @@ def _examine(config: InstanceConfig, findings: Findings) -> str:
     )
 
 
-def _live_tables(query: Callable[[str], list[tuple[Any, ...]]]) -> list[tuple[str, str]]:
-    rows = query(
-        "SELECT table_schema, table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE'"
-        " AND table_schema NOT IN ('information_schema', 'performance_schema', 'mysql', 'sys') ORDER BY 1, 2"
-    )
-    return [(schema, table) for schema, table in rows]
+def _live_tables(connection: "Connection") -> list[tuple[str, str]]:
+    from sluice.instance.parser.schema import InformationSchema
+
+    return InformationSchema(lambda: connection).tables()
 
 
 def filter_command(options: Any) -> int:
@@ -418,7 +432,7 @@ def filter_command(options: Any) -> int:
     config = _source_of(options)
     table_filter = TableFilter(options.regex, config.filter_black_regex)
     with Connection(config) as connection:
-        verdicts = {name: table_filter.explain(*name) for name in _live_tables(connection.query)}
+        verdicts = {name: table_filter.explain(*name) for name in _live_tables(connection)}
     listing = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("", "table", "why"):
         listing.add_column(title)

@@ -16,7 +16,7 @@ from sluice.instance.config import DESTINATION_NAME, IN_ZOOKEEPER, InstanceConfi
 from sluice.instance.properties import Lookup, Property, environment_name, is_service_link, read_properties
 from sluice.instance.settings import FolderPath, Settings, setting
 from sluice.protocol.errors import ConfigError, UnknownDestinationError
-from sluice.server.canal_keys import why_without_effect
+from sluice.server.canal_keys import STANDBY, why_without_effect
 from sluice.server.logging import LogFormat, LogLevel, redactor
 from sluice.server.tcp.auth import double_sha1
 
@@ -220,6 +220,14 @@ KEYS = (*ServerConfig.fields_by_key(), *InstanceConfig.fields_by_key())
 """All keys that have an effect."""
 
 
+SWITCHING = (
+    "canal.instance.standby.address",
+    "canal.instance.detecting.enable",
+    "canal.instance.detecting.heartbeatHaEnable",
+)
+"""The keys by which Canal goes to a standby source when the source does not answer."""
+
+
 class UnsupportedError(ConfigError):
     """A destination needs a part of Canal that Sluice does not have."""
 
@@ -332,7 +340,7 @@ class Configuration:
             without_effect += others.items()
             warnings += _unknown(others, in_main_file=name is None)
         return [
-            *self._queue(),
+            *self.missing(),
             *_without_effect(without_effect),
             *warnings,
             *_variables(self._environ),
@@ -342,14 +350,19 @@ class Configuration:
             *self._seconds(),
         ]
 
-    def _queue(self) -> list[str]:
-        if self.server.server_mode == "tcp":
-            return []
-        text = (
-            f"canal.serverMode = {self.server.server_mode}: nothing is sent to a message queue here, and nothing is"
-            " lost: the changes wait at the cursor of Canal's own client, 1001, until a consumer fetches them"
-        )
-        return [text]
+    def missing(self) -> list[str]:
+        """Name what Canal would do with these files and Sluice does not."""
+        texts = []
+        if self.server.server_mode != "tcp":
+            texts.append(
+                f"canal.serverMode = {self.server.server_mode}: nothing is sent to a message queue here, and nothing is"
+                " lost: the changes wait at the cursor of Canal's own client, 1001, until a consumer fetches them"
+            )
+        for destination in self.destinations():
+            with contextlib.suppress(ConfigError):  # it is not started then
+                found = self._lookup(destination)(("canal.instance.master2.address", *SWITCHING))
+                texts += [f"{destination}: {text}" for text in _missing(found)]
+        return texts
 
     def _unreachable(self) -> list[str]:
         host, port = self.server.address
@@ -402,6 +415,20 @@ class Configuration:
         beans = Lookup(self._main, own, name, environ=self._environ)(_bean_keys(destination))
         default = {META_KEY: Property("zookeeper", "default with canal.zkServers")} if self.server.zk_servers else {}
         return Lookup(default, _meta_of(beans), self._main, own, name, environ=self._environ)
+
+
+def _missing(properties: Mapping[str, Property]) -> list[str]:
+    values = {key: item.value for key, item in properties.items() if item.value}
+    texts = []
+    if "canal.instance.master2.address" in values:
+        texts.append(
+            f"canal.instance.master2.address = {values['canal.instance.master2.address']}: several sources are not"
+            " merged here: make a destination for each"
+        )
+    address, *switches = (values.get(key, "") for key in SWITCHING)
+    if address and all(switch.lower() == "true" for switch in switches):
+        texts.append(f"canal.instance.standby.address = {address}: {STANDBY}")
+    return texts
 
 
 def _bean_keys(destination: str) -> tuple[str, str]:

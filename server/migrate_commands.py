@@ -7,17 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from sluice.instance.config import IN_ZOOKEEPER, InstanceConfig
-from sluice.protocol.errors import SluiceError
+from sluice.instance.config import InstanceConfig
+from sluice.protocol.errors import FilterError, SluiceError
 from sluice.server.arguments import NO, add_command
-from sluice.server.cluster_commands import in_session
 from sluice.server.config import Configuration
 from sluice.server.findings import Findings, examine_password
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from sluice.instance.meta.nodes import Session
     from sluice.instance.parser.start import StartFinder
     from sluice.store.cursor import Cursor, StoredClient
 
@@ -30,8 +26,10 @@ def add_migrate_command(commands: Any) -> None:
         migrate_command,
         "say what would happen if Sluice took over from a Canal",
         "Read the conf folder of a Canal as it lies, and say which destinations Sluice would serve from where, which\n"
-        "keys it understands and which not, and whether each saved position is readable and its change still in the\n"
-        "binlog of the source. Nothing is started and nothing is changed, here, on the source, or in ZooKeeper.",
+        "keys it understands and which not, whether each saved position is readable and its change still in the\n"
+        "binlog of the source, and whether each filter can be used. The exit status is 1 when something would stop\n"
+        "working, such as sending to Kafka. Nothing is started and nothing is changed, here, on the source, or in\n"
+        "ZooKeeper.",
         "sluice migrate --from /opt/canal/conf",
         "sluice migrate --from /opt/canal/conf --zk zk1:2181,zk2:2181",
     )
@@ -48,15 +46,22 @@ def add_migrate_command(commands: Any) -> None:
 
 def migrate_command(options: Any) -> int:
     """Say what would happen."""
+    from sluice.server.capacity import find_shortages
+
     findings = Findings(Console(highlight=False, soft_wrap=True))
     given = {"zk_servers": options.zk} if options.zk else {}
     configuration = Configuration(options.conf, os.environ, **given)
     _examine_server(configuration, findings)
+    configs = []
     for name in configuration.destinations():
         try:
-            _examine(configuration, configuration.instance(name), findings)
+            config = configuration.instance(name)
+            configs.append(config)
+            _examine(configuration, config, findings)
         except SluiceError as error:
             findings.wrong(name, error)
+    for address, text in find_shortages(configs):
+        findings.wrong(f"source {address}", text)
     return 0 if findings.healthy else NO
 
 
@@ -66,8 +71,12 @@ def _examine_server(configuration: Configuration, findings: Findings) -> None:
         findings.wrong(configuration.main_file, "canal.destinations is empty, and no folder has an instance.properties")
     for file, keys in configuration.understood().items():
         findings.good(file, f"{len(keys)} keys are understood: {', '.join(keys)}")
+    missing = configuration.missing()
+    for text in missing:
+        findings.wrong("configuration", text)
     for warning in configuration.warnings():
-        findings.note("configuration", warning)
+        if warning not in missing:
+            findings.note("configuration", warning)
     port = "Canal's clients are not served" if server.without_netty else f"Canal's clients at port {server.tcp_port}"
     findings.good("server", f"would listen on {server.tcp_host} for {port}, and at port {server.http_port} for HTTP")
 
@@ -76,26 +85,36 @@ def _examine(configuration: Configuration, config: InstanceConfig, findings: Fin
     """Examine a destination. Raises SluiceError: it cannot be served as things are."""
     from sluice.instance.parser.connection import Connection
     from sluice.instance.parser.start import StartFinder
+    from sluice.server.saved import read_saved
 
-    where, clients, place = _saved(configuration, config, findings)
+    saved = read_saved(configuration.server, config)
+    if saved.running:
+        findings.note(config.destination, f"is served now, as its node says: {saved.running}")
     black = f" without {config.filter_black_regex}" if config.filter_black_regex else ""
     findings.good(
         config.destination,
-        f"{config.master_address} as {config.db_username}, tables {config.filter_regex}{black}; cursors in {where}",
+        f"{config.master_address} as {config.db_username}, tables {config.filter_regex}{black};"
+        f" cursors in {saved.where}",
     )
     with Connection(config) as connection:
         connection.check(config)
         examine_password(findings, config.destination, connection)
         finder = StartFinder(connection, config, lambda: Connection(config))
-        for client in clients:
-            _examine_client(config.destination, client, finder, findings)
-        if all(client.cursor is None for client in clients):
-            findings.note(config.destination, f"no client has a position: it would begin {_begin(finder, place)}")
+        for client in saved.clients:
+            _examine_client(config, client, finder, findings)
+        if all(client.cursor is None for client in saved.clients):
+            findings.note(config.destination, f"no client has a position: it would begin {_begin(finder, saved.place)}")
 
 
-def _examine_client(destination: str, client: "StoredClient", finder: "StartFinder", findings: Findings) -> None:
-    name = f"{destination}, client {client.client_id}"
+def _examine_client(config: InstanceConfig, client: "StoredClient", finder: "StartFinder", findings: Findings) -> None:
+    from sluice.server.saved import try_filter
+
+    name = f"{config.destination}, client {client.client_id}"
     text = f"filter {client.filter}, " if client.filter else ""
+    try:
+        try_filter(config, client.filter)
+    except FilterError as error:
+        findings.wrong(name, f"would not be served: {error}")
     if client.cursor is None:
         findings.note(name, f"{text}no position: it would begin where the destination does")
         return
@@ -117,36 +136,3 @@ def _begin(finder: "StartFinder", place: "Cursor | None") -> str:
 def _place(cursor: "Cursor") -> str:
     time = datetime.fromtimestamp(cursor.timestamp / 1000, UTC)
     return f"{cursor.position or f'{cursor.journal}:{cursor.offset}'} ({time:%F %T} UTC)"
-
-
-def _saved(
-    configuration: Configuration, config: InstanceConfig, findings: Findings
-) -> "tuple[str, Iterable[StoredClient], Cursor | None]":
-    """Return where cursors are kept, those that are there, and the place that counts without any, if it is kept."""
-    from sluice.instance.meta.file import FileMetaStore
-
-    parse = config.log_position == "parse"
-    if config.meta == "file":
-        store = FileMetaStore(config.file_data_dir, config.destination, config.master_address, parse=parse)
-        return str(store.path), store.read(), store.place
-    if config.meta not in IN_ZOOKEEPER:
-        return "memory: who consumes has to subscribe again after each start", (), None
-
-    async def read(session: "Session") -> "tuple[tuple[StoredClient, ...], Cursor | None]":
-        from sluice.instance.meta.nodes import NoNodeError
-        from sluice.instance.meta.zookeeper import DESTINATIONS, ZooKeeperClients
-
-        root = f"{DESTINATIONS}/{config.destination}"
-        running = await session.find(f"{root}/running")
-        if running is not None:
-            findings.note(
-                config.destination, f"is served now, as its node says: {running.data.decode(errors='replace')}"
-            )
-        store = ZooKeeperClients(session, config.destination, config.master_address, parse=parse)
-        try:
-            return await store.read(), store.place
-        except NoNodeError:
-            return (), None
-
-    clients, place = in_session(configuration.server, read)
-    return f"ZooKeeper ({configuration.server.zk_servers}, {config.meta})", clients, place

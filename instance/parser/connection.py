@@ -23,6 +23,9 @@ from sluice.protocol.tls import SslMode, tls_arguments
 
 logger = logging.getLogger(__name__)
 
+CONNECTIONS = 2
+"""How many connections a parser takes of its source: one for the dump, one to look up a start or columns of tables."""
+
 OLDEST_MYSQL = (5, 6)
 OLDEST_MARIADB = (10, 2)
 
@@ -365,6 +368,9 @@ _DENIED = {
 }
 
 
+_TOO_MANY = {ER.CON_COUNT_ERROR, ER.TOO_MANY_USER_CONNECTIONS, ER.USER_LIMIT_REACHED}
+
+
 class _RefusedError(SourceError):
     """A statement failed; `code` is the server's error number, 0 when the connection did."""
 
@@ -408,6 +414,11 @@ def _cure(error: Exception) -> str:
         return f"; {_LIMIT_KEYS[error.limit]} limits it"
     if error.args and error.args[0] == ER.ACCESS_DENIED_ERROR:
         return "; check canal.instance.dbUsername and canal.instance.dbPassword"
+    if error.args and error.args[0] in _TOO_MANY:
+        return (
+            f"; each destination, and each of its catch-up readers, takes {CONNECTIONS} connections: raise"
+            " max_connections there, or what the account is allowed"
+        )
     if isinstance(error.__context__, ssl.SSLCertVerificationError) and error.__context__.verify_code not in _OTHER_NAME:
         return "; sluice.instance.sslCa names the file of the authority that signed its certificate"
     if isinstance(error.__context__, (ConnectionRefusedError, TimeoutError, socket.gaierror)):

@@ -79,7 +79,7 @@ class Conf:
                 if found := re.search(r"serves (http\S+)", line):
                     url = found[1]
             assert url, "".join(log)
-            yield Serving(url, self)
+            yield Serving(url, self, "".join(log))
             process.send_signal(signal.SIGTERM)
             begin = time.monotonic()
             _, rest = process.communicate(timeout=SECONDS)
@@ -96,6 +96,8 @@ class Serving:
 
     url: str
     conf: Conf
+    log: str
+    """What it said before it served."""
 
     def run(self, *arguments: str) -> str:
         """Run a command on it that has to succeed; return what it printed."""
@@ -200,6 +202,56 @@ def test_check_notes_one_of_several_clients_that_has_lost_its_place(conf: Conf, 
     assert re.search(r"note  shop, client 1002: .*reset, restored", done.stdout)
 
 
+def test_check_finds_a_stored_filter_that_cannot_be_used_any_more(conf: Conf, mariadb118: Server) -> None:
+    conf.destination("shop", mariadb118)
+    with conf.serving() as serving:
+        serving.wait_for(lambda: serving.states() == {"shop": "running"})
+        serving.call("POST", "/shop/clients/1001/subscribe", json={"filter": r"shop\.orders"})
+    assert conf.run("check").returncode == 0
+    meta = conf.folder.parent / "data" / "shop" / "meta.dat"
+    meta.write_text(meta.read_text().replace(r"shop\\.orders", r"shop\\.orders\\b"))
+    done = conf.run("check")
+    assert done.returncode == 1
+    assert re.search(r"wrong shop, client 1001: would not be served: .*'\\b' at character 13", done.stdout)
+
+
+def test_too_few_connections_for_all_destinations_of_a_source_are_noticed_before_they_run_out(conf: Conf) -> None:
+    names = [f"shop{number}" for number in range(8)]
+    conf.main(canal__destinations=",".join(names))
+    with Server("mariadb118", ["--max-connections=15"]) as server:
+        for name in names:
+            conf.destination(name, server)
+        done = conf.run("check")
+        assert done.returncode == 1
+        wrong = rf"wrong source 127\.0\.0\.1:{server.port}: 8 destinations take 16 connections of it, 48 with all"
+        assert re.search(wrong, done.stdout)
+        assert re.search(r"it allows 15 \(max_connections\).*SET GLOBAL max_connections = 98", done.stdout)
+        assert conf.run("check", *names[:7]).returncode == 0
+        with conf.serving() as serving:
+            assert re.search(r"source 127\.0\.0\.1:\d+: 8 destinations take 16 connections", serving.log)
+            serving.wait_for(lambda: set(serving.states().values()) == {"running"})
+        server.query("SET GLOBAL max_connections = 98")
+        assert conf.run("check").returncode == 0
+
+
+def test_an_account_that_may_not_connect_as_often_is_noticed(conf: Conf, server: Server) -> None:
+    conf.main(canal__destinations="one,two")
+    with server.connect(user="root", password="") as root, root.cursor() as cursor:
+        cursor.execute("CREATE USER few@'%' IDENTIFIED BY 'few'")
+        try:
+            cursor.execute("GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO few@'%'")
+            grants = server.name == "mysql56"  # which has no limit in ALTER USER
+            cursor.execute(f"{'GRANT USAGE ON *.* TO' if grants else 'ALTER USER'} few@'%' WITH MAX_USER_CONNECTIONS 3")
+            for name in ("one", "two"):
+                conf.destination(name, server, canal__instance__dbUsername="few", canal__instance__dbPassword="few")
+            done = conf.run("check")
+            assert "2 destinations take 4 connections of it" in done.stdout
+            assert "allows 3 for 'few' (max_user_connections)" in done.stdout
+            assert done.returncode == 1
+        finally:
+            cursor.execute("DROP USER few@'%'")
+
+
 def test_filter_try_shows_which_tables_match_and_why(conf: Conf, mariadb118: Server, database: Database) -> None:
     schema = database(mariadb118)
     for table in ("orders", "items"):
@@ -212,6 +264,16 @@ def test_filter_try_shows_which_tables_match_and_why(conf: Conf, mariadb118: Ser
     done = conf.run("filter", "try", rf"{schema}\.x.*", "--all", "--mysql", mariadb118.dsn)
     assert done.returncode == 1
     assert re.search(rf"✗ +{schema}\.items +no item of the filter matches", done.stdout)
+
+
+def test_versioned_tables_of_mariadb_are_tables_too(conf: Conf, mariadb118: Server, database: Database) -> None:
+    schema = database(mariadb118)
+    mariadb118.query(f"CREATE TABLE {schema}.prices (id INT) WITH SYSTEM VERSIONING")
+    conf.destination("shop", mariadb118, rf"{schema}\\..*")
+    done = conf.run("filter", "try", rf"{schema}\..*")
+    assert re.search(rf"✓ +{schema}\.prices ", done.stdout)
+    done = conf.run("check")
+    assert re.search(r"; 1 of \d+ tables pass the filter", done.stdout)
 
 
 def test_a_change_is_seen_acked_and_not_seen_again_after_a_restart(

@@ -16,11 +16,13 @@ canal.port = 11111
 canal.destinations = shop
 canal.conf.dir = ../conf
 canal.file.data.dir = ${canal.conf.dir}
-canal.serverMode = kafka
 canal.instance.parser.parallel = true
 kafka.bootstrap.servers = 127.0.0.1:9092
 canal.instance.global.spring.xml = classpath:spring/file-instance.xml
 """
+
+
+STANDBY = "canal.instance.standby.address = 127.0.0.1:2\n"
 
 
 class Event(NamedTuple):
@@ -81,11 +83,11 @@ def conf(tmp_path: Path, mysql56: Server) -> Path:
     return folder
 
 
-def write_meta(conf: Path, *cursors: Event | None) -> None:
+def write_meta(conf: Path, *cursors: Event | None, table_filter: str = "") -> None:
     """As Canal writes it: clients 1001, 1002, …"""
     clients: list[dict[str, Any]] = []
     for number, event in enumerate(cursors, 1001):
-        identity = {"clientId": number, "destination": "shop", "filter": ""}
+        identity = {"clientId": number, "destination": "shop", "filter": table_filter}
         clients.append({"clientIdentity": identity} | ({"cursor": event.cursor()} if event else {}))
     (conf / "shop" / "meta.dat").write_text(json.dumps({"clientDatas": clients, "destination": "shop"}))
 
@@ -106,12 +108,65 @@ def test_what_would_be_served_and_what_has_no_effect_is_said(conf: Path, event: 
     )
     assert "would begin where the destination does" in run.line("note  shop, client 1002")
     assert f"cursors in {conf}/shop/meta.dat" in run.line("good  shop: ")
-    assert "canal.port, canal.destinations" in run.line("canal.properties: 6 keys are understood")
+    assert "canal.port, canal.destinations" in run.line("canal.properties: 5 keys are understood")
     queue = run.line("Sluice sends to no message queue: let a consumer fetch the changes")
-    assert "kafka.bootstrap.servers (line 8)" in queue
+    assert "kafka.bootstrap.servers (line 7)" in queue
     assert "instance.properties: canal.mq.topic (line 4)" in queue
-    assert "nothing is sent to a message queue here" in run.line("canal.serverMode = kafka")
     assert before == {path: path.read_bytes() for path in conf.rglob("*") if path.is_file()}, "nothing is changed"
+
+
+@pytest.mark.parametrize(
+    ("file", "settings", "said"),
+    [
+        ("canal.properties", "canal.serverMode = kafka", "nothing is sent to a message queue here"),
+        (
+            "shop/instance.properties",
+            "canal.instance.master1.address = 127.0.0.1:1\ncanal.instance.master2.address = 127.0.0.1:2",
+            "shop: canal.instance.master2.address = 127.0.0.1:2: several sources are not merged here",
+        ),
+        (
+            "canal.properties",
+            "canal.instance.shop.spring.xml = classpath:spring/group-instance.xml",
+            "group-instance.xml is not supported",
+        ),
+        (
+            "shop/instance.properties",
+            f"{STANDBY}canal.instance.detecting.enable = true\ncanal.instance.detecting.heartbeatHaEnable = true",
+            "shop: canal.instance.standby.address = 127.0.0.1:2: a standby source is not switched to",
+        ),
+    ],
+)
+def test_what_canal_does_and_sluice_does_not_is_a_failure(
+    conf: Path, event: Event, file: str, settings: str, said: str
+) -> None:
+    write_meta(conf, event)
+    assert migrate(conf).status == 0
+    with (conf / file).open("a") as properties:
+        properties.write(f"{settings}\n")
+    run = migrate(conf)
+    assert run.status == 1
+    assert run.line(said).startswith("wrong ")
+
+
+def test_a_standby_that_canal_would_never_switch_to_is_no_failure(conf: Path, event: Event) -> None:
+    write_meta(conf, event)
+    with (conf / "shop" / "instance.properties").open("a") as properties:
+        properties.write(STANDBY)
+    assert migrate(conf).status == 0
+
+
+def test_a_filter_that_cannot_be_used_is_found(conf: Path, event: Event) -> None:
+    write_meta(conf, event, table_filter=r"shop\.(?=orders).*")
+    run = migrate(conf)
+    assert run.status == 1
+    assert "'(?=' at character 7" in run.line("wrong shop, client 1001: would not be served")
+    write_meta(conf, event, table_filter=r"shop\.orders")
+    assert migrate(conf).status == 0
+    with (conf / "shop" / "instance.properties").open("a") as properties:
+        properties.write("canal.instance.filter.regex = shop\\\\.\\\\bitems\n")
+    run = migrate(conf)
+    assert run.status == 1
+    assert "canal.instance.filter.regex: 'shop\\.\\bitems' cannot be a filter" in run.line("wrong shop: ")
 
 
 def test_a_position_that_is_purged_or_of_another_history_is_found(conf: Path, event: Event) -> None:

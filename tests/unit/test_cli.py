@@ -106,7 +106,7 @@ def test_wrong_arguments_are_status_2(sluice: Sluice, arguments: tuple[str, ...]
         (("check", "--conf", "/nowhere"), "does not exist"),
         (("filter", "try", "x", "--mysql", "db"), "has to be USER:PASSWORD@HOST:PORT"),
         (("filter", "try", "x", "--mysql", "u:p@db:x"), "has to be USER:PASSWORD@HOST:PORT"),
-        (("filter", "try", "(", "--mysql", "u@127.0.0.1:1"), "is no regular expression"),
+        (("filter", "try", "(", "--mysql", "u@127.0.0.1:1"), "cannot be a filter"),
         (("token", "revoke", "0123"), "there is no token '0123'; sluice token list shows the ids"),
         (("status", "--url", "127.0.0.1:1"), "'127.0.0.1:1' is no URL of a server; write http://host:port or https://"),
         (("status", "--ca", "/nowhere.pem"), "cannot load the authority /nowhere.pem: No such file or directory; name"),

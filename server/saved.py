@@ -1,0 +1,57 @@
+"""What is stored of the clients of a destination, read without starting anything."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sluice.instance.config import IN_ZOOKEEPER, InstanceConfig
+from sluice.instance.meta.file import FileMetaStore
+from sluice.instance.meta.nodes import NoNodeError, Session
+from sluice.instance.meta.zookeeper import DESTINATIONS, ZooKeeperClients
+from sluice.instance.sink.filters import TableFilter
+from sluice.server.cluster_commands import in_session
+from sluice.server.config import ServerConfig
+from sluice.store.cursor import Cursor, StoredClient
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """The clients of a destination, as they are stored."""
+
+    where: str
+    clients: Sequence[StoredClient] = ()
+    place: Cursor | None = None
+    """Where to begin without a client's cursor, if that is kept."""
+    running: str = ""
+    """What ZooKeeper says of the server that serves the destination now."""
+
+
+def read_saved(server: ServerConfig, config: InstanceConfig) -> Saved:
+    """Read them where they are kept. Raises ConfigError for what cannot be read, ZooKeeperError."""
+    parse = config.log_position == "parse"
+    if config.meta == "file":
+        store = FileMetaStore(config.file_data_dir, config.destination, config.master_address, parse=parse)
+        clients = store.read()
+        return Saved(str(store.path), clients, store.place)
+    if config.meta not in IN_ZOOKEEPER:
+        return Saved("memory: who consumes has to subscribe again after each start")
+    where = f"ZooKeeper ({server.zk_servers}, {config.meta})"
+
+    async def read(session: Session) -> Saved:
+        node = await session.find(f"{DESTINATIONS}/{config.destination}/running")
+        running = "" if node is None else node.data.decode(errors="replace")
+        store = ZooKeeperClients(session, config.destination, config.master_address, parse=parse)
+        try:
+            clients = await store.read()
+        except NoNodeError:
+            return Saved(where, running=running)
+        return Saved(where, clients, store.place, running)
+
+    return in_session(server, read)
+
+
+def try_filter(config: InstanceConfig, text: str) -> None:
+    """Compile the filter of a client as the destination would. Raises FilterError."""
+    if config.shared_filter:
+        TableFilter(text)
+    else:
+        TableFilter.from_config(config).narrow(text)

@@ -27,47 +27,61 @@ destinations = APIRouter(prefix="/v1/destinations", tags=["destinations"])
 process = APIRouter(tags=["process"])
 
 
-@destinations.get("", summary="List the destinations")
+@destinations.get("", operation_id="listDestinations", summary="List the destinations")
 async def list_destinations(context: Ctx, grant: Granted) -> list[DestinationView]:
     """Every destination that the token reaches, with its state, clients and lag."""
     names = sorted(name for name in context.embedded.instances if grant.covers(name))
     return [DestinationView.of(context.embedded.destination_status(name)) for name in names]
 
 
-@destinations.get("/{destination}", summary="One destination", dependencies=[may_read])
+@destinations.get("/{destination}", operation_id="getDestination", summary="One destination", dependencies=[may_read])
 async def destination_detail(context: Ctx, destination: Destination) -> DestinationView:
     """Tell state, source position, clients, lag by stage."""
     return DestinationView.of(context.embedded.destination_status(destination))
 
 
-@destinations.post("/{destination}/start", summary="Start a destination", dependencies=[may_administer])
+@destinations.post(
+    "/{destination}/start",
+    operation_id="startDestination",
+    summary="Start a destination",
+    dependencies=[may_administer],
+)
 async def start(context: Ctx, destination: Destination) -> DestinationView:
     """Start it; a running one goes on."""
     await context.embedded.start(destination)
     return DestinationView.of(context.embedded.destination_status(destination))
 
 
-@destinations.post("/{destination}/stop", summary="Stop a destination", dependencies=[may_administer])
+@destinations.post(
+    "/{destination}/stop", operation_id="stopDestination", summary="Stop a destination", dependencies=[may_administer]
+)
 async def stop(context: Ctx, destination: Destination) -> DestinationView:
     """Stop it; cursors are saved, waiting calls are answered with `destination-stopped`."""
     await context.embedded.stop(destination)
     return DestinationView.of(context.embedded.destination_status(destination))
 
 
-@destinations.get("/{destination}/quarantine", summary="Row events in quarantine", dependencies=[may_read])
+@destinations.get(
+    "/{destination}/quarantine",
+    operation_id="listQuarantine",
+    summary="Row events in quarantine",
+    dependencies=[may_read],
+)
 async def quarantine(context: Ctx, destination: Destination) -> list[QuarantinedView]:
     """List the row events that could not be decoded: where each stands in the binlog, of which table, and why."""
     path = path_of(context.config(destination).file_data_dir, destination)
     return [QuarantinedView.model_validate(item) for item in await asyncio.to_thread(read, path)]
 
 
-@destinations.get("/{destination}/latest", summary="The source's end", dependencies=[may_read])
+@destinations.get(
+    "/{destination}/latest", operation_id="getSourceEnd", summary="The source's end", dependencies=[may_read]
+)
 async def latest(context: Ctx, destination: Destination) -> PositionView:
     """Ask the source for the place behind its last change."""
     return PositionView(position=str(await context.embedded.latest(destination)))
 
 
-@destinations.get("/{destination}/tables", summary="Tables", dependencies=[may_read])
+@destinations.get("/{destination}/tables", operation_id="listTables", summary="Tables", dependencies=[may_read])
 async def tables(
     context: Ctx,
     destination: Destination,
@@ -77,7 +91,9 @@ async def tables(
     return TablesView(tables=await context.embedded.tables(destination, wanted))
 
 
-@destinations.get("/{destination}/tables/{table:path}", summary="Columns of a table", dependencies=[may_read])
+@destinations.get(
+    "/{destination}/tables/{table:path}", operation_id="getTable", summary="Columns of a table", dependencies=[may_read]
+)
 async def table(
     context: Ctx,
     destination: Destination,
@@ -103,7 +119,7 @@ class Login(BaseModel):
     )
 
 
-@process.post("/v1/tokens", summary="Exchange a password for a token", status_code=201)
+@process.post("/v1/tokens", operation_id="createToken", summary="Exchange a password for a token", status_code=201)
 async def buy_token(request: Request, context: Ctx, body: Login, response: Response) -> TokenView:
     """Get a token with the scope and the destinations of the user."""
     address = request.client.host if request.client else ""
@@ -115,7 +131,7 @@ async def buy_token(request: Request, context: Ctx, body: Login, response: Respo
     )
 
 
-@process.get("/healthz", summary="Liveness", response_model_exclude_unset=True)
+@process.get("/healthz", operation_id="getHealth", summary="Liveness", response_model_exclude_unset=True)
 async def healthz() -> HealthView:
     """Answer, as long as the process does."""
     return HealthView(status="ok")
@@ -123,6 +139,7 @@ async def healthz() -> HealthView:
 
 @process.get(
     "/readyz",
+    operation_id="getReadiness",
     summary="Readiness",
     responses={503: {"description": "The server is starting or stopping.", "model": HealthView}},
 )
@@ -135,7 +152,20 @@ async def readyz(context: Ctx, response: Response) -> HealthView:
     return HealthView(status=status, destinations=states)
 
 
-@process.get("/metrics", summary="Metrics for Prometheus", response_class=Response)
+@process.get(
+    "/metrics",
+    operation_id="getMetrics",
+    summary="Metrics for Prometheus",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The metrics.",
+            "content": {
+                media: {"schema": {"type": "string"}} for media in ("text/plain", "application/openmetrics-text")
+            },
+        }
+    },
+)
 async def metrics(request: Request, context: Ctx, grant: Granted) -> Response:
     """Canal's metric names where they exist, and Sluice's own; Prometheus text or OpenMetrics by `Accept`.
 

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sluice.server.config import ServerConfig
 from sluice.server.embedded import EmbeddedServer
-from sluice.server.http import admin, data, docs, problems
+from sluice.server.http import admin, data, docs, openapi, problems
 from sluice.server.http.auth import Credentials, Gate, Guard
 from sluice.server.http.context import Context
 from sluice.server.http.shortcut import Shortcut
@@ -99,4 +99,5 @@ def create_app(embedded: EmbeddedServer, config: ServerConfig, metrics: Metrics,
     docs.install(app)
     for router in (data.router, admin.destinations, admin.process):
         app.include_router(router)
+    openapi.install(app)
     return app

@@ -179,7 +179,7 @@ def _view(context: Context, destination: str, client_id: int) -> ClientView:
     return ClientView.of(embedded.destination_status(destination), embedded.status(destination, client_id))
 
 
-@router.post("/subscribe", summary="Register the client")
+@router.post("/subscribe", operation_id="subscribe", summary="Register the client")
 async def subscribe(
     context: Ctx, destination: Destination, client_id: ClientId, body: Subscription | None = None
 ) -> ClientView:
@@ -190,14 +190,14 @@ async def subscribe(
     return _view(context, destination, client_id)
 
 
-@router.post("/unsubscribe", summary="Remove the client and its cursor", status_code=204)
+@router.post("/unsubscribe", operation_id="unsubscribe", summary="Remove the client and its cursor", status_code=204)
 async def unsubscribe(context: Ctx, destination: Destination, client_id: ClientId) -> None:
     """Remove the client; its cursor goes too."""
     await context.embedded.unsubscribe(destination, client_id)
     context.acks.notify((destination, client_id))
 
 
-@router.post("/session", summary="Open a session")
+@router.post("/session", operation_id="openSession", summary="Open a session")
 async def open_session(context: Ctx, destination: Destination, client_id: ClientId, response: Response) -> SessionView:
     """Open a session and end every older one of this client id.
 
@@ -260,7 +260,13 @@ _BATCH_RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.post("/getWithoutAck", summary="Take the next batch", response_class=Response, responses=_BATCH_RESPONSES)
+@router.post(
+    "/getWithoutAck",
+    operation_id="getWithoutAck",
+    summary="Take the next batch",
+    response_class=Response,
+    responses=_BATCH_RESPONSES,
+)
 async def get_without_ack(
     request: Request,
     context: Ctx,
@@ -295,7 +301,7 @@ async def get_without_ack(
     return PartsResponse(parts, form, headers)
 
 
-@router.post("/ack", summary="Acknowledge", status_code=204)
+@router.post("/ack", operation_id="ack", summary="Acknowledge", status_code=204)
 async def ack(
     context: Ctx,
     destination: Destination,
@@ -311,7 +317,7 @@ async def ack(
     context.acks.notify((destination, client_id))
 
 
-@router.post("/rollback", summary="Roll back", status_code=204)
+@router.post("/rollback", operation_id="rollback", summary="Roll back", status_code=204)
 async def rollback(
     context: Ctx, destination: Destination, client_id: ClientId, body: Rollback | None = None, session: Session = None
 ) -> None:
@@ -321,7 +327,7 @@ async def rollback(
     context.acks.notify((destination, client_id))
 
 
-@router.post("/position", summary="Mark the range after a position")
+@router.post("/position", operation_id="markRange", summary="Mark the range after a position")
 async def position(
     request: Request,
     context: Ctx,
@@ -354,7 +360,7 @@ async def position(
     return RangeView.of(found)
 
 
-@router.get("/splits", summary="Cut a range into parts")
+@router.get("/splits", operation_id="splitRange", summary="Cut a range into parts")
 async def splits(
     context: Ctx, destination: Destination, client_id: ClientId, query: Annotated[SplitsQuery, Query()]
 ) -> PartsView:
@@ -363,7 +369,9 @@ async def splits(
     return PartsView(splits=[PartView.model_validate(part) for part in parts])
 
 
-@router.get("/rows", summary="Read a range", response_class=Response, responses=_BATCH_RESPONSES)
+@router.get(
+    "/rows", operation_id="readRange", summary="Read a range", response_class=Response, responses=_BATCH_RESPONSES
+)
 async def rows(
     request: Request,
     context: Ctx,
@@ -394,7 +402,7 @@ async def rows(
     return PartsResponse(parts, form, headers)
 
 
-@router.get("", summary="Status of the client")
+@router.get("", operation_id="getClient", summary="Status of the client")
 async def status(context: Ctx, destination: Destination, client_id: ClientId) -> ClientView:
     """Tell cursors, outstanding batches, lag in seconds, bytes and transactions, and what holds the changes up."""
     return _view(context, destination, client_id)
@@ -402,6 +410,7 @@ async def status(context: Ctx, destination: Destination, client_id: ClientId) ->
 
 @router.get(
     "/stream",
+    operation_id="streamBatches",
     summary="Stream batches",
     response_class=Response,
     responses={

@@ -3,15 +3,17 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import struct
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import aiohttp
+import pytest
 
 from sluice.protocol.packet_pb2 import Messages
 from sluice.server.config import ServerConfig
@@ -45,6 +47,8 @@ class Answer(NamedTuple):
 class Api:
     """A running server and a client of it."""
 
+    paths: ClassVar[dict[str, Any]] = {}
+
     base: str
     http: aiohttp.ClientSession
     embedded: EmbeddedServer
@@ -68,12 +72,22 @@ class Api:
 
     async def problem(self, method: str, path: str, status: int, **options: Any) -> str:
         response = await self.call(method, path, status=status, **options)
+        assert status in await self.documented(method, path)
         assert response.content_type == "application/problem+json"
         problem = response.json()
         assert problem["status"] == status
         assert problem["detail"]
         assert problem["advice"]
         return str(problem["type"])
+
+    async def documented(self, method: str, path: str) -> set[int]:
+        """The statuses of a call in the OpenAPI document, which is that of any server."""
+        if not self.paths:
+            self.paths.update((await self.call("GET", "/openapi.json")).json()["paths"])
+        for template, calls in self.paths.items():
+            if re.fullmatch(re.sub(r"{\w+}", "[^/]+", template), path.partition("?")[0]):
+                return {int(status) for status in calls[method.lower()]["responses"]}
+        pytest.fail(f"{method} {path} is not in the document")
 
     async def get(self, **options: Any) -> Messages:
         response = await self.post("getWithoutAck", params=options, headers=PROTOBUF)

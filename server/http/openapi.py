@@ -1,0 +1,206 @@
+"""The OpenAPI document: what FastAPI knows of the calls, and what it cannot know: their errors, batches and streams."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from typing import Annotated, Any, Final
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel, Field, WithJsonSchema
+from pydantic.json_schema import models_json_schema
+
+from sluice.protocol import errors
+from sluice.server.http import problems
+from sluice.server.http.formats import Format
+
+REFERENCE: Final = "#/components/schemas/{model}"
+
+Error = type[errors.SluiceError]
+
+OF_ANY_CALL: Collection[Error] = (
+    errors.BadRequestError,
+    errors.RequestTimeoutError,
+    errors.UrlTooLongError,
+    errors.HeaderTooLargeError,
+    errors.SluiceError,
+)
+OF_CREDENTIALS: Collection[Error] = (errors.UnauthorizedError, errors.ForbiddenError)
+OF_BODIES: Collection[Error] = (errors.BodyTooLargeError, errors.BadParameterError, errors.BusyError)
+OF_DESTINATIONS: Collection[Error] = (
+    errors.UnknownDestinationError,
+    errors.DestinationStoppedError,
+    errors.SourceError,
+    errors.ZooKeeperError,
+    errors.FencedError,
+)
+OF_CLIENTS: Collection[Error] = (
+    errors.NotSubscribedError,
+    errors.UnknownBatchError,
+    errors.AckOutOfOrderError,
+    errors.StaleSessionError,
+    errors.FilterError,
+    errors.SourceChangedError,
+    errors.BadPositionError,
+    errors.GoneError,
+    errors.PurgedError,
+    errors.NotStoredError,
+)
+OF_OPERATIONS: dict[str, Collection[Error]] = {
+    "createToken": (errors.UnauthorizedError, errors.TooManyAttemptsError),
+    "listTables": (errors.FilterError,),
+    "getTable": (errors.UnknownTableError,),
+}
+
+
+class InvalidParameter(BaseModel):
+    """A parameter, or a member of a body, that does not validate."""
+
+    parameter: str
+    in_: str = Field(alias="in", description="`path`, `query`, `header` or `body`.")
+    reason: str
+
+
+class Problem(BaseModel):
+    """An error (RFC 9457)."""
+
+    type: str = Field(description="Which error it is; the name is stable.", examples=["not-subscribed"])
+    title: str
+    status: int = Field(description="The HTTP status again.")
+    detail: str = Field(description="What was wrong.")
+    advice: str = Field(description="What to do about it.")
+    parameter: str | None = Field(default=None, description="The first bad parameter, where there is one.")
+    errors: list[InvalidParameter] | None = Field(default=None, description="All bad parameters, where there are any.")
+    active: str | None = Field(default=None, description="URL of the server that has the destination, where known.")
+
+
+Value = Annotated[str | None, WithJsonSchema({"type": ["string", "null"]})]
+"""Of a row; generators make a model of what pydantic would write."""
+
+
+class FlatMessage(BaseModel):
+    """An entry, as Canal writes it to message queues: the rows of one table that one event changed, or a DDL.
+
+    Every value of a row is a text or null.
+    """
+
+    id: int = Field(description="Id of its batch.")
+    database: str
+    table: str
+    pkNames: list[str] | None = Field(description="Columns of the primary key.")  # noqa: N815
+    isDdl: bool  # noqa: N815
+    type: str = Field(description="`INSERT`, `UPDATE`, `DELETE`, `CREATE`, `ALTER` …")
+    es: int = Field(description="When the source executed it, ms since 1970.")
+    ts: int = Field(description="When the message was made, ms since 1970.")
+    sql: str = Field(description="The statement of a DDL, else empty.")
+    sqlType: dict[str, int] | None = Field(description="Type of each column, as `java.sql.Types` numbers it.")  # noqa: N815
+    mysqlType: dict[str, str] | None = Field(description="Type of each column, as MySQL writes it.")  # noqa: N815
+    data: list[dict[str, Value]] | None = Field(
+        description="The rows after the change, or before it for a DELETE; null for a DDL."
+    )
+    old: list[dict[str, Value]] | None = Field(
+        description="For an UPDATE what each row had before in the columns that changed."
+    )
+    gtid: str
+
+
+class BatchEnd(BaseModel):
+    """Which batch it was."""
+
+    batchId: int = Field(description="To be acked; -1 for an empty batch, 0 for a range.")  # noqa: N815
+    from_: str = Field(alias="from", description="Position of the first entry.")
+    to: str = Field(description="Position after the last entry.")
+
+
+class FlatBatch(BatchEnd):
+    """A batch."""
+
+    entries: list[FlatMessage] = Field(description="Without the begin and end of transactions.")
+
+
+class StreamProblem(BaseModel):
+    """Why a stream ends."""
+
+    problem: Problem
+
+
+MODELS: Final = (Problem, FlatBatch, BatchEnd, StreamProblem)
+
+
+def install(app: FastAPI) -> None:
+    """Have ``app`` give this document."""
+    document: dict[str, Any] = {}
+
+    def openapi() -> dict[str, Any]:
+        if not document:
+            document.update(describe(app))
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]
+
+
+def describe(app: FastAPI) -> dict[str, Any]:
+    """Return the document."""
+    document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+    schemas = document["components"]["schemas"]
+    for unused in ("HTTPValidationError", "ValidationError"):
+        schemas.pop(unused, None)
+    _, made = models_json_schema([(model, "validation") for model in MODELS], ref_template=REFERENCE)
+    schemas |= made["$defs"]
+    schemas["StreamLine"] = {
+        "description": "A line of `application/x-ndjson`.",
+        "oneOf": [_reference(name) for name in ("FlatMessage", "BatchEnd", "StreamProblem")],
+    }
+    named = [member for schema in schemas.values() for member in schema.get("properties", {}).values()]
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            _complete(operation, path)
+            named += [parameter["schema"] for parameter in operation.get("parameters", ())]
+    for schema in named:  # a generator would take the title of a member for the name of a model
+        schema.pop("title", None)
+    return document
+
+
+def _complete(operation: dict[str, Any], path: str) -> None:
+    responses = operation["responses"]
+    responses.pop("422", None)  # as FastAPI would write it
+    for answer in responses.values():
+        content = answer.get("content", {})
+        if Format.JSON in content and "schema" not in content[Format.JSON]:
+            content[Format.JSON]["schema"] = _reference("FlatBatch")
+        if Format.NDJSON in content:
+            content[Format.NDJSON]["x-itemSchema"] = _reference("StreamLine")  # as OpenAPI 3.2 says it
+    texts = defaultdict(list)
+    for error in _errors(operation, path):
+        kind = problems.kind_of(error)
+        texts[str(kind.status)].append(f"`{error.type}`: {kind.title}.")
+    for status, lines in sorted(texts.items()):
+        if status in responses:
+            responses[status]["description"] += " ".join(["", *lines])
+            responses[status]["content"][problems.MEDIA_TYPE] = {"schema": _reference("Problem")}
+        else:
+            responses[status] = {
+                "description": " ".join(lines),
+                "content": {problems.MEDIA_TYPE: {"schema": _reference("Problem")}},
+            }
+
+
+def _errors(operation: dict[str, Any], path: str) -> Iterator[Error]:
+    """Yield what a call may be answered, besides what is all right."""
+    yield from OF_ANY_CALL
+    yield from OF_OPERATIONS.get(operation["operationId"], ())
+    if "security" in operation:
+        yield from OF_CREDENTIALS
+    if "requestBody" in operation:
+        yield from OF_BODIES
+    elif "parameters" in operation:
+        yield errors.BadParameterError
+    if "{destination}" in path:
+        yield from OF_DESTINATIONS
+    if "{client_id}" in path:
+        yield from OF_CLIENTS
+    if Format.PROTOBUF in operation["responses"].get("200", {}).get("content", {}):
+        yield errors.NotAcceptableError
+
+
+def _reference(model: str) -> dict[str, str]:
+    return {"$ref": REFERENCE.format(model=model)}

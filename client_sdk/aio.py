@@ -192,9 +192,12 @@ class AsyncClient:
         """
         return await self._perform(calls.tables(filter))
 
-    async def columns(self, table: str) -> list[Column]:
-        """Return the columns of ``schema.table`` as the source has them now; `UnknownTableError` if it has none."""
-        return await self._perform(calls.columns(table))
+    async def columns(self, table: str, filter: str = "") -> list[Column]:  # noqa: A002  the API's name
+        """Return the columns of ``schema.table`` as the source has them now; `UnknownTableError` if it has none.
+
+        `FilterError` when the destination does not deliver the table, or ``filter`` leaves it out.
+        """
+        return await self._perform(calls.columns(table, filter))
 
     async def batches(
         self,

@@ -259,7 +259,10 @@ def tables(filter_: str) -> Call[list[str]]:
     return Call("GET", "/tables", lambda reply: list(_json(reply)["tables"]), query, of_destination=True)
 
 
-def columns(table: str) -> Call[list[Column]]:
-    """Ask for the columns of a table."""
+def columns(table: str, filter_: str) -> Call[list[Column]]:
+    """Ask for the columns of a table, which a filter has to pass."""
     path = f"/tables/{quote(table, safe='')}"
-    return Call("GET", path, lambda reply: [Column.of(it) for it in _json(reply)["columns"]], of_destination=True)
+    query = {"filter": filter_} if filter_ else {}
+    return Call(
+        "GET", path, lambda reply: [Column.of(it) for it in _json(reply)["columns"]], query, of_destination=True
+    )

@@ -213,9 +213,12 @@ class Client:
         """
         return self._perform(calls.tables(filter))
 
-    def columns(self, table: str) -> list[Column]:
-        """Return the columns of ``schema.table`` as the source has them now; `UnknownTableError` if it has none."""
-        return self._perform(calls.columns(table))
+    def columns(self, table: str, filter: str = "") -> list[Column]:  # noqa: A002  the API's name
+        """Return the columns of ``schema.table`` as the source has them now; `UnknownTableError` if it has none.
+
+        `FilterError` when the destination does not deliver the table, or ``filter`` leaves it out.
+        """
+        return self._perform(calls.columns(table, filter))
 
     def batches(
         self,

@@ -286,10 +286,10 @@ class Instance:
         read = self.cursors.position_before(self.ring.next)
         return read if read is not None and read.same_history(end) and read > end else end
 
-    async def columns(self, schema: str, table: str) -> list[Column]:
+    async def columns(self, schema: str, table: str, wanted: str = "") -> list[Column]:
         """Return the columns of a table as the source has them now, without those that are filtered out.
 
-        Raises:
+        ``wanted`` is a filter that has to pass the table, too. Raises:
             FilterError: the table is filtered out.
             UnknownTableError: the source has no such table.
             SourceError: it cannot be asked.
@@ -300,6 +300,9 @@ class Instance:
             raise FilterError(
                 f"destination {self.config.destination} does not deliver {schema}.{table}: {verdict.reason}"
             )
+        verdict = self._filter.narrow(wanted).explain(schema, table)
+        if not verdict.accepted:
+            raise FilterError(f"the filter '{wanted}' leaves {schema}.{table} out")
         return await asyncio.to_thread(parser.columns, schema, table)
 
     async def tables(self, wanted: str = "") -> list[str]:

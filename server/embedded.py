@@ -190,15 +190,15 @@ class EmbeddedServer:
         """Return the source's current end: the place after its last change. Raises as `Instance.source_end`."""
         return await self._running(destination).source_end()
 
-    async def columns(self, destination: str, schema: str, table: str) -> list[Column]:
+    async def columns(self, destination: str, schema: str, table: str, wanted: str = "") -> list[Column]:
         """Return the columns of a table as the source has them now, without those that are filtered out.
 
-        Raises:
-            FilterError: the destination does not deliver the table.
+        ``wanted`` is a filter that has to pass the table, too. Raises:
+            FilterError: the destination does not deliver the table, or that filter leaves it out.
             UnknownTableError: the source has no such table.
             SourceError: it cannot be asked.
         """
-        return await self._running(destination).columns(schema, table)
+        return await self._running(destination).columns(schema, table, wanted)
 
     async def tables(self, destination: str, wanted: str = "") -> list[str]:
         """Return the tables that the source has now and that pass, as ``schema.table``; ``wanted`` is a filter more.

@@ -1,8 +1,8 @@
 """Reading ranges of the stream as Arrow record batches: in a form, cut for tasks, in pieces that fit memory."""
 
+import contextlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final, Literal, Self
 
@@ -23,7 +23,9 @@ from sluice.protocol.errors import (
     SchemaMismatchError,
     SluiceError,
     SourceChangedError,
+    SourceError,
     StaleSessionError,
+    UnknownTableError,
 )
 
 logger = logging.getLogger(__name__)
@@ -47,7 +49,7 @@ _ADVICE: Final[Mapping[type[SluiceError], str]] = {
 )
 
 
-@contextmanager
+@contextlib.contextmanager
 def advised() -> Iterator[None]:
     """Say in errors of the server what to do about them in Spark."""
     try:
@@ -96,7 +98,9 @@ class Typed:
         columns, time_zone = options.columns, options.time_zone
         with options.client() as client:
             if columns is None:
-                columns = current_columns(client, table)
+                columns = current_columns(client, table, options.filter or "")
+            else:
+                check_filter(client, table, options.filter or "")
             if time_zone is None:
                 time_zone = client.destination()["timeZone"]
         if not time_zone:
@@ -128,9 +132,19 @@ def form_of(options: Options) -> Form:
     return Envelope() if options.table is None else Typed.ask(options, options.table)
 
 
-def current_columns(client: Client, table: tuple[str, str]) -> tuple[tuple[str, str], ...]:
-    """Ask for the columns that a table has now, names and mysqlTypes; raises UnknownTableError."""
-    return tuple((column.name, column.mysql_type) for column in client.columns(".".join(table)))
+def current_columns(client: Client, table: tuple[str, str], wanted: str = "") -> tuple[tuple[str, str], ...]:
+    """Ask for the columns that a table has now, names and mysqlTypes.
+
+    Raises UnknownTableError, and FilterError when the filter ``wanted`` leaves the table out.
+    """
+    return tuple((column.name, column.mysql_type) for column in client.columns(".".join(table), wanted))
+
+
+def check_filter(client: Client, table: tuple[str, str], wanted: str) -> None:
+    """Raise FilterError when a filter leaves a table out, of which nothing would ever come."""
+    if wanted:
+        with contextlib.suppress(UnknownTableError, SourceError):  # filters are looked at before the source is asked
+            current_columns(client, table, wanted)
 
 
 def difference(ours: Sequence[tuple[str, str]], theirs: Sequence[tuple[str, str]]) -> str:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from sluice.client_sdk.spark.options import Options
-from sluice.client_sdk.spark.ranges import Form, RangePartition, advised, plan, read
+from sluice.client_sdk.spark.ranges import Form, RangePartition, advised, check_filter, plan, read
 from sluice.protocol.errors import BadParameterError
 
 if TYPE_CHECKING or find_spec("pyspark.sql.streaming.datasource") is not None:
@@ -38,6 +38,8 @@ class BatchReader(DataSourceReader):
                     f"client {self._options.client_id} is subscribed to {subscribed!r}, which a batch cannot change",
                     "filter",
                 )
+            if self._options.table is not None:
+                check_filter(client, self._options.table, subscribed)
             return plan(client, *self._range, self._options.partitions)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

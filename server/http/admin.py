@@ -98,10 +98,11 @@ async def table(
     context: Ctx,
     destination: Destination,
     table: Annotated[str, Path(description="`schema.table`", pattern=r".+\..+", examples=["shop.orders"])],
+    wanted: Annotated[str, Query(alias="filter", description="A filter that has to pass the table, too.")] = "",
 ) -> TableView:
     """Ask the source for the columns of a table as they are now."""
     schema, _, name = table.partition(".")
-    columns = await context.embedded.columns(destination, schema, name)
+    columns = await context.embedded.columns(destination, schema, name, wanted)
     return TableView(schema_name=schema, table=name, columns=[ColumnView.model_validate(it) for it in columns])
 
 

@@ -20,6 +20,7 @@ from sluice.client_sdk.spark.reader import BatchReader, StreamReader
 from sluice.client_sdk.spark.stream import Offset
 from sluice.protocol.errors import (
     BadParameterError,
+    FilterError,
     NotSubscribedError,
     SchemaMismatchError,
     SluiceError,
@@ -305,6 +306,27 @@ def test_another_filter_takes_the_place_of_the_one_before_with_a_warning(
         stream.initialOffset()
     assert f"was subscribed to {re.escape(numbers)!r}, now it is to" in caplog.text
     assert sluice.destination()["clients"][0]["filter"] == rf"{schema}\..*"
+
+
+def test_a_filter_that_leaves_the_table_out_is_refused(schema: str, numbers: str, sluice: Sluice) -> None:
+    reason = f"leaves {schema}.numbers out"
+    for others in ({}, {"columns": "id int"}):
+        parsed = Options.parse(options(sluice, table=numbers, filter=rf"{schema}\.others", **others))
+        with pytest.raises(FilterError, match=reason):
+            form_of(parsed)
+    with sluice.client(5) as client:
+        client.subscribe(rf"{schema}\.others")
+    begin = sluice.destination()["last"]
+    parsed = Options.parse(options(sluice, clientId=5, table=numbers))
+    with pytest.raises(FilterError, match=reason):
+        BatchReader(parsed, form_of(parsed), begin, begin).partitions()
+
+
+def test_columns_of_a_table_that_is_gone_may_be_named_with_a_filter(schema: str, sluice: Sluice) -> None:
+    parsed = Options.parse(options(sluice, table=f"{schema}.gone", filter=rf"{schema}\..*", columns="id int"))
+    form = form_of(parsed)
+    assert isinstance(form, Typed)
+    assert form.columns == (("id", "int"),)
 
 
 def test_a_large_range_is_cut_for_tasks_and_read_in_pieces(

@@ -630,6 +630,9 @@ async def test_what_the_source_has_lost_is_an_error_for_who_waits_for_it(setup: 
 
 async def test_columns_are_told_of_tables_that_are_delivered_only(setup: Setup) -> None:
     assert (await setup.server.columns(NAME, "shop", "orders"))[0].mysql_type == "int of shop.orders"
+    assert await setup.server.columns(NAME, "shop", "orders", r"shop\.o.*")
+    with pytest.raises(FilterError, match=r"the filter 'shop\\.a.*' leaves shop\.orders out"):
+        await setup.server.columns(NAME, "shop", "orders", r"shop\.a.*")
     setup.change(filter_regex=r"crm\..*")
     await setup.server.stop(NAME)
     await setup.server.start(NAME)

@@ -12,7 +12,7 @@ import aiohttp
 from sluice.client_sdk import calls
 from sluice.client_sdk.acks import PAUSE, Done
 from sluice.client_sdk.attempts import Attempts
-from sluice.client_sdk.batch import Batch, Column, InvalidDates, Part, Range
+from sluice.client_sdk.batch import Batch, Column, Decoding, InvalidDates, OnPrepared, Part, Range
 from sluice.client_sdk.calls import FRAME, POLL, Call, Limits, Reply, Start
 from sluice.client_sdk.client import tls_context
 from sluice.client_sdk.endpoint import Endpoint, Interrupted
@@ -40,12 +40,13 @@ class AsyncClient:
         timeout: float = 30.0,
         retry: float = 60.0,
         invalid_dates: InvalidDates = "text",
+        on_prepared: OnPrepared = "fail",
     ) -> None:
         """Prepare, as `Client`; nothing is sent yet."""
         self._endpoint = Endpoint.of(url, destination, client_id, token, insecure=insecure)
         self._timeout = timeout
         self._retry = retry
-        self._invalid_dates = invalid_dates
+        self._decoding = Decoding(invalid_dates, on_prepared)
         self._order = asyncio.Lock()
         self._done = Done(0)
         self._ssl = tls_context(ca, verify=verify) if "https" in self._endpoint.schemes else None
@@ -99,14 +100,14 @@ class AsyncClient:
         ``ack``: ack this batch first, by the same call. After a get that was cancelled, all that is not acked comes
         again.
         """
-        get = calls.get_without_ack(timeout, limits, self._invalid_dates)
+        get = calls.get_without_ack(timeout, limits, self._decoding)
         if not ack:
             return await self._perform(get)
         await self._settle(self._done.take(), self._done.generation)
         is_lost = False
         try:
             if self._endpoint.is_settled:
-                both = calls.get_without_ack(timeout, limits, self._invalid_dates, ack, durable=durable)
+                both = calls.get_without_ack(timeout, limits, self._decoding, ack, durable=durable)
                 batch = await self._perform(both)
                 ack.acked = True
                 return batch
@@ -171,7 +172,7 @@ class AsyncClient:
 
     async def rows(self, from_: str | Position, to: str | Position) -> Batch:
         """Read what lies between two positions; it may be repeated, and needs no ack."""
-        return await self._perform(calls.rows(from_, to, self._invalid_dates))
+        return await self._perform(calls.rows(from_, to, self._decoding))
 
     async def status(self) -> dict[str, Any]:
         """Cursors, outstanding batches and lag."""
@@ -209,7 +210,7 @@ class AsyncClient:
         """Batch after batch, for ever; up to ``prefetch`` of them are fetched ahead by tasks."""
         await self.open_session()
         await self.rollback()
-        call = calls.get_without_ack(POLL, limits, self._invalid_dates)
+        call = calls.get_without_ack(POLL, limits, self._decoding)
 
         def fetch() -> asyncio.Task[tuple[int, Batch]]:
             return asyncio.create_task(self._perform_ordered(call))
@@ -377,7 +378,7 @@ class AsyncClient:
             raise Interrupted(reason, may_be_done=True) from None
         except (aiohttp.ClientError, TimeoutError) as error:
             raise Interrupted.by(error, may_be_done=True) from None
-        return calls.read_streamed(data, self._invalid_dates)
+        return calls.read_streamed(data, self._decoding)
 
 
 def _reply(response: aiohttp.ClientResponse, body: bytes) -> Reply:

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import quote
 
-from sluice.client_sdk.batch import EMPTY, Batch, Column, InvalidDates, Part, Range
+from sluice.client_sdk.batch import EMPTY, Batch, Column, Decoding, Part, Range
 from sluice.protocol.errors import (
     BadPositionError,
     SluiceError,
@@ -139,7 +139,7 @@ _ROLLED_BACK: Final[Mapping[type[SluiceError], type[SluiceError]]] = {BadPositio
 
 
 def get_without_ack(
-    timeout: float, limits: Limits, invalid_dates: InvalidDates, done: Batch | None = None, *, durable: bool = False
+    timeout: float, limits: Limits, decoding: Decoding, done: Batch | None = None, *, durable: bool = False
 ) -> Call[Batch]:
     """Take the next batch, and before that ack the one that is ``done``.
 
@@ -150,7 +150,7 @@ def get_without_ack(
     def read(reply: Reply) -> Batch:
         batch_id = envelope(reply.body)[0]
         headers = reply.headers
-        return Batch(batch_id, headers.get("sluice-from", ""), headers.get("sluice-to", ""), reply.body, invalid_dates)
+        return Batch(batch_id, headers.get("sluice-from", ""), headers.get("sluice-to", ""), reply.body, decoding)
 
     get = partial(Call, "POST", "/getWithoutAck", read, wait=timeout, ordered=True, before=_ROLLBACK)
     if done is None:
@@ -173,9 +173,9 @@ def stream(window: int, limits: Limits) -> Call[str]:
     )
 
 
-def read_streamed(data: bytes, invalid_dates: InvalidDates) -> Batch:
+def read_streamed(data: bytes, decoding: Decoding) -> Batch:
     """Return a batch of a stream, where the positions are in the message itself."""
-    return Batch(*envelope(data), data, invalid_dates)
+    return Batch(*envelope(data), data, decoding)
 
 
 def ack(what: Batch | int | str | Position, *, durable: bool) -> Call[None]:
@@ -229,11 +229,11 @@ def splits(from_: str | Position, to: str | Position, n: int) -> Call[list[Part]
     return Call("GET", "/splits", lambda reply: [Part.of(it) for it in _json(reply)["splits"]], query, wait=REREAD)
 
 
-def rows(from_: str | Position, to: str | Position, invalid_dates: InvalidDates) -> Call[Batch]:
+def rows(from_: str | Position, to: str | Position, decoding: Decoding) -> Call[Batch]:
     """Read a range."""
 
     def read(reply: Reply) -> Batch:
-        return Batch(envelope(reply.body)[0], str(from_), str(to), reply.body, invalid_dates)
+        return Batch(envelope(reply.body)[0], str(from_), str(to), reply.body, decoding)
 
     return Call("GET", "/rows", read, {"from": str(from_), "to": str(to)}, wait=REREAD)
 

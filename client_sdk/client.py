@@ -24,7 +24,7 @@ from urllib3.util.wait import wait_for_read
 from sluice.client_sdk import calls
 from sluice.client_sdk.acks import PAUSE, Done
 from sluice.client_sdk.attempts import Attempts
-from sluice.client_sdk.batch import Batch, Column, InvalidDates, Part, Range
+from sluice.client_sdk.batch import Batch, Column, Decoding, InvalidDates, OnPrepared, Part, Range
 from sluice.client_sdk.calls import FRAME, POLL, Call, Limits, Reply, Start
 from sluice.client_sdk.connections import Connections
 from sluice.client_sdk.endpoint import Endpoint, Interrupted
@@ -60,6 +60,7 @@ class Client:
         timeout: float = 30.0,
         retry: float = 60.0,
         invalid_dates: InvalidDates = "text",
+        on_prepared: OnPrepared = "fail",
     ) -> None:
         """Prepare; nothing is sent yet.
 
@@ -67,11 +68,12 @@ class Client:
         ``ca``: file of the certificates to trust, instead of the system's. ``verify=False``: trust any server.
         ``insecure``: send the token over plain http to another machine. ``timeout``: seconds without an answer after
         which a connection counts as broken. ``invalid_dates``: what a date that Python cannot hold becomes.
+        ``on_prepared``: what rows do whose XA transaction is only prepared: "fail", or "take", as if it were committed.
         """
         self._endpoint = Endpoint.of(url, destination, client_id, token, insecure=insecure)
         self._timeout = timeout
         self._retry = retry
-        self._invalid_dates = invalid_dates
+        self._decoding = Decoding(invalid_dates, on_prepared)
         self._order = threading.Lock()
         self._done = Done(0)
         self._ssl = tls_context(ca, verify=verify) if "https" in self._endpoint.schemes else None
@@ -121,14 +123,14 @@ class Client:
         nothing to do. It raises what `ack` raises, and then takes no batch. ``durable``: take the batch when the cursor
         is on disk.
         """
-        get = calls.get_without_ack(timeout, limits, self._invalid_dates)
+        get = calls.get_without_ack(timeout, limits, self._decoding)
         if not ack:
             return self._perform(get)
         self._settle(self._done.take(), self._done.generation)
         is_lost = False
         try:
             if self._endpoint.is_settled:
-                both = calls.get_without_ack(timeout, limits, self._invalid_dates, ack, durable=durable)
+                both = calls.get_without_ack(timeout, limits, self._decoding, ack, durable=durable)
                 batch = self._perform(both)
                 ack.acked = True
                 return batch
@@ -192,7 +194,7 @@ class Client:
 
     def rows(self, from_: str | Position, to: str | Position) -> Batch:
         """Read what lies between two positions; it may be repeated, and needs no ack."""
-        return self._perform(calls.rows(from_, to, self._invalid_dates))
+        return self._perform(calls.rows(from_, to, self._decoding))
 
     def status(self) -> dict[str, Any]:
         """Cursors, outstanding batches and lag."""
@@ -235,7 +237,7 @@ class Client:
         """
         self.open_session()
         self.rollback()
-        call = calls.get_without_ack(POLL, limits, self._invalid_dates)
+        call = calls.get_without_ack(POLL, limits, self._decoding)
         stop = threading.Event()
 
         def fetch() -> tuple[int, Batch]:
@@ -411,7 +413,7 @@ class Client:
             raise Interrupted.by(error, may_be_done=True) from None
         if len(data) < size:
             raise Interrupted(ConnectionLostError("the stream ended within a batch"), may_be_done=True)
-        return calls.read_streamed(data, self._invalid_dates)
+        return calls.read_streamed(data, self._decoding)
 
 
 def tls_context(ca: str | Path | None, *, verify: bool) -> ssl.SSLContext:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypedDict, TypeVar, Unpack
 
-from sluice.client_sdk.batch import InvalidDates
+from sluice.client_sdk.batch import InvalidDates, OnPrepared
 from sluice.client_sdk.calls import Call
 from sluice.client_sdk.client import Client
 from sluice.client_sdk.endpoint import GRACE, Endpoint
@@ -40,6 +40,7 @@ class Settings(TypedDict, total=False):
     timeout: float
     retry: float
     invalid_dates: InvalidDates
+    on_prepared: OnPrepared
 
 
 class Member:

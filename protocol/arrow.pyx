@@ -130,6 +130,7 @@ cdef enum:
     GTID
     TS
     OP
+    XA
     FIRST                                          # of the table's own, in a TableDecoder
     SCHEMA = FIRST
     TABLE
@@ -189,6 +190,7 @@ cdef struct Entry:
     Span schema
     Span table
     Span gtid
+    Span xa
     Span body
     int64_t execute_time
     int event_type
@@ -783,6 +785,7 @@ cdef class Decoder:
     cdef object lock
     cdef readonly object schema
     cdef readonly int64_t markers                  # that the last `decode` passed over: rows are missing in their place
+    cdef readonly bint has_prepared                # the last `decode` gave rows of an XA transaction that is prepared
 
     def __cinit__(self, *_args, **_kwargs):
         self.lock = threading.Lock()
@@ -816,6 +819,7 @@ cdef class Decoder:
         cdef Column *column
         cdef const char *reason = NULL
         self.rows = self.markers = 0
+        self.has_prepared = False
         self.has_positions = False
         self.positions = self.positions_end = NULL
         for i in range(self.count):
@@ -834,7 +838,8 @@ cdef class Decoder:
         """The rows in `data`, in order, as one record batch of this decoder's schema.
 
         Entries that are no row changes (the ends of transactions, DDL, markers of rows that are missing) are passed
-        over; `markers` then says how many of these there were. Raises DecodeError.
+        over. `markers` then says how many of these there were, and `has_prepared` whether rows are among the others
+        whose XA transaction is only prepared. Raises DecodeError.
         """
         cdef Py_buffer view
         cdef const uint8_t *start
@@ -907,7 +912,7 @@ cdef class Decoder:
         none.data = NULL
         none.size = 0
         header = file = none
-        self.entry.schema = self.entry.table = self.entry.gtid = self.entry.body = none
+        self.entry.schema = self.entry.table = self.entry.gtid = self.entry.xa = self.entry.body = none
         self.entry.execute_time = 0
         self.entry.event_type = 0
         self.entry.has_position = self.has_positions
@@ -944,6 +949,8 @@ cdef class Decoder:
             return 0
         if self.has_positions:
             self.read_file(file)
+        if self.entry.xa.size > 9 and memcmp(self.entry.xa.data, b"prepared ", 9) == 0:
+            self.has_prepared = True
         p = self.entry.body.data
         end = p + self.entry.body.size
         while p < end:
@@ -966,6 +973,8 @@ cdef class Decoder:
                 value = span_of(&field)
         if is_same(key, span_at(b"curtGtid", 8)):
             self.entry.gtid = value
+        elif is_same(key, span_at(b"sluice.xa", 9)):
+            self.entry.xa = value
         elif is_same(key, span_at(b"sluice.quarantine", 17)) or is_same(key, span_at(b"sluice.gap", 10)):
             self.markers += 1
         return 0
@@ -1005,7 +1014,16 @@ cdef class Decoder:
         self.check(put_text(&columns[GTID], self.entry.gtid) if self.entry.gtid.size else put_null(&columns[GTID]))
         self.check(put_int64(&columns[TS], <int64_t>(<uint64_t>self.entry.execute_time * 1000)))
         self.check(put_text(&columns[OP], span_at(OPERATIONS[operation], 6)))
+        if self.entry.xa.size:
+            self.fill_xa()
+            self.check(put_text(&columns[XA], self.entry.xa))
         self.rows += 1
+        return 0
+
+    cdef int fill_xa(self) except -1 nogil:
+        """The rows so far that belong to no XA transaction. Few belong to one, and the others cost nothing so."""
+        while self.columns[XA].length < self.rows:
+            self.check(put_null(&self.columns[XA]))
         return 0
 
     def finish(self):
@@ -1017,7 +1035,7 @@ cdef class Decoder:
         position = pa.struct([("file", pa.int64()), ("begin", pa.int64()), ("n", pa.int64()), ("row", pa.int32())])
         return [
             pa.field("_pos", position), pa.field("_gtid", pa.string()), pa.field("_ts", pa.timestamp("us", tz="UTC")),
-            pa.field("_op", pa.string()),
+            pa.field("_op", pa.string()), pa.field("_xa", pa.string()),
         ]
 
     cdef list meta_arrays(self):
@@ -1029,7 +1047,12 @@ cdef class Decoder:
         position = pa.Array.from_buffers(
             self.meta_fields()[0].type, self.rows, [valid], null_count=nulls, children=children
         )
-        return [position, self.array(GTID, "_gtid"), self.array(TS, "_ts"), self.array(OP, "_op")]
+        if self.columns[XA].length:
+            self.fill_xa()
+            xa = self.array(XA, "_xa")
+        else:
+            xa = pa.nulls(self.rows, pa.string())
+        return [position, self.array(GTID, "_gtid"), self.array(TS, "_ts"), self.array(OP, "_op"), xa]
 
     def array(self, int i, str name):
         """A column as an Arrow array, which takes its memory away."""
@@ -1105,10 +1128,10 @@ cdef class EnvelopeDecoder(Decoder):
         string = (STRING, 0, 0)
         image = [(MAP, 0, 0), string, string]
         self.make_columns([*META_COLUMNS, string, string, (TEXTS, 0, 0), string, *image, *image])
-        position, gtid, ts, op = self.meta_fields()
+        position, gtid, ts, op, xa = self.meta_fields()
         texts = _data_type(MAP, 0, 0)
         self.schema = pa.schema([
-            position, gtid, ts, pa.field("_schema", pa.string()), pa.field("_table", pa.string()), op,
+            position, gtid, ts, pa.field("_schema", pa.string()), pa.field("_table", pa.string()), op, xa,
             pa.field("_key", _data_type(TEXTS, 0, 0)), pa.field("before", texts), pa.field("after", texts),
         ])
         self.split_keys = split_keys
@@ -1201,9 +1224,9 @@ cdef class EnvelopeDecoder(Decoder):
 
     def finish(self):
         """The batch, of the rows written."""
-        position, gtid, ts, op = self.meta_arrays()
+        position, gtid, ts, op, xa = self.meta_arrays()
         arrays = [
-            position, gtid, ts, self.array(SCHEMA, "_schema"), self.array(TABLE, "_table"), op,
+            position, gtid, ts, self.array(SCHEMA, "_schema"), self.array(TABLE, "_table"), op, xa,
             self.array(ROW_KEY, "_key"), self.array(BEFORE, "before"), self.array(AFTER, "after"),
         ]
         return _pyarrow().RecordBatch.from_arrays(arrays, schema=self.schema)
@@ -1211,6 +1234,7 @@ cdef class EnvelopeDecoder(Decoder):
 
 META_COLUMNS = [
     (INT64, 0, 0), (INT64, 0, 0), (INT64, 0, 0), (INT32, 0, 0), (STRING, 0, 0), (INSTANT, 0, 0), (STRING, 0, 0),
+    (STRING, 0, 0),
 ]
 
 
@@ -1251,8 +1275,8 @@ cdef class TableDecoder(Decoder):
             split_keys: whether an UPDATE of a primary key becomes a DELETE and an INSERT, both of the same `_pos`.
 
         Raises:
-            BadParameterError: a column is named twice or as one of `_pos`, `_gtid`, `_ts`, `_op`, or an option is
-                not one of these.
+            BadParameterError: a column is named twice or as one of `_pos`, `_gtid`, `_ts`, `_op`, `_xa`, or an option
+                is not one of these.
         """
         cdef Column_ column
         pa = _pyarrow()

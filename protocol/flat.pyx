@@ -19,7 +19,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memset, strlen
 
 from sluice.protocol.column cimport Cell, get_cell
 from sluice.protocol.escapes cimport skip_plain
@@ -32,8 +32,11 @@ from sluice.protocol.tags cimport (
     EXECUTE_TIME,
     GTID,
     HEADER,
+    HEADER_PROPS,
     IS_DDL,
+    KEY,
     MESSAGES,
+    PAIR_VALUE,
     ROW_DATAS,
     SCHEMA_NAME,
     SQL,
@@ -64,6 +67,7 @@ cdef const char **TYPE_NAMES = [
     b"INSERT", b"UPDATE", b"DELETE", b"CREATE", b"ALTER", b"ERASE", b"QUERY", b"TRUNCATE", b"RENAME", b"CINDEX",
     b"DINDEX", b"GTID", b"XACOMMIT", b"XAROLLBACK", b"MHEARTBEAT",
 ]
+cdef const char *XA_PROP = b"sluice.xa"
 cdef const char *HEXADECIMAL = b"0123456789abcdef"
 
 cdef dict REASONS = {
@@ -316,6 +320,29 @@ cdef int put_types(Writer *out, bint sql) noexcept nogil:
     return put(out, b"}", 1)
 
 
+cdef int read_prop(const uint8_t *p, const uint8_t *end, const char *key, Span *value) noexcept nogil:
+    """The value of a property, if it has that key."""
+    cdef WireField field
+    cdef Span name
+    cdef Span text
+    cdef Span wanted
+    name.data = text.data = NULL
+    name.size = text.size = 0
+    wanted.data = <const uint8_t *>key
+    wanted.size = strlen(key)
+    while p < end:
+        p = get_field(p, end, &field)
+        if p == NULL:
+            return MALFORMED
+        if field.tag == KEY:
+            name = span_of(&field)
+        elif field.tag == PAIR_VALUE:
+            text = span_of(&field)
+    if is_same(name, wanted):
+        value[0] = text
+    return 0
+
+
 cdef int put_entry(Writer *out, const uint8_t *p, const uint8_t *end) noexcept nogil:
     """1 when the entry has become a message, 0 when it is none."""
     cdef WireField field
@@ -325,6 +352,7 @@ cdef int put_entry(Writer *out, const uint8_t *p, const uint8_t *end) noexcept n
     cdef Span table
     cdef Span gtid
     cdef Span sql
+    cdef Span xa
     cdef int64_t execute_time = 0
     cdef uint64_t entry_type = 0
     cdef uint64_t event_type = 0
@@ -332,7 +360,7 @@ cdef int put_entry(Writer *out, const uint8_t *p, const uint8_t *end) noexcept n
     cdef uint64_t image
     cdef int status = 0
     memset(&header, 0, sizeof(Span))
-    body = schema = table = gtid = sql = header
+    body = schema = table = gtid = sql = xa = header
     while p < end:
         p = get_field(p, end, &field)
         if p == NULL:
@@ -361,6 +389,8 @@ cdef int put_entry(Writer *out, const uint8_t *p, const uint8_t *end) noexcept n
             event_type = field.value
         elif field.tag == GTID:
             gtid = span_of(&field)
+        elif field.tag == HEADER_PROPS and read_prop(field.data, field.data + field.size, XA_PROP, &xa) < 0:
+            return MALFORMED
     p = body.data
     end = p + body.size
     while p < end:
@@ -418,15 +448,16 @@ cdef int put_entry(Writer *out, const uint8_t *p, const uint8_t *end) noexcept n
     status |= put_number(out, out.ts)
     status |= put(out, b',"type":"', 9)
     status |= put_name(out, TYPE_NAMES[event_type])
-    status |= put(out, b'"}', 2)
+    status |= put(out, b'"', 1)
+    if xa.size and not out.strict:
+        status |= put(out, b',"xa":', 6)
+        status |= put_string(out, xa)
+    status |= put(out, b"}", 1)
     return NO_MEMORY if status < 0 else 1
 
 
 cdef int put_name(Writer *out, const char *name) noexcept nogil:
-    cdef size_t size = 0
-    while name[size]:
-        size += 1
-    return put(out, name, size)
+    return put(out, name, strlen(name))
 
 
 cdef int put_messages(Writer *out, const uint8_t *p, const uint8_t *end) noexcept nogil:

@@ -2,6 +2,8 @@ from typing import Any, Literal, final
 
 from typing_extensions import Buffer
 
+from sluice.protocol.xa import Xa
+
 @final
 class Column:
     index: int
@@ -22,6 +24,8 @@ class Row:
     def table(self) -> str: ...
     @property
     def type(self) -> str: ...
+    @property
+    def xa(self) -> Xa | None: ...
     @property
     def key(self) -> dict[str, Any]: ...
 
@@ -45,6 +49,8 @@ class Change:
     def gtid(self) -> str: ...
     @property
     def header_props(self) -> dict[str, str]: ...
+    @property
+    def xa(self) -> Xa | None: ...
     @property
     def props(self) -> dict[str, str]: ...
     @property

@@ -64,7 +64,8 @@ from sluice.protocol.tags cimport (
 from sluice.protocol.wire cimport Span, WireField, get_field, span_of
 
 from sluice.protocol.errors import DecodeError
-from sluice.protocol.types import JsonExpression, kind_of, labels_of, width_of
+from sluice.protocol.types import JSON_NULL, JsonExpression, kind_of, labels_of, width_of
+from sluice.protocol.xa import XA_PROP, Xa
 
 import_datetime()
 
@@ -178,6 +179,12 @@ cdef class Row:
     def type(self):
         """INSERT, UPDATE or DELETE."""
         return self.change.type
+
+    @property
+    def xa(self):
+        """The XA transaction that the row belongs to, None where it belongs to none: `xa.state` says whether it is
+        only prepared, so that the row may yet be rolled back."""
+        return self.change.xa
 
     @property
     def key(self):
@@ -322,6 +329,12 @@ cdef class Change:
     def header_props(self):
         """Properties of the header: rowsCount, curtGtid …"""
         return self.pairs(self.header, HEADER_PROPS)
+
+    @property
+    def xa(self):
+        """The XA transaction that the entry belongs to, or says the end of; None: it has to do with none."""
+        found = self.header_props.get(XA_PROP)
+        return None if found is None else Xa.parse(found)
 
     @property
     def props(self):
@@ -653,11 +666,13 @@ cdef object duration(Span value):
 
 
 cdef object document(Span value):
+    cdef object found
     if value.size == 0:                            # a JSON column of no bytes, which MySQL reads as null
-        return None
+        return JSON_NULL
     if value.data[0] == 74:                        # J: no JSON text begins so
         return JsonExpression(text(value))
-    return loads(text(value))
+    found = loads(text(value))
+    return JSON_NULL if found is None else found
 
 
 cdef object label(Column column, Span value):

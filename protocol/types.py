@@ -13,7 +13,8 @@ datetime, timestamp                                        datetime, without zon
 time                                                       timedelta
 enum                                                       str, the label; ``""`` for MySQL's error value, number 0
 set                                                        frozenset of labels
-json                                                       dict, list, str, int, float, bool, None; `JsonExpression`
+json                                                       dict, list, str, int, float, bool; `JSON_NULL` for a
+                                                           document that is ``null``; `JsonExpression`
 binary, varbinary, blob, geometry … (sqlType BLOB)         bytes
 everything else                                            str
 =========================================================  =====================================================
@@ -22,7 +23,8 @@ NULL is None. A date that Python cannot hold (``0000-00-00``, ``2020-02-31``) st
 """
 
 import re
-from enum import IntEnum
+from enum import Enum, IntEnum
+from typing import Final, Literal
 
 from sluice.protocol.errors import DecodeError
 
@@ -72,6 +74,23 @@ class JsonExpression(str):
 
     __slots__ = ()
 
+
+class JsonNull(Enum):
+    """The type of `JSON_NULL`."""
+
+    JSON_NULL = None
+
+    def __bool__(self) -> Literal[False]:
+        return False
+
+    def __repr__(self) -> str:
+        return "JSON_NULL"
+
+    __str__ = __repr__
+
+
+JSON_NULL: Final = JsonNull.JSON_NULL
+"""The JSON document ``null``, which is a value; None is SQL's NULL. It is false, and there is only this one."""
 
 _KINDS = {
     word: kind

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from sluice.protocol.rows import Change, Row, decode_changes
+from sluice.protocol.types import JsonNull
 from sluice.server.logging import one_line
 from sluice.server.remote import Remote
 
@@ -77,12 +78,21 @@ def describe(change: Change, *, transactions: bool = False) -> list[Text]:
             return [time + Text(f"-- {one_line(change.sql, ' ')}", style="dim")]
         if change.is_ddl or change.sql:
             return [time + Text(f"{change.type} ", style="magenta") + Text(one_line(change.sql, " "))]
-        table = Text(f"{one_line(change.schema)}.{one_line(change.table)} ", style="bold")
+        table = Text(f"{one_line(change.schema)}.{one_line(change.table)} ", style="bold") + _describe_xa(change)
         return [time + table + _describe_row(row) for row in change.rows()]
     if transactions:
         word = {"TRANSACTIONBEGIN": "BEGIN", "TRANSACTIONEND": "COMMIT"}.get(change.entry_type, change.entry_type)
-        return [time + Text(f"{word} {change.gtid or change.transaction_id}".rstrip(), style="dim")]
+        if word == "COMMIT" and change.xa is not None and change.xa.state == "prepared":
+            word = "PREPARE"
+        end = Text(f"{word} {change.gtid or change.transaction_id}".rstrip() + " ", style="dim") + _describe_xa(change)
+        end.rstrip()
+        return [time + end]
     return []
+
+
+def _describe_xa(change: Change) -> Text:
+    """Say to which XA transaction a change belongs; nothing of one that belongs to none."""
+    return Text() if change.xa is None else Text(f"XA {one_line(str(change.xa))} ", style="magenta")
 
 
 def _describe_row(row: Row) -> Text:
@@ -99,6 +109,8 @@ def _value(value: Any) -> str:
     match value:
         case None:
             text = "NULL"
+        case JsonNull():
+            text = "null"
         case str():
             text = repr(value)
         case bytes():

@@ -71,5 +71,8 @@ class Log:
     def xid(self, *, time: int = CREATED, log_pos: int | None = None) -> "Log":
         return self.add(EventType.XID_EVENT, struct.pack("<Q", 1), time=time, log_pos=log_pos)
 
+    def xa_prepare(self, *, one_phase: bool) -> "Log":
+        return self.add(EventType.XA_PREPARE_EVENT, struct.pack("<?III", one_phase, 1, 1, 0) + b"a")
+
     def transaction(self, value: int = 1) -> "Log":
         return self.query("BEGIN").table_map().insert(value).xid()

@@ -132,6 +132,7 @@ def drive(
     make_plan: Callable[[TableMap, int], TablePlan] = plan_by_types,
     chunk: int = 1 << 20,
     result: Decoded | None = None,
+    on_xa: Callable[[Event], None] | None = None,
 ) -> Decoded:
     """Run until the packets end or the stop position is reached."""
     result = result or Decoded()
@@ -155,6 +156,8 @@ def drive(
                 table_map = TableMap.parse(event.body)
                 number = ring.tables.intern((table_map.schema, table_map.table))
                 decoder.add_plan(make_plan(table_map, number))
+            elif event.type == EventType.XA_PREPARE_EVENT and on_xa is not None:
+                on_xa(event)
             elif event.type == EventType.QUERY_EVENT:
                 decoder.put_entry(query_entry(event), Kind.DDL, 7)
         elif status == Status.STOPPED:

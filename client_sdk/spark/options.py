@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
+from sluice.client_sdk.batch import OnPrepared
 from sluice.client_sdk.calls import Start
 from sluice.client_sdk.client import Client
 from sluice.client_sdk.cluster import ClusterClient
@@ -51,6 +52,8 @@ class Options:
     missing_columns: Literal["null", "error"] = "error"
     on_schema_change: Literal["fail", "continue"] = "fail"
     on_marker: Literal["fail", "skip"] = "fail"
+    on_prepared: OnPrepared = "fail"
+    """What rows do whose XA transaction is only prepared."""
     max_rows_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     """Of the encoded entries; at most half of what the server's ring holds, and that if not given."""
@@ -244,6 +247,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "missingColumns": ("missing_columns", _one_of("error", "null")),
     "onSchemaChange": ("on_schema_change", _one_of("fail", "continue")),
     "onMarker": ("on_marker", _one_of("fail", "skip")),
+    "onPrepared": ("on_prepared", _one_of("fail", "take")),
     "maxRowsPerTrigger": ("max_rows_per_trigger", _count),
     "maxBytesPerTrigger": ("max_bytes_per_trigger", _count),
     "startingPosition": ("starting_position", _start),

@@ -6,6 +6,7 @@ from typing import Final
 
 from sluice.instance.config import InstanceConfig
 from sluice.instance.parser.charset import decode
+from sluice.instance.parser.connection import Connection
 from sluice.instance.parser.ddl import DML, Change, EventType, Query, classify
 from sluice.instance.parser.decoder import Decoder
 from sluice.instance.parser.events import Event
@@ -15,9 +16,11 @@ from sluice.instance.parser.quarantine import Item, Quarantine
 from sluice.instance.parser.schema import Schemas, TableSchema
 from sluice.instance.parser.start import error_text
 from sluice.instance.parser.table_map import TableMap, counts_years
+from sluice.instance.parser.xa import commits_in_one_phase
 from sluice.instance.sink.filters import FieldFilter, TableFilter
 from sluice.protocol import entry_pb2 as pb
 from sluice.protocol.errors import DecodeError, PurgedError, SourceError
+from sluice.protocol.xa import XA_PROP, Xa, XaState
 from sluice.store.ring import Flag, Kind, Ring
 
 logger = logging.getLogger(__name__)
@@ -27,6 +30,10 @@ GAP_PROP: Final = "sluice.gap"
 """Keys of Header.props: the entry is a marker, and the value says for what."""
 
 _MAKES_COLUMNS: Final = frozenset({EventType.CREATE, EventType.ALTER, EventType.RENAME, EventType.CINDEX})
+_XA_ENDS: Final[tuple[tuple[str, "pb.EventType.ValueType", XaState], ...]] = (
+    ("XA COMMIT", pb.XACOMMIT, "committed"),
+    ("XA ROLLBACK", pb.XAROLLBACK, "rolled-back"),
+)
 _PURGED: Final = (
     "purged binary logs",
     "purged required binary logs",
@@ -44,6 +51,8 @@ class Control:
     mariadb: bool
     asks_schemas: bool
     """The source does not write full metadata into its binlog."""
+    connect: Callable[[], Connection]
+    """Opens a connection to the source."""
 
     def __init__(self, config: InstanceConfig, ring: Ring, decoder: Decoder, quarantine: Quarantine) -> None:
         """Answer for `decoder`, which writes for `ring`."""
@@ -56,6 +65,7 @@ class Control:
         self._answers: dict[int, Callable[[Event], None]] = {
             Binlog.TABLE_MAP_EVENT: self._table_map,
             Binlog.QUERY_EVENT: self._query,
+            Binlog.XA_PREPARE_EVENT: self._xa_transaction,
             Binlog.INCIDENT_EVENT: self._incident,
             Binlog.ERROR_PACKET: self._error_packet,
             Binlog.EOF_PACKET: self._eof_packet,
@@ -181,11 +191,13 @@ class Control:
             raise DecodeError(f"a QUERY event that is too short for its fields at {event.position}")
         sql = self._text(query)
         head = sql[:11].upper()
-        for words, event_type in (("XA COMMIT", pb.XACOMMIT), ("XA ROLLBACK", pb.XAROLLBACK)):
+        for words, event_type, state in _XA_ENDS:
             if head.startswith(words):
-                props = [pb.Pair(key="XA_TYPE", value=words), pb.Pair(key="XA_XID", value=sql[len(words) :])]
+                xid = sql[len(words) :]
+                props = [pb.Pair(key="XA_TYPE", value=words), pb.Pair(key="XA_XID", value=xid)]
                 change = pb.RowChange(eventType=event_type, sql=sql, props=props)
-                self._put(event, Kind.QUERY, event_type, "", "", change)
+                mark = None if self._config.strict_canal else pb.Pair(key=XA_PROP, value=str(Xa(state, xid.strip())))
+                self._put(event, Kind.QUERY, event_type, "", "", change, mark)
                 return
         statement = classify(sql, query.schema)
         changes = statement.changes
@@ -259,6 +271,13 @@ class Control:
             return decode(query.sql, charset)
         except DecodeError:  # of the text of a statement nothing depends on single characters
             return query.sql.decode("utf-8", "replace")
+
+    def _xa_transaction(self, event: Event) -> None:
+        """The decoder does not see how the transaction at hand ends, because it is large."""
+        assert event.position is not None
+        with self.connect() as connection:
+            one_phase = commits_in_one_phase(connection, event.position.file, event.position.begin)
+        self._decoder.decide_xa(one_phase=one_phase)
 
     # --- what breaks the stream
 

@@ -30,6 +30,7 @@ cdef enum Group:
 
 cdef enum:
     XA_TEXT_MAX = 512
+    XA_MARK_MAX = 16 + 3 * XA_TEXT_MAX     # bytes of the prop that marks entries of an XA transaction
     SOURCES_MAX = 16
 
 
@@ -72,6 +73,9 @@ cdef class Decoder:
     cdef Scratch scratch
     cdef Inflater inflater
     cdef PayloadReader payload
+    cdef PayloadReader ahead       # of the same payload, to see how an XA transaction ends
+    cdef const uint8_t *payload_body
+    cdef const uint8_t *payload_end
     cdef ExecutedSet executed_set
 
     # Options
@@ -112,6 +116,8 @@ cdef class Decoder:
     cdef uint32_t n                    # of the next event
     cdef bint has_entries              # something of it was put
     cdef Begin begun
+    cdef bint is_undecided             # an XA transaction of which it is not known yet how it ends
+    cdef bint is_asked                 # ... not even by looking ahead: Python was asked
     cdef Gtid gtid
     cdef uint32_t gtid_number          # in Ring.gtid_sources; 0: none
     cdef SourceNumber known_sources[SOURCES_MAX]
@@ -170,6 +176,9 @@ cdef class Decoder:
     cdef int gtid_event(self, const uint8_t *body, const uint8_t *end) except -1 nogil
     cdef int number_source(self) except -1 nogil
     cdef bint query(self, const uint8_t *body, const uint8_t *end, bint is_compressed) except -1 nogil
+    cdef Status decide(self) except? NEED_DATA nogil
+    cdef int mark_xa(self, const char *state, const uint8_t *xid, size_t size) except -1 nogil
+    cdef int mark_prepared(self, const uint8_t *xid) except -1 nogil
     cdef int begin_transaction(self, uint64_t thread_id, const uint8_t *xa, size_t xa_size) except -1 nogil
     cdef int end_transaction(self, const uint8_t *id, size_t id_size, const uint8_t *xa, size_t xa_size) except -1 nogil
     cdef int put_begin(self) except -1 nogil

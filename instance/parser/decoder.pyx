@@ -36,6 +36,7 @@ from sluice.instance.parser.events cimport *
 from sluice.instance.parser.executed cimport ExecutedSet
 from sluice.instance.parser.gtid_event cimport (
     FL_COMPLETED_XA,
+    FL_PREPARED_XA,
     FL_ROLLBACK_ALTER,
     FL_STANDALONE,
     FL_START_ALTER,
@@ -85,6 +86,8 @@ cdef enum:
     LEAST_RECEIVED_BYTES = 64 << 10
     KNOWN_BYTES = 8 << 20          # of plans kept: of some 8,000 tables; more are forgotten between two transactions
     KNOWN_IDS = 8192               # of tables, kept likewise
+    XA_AHEAD = 16 << 20            # received at most to see how an XA transaction ends, before the source is asked
+    XID_PART_MAX = 64              # bytes of each of the two texts of an xid
 
     PACKET_EVENT = 0x00            # first byte of a packet
     PACKET_EOF = 0xFE
@@ -149,6 +152,20 @@ cdef inline uint8_t *put_pair(
     return put_utf8(p, value, size)
 
 
+cdef inline uint8_t *put_hexadecimal(uint8_t *p, const uint8_t *data, size_t size) noexcept nogil:
+    """The bytes as MySQL writes them in SQL: X'6f6e65'."""
+    cdef size_t i
+    p[0] = b"X"
+    p[1] = b"'"
+    p += 2
+    for i in range(size):
+        p[0] = b"0123456789abcdef"[data[i] >> 4]
+        p[1] = b"0123456789abcdef"[data[i] & 15]
+        p += 2
+    p[0] = b"'"
+    return p + 1
+
+
 cdef inline bytes name_in(const uint8_t *body, size_t size):
     """Schema 0x00 table 0x00, of a TABLE_MAP body behind table id and flags; None if it is cut off."""
     cdef size_t schema_size, table_size
@@ -202,6 +219,7 @@ cdef class Decoder:
         self.packets = PacketBuffer(min(RECEIVED_BYTES, max(LEAST_RECEIVED_BYTES, ring.memory // 16)))
         self.inflater = Inflater()
         self.payload = PayloadReader()
+        self.ahead = PayloadReader()
         self.known = {}
         self.retired = []
         self.gtid_on = options.gtid_on
@@ -239,6 +257,7 @@ cdef class Decoder:
         self.offset = self.next_file_offset = -1
         self.group = NO_GROUP
         self.begun.pending = self.has_entries = self.unfinished = self.in_rows = False
+        self.is_undecided = self.is_asked = False
         self.gtid_number = 0
         self.event = None
         self.reached_file = 0
@@ -353,6 +372,16 @@ cdef class Decoder:
     def skip_event(self):
         """The control event gives no entry."""
 
+    def decide_xa(self, *, bint one_phase):
+        """How the XA transaction at hand ends: the answer to a control event of type XA_PREPARE that stands before it.
+
+        Without one it counts as prepared.
+        """
+        if not self.is_undecided:
+            raise RuntimeError("no XA transaction is to be decided on")
+        self.is_undecided = self.is_asked = False
+        self.mark_xa("one-phase" if one_phase else "prepared", self.begun.xa, self.begun.xa_size)
+
     # What Python may want to know
 
     @property
@@ -408,10 +437,15 @@ cdef class Decoder:
     cdef Status loop(self) except? NEED_DATA nogil:
         cdef const uint8_t *data
         cdef size_t size
+        cdef Status status
         if self.unfinished:
             self.unfinished = False
             self.finish_event()
         while True:
+            if self.is_undecided:
+                status = self.decide()
+                if self.is_undecided:
+                    return status
             if self.has_stopped():
                 self.put_begin()  # a position within a transaction means that there is something after it
                 return STOPPED
@@ -575,6 +609,7 @@ cdef class Decoder:
             if self.group == NO_GROUP:
                 self.open_group(OPEN)
             self.payload.open(body, end)
+            self.payload_body, self.payload_end = body, end
         elif type == ROWS_QUERY_EVENT:
             # length 1, not to be relied on | text
             if end == body:
@@ -835,6 +870,8 @@ cdef class Decoder:
             if self.gtid_on:
                 self.executed_set.add(&self.gtid)
                 self.add_gtid_props()
+        if self.gtid.is_mariadb and self.gtid.flags & FL_PREPARED_XA and not self.strict_canal:
+            self.mark_prepared(self.gtid.xid)
         if not standalone and not self.strict_canal:
             self.begin_transaction(self.gtid.thread_id, NULL, 0)
         return 0
@@ -956,6 +993,7 @@ cdef class Decoder:
                 self.open_group(OPEN)
             self.group = OPEN
             self.begin_transaction(le32(body), text + 8, text_end - text - 8)
+            self.is_undecided = not self.strict_canal
             return False
         if starts_with(text, text_end, "XA END"):
             if self.group == NO_GROUP:
@@ -973,6 +1011,71 @@ cdef class Decoder:
             self.unfinished = not self.strict_canal
             return self.unfinished
         return self.control(QUERY_EVENT, body, end)
+
+    # XA_PREPARE: one phase 1 | format id 4 | size of gtrid 4 | size of bqual 4 | both texts
+    # (`XA_prepare_event`, libs/mysql/binlog/event/control_events.h)
+    cdef Status decide(self) except? NEED_DATA nogil:
+        """Find out how the XA transaction ends whose XA START has come, for only its last event says it.
+
+        The source sends a transaction when it has written all of it. So the end is looked for in what is received, or
+        in the payload, while `is_undecided`; when it is too far for that, Python has to ask the source.
+        """
+        cdef const uint8_t *event = NULL
+        cdef size_t size = 0
+        cdef int found = 1
+        if self.is_asked:
+            with gil:
+                self.decide_xa(one_phase=False)
+            return NEED_DATA
+        if self.payload.active:
+            self.ahead.open(self.payload_body, self.payload_end)
+            while event == NULL or event[4] != XA_PREPARE_EVENT:
+                event = self.ahead.next(&size)
+                if event == NULL:
+                    with gil:
+                        raise DecodeError("a transaction payload with XA START, but without XA PREPARE")
+            if size <= HEADER_SIZE:
+                self.too_short()
+            self.ahead.close()
+        else:
+            found = self.packets.find(XA_PREPARE_EVENT, XA_AHEAD, &event)
+        if found == 0:
+            self.packets.release()
+            return NEED_DATA
+        self.packets.stop_search()
+        if found < 0:
+            self.is_asked = True
+            with gil:
+                self.event = self.make_event(XA_PREPARE_EVENT, NULL, NULL)
+            return CONTROL
+        self.is_undecided = False
+        self.mark_xa("one-phase" if event[HEADER_SIZE] else "prepared", self.begun.xa, self.begun.xa_size)
+        return NEED_DATA
+
+    cdef int mark_xa(self, const char *state, const uint8_t *xid, size_t size) except -1 nogil:
+        """Has every entry of the transaction say that it belongs to an XA transaction, and to which."""
+        cdef uint8_t mark[XA_MARK_MAX]
+        cdef size_t state_size = strlen(state)
+        while size and xid[0] <= b" ":
+            xid += 1
+            size -= 1
+        memcpy(mark, state, state_size)
+        mark[state_size] = b" "
+        self.entries.add_prop("sluice.xa", mark, put_utf8(mark + state_size + 1, xid, size) - mark)
+        return 0
+
+    cdef int mark_prepared(self, const uint8_t *xid) except -1 nogil:
+        """As mark_xa, of a transaction that MariaDB's GTID event says to be prepared; its xid as XA END has it."""
+        cdef uint8_t text[XA_TEXT_MAX]
+        cdef uint8_t *p
+        if xid[4] > XID_PART_MAX or xid[5] > XID_PART_MAX:
+            self.too_long()
+        p = put_hexadecimal(text, xid + 6, xid[4])
+        p[0] = b","
+        p = put_hexadecimal(p + 1, xid + 6 + xid[4], xid[5])
+        p[0] = b","
+        p = put_decimal(p + 1, le32(xid))
+        return self.mark_xa("prepared", text, p - text)
 
     cdef int begin_transaction(self, uint64_t thread_id, const uint8_t *xa, size_t xa_size) except -1 nogil:
         """Keeps the BEGIN until something is put of the transaction."""

@@ -15,7 +15,7 @@ cdef enum:
     NO_EVENT_TYPE = -1
     EVENT_TYPE_QUERY = 7           # enum EventType of entry.proto
 
-    PROPS_MAX = 256                # bytes of the props of a transaction
+    PROPS_MAX = 2048               # bytes of the props of a transaction: those of its GTID, and the xid of an XA one
     ANY_SIZE = 0x7FFFFFFF          # of a value of which no smaller bound is known; protobuf allows no larger message
 
 

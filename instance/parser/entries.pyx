@@ -29,6 +29,7 @@ from sluice.protocol.wire cimport (
     put_raw,
     put_tag,
     put_uint,
+    put_varint,
     varint_size,
 )
 from sluice.store.segment cimport SegmentWriter
@@ -86,12 +87,12 @@ cdef class EntryWriter:
 
     cdef void add_prop(self, const char *key, const uint8_t *value, size_t size) noexcept nogil:
         cdef size_t key_size = strlen(key)
+        cdef size_t pair_size = 3 + key_size + varint_size(size) + size
         cdef uint8_t *p = self.props + self.props_size
-        if self.props_size + 6 + key_size + size > PROPS_MAX:
+        if self.props_size + 1 + varint_size(pair_size) + pair_size > PROPS_MAX:
             return
-        p = put_tag(p, PROPS_FIELD, LENGTH_DELIMITED)
-        p[0] = <uint8_t>(4 + key_size + size)
-        p = put_bytes(p + 1, KEY_FIELD, key, key_size)
+        p = put_varint(put_tag(p, PROPS_FIELD, LENGTH_DELIMITED), pair_size)
+        p = put_bytes(p, KEY_FIELD, key, key_size)
         p = put_bytes(p, VALUE_FIELD, value, size)
         self.props_size = p - self.props
 

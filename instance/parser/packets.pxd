@@ -16,10 +16,19 @@ cdef class PacketBuffer:
     cdef int sequence          # of the next packet, -1 before the first
     cdef bint full             # the space given last was filled: more was waiting
     cdef int exports
+    cdef size_t searched       # bytes behind the current packet that `find` has looked at
+    cdef bint found_part       # ... and where it stands, a packet goes on
     cdef readonly long long total      # bytes received since the start
 
     # The payload of the next packet, or NULL when it has not wholly come. Valid until the next call; the space for
     # more is only given between packets.
     cdef const uint8_t *next(self, size_t *size) except? NULL nogil
     cpdef clear(self)
+    # Gives the current packet back to the buffer, so that more can be received before the next one is taken.
+    cdef void release(self) noexcept nogil
+    # Looks behind the current packet for an event of a type: 1 found (its header is at `event`, and one byte of its
+    # body is there), 0 not received yet, -1 not within so many bytes, or something that is no event comes first. A
+    # search goes on where it stood after 0, until `stop_search`.
+    cdef int find(self, uint8_t type, size_t most, const uint8_t **event) noexcept nogil
+    cdef void stop_search(self) noexcept nogil
     cdef int resize(self, size_t capacity) except -1

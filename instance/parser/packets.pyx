@@ -12,6 +12,7 @@ from libc.stdint cimport uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memmove
 
+from sluice.instance.parser.events cimport HEADER_SIZE
 from sluice.instance.parser.littleendian cimport le24
 
 from sluice.protocol.errors import DecodeError
@@ -43,6 +44,41 @@ cdef class PacketBuffer:
         self.start = self.end = self.tail = self.payload = 0
         self.current = self.joining = self.full = False
         self.sequence = -1
+        self.stop_search()
+
+    cdef void release(self) noexcept nogil:
+        if self.current:
+            self.current = False
+            self.start = self.tail
+
+    cdef void stop_search(self) noexcept nogil:
+        self.searched = 0
+        self.found_part = False
+
+    cdef int find(self, uint8_t type, size_t most, const uint8_t **event) noexcept nogil:
+        cdef const uint8_t *header
+        cdef size_t length, there
+        while True:
+            header = self.data + self.tail + self.searched
+            there = self.end - self.tail - self.searched
+            if there < FRAME:
+                return 0
+            length = le24(header)
+            there -= FRAME
+            if not self.found_part:
+                if there < min(length, <size_t>(1 + HEADER_SIZE + 1)):
+                    return 0
+                if length == 0 or header[FRAME] != 0:      # an error, or the end
+                    return -1
+                if length >= 1 + HEADER_SIZE + 1 and header[FRAME + 1 + 4] == type:
+                    event[0] = header + FRAME + 1
+                    return 1
+            if self.searched + FRAME + length > most:
+                return -1
+            if there < length:
+                return 0
+            self.searched += FRAME + length
+            self.found_part = length == CONTINUED
 
     cdef const uint8_t *next(self, size_t *size) except? NULL nogil:
         cdef size_t length
@@ -76,7 +112,7 @@ cdef class PacketBuffer:
 
     def receive_space(self):
         """Writable space for the bytes that come next. Release it before received()."""
-        cdef size_t least = SMALLEST // 2
+        cdef size_t least = self.ordinary if self.searched else <size_t> SMALLEST // 2
         cdef size_t capacity, packet
         if self.current:
             raise RuntimeError("a packet is still being read")

@@ -248,6 +248,7 @@ class Parser:
                 connection.check(self._config, self._config.slave_id)
                 start = self._start = self._find_start(connection)
                 facts = connection.facts
+                self._control.connect = lambda: Connection(self._config)
                 self._control.charsets = charsets(connection)
                 self._control.mariadb = facts.mariadb
                 self._control.asks_schemas = facts.row_metadata != "FULL"

@@ -244,8 +244,8 @@ _BATCH_RESPONSES: dict[int | str, dict[str, Any]] = {
         "* `application/x-protobuf`: Canal's `Messages` (`int64 batchId = 1; repeated bytes messages = 2`), each of the"
         " messages an `Entry`;\n"
         "* `application/vnd.apache.arrow.stream`: an Arrow IPC stream of the rows that changed, with the columns"
-        " `_pos`, `_gtid`, `_ts`, `_schema`, `_table`, `_op`, `before`, `after`; `batchId`, `from` and `to` are"
-        " metadata of its schema.\n",
+        " `_pos`, `_gtid`, `_ts`, `_schema`, `_table`, `_op`, `_xa`, `_key`, `before`, `after`; `batchId`, `from` and"
+        " `to` are metadata of its schema.\n",
         "headers": _BATCH_HEADERS,
         "content": {
             Format.JSON: {"example": _BATCH | {"entries": [_FLAT]}},

@@ -115,6 +115,13 @@ ALLOWED = (
     ),
     Allowed("names in the header of an XA statement", r"header\.(schema|table)Name", "xa", "XA.*", "", ABSENT, BOTH),
     Allowed(
+        "entries of an XA transaction",
+        "header.props.sluice.xa",
+        "xa",
+        canal=ABSENT,
+        sluice=r"(prepared|one-phase|committed|rolled-back) X'[0-9a-f]+',X'[0-9a-f]*',\d+",
+    ),
+    Allowed(
         "rows read with a schema that may be younger than they are",
         "header.props.sluice.schema",
         canal=ABSENT,

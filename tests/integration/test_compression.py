@@ -7,7 +7,7 @@ import pytest
 
 from sluice.protocol.entry_pb2 import Entry, EntryType
 from tests.conftest import Database
-from tests.delivery import deliver, delivered, end_of_binlog, rows_of, transcript
+from tests.delivery import deliver, delivered, end_of_binlog, props, rows_of, transcript
 from tests.servers import Server
 
 LONG = "x" * 500
@@ -111,9 +111,18 @@ def test_xa_and_tables_made_from_others_may_be_compressed(mysql97: Server, datab
         "XA END 'p'",
         "XA PREPARE 'p'",
         "XA COMMIT 'p'",
+        "XA START 'q'",
+        "INSERT INTO u VALUES (5)",
+        "XA END 'q'",
+        "XA COMMIT 'q' ONE PHASE",
     ]
-    lines = [line.partition(": ")[0] for line in transcript(delivered(mysql97, tmp_path, schema, statements))]
-    assert lines == ["BEGIN", "CREATE u", "INSERT u 1", "END", "BEGIN", "INSERT u 4", "END", "XACOMMIT"]
+    entries = delivered(mysql97, tmp_path, schema, statements)
+    lines = [line.partition(": ")[0] for line in transcript(entries)]
+    prepared, one_phase = ["BEGIN", "INSERT u 4", "END", "XACOMMIT"], ["BEGIN", "INSERT u 5", "END"]
+    assert lines == ["BEGIN", "CREATE u", "INSERT u 1", "END", *prepared, *one_phase]
+    marks = [props(entry).get("sluice.xa") for entry in entries]
+    prepared = [*["prepared X'70',X'',1"] * 3, "committed X'70',X'',1"]
+    assert marks == [*[None] * 4, *prepared, *["one-phase X'71',X'',1"] * 3]
 
 
 def test_a_large_compressed_transaction_is_inflated_piece_by_piece(

@@ -20,7 +20,7 @@ from tests.integration.samples import SAMPLES
 from tests.proxy import Proxy
 from tests.servers import Server
 
-META = ["_pos", "_gtid", "_ts", "_op"]
+META = ["_pos", "_gtid", "_ts", "_op", "_xa"]
 MARIADB_ONLY = ("uuid", "inet6", "inet4")
 
 

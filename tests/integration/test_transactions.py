@@ -1,12 +1,21 @@
 """Transactions of every kind: their BEGIN and END, what lies between them, and in which order."""
 
+import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sluice.client_sdk import Batch
+from sluice.protocol.arrow import EnvelopeDecoder
 from sluice.protocol.entry_pb2 import Entry, EntryType, RowChange, TransactionBegin, TransactionEnd
+from sluice.protocol.errors import PreparedError
+from sluice.protocol.flat import flat_json
+from sluice.protocol.packet_pb2 import Messages
+from sluice.protocol.rows import decode_changes, decode_rows
+from sluice.protocol.xa import Xa
+from sluice.server.tail import describe
 from tests.conftest import Database
 from tests.delivery import deliver, execute, props, transcript
 from tests.servers import Server
@@ -191,6 +200,30 @@ def test_an_xa_transaction_is_delivered_when_it_is_prepared(run: Run, server: Se
     change = RowChange.FromString(commit.storeValue)
     assert {it.key: it.value for it in change.props} == {"XA_TYPE": "XA COMMIT", "XA_XID": xid}
     assert (commit.header.schemaName, commit.header.tableName, change.isDdl) == ("", "", False)
+    marks = [props(entry).get("sluice.xa") for entry in entries]
+    assert marks == [f"prepared{xid}", f"prepared{xid}", f"prepared{xid}", f"committed{xid}"]
+
+
+def test_every_form_of_a_row_says_that_it_is_only_prepared(run: Run, server: Server) -> None:
+    if server.name == "mysql56":
+        return
+    entries = run(["XA START 'a'", "INSERT INTO t VALUES (1)", "XA END 'a'", "XA PREPARE 'a'", "XA ROLLBACK 'a'"])
+    data = Messages(messages=[entry.SerializeToString() for entry in entries]).SerializeToString()
+    prepared, rolled_back = Xa("prepared", "X'61',X'',1"), Xa("rolled-back", "X'61',X'',1")
+    assert [change.xa for change in decode_changes(data)] == [prepared, prepared, prepared, rolled_back]
+    assert [row.xa for row in decode_rows(data)] == [prepared]
+    assert [it["xa"] for it in json.loads(flat_json([data], 1))] == [str(prepared), str(rolled_back)]
+    assert EnvelopeDecoder().decode(data).column("_xa").to_pylist() == [str(prepared)]
+    shown = [line.plain for change in decode_changes(data) for line in describe(change, transactions=True)]
+    assert [str(prepared) in line for line in shown] == [True, True, True, False]
+    assert "XA ROLLBACK X'61',X'',1" in shown[-1]
+    with pytest.raises(PreparedError, match="X'61',X'',1, which is only prepared"):
+        Batch(1, "", "", data).rows()
+
+
+def test_canal_marks_only_the_ends_of_an_xa_transaction(run: Run) -> None:
+    statements = ["XA START 'a'", "INSERT INTO t VALUES (1)", "XA END 'a'", "XA PREPARE 'a'", "XA COMMIT 'a'"]
+    assert not any("sluice.xa" in props(entry) for entry in run(statements, strict_canal=True))
 
 
 def test_an_xa_transaction_can_be_rolled_back_after_it_was_delivered(run: Run, server: Server) -> None:
@@ -203,9 +236,21 @@ def test_an_xa_transaction_can_be_rolled_back_after_it_was_delivered(run: Run, s
         assert lines == ["BEGIN", "INSERT t 1", "END", "XAROLLBACK: XA ROLLBACK X'62',X'',1"]
 
 
-def test_an_xa_transaction_can_be_committed_in_one_phase(run: Run) -> None:
-    statements = ["XA START 'c'", "INSERT INTO t VALUES (1)", "XA END 'c'", "XA COMMIT 'c' ONE PHASE"]
-    assert transcript(run(statements)) == ["BEGIN", "INSERT t 1", "END"]
+@pytest.mark.parametrize("inserts", [1, 18], ids=["small", "larger than what is looked ahead"])
+def test_an_xa_transaction_says_from_its_begin_on_whether_it_is_committed_in_one_phase(
+    run: Run, server: Server, schema: str, inserts: int
+) -> None:
+    if server.name == "mysql56":
+        return
+    execute(server, ["CREATE TABLE v (v LONGTEXT)"], database=schema)
+    rows = [f"INSERT INTO v VALUES (REPEAT('{number % 10}', 1000000))" for number in range(inserts)]
+    entries = run(["XA START 'c'", *rows, "XA END 'c'", "XA COMMIT 'c' ONE PHASE"])
+    assert len(entries) == 1 + inserts + 1
+    # MariaDB writes a transaction that never was prepared as any other.
+    assert {props(entry).get("sluice.xa") for entry in entries} == {None if server.mariadb else "one-phase X'63',X'',1"}
+    entries = run(["XA START 'd'", *rows, "XA END 'd'", "XA PREPARE 'd'", "XA ROLLBACK 'd'"])
+    assert {props(entry).get("sluice.xa") for entry in entries[:-1]} == {"prepared X'64',X'',1"}
+    assert props(entries[-1])["sluice.xa"] == "rolled-back X'64',X'',1"
 
 
 def test_other_transactions_may_come_between_the_phases_of_xa(run: Run, server: Server, schema: str) -> None:

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.faults.harness import Sluice, eventually
+from tests.servers import Server
 
 SECONDS = 60
 """That a query may take."""
@@ -63,6 +64,14 @@ class Sink:
         finally:
             query.stop()
         return query
+
+
+def prepare(source: Server, schema: str, statement: str) -> None:
+    """Prepare an XA transaction of one statement, and roll it back: its rows are in the binlog as prepared ones."""
+    xid = f"'{schema}'"
+    with source.connect(database=schema) as connection, connection.cursor() as cursor:
+        for part in (f"XA START {xid}", statement, f"XA END {xid}", f"XA PREPARE {xid}", f"XA ROLLBACK {xid}"):
+            cursor.execute(part)
 
 
 def failure(query: StreamingQuery) -> str:

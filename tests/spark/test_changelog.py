@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -24,6 +25,7 @@ from sluice.client_sdk.spark.changelog import start_changelog
 from sluice.protocol.errors import BadParameterError
 from tests.faults.harness import Sluice, eventually
 from tests.servers import Server
+from tests.spark.streams import prepare
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -78,11 +80,17 @@ class Changes:
         self.spark, self.sluice = spark, sluice
         self.path, self.checkpoint = str(folder / "changes"), str(folder / "checkpoint")
         self.sizes: dict[int, int] = {}
+        self.options: dict[str, str] = {}
 
     @contextmanager
     def writing(self, **options: Any) -> Iterator[StreamingQuery]:
         """Run a query with small micro-batches; afterwards `sizes` has their rows."""
-        given = {"url": self.sluice.url, "destination": "shop", "clientId": 2001, "maxRowsPerTrigger": 250}
+        given = {
+            "url": self.sluice.url,
+            "destination": "shop",
+            "clientId": 2001,
+            "maxRowsPerTrigger": 250,
+        } | self.options
         query = start_changelog(self.spark, self.path, self.checkpoint, given, interval=0, **options)
         try:
             yield query
@@ -163,6 +171,20 @@ def test_folders_are_the_day_of_utc_the_schema_and_the_table(
     ]
     folders = {str(path.parent.relative_to(changes.path)) for path in Path(changes.path).glob("*/*/*/*.parquet")}
     assert folders == {f"date=2026-03-0{day}/schema={schema}/table=x%3Dy%2Fz" for day in (1, 2)}
+
+
+def test_rows_that_are_only_prepared_end_the_query_unless_they_shall_be_taken(
+    source: Server, schema: str, changes: Changes
+) -> None:
+    source.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY)")
+    prepare(source, schema, "INSERT INTO t VALUES (1)")
+    with changes.writing(once=True) as query, pytest.raises(StreamingQueryException, match="onPrepared=take"):
+        query.awaitTermination(SECONDS)
+    assert not list(Path(changes.path).glob("**/*.parquet"))
+    changes.options = {"onPrepared": "take"}
+    changes.write_all()
+    (row,) = changes.spark.read.parquet(changes.path).collect()
+    assert (row["after"], row["_xa"]) == ({"id": "1"}, f"prepared X'{schema.encode().hex()}',X'',1")
 
 
 def test_a_change_log_takes_no_single_table(spark: SparkSession) -> None:

@@ -22,7 +22,7 @@ from sluice.protocol.errors import BadParameterError, TargetError
 from tests.conftest import Database as Schemas
 from tests.faults.harness import Load, Sluice, eventually
 from tests.servers import Server
-from tests.spark.streams import SECONDS, failure, until
+from tests.spark.streams import SECONDS, failure, prepare, until
 
 PASSWORD = "Geheim 7'\"\\é"
 JAVA = "Picked up JDK_JAVA_OPTIONS"
@@ -41,6 +41,7 @@ class Mirror:
         self.source, self.schema = source
         self.target, self.copy = target
         self.progress = f"{self.copy}_progress"
+        self.source_options: dict[str, str] = {}
         self.database = Database(self.target.host, self.target.port, self.copy, PASSWORD)
 
     def create(self, **tables: str) -> None:
@@ -51,7 +52,12 @@ class Mirror:
 
     def start(self, client: int = 3001, **options: Any) -> StreamingQuery:
         """Start it, with small micro-batches."""
-        source = {"url": self.sluice.url, "destination": "shop", "clientId": client, "maxRowsPerTrigger": 200}
+        source = {
+            "url": self.sluice.url,
+            "destination": "shop",
+            "clientId": client,
+            "maxRowsPerTrigger": 200,
+        } | self.source_options
         given = {"schemas": {self.schema: self.copy}, "progress": self.progress} | options
         return start_mirror(self.spark, self.database, str(self.checkpoint), source, **given)
 
@@ -170,6 +176,16 @@ def test_the_target_is_like_the_source_after_stops_and_starts_while_writes_go_on
     mirror.apply_all()
     mirror.check(*Load.TABLES, "finished", "codes")
     assert mirror.seen == (300, 300)
+
+
+def test_rows_that_are_only_prepared_end_the_mirror_unless_they_shall_be_taken(mirror: Mirror) -> None:
+    mirror.create(t="id INT PRIMARY KEY")
+    prepare(mirror.source, mirror.schema, "INSERT INTO t VALUES (1)")
+    assert re.search(r"XA transaction .* only prepared: .*onPrepared=take", failure(mirror.start()))
+    assert mirror.rows("t") == []
+    mirror.source_options = {"onPrepared": "take"}
+    mirror.apply_all()
+    assert mirror.rows("t") == [(1,)]
 
 
 def test_a_lost_checkpoint_does_no_harm(mirror: Mirror) -> None:

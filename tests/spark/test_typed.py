@@ -68,11 +68,11 @@ def test_columns_of_every_type_have_their_values_in_spark(
         cursor.execute("UPDATE t SET id = 2")
     stream = load(spark, sluice, table=f"{schema}.t")
     fields = [field.dataType.simpleString() for field in stream.schema.fields]
-    assert stream.columns[:5] == ["_pos", "_gtid", "_ts", "_op", "id"]
-    assert fields[5:] == [spark_type for _, _, spark_type, _ in TYPES]
+    assert stream.columns[:6] == ["_pos", "_gtid", "_ts", "_op", "_xa", "id"]
+    assert fields[6:] == [spark_type for _, _, spark_type, _ in TYPES]
     sink = Sink(tmp_path)
     sink.read_available(stream)
-    assert [list(row)[5:] for row in sink.rows] == [[value for *_, value in TYPES]] * 3
+    assert [list(row)[6:] for row in sink.rows] == [[value for *_, value in TYPES]] * 3
     assert values(sink, "_op", "id") == [("INSERT", 1), ("DELETE", 1), ("INSERT", 2)]
 
 
@@ -158,7 +158,7 @@ def test_columns_can_be_pinned(spark: SparkSession, source: Server, goods: str, 
         until(lambda: len(sink.rows) == 2, query)
     finally:
         query.stop()
-    assert pinned.columns[4:] == ["name", "id"]
+    assert pinned.columns[5:] == ["name", "id"]
     assert values(sink, "name", "id") == [("a", Decimal(1)), ("b", Decimal(2))]
 
 

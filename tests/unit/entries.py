@@ -23,6 +23,7 @@ from sluice.protocol.entry_pb2 import (
     TransactionEnd,
 )
 from sluice.protocol.entry_pb2 import Column as PbColumn
+from sluice.protocol.types import JSON_NULL
 
 LABELS = ("a", "it's", "x,y", "", "(ü)")
 MEMBERS = ",".join("'" + label.replace("'", "''") + "'" for label in LABELS)
@@ -102,6 +103,8 @@ def entries(draw: st.DrawFn) -> Entry:
         gtid=draw(texts),
     )
     header.props.add(key="rowsCount", value=draw(texts))
+    if xa := draw(st.sampled_from(["", "", "", "prepared X'61',X'',1", "one-phase X'62',X'63',-1"])):
+        header.props.add(key="sluice.xa", value=xa)
     kind = draw(st.sampled_from(["rows", "rows", "rows", "ddl", "begin", "end"]))
     if kind == "begin":
         begin = TransactionBegin(threadId=draw(st.integers(0, 2**40)))
@@ -198,7 +201,9 @@ def plain_value(column: PbColumn, *, null_dates: bool = False) -> Any:
             duration = timedelta(hours=int(hours), minutes=int(minutes), seconds=int(whole), microseconds=micros)
             return -duration if text.startswith("-") else duration
         case "json":
-            return None if not text else text if text.startswith("JSON_") else json.loads(text)
+            if text in ("", "null"):
+                return JSON_NULL
+            return text if text.startswith("JSON_") else json.loads(text)
         case "enum":
             return ("", *LABELS)[int(text)]
         case "set":
@@ -206,6 +211,10 @@ def plain_value(column: PbColumn, *, null_dates: bool = False) -> Any:
         case "varbinary" | "mediumblob" | "geometry":
             return text.encode("latin1")
     return text
+
+
+def plain_xa(entry: Entry) -> str | None:
+    return next((pair.value for pair in entry.header.props if pair.key == "sluice.xa"), None)
 
 
 def plain_rows(entry: Entry, *, null_dates: bool = False) -> list[tuple[Any, Any, tuple[str, ...]]]:
@@ -237,6 +246,7 @@ def plain_flat(entry: Entry, batch_id: int, ts: int, *, strict: bool) -> dict[st
         mysql_type |= {it.name: it.mysqlType for it in image}
         updated = (updated if strict else set()) | {it.name for it in image if it.updated}
         old.append({it.name: None if it.isNull else it.value for it in row.beforeColumns if it.name in updated})
+    xa = None if strict else plain_xa(entry)
     return {
         "data": data or None,
         "database": entry.header.schemaName,
@@ -252,6 +262,7 @@ def plain_flat(entry: Entry, batch_id: int, ts: int, *, strict: bool) -> dict[st
         "table": entry.header.tableName,
         "ts": ts,
         "type": EventType.Name(change.eventType),
+        **({} if xa is None else {"xa": xa}),
     }
 
 

@@ -36,10 +36,10 @@ from sluice.protocol.packet_pb2 import Messages
 from sluice.protocol.rows import decode_rows
 from tests.decoding import binlogs, dump
 from tests.decoding import decode as decode_binlog
-from tests.unit.entries import encode_change, entries, frame, length_delimited, mutated, plain_value, varint
+from tests.unit.entries import encode_change, entries, frame, length_delimited, mutated, plain_value, plain_xa, varint
 
 Columns = list[tuple[str, str]]
-META = ["_pos", "_gtid", "_ts", "_op"]
+META = ["_pos", "_gtid", "_ts", "_op", "_xa"]
 
 
 def change_of(kind: "EventType.ValueType", *rows: tuple[list[Column], list[Column]], table: str = "goods") -> Entry:
@@ -179,6 +179,7 @@ def test_an_envelope_has_the_texts_of_all_tables(
             "_ts": datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=number * 1001),
             "_schema": entry.header.schemaName,
             "_table": entry.header.tableName,
+            "_xa": plain_xa(entry),
             **{name: row[name] for name in ("_op", "_key", "before", "after")},
         }
         for number, entry in enumerate(batch)
@@ -214,10 +215,11 @@ def test_a_table_has_the_values_in_the_types_of_its_columns(batch: list[Entry], 
         decoded = decoder.decode(data)
         decoded.validate(full=True)
         assert decoded.schema == pa.schema(
-            [*list(decoder.schema)[:4], *(pa.field(name, arrow_type(kind)) for name, kind in columns.items())]
+            [*list(decoder.schema)[: len(META)], *(pa.field(name, arrow_type(kind)) for name, kind in columns.items())]
         )
         rows = list(plain_rows(change, list(columns), split=split))
         assert [(row["_op"], [row[name] for name in columns]) for row in decoded.to_pylist()] == rows
+        assert decoded.column("_xa").to_pylist() == [plain_xa(entry)] * len(rows)
 
 
 @given(st.lists(entries(), max_size=3))
@@ -470,7 +472,7 @@ def test_only_the_columns_asked_for_are_decoded() -> None:
     row = [column("a", "int", "1"), column("b", "enum(", "broken"), column("c", "text", "x")]
     data = frame([change_of(INSERT, ([], row)), change_of(INSERT, ([], row), table="other")])
     batch = TableDecoder("shop", "goods", [("c", "text"), ("a", "int")]).decode(data)
-    assert [field.name for field in batch.schema][4:] == ["c", "a"]
+    assert [field.name for field in batch.schema][len(META) :] == ["c", "a"]
     assert batch.select(["c", "a"]).to_pylist() == [{"c": "x", "a": 1}]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from sluice.instance.parser.columns import Column
 from sluice.instance.parser.decoder import Decoder, Status
-from sluice.instance.parser.events import EventType
+from sluice.instance.parser.events import Event, EventType
 from sluice.instance.parser.file_packets import PacketWriter, file_packets
 from sluice.instance.parser.plan import TablePlan
 from sluice.instance.parser.table_map import TableMap
@@ -22,10 +22,15 @@ from sluice.protocol.errors import DecodeError, SourceChangedError
 from sluice.protocol.position import Position
 from sluice.store.ring import Flag, Kind, Ring
 from tests.binlog import CREATED, Log
-from tests.decoding import Decoded, Options, binlogs, decode, drive, dump, feed, plan_by_types, query_text
+from tests.decoding import SOURCE, Decoded, Options, binlogs, decode, drive, dump, feed, plan_by_types, query_text
 
 SERVERS = ["mysql-5.6", "mysql-9.7", "mariadb-11.8"]
 ROWS = {"mysql-5.6": 3038, "mysql-9.7": 6047, "mariadb-11.8": 3046}
+
+
+def xa_of(entry: Entry) -> str | None:
+    """What the entry says of its XA transaction."""
+    return next((prop.value for prop in entry.header.props if prop.key == "sluice.xa"), None)
 
 
 @pytest.fixture(params=SERVERS)
@@ -206,6 +211,54 @@ def test_a_transaction_ends_with_xa_prepare_not_with_xa_end(tmp_path: Path) -> N
         assert not result.slots[i][0].flags & Flag.BOUNDARY
         assert result.slots[i + 1][0].kind == Kind.ADVANCE
         assert result.slots[i + 1][0].flags & Flag.BOUNDARY
+
+
+def test_every_entry_of_an_xa_transaction_says_how_it_ends(tmp_path: Path) -> None:
+    marks = Counter(xa_of(entry) for entry in decode(dump(binlogs("mysql-9.7", tmp_path))).entries)
+    found = {state: {text for text in marks if text and text.startswith(state)} for state in ("prepared", "one-phase")}
+    assert found["prepared"] == {"prepared X'7831',X'',1", "prepared X'7832',X'62',7", "prepared X'7a31',X'',1"}
+    assert all(marks[text] >= 3 for texts in found.values() for text in texts)
+    strict = decode(dump(binlogs("mysql-9.7", tmp_path)), Options(strict_canal=True))
+    assert {xa_of(entry) for entry in strict.entries} == {None}
+
+
+@pytest.mark.parametrize("one_phase", [True, False])
+@pytest.mark.parametrize("chunk", [1, 64, 1 << 20])
+def test_how_an_xa_transaction_ends_is_known_before_its_begin_is_put(one_phase: bool, chunk: int) -> None:
+    log = Log().transaction().query("XA START X'61',X'',1").table_map().insert(2).query("XA END X'61',X'',1")
+    result = decode(log.xa_prepare(one_phase=one_phase).transaction(3).packets, chunk=chunk)
+    mark = "one-phase X'61',X'',1" if one_phase else "prepared X'61',X'',1"
+    assert [xa_of(entry) for entry in result.entries] == [*[None] * 3, *[mark] * 3, *[None] * 3]
+
+
+def test_of_a_large_xa_transaction_the_source_is_asked() -> None:
+    log = Log().query("XA START X'61',X'',1").table_map()
+    for _ in range(17):
+        log.insert(*range(200_000))
+    log.query("XA END X'61',X'',1").xa_prepare(one_phase=True)
+    for answer, mark in ((True, "one-phase"), (False, "prepared"), (None, "prepared")):
+        ring = Ring(size=1 << 16, memory=1 << 30)
+        decoder = Decoder(ring, Options())
+        decoder.begin(source=SOURCE)
+
+        def decide(event: Event, decoder: Decoder = decoder, answer: bool | None = answer) -> None:
+            assert event.position is not None
+            assert (event.position.file, event.position.n) == ("bin.000001", 0)
+            if answer is not None:
+                decoder.decide_xa(one_phase=answer)
+
+        result = drive(decoder, ring, log.packets, on_xa=decide)
+        assert {xa_of(entry) for entry in result.entries} == {f"{mark} X'61',X'',1"}
+        assert sum(slot.rows for slot, _ in result.slots) == 17 * 200_000
+        assert [event.type for event in result.controls].count(EventType.XA_PREPARE_EVENT) == 1
+
+
+def test_of_an_xa_transaction_that_breaks_off_nothing_is_put_before_the_source_is_asked() -> None:
+    log = Log().query("XA START X'61',X'',1").table_map().insert(2)
+    assert decode(log.packets).kinds == ["ADVANCE"]
+    log.packets += log.writer.packets(b"\xff\xd4\x04#HY000gone")
+    types = [event.type for event in decode(log.packets).controls]
+    assert types[2:] == [EventType.XA_PREPARE_EVENT, EventType.TABLE_MAP_EVENT, EventType.ERROR_PACKET]
 
 
 def test_gtids_stand_on_the_slot_that_ends_the_transaction(tmp_path: Path) -> None:

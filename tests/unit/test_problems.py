@@ -48,7 +48,7 @@ ERRORS = [
     for it in vars(errors).values()
     if isinstance(it, type)
     and issubclass(it, errors.SluiceError)
-    and it not in (errors.ConnectionLostError, errors.TargetError)  # of clients and jobs
+    and it not in (errors.ConnectionLostError, errors.PreparedError, errors.TargetError)  # of clients and jobs
 ]
 
 

@@ -92,3 +92,17 @@ def test_ends_of_transactions_are_shown_on_request() -> None:
     assert lines(begin) == lines(end) == []
     assert lines(begin, transactions=True) == ["BEGIN"]
     assert lines(end, transactions=True) == ["COMMIT 0-1-2"]
+
+
+@pytest.mark.parametrize(("state", "end"), [("prepared", "PREPARE"), ("one-phase", "COMMIT")])
+def test_an_xa_transaction_is_named_in_each_of_its_lines(state: str, end: str) -> None:
+    row = RowData(afterColumns=[Column(value="7", **ID)])
+    change = entry(RowChange(eventType=INSERT, rowDatas=[row]))
+    begin = Entry(header=Header(), entryType=TRANSACTIONBEGIN)
+    ends = Entry(header=Header(gtid="0-1-2"), entryType=TRANSACTIONEND)
+    mark = f"{state} X'61',X'',1"
+    for one in (begin, change, ends):
+        one.header.props.add(key="sluice.xa", value=mark)
+    assert lines(change) == [f"shop.items XA {mark} INSERT id=7"]
+    assert lines(begin, transactions=True) == [f"BEGIN XA {mark}"]
+    assert lines(ends, transactions=True) == [f"{end} 0-1-2 XA {mark}"]

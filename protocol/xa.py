@@ -1,0 +1,31 @@
+"""What is said of a change that belongs to an XA transaction, and of the entries that such a transaction ends with."""
+
+from typing import Final, Literal, NamedTuple, cast, get_args
+
+from sluice.protocol.errors import DecodeError
+
+XaState = Literal["prepared", "one-phase", "committed", "rolled-back"]
+"""How far the transaction is, as its entry knows: ended by ``XA PREPARE``, so that a later entry, ``committed`` or
+``rolled-back``, says what became of it; or ended by ``XA COMMIT … ONE PHASE``, which commits it."""
+
+XA_PROP: Final = "sluice.xa"
+"""Key of Header.props of every entry of an XA transaction; the value is the text of an `Xa`."""
+
+
+class Xa(NamedTuple):
+    """An XA transaction."""
+
+    state: XaState
+    xid: str
+    """As MySQL writes it: ``X'<gtrid>',X'<bqual>',<format id>``, the texts in hexadecimal."""
+
+    def __str__(self) -> str:
+        return f"{self.state} {self.xid}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Xa":
+        """Read the text of one. Raises DecodeError."""
+        state, _, xid = text.partition(" ")
+        if state not in get_args(XaState):
+            raise DecodeError(f"not what is said of an XA transaction: {text!r}")
+        return cls(cast("XaState", state), xid)

@@ -19,6 +19,8 @@ MAX_WEIGHT: Final = 1 << 16
 """How heavy a list of patterns may be: a character weighs 1."""
 HEAVY: Final = 1000
 r"""What each `\w`, `\W` and leading `(?!` weighs: hundreds of ranges of characters, or two programs of their own."""
+MEDIUM: Final = 100
+r"""What each `\d`, `\D`, `\s` and `\S` weighs: tens of ranges."""
 MAX_REPEATS: Final = 1000
 """The greatest number of repetitions that RE2 takes."""
 MAX_DEPTH: Final = 100
@@ -110,8 +112,8 @@ def check_weight(items: Iterable[Item]) -> None:
     weight = sum(item.weight for item in items)
     if weight > MAX_WEIGHT:
         raise FilterError(
-            f"the filter is too large: it weighs {weight} of {MAX_WEIGHT}. A character weighs 1, and each \\w, \\W and"
-            f" leading (?! {HEAVY}: write [a-z0-9_] for \\w, or fewer items that match more"
+            f"the filter is too large: it weighs {weight} of {MAX_WEIGHT}. A character weighs 1, each \\w, \\W and"
+            f" leading (?! {HEAVY}, each \\d and \\s {MEDIUM}: write [a-z0-9_] for \\w, or fewer items that match more"
         )
 
 
@@ -196,7 +198,7 @@ class _Translation:
     def _escape(self) -> None:
         char = self._escaped()
         if char in _SHORTHANDS:
-            self._weight += HEAVY * (char in "wW")
+            self._weight += HEAVY if char in "wW" else MEDIUM
             self._emit(_SHORTHANDS[char], 2)
         elif char == "A":
             self._emit(r"\A", 2, repeatable=False)
@@ -360,6 +362,7 @@ class _Translation:
             shorthand, low = self._member()
             if shorthand:
                 has_word |= shorthand == _WORD
+                self._weight += HEAVY if shorthand == _WORD else MEDIUM
                 parts.append(shorthand)
             elif text.startswith("-", self._at) and text[self._at + 1 : self._at + 2] not in ("", "]"):
                 at = self._at
@@ -373,7 +376,6 @@ class _Translation:
                 parts.append(_literal(low))
         pattern = f"[{'^' if negated else ''}{''.join(parts)}]"
         if has_word:  # letters of both cases are in it
-            self._weight += HEAVY
             pattern = f"(?-i:{pattern})"
         self._emit(pattern, 1)
 

@@ -19,7 +19,7 @@ import urllib3
 from sluice.protocol.position import Position
 from tests.conftest import Database
 from tests.delivery import end_of_binlog
-from tests.servers import Server
+from tests.servers import Server, ZooKeeper, nodes
 
 SLUICE = (sys.executable, "-m", "sluice.server.cli")
 SECONDS = 30.0  # that anything may take
@@ -213,6 +213,20 @@ def test_check_finds_a_stored_filter_that_cannot_be_used_any_more(conf: Conf, ma
     done = conf.run("check")
     assert done.returncode == 1
     assert re.search(r"wrong shop, client 1001: would not be served: .*'\\b' at character 13", done.stdout)
+
+
+def test_check_looks_at_clients_in_zookeeper_too(conf: Conf, mariadb118: Server, zookeeper: ZooKeeper) -> None:
+    conf.main(
+        canal__destinations="checked", canal__zkServers=zookeeper.hosts, canal__port="11111", sluice__http__port="11180"
+    )
+    conf.destination("checked", mariadb118)
+    with nodes(zookeeper.hosts) as zk:
+        zk.create("/otter/canal/destinations/checked/1001/filter", rb"shop\.(?<!a)b", makepath=True)
+        done = conf.run("check")
+        zk.delete("/otter/canal/destinations/checked", recursive=True)
+    assert done.returncode == 1
+    assert re.search(r"wrong checked, client 1001: would not be served: .*'\(\?<!' at character 7", done.stdout)
+    assert "good  checked: " in done.stdout
 
 
 def test_too_few_connections_for_all_destinations_of_a_source_are_noticed_before_they_run_out(conf: Conf) -> None:

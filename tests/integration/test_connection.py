@@ -4,6 +4,7 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,14 @@ def account(server: Server) -> Iterator[str]:
 
 def test_a_server_in_order_passes(server: Server) -> None:
     check(server)
+
+
+def test_a_source_without_a_free_connection_is_refused_with_what_helps() -> None:
+    with Server("mariadb118", ["--max-connections=10"]) as server, ExitStack() as opened:
+        for _ in range(10):
+            opened.enter_context(Connection(config(server)))
+        with pytest.raises(SourceError, match=r"each destination.* takes 2 connections: raise max_connections"):
+            Connection(config(server))
 
 
 def test_what_is_known_of_a_server(server: Server) -> None:

@@ -1,5 +1,6 @@
 """Regular expressions from outside: what they mean, what is refused, and that none takes long."""
 
+import gc
 import re
 
 import pytest
@@ -167,6 +168,8 @@ def test_no_pattern_takes_long_to_match(item: str) -> None:
         (r"shop\." + "a" * MAX_WEIGHT, "too long"),
         (r"shop\." + r"\w" * 66, "too large"),
         (r"shop\." + r"[\w$]" * 66, "too large"),
+        (r"shop\." + r"\D*" * 660, "too large"),
+        (r"shop\." + r"[\S]" * 660, "too large"),
         ("|".join(r"(?!a)b\.c" for _ in range(66)), "too large"),
         (r"shop\.(a{1000}){1000}", "too large"),
         (r"shop\.(\w{100}){10}", "too large"),
@@ -176,6 +179,19 @@ def test_no_pattern_takes_long_to_match(item: str) -> None:
 def test_a_filter_that_takes_much_memory_is_refused(text: str, reason: str) -> None:
     with pytest.raises(FilterError, match=reason):
         TableFilter(text)
+
+
+def test_a_filter_that_nobody_has_any_more_takes_no_memory() -> None:
+    def count() -> int:
+        gc.collect()
+        return sum(type(it).__module__ == "re2" for it in gc.get_objects())
+
+    kept = TableFilter(r"shop\..*")
+    before = count()
+    for number in range(20):
+        TableFilter(rf"shop\.t{number}")
+    assert count() == before
+    assert kept.accepts("shop", "t1")
 
 
 def test_thousands_of_tables_may_be_listed() -> None:

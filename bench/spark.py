@@ -37,14 +37,28 @@ class Throughput:
 
     workload: str
     cores: int
+    plain: bool = False
+    """Without the columns that are not the table's."""
 
     @property
     def name(self) -> str:
         """The name of the case."""
-        return f"{self.workload}-{self.cores}core{'s' if self.cores > 1 else ''}"
+        return f"{self.workload}-{self.cores}core{'s' if self.cores > 1 else ''}{'-plain' if self.plain else ''}"
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """What reads it: ours, and the other one where it is of one table and all columns."""
+        return ("timed", "json-tuples") if TABLES[self.workload] and not self.plain else ("timed",)
 
 
-THROUGHPUT = [Throughput(workload, cores) for workload in ROWS for cores in CORES]
+THROUGHPUT = [
+    case
+    for workload in ROWS
+    for case in (
+        *(Throughput(workload, cores) for cores in CORES),
+        *([Throughput(workload, CORES[-1], plain=True)] if workload == "bulk" else ()),
+    )
+]
 LATENCY, MIRROR = f"latency-{PACE}", "mirror"
 CASES = [*(case.name for case in THROUGHPUT), LATENCY, MIRROR]
 
@@ -71,8 +85,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> dict[str, object]:
     """Measure case after case; within a workload the contenders run in turn, each in a process of its own."""
     wanted = arguments.only or CASES
-    throughput = [case for case in THROUGHPUT if case.name in wanted]
-    turns = sum(len(formats_of(case.workload)) for case in throughput) + (LATENCY in wanted) + 2 * (MIRROR in wanted)
+    throughput = [case for case in THROUGHPUT if case.name in wanted and not (case.plain and arguments.form != "typed")]
+    turns = sum(len(case.formats) for case in throughput) + (LATENCY in wanted) + 2 * (MIRROR in wanted)
     progress = Progress("spark", turns * arguments.repeats, turns * arguments.repeats * SECONDS)
     cases: list[dict[str, Any]] = []
     for workload, group in itertools.groupby(throughput, lambda case: case.workload):
@@ -91,7 +105,7 @@ def measure_throughput(
     """Read one workload, which lies in the ring, by each contender in turn, again and again."""
     rows = arguments.rows or ROWS[workload]
     table = TABLES[workload] if arguments.form == "typed" else None
-    contenders = [(case, name) for case in cases for name in formats_of(workload)]
+    contenders = [(case, name) for case in cases for name in case.formats]
     runs: dict[tuple[Throughput, str], list[dict[str, Any]]] = {contender: [] for contender in contenders}
     with source(arguments.source) as server:
         version = server.query("SELECT version()")[0][0]
@@ -101,9 +115,11 @@ def measure_throughput(
             numbers = itertools.count(100)
             for _ in range(arguments.repeats):
                 for case, name in contenders:
-                    options = {"maxRowsPerTrigger": rows, "partitions": case.cores}
+                    options: dict[str, object] = {"maxRowsPerTrigger": rows, "partitions": case.cores}
                     if table or name == "json-tuples":
                         options["table"] = f"{SCHEMA}.{TABLES[workload]}"
+                    if case.plain:
+                        options["metadata"] = "none"
                     task = describe("throughput", url, case.cores, next(numbers), name, options)
                     runs[case, name].append(perform(task, written.rows))
                     progress.done(f"{case.name}, {name}: {runs[case, name][-1]['rows_per_second']:,.0f} rows/s")
@@ -113,11 +129,6 @@ def measure_throughput(
             "as": "typed" if table else "envelope",
             "versions": {ALL[arguments.source]: version, **runs[case, "timed"][0]["versions"]},
         }
-
-
-def formats_of(workload: str) -> tuple[str, ...]:
-    """Return what reads a workload: ours, and the other one where it is of one table."""
-    return ("timed", "json-tuples") if TABLES[workload] else ("timed",)
 
 
 def summary(

@@ -3,7 +3,8 @@
 # packages, checked by their hashes. They are kept in the cache, so that the next set-up needs no network.
 #
 #   setup.sh          what the server, the client and the demo need
-#   setup.sh spark    PySpark and Java, behind that
+#   setup.sh spark    PySpark and Java, after that
+#   setup.sh spark 4.1    an older PySpark, in .venv/spark-4.1: a virtual environment that has the packages of .venv as well
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -46,10 +47,22 @@ if [ "${1-}" = spark ]; then
     install default-jre-headless
   fi
   [ "$(java_version)" -ge 17 ] || { say "Spark needs Java 17 or later: let JAVA_HOME or PATH name it"; exit 1; }
+  version=${2-}
+  exec {lock}>.venv/spark.lock # several test processes may want an older one
+  flock "$lock"
   # PySpark is published as a source only. Its wheel is built here, once, and therefore has no hash in the lock.
-  collect requirements-spark.lock wheel --no-cache-dir --no-deps --no-build-isolation --use-pep517 -w
-  say "installing PySpark"
-  pip install --no-index --no-deps "$wheels"/*.whl
+  collect "requirements-spark${version:+-$version}.lock" wheel --no-cache-dir --no-deps --no-build-isolation --use-pep517 -w
+  say "installing PySpark $version"
+  if [ -z "$version" ]; then
+    pip install --no-index --no-deps "$wheels"/*.whl
+  elif [ ! -e ".venv/spark-$version/.ready" ]; then
+    "$python" -m venv --clear --without-pip ".venv/spark-$version"
+    pip --python ".venv/spark-$version/bin/python" install --no-index --no-deps "$wheels"/*.whl
+    packages=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    # Not only its path: what is installed in place is found by the files *.pth there.
+    echo "import site; site.addsitedir('$packages')" >"${packages/.venv/.venv/spark-$version}/base.pth"
+    touch ".venv/spark-$version/.ready"
+  fi
   exit
 fi
 
@@ -76,3 +89,5 @@ pip install --no-index --find-links "$wheels" --require-hashes -r requirements.l
 
 say "compiling"
 pip install --no-index --no-deps --no-build-isolation -e .
+# Spark looks for data sources in the folders of the path, where a package that is installed in place is not.
+ln -sfn "$PWD/pyspark_sluice" "$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/pyspark_sluice"

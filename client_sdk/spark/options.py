@@ -46,6 +46,8 @@ class Options:
     """Schema and name: only the rows of this table, each column in its own type."""
     columns: tuple[tuple[str, str], ...] | None = None
     """Name and mysqlType of the columns of the table; None: those that the source has when the query is loaded."""
+    metadata: tuple[str, ...] | None = None
+    """Which of the columns that are not the table's the rows have; None: all."""
     time_zone: str | None = None
     """The zone that the destination writes TIMESTAMP values in; None: ask it."""
     invalid_dates: Literal["null", "error"] = "null"
@@ -97,8 +99,9 @@ class Options:
             raise BadParameterError("give either url or zookeeper", "url")
         if made.token is not None and made.token_file is not None:
             raise BadParameterError("give either token or tokenFile", "token")
-        if made.columns is not None and made.table is None:
-            raise BadParameterError("option columns goes with table", "columns")
+        for name in ("columns", "metadata"):
+            if getattr(made, name) is not None and made.table is None:
+                raise BadParameterError(f"option {name} goes with table", name)
         return made
 
     @property
@@ -175,6 +178,10 @@ def _one_of(*values: str) -> Callable[[str], str]:
     return read
 
 
+def _metadata(text: str) -> tuple[str, ...]:
+    return () if text.lower() == "none" else tuple(name.strip() for name in text.split(","))
+
+
 def _start(text: str) -> Start:
     """Read ``earliest``, ``latest``, a position, ms since 1970, or an ISO 8601 time with its zone."""
     if text.lower() in ("earliest", "latest"):
@@ -242,6 +249,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "filter": ("filter", str),
     "table": ("table", _table),
     "columns": ("columns", _columns),
+    "metadata": ("metadata", _metadata),
     "timeZone": ("time_zone", str),
     "invalidDates": ("invalid_dates", _one_of("null", "error")),
     "missingColumns": ("missing_columns", _one_of("error", "null")),

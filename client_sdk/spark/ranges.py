@@ -76,9 +76,18 @@ class Envelope:
         """No table in particular."""
         return
 
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        return self.decoder().schema
+
     def decoder(self) -> Decoder:
         """Make a decoder into this form."""
         return EnvelopeDecoder()
+
+    def choose(self, decoded: pa.RecordBatch) -> pa.RecordBatch:
+        """Return what a decoder has made: all of its columns are wanted."""
+        return decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +100,8 @@ class Typed:
     time_zone: str
     invalid_dates: Literal["null", "error"]
     missing_columns: Literal["null", "error"]
+    metadata: tuple[str, ...] | None = None
+    """Which of the other columns are wanted; None: all."""
 
     @classmethod
     def ask(cls, options: Options, table: tuple[str, str]) -> Self:
@@ -111,7 +122,22 @@ class Typed:
                     "timeZone",
                 )
             time_zone = "UTC"
-        return cls(table, columns, time_zone, options.invalid_dates, options.missing_columns)
+        return cls(table, columns, time_zone, options.invalid_dates, options.missing_columns, options.metadata)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns that are wanted. Raises BadParameterError."""
+        fields = list(self.decoder().schema)
+        metadata = {field.name: field for field in fields[: len(fields) - len(self.columns)]}
+        wanted = metadata if self.metadata is None else self.metadata
+        for name in wanted:
+            if name not in metadata:
+                raise BadParameterError(f"option metadata: {name!r} is none of {', '.join(metadata)}", "metadata")
+        return pa.schema([*(it for name, it in metadata.items() if name in wanted), *fields[len(metadata) :]])
+
+    def choose(self, decoded: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns that are wanted of what a decoder has made."""
+        return decoded if self.metadata is None else decoded.select(self.schema.names)
 
     def decoder(self) -> Decoder:
         """Make a decoder into this form. Raises BadParameterError."""
@@ -231,7 +257,7 @@ def read(options: Options, form: Form, partition: RangePartition) -> Iterator[pa
             if decoder.has_prepared and options.on_prepared == "fail":
                 batch.refuse_prepared("start again with the option onPrepared=take")
             if decoded.num_rows:
-                yield decoded
+                yield form.choose(decoded)
 
 
 def check_markers(batch: Batch, form: Form, on_marker: Literal["fail", "skip"]) -> None:

@@ -21,8 +21,8 @@ from sluice.client_sdk.spark.options import Options
 from sluice.client_sdk.spark.progress import BUCKETS, TABLES
 from sluice.client_sdk.spark.ranges import Envelope, RangePartition, read
 from sluice.client_sdk.spark.reader import StreamReader
-from sluice.client_sdk.spark.stream import Offset, begin_of
 from sluice.client_sdk.spark.source import SluiceDataSource
+from sluice.client_sdk.spark.stream import Offset, begin_of
 
 COLUMNS: Final = ("_pos", "_bucket", "_schema", "_table", "_op", "_key", "before", "after")
 """Of the changes: columns of the envelope, and the bucket that the key falls into. Only a DELETE needs ``before``."""

@@ -29,7 +29,7 @@ class SluiceDataSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns, which docs/arrow-types.md describes; Spark asks once, when a stream is loaded."""
         self._form = form_of(self._options) if self._options.snapshot is None else tables.form_of(self._options)
-        return from_arrow_schema(self._form.decoder().schema)
+        return from_arrow_schema(self._form.schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Make the reader of a stream."""
@@ -55,6 +55,6 @@ class SluiceDataSource(DataSource):
         return BatchReader(self._options, self._checked_form(schema), from_, to)
 
     def _checked_form(self, schema: StructType) -> Form:
-        if self._form is None or from_arrow_schema(self._form.decoder().schema) != schema:
+        if self._form is None or from_arrow_schema(self._form.schema) != schema:
             raise BadParameterError("the source has a schema of its own: leave out .schema(), or use option columns")
         return self._form

@@ -108,7 +108,7 @@ class Subscription:
         try:
             client.ack(position, durable=durable)
         except BadPositionError:
-            # Somebody gave back what was marked, as `sluice rollback` does, or the ring has not come so far: mark it now.
+            # Somebody gave back what was marked, as `sluice rollback` does, or the ring has not come so far.
             place = client.status()["position"]
             deadline = time.monotonic() + PATIENCE
             while Position.parse(place) < Position.parse(position):

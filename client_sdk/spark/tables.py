@@ -44,7 +44,7 @@ def form_of(options: Options) -> Form:
     if columns is None:
         table = describe_all(database_of(options), [options.table])[0]
         columns = tuple((column.name, column.mysql_type) for column in table.columns)
-    return Typed(options.table, columns, ZONE, options.invalid_dates, options.missing_columns)
+    return Typed(options.table, columns, ZONE, options.invalid_dates, options.missing_columns, options.metadata)
 
 
 def describe_all(database: Database, names: Sequence[tuple[str, str]]) -> list[Table]:
@@ -91,7 +91,7 @@ class TableReader(DataSourceReader):
         decoder = self._form.decoder()
         rate = options.max_rows_per_second and options.max_rows_per_second / options.partitions
         for piece in read(self._database, given.table, given.part, rate=rate):
-            yield decoder.decode(piece.data)
+            yield self._form.choose(decoder.decode(piece.data))
 
     def _wait(self, position: Position) -> None:
         """Wait until the database shows all that stands before a position."""

@@ -1,11 +1,15 @@
 """The reader of a stream, called as Spark calls it: what it sends, what it waits for, what it leaves alone."""
 
 import logging
+import os
 import pickle
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +21,7 @@ from sluice.client_sdk.spark import limited, ranges, subscription
 from sluice.client_sdk.spark.options import Options
 from sluice.client_sdk.spark.ranges import Typed, form_of
 from sluice.client_sdk.spark.reader import BatchReader, StreamReader
+from sluice.client_sdk.spark.source import SluiceDataSource
 from sluice.client_sdk.spark.stream import Offset
 from sluice.protocol.errors import (
     BadParameterError,
@@ -444,5 +449,30 @@ def test_a_typed_query_ends_when_its_table_goes_away(
             fill(source, numbers, 2, 2)
             assert rows(stream, end, next_offset(stream, end)).num_rows == 1
         else:
-            with pytest.raises(SchemaMismatchError, match=rf"{statement.split()[0]}.*it is gone"):
+            with pytest.raises(SchemaMismatchError, match=rf"{statement.split(maxsplit=1)[0]}.*it is gone"):
                 next_offset(stream, end)
+
+
+@pytest.mark.parametrize("kept", ["none", "_op", "_ts, _op"])
+def test_a_query_may_leave_out_the_columns_that_are_not_the_tables(
+    source: Server, numbers: str, sluice: Sluice, kept: str
+) -> None:
+    fill(source, numbers, 1, 3)
+    with reading(sluice, table=numbers, metadata=kept) as stream:
+        start = stream.initialOffset()
+        found = rows(stream, start, next_offset(stream, start))
+    names = [] if kept == "none" else kept.split(", ")
+    assert found.column_names == [*names, "id", "filler"]
+    assert found["id"].to_pylist() == [1, 2, 3]
+    schema = SluiceDataSource(options(sluice, table=numbers, metadata=kept)).schema()
+    assert schema.names == found.column_names
+    with pytest.raises(BadParameterError, match="'_position' is none of _pos, _gtid, _ts, _op, _xa"):
+        SluiceDataSource(options(sluice, table=numbers, metadata="_position")).schema()
+
+
+def test_spark_finds_the_source_from_any_folder(tmp_path: Path) -> None:
+    """It looks for modules of that name where packages that are installed in place are not."""
+    code = "import pkgutil; print(*(it.name for it in pkgutil.iter_modules() if it.name.startswith('pyspark_')))"
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    found = subprocess.check_output([sys.executable, "-c", code], cwd=tmp_path, env=environ, text=True)
+    assert found.split() == ["pyspark_sluice"]

@@ -35,6 +35,8 @@ COLUMNS = r"id bigint unsigned,`b ``x``` decimal(10, 2) ,c enum('a,)','it''s','\
         ({"startingPosition": "2026-01-31T14:00+02:00"}, "starting_position", datetime(2026, 1, 31, 12, tzinfo=UTC)),
         ({"onMarker": "SKIP"}, "on_marker", "skip"),
         ({"onPrepared": "take"}, "on_prepared", "take"),
+        ({"table": "a.b", "metadata": "none"}, "metadata", ()),
+        ({"table": "a.b", "metadata": "_op, _pos"}, "metadata", ("_op", "_pos")),
         (
             {"table": "a.b", "columns": COLUMNS},
             "columns",
@@ -56,6 +58,7 @@ def test_values_are_read(given: dict[str, str], attribute: str, value: Any) -> N
         ({"table": "goods"}, "option table: schema.table is expected, not 'goods'"),
         ({"url": "http://a:1", "zookeeper": "a:2181"}, "give either url or zookeeper"),
         ({"columns": "id int"}, "option columns goes with table"),
+        ({"metadata": "none"}, "option metadata goes with table"),
         ({"columns": "id", "table": "a.b"}, r"option columns: a name and a type are expected, .*: 'id'"),
         ({"columns": "", "table": "a.b"}, "option columns: at least one column is expected"),
         ({"startingPosition": "2026-01-31T12:00"}, "option startingPosition: earliest, latest, a position, or a time"),

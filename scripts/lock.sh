@@ -13,3 +13,7 @@ cat requirements.lock requirements-spark.lock >"$tools/lock" # versions that nee
 awk '/^#/ { print >"requirements.lock"; print >"requirements-spark.lock"; next }
      /^[a-z]/ { lock = /^(py4j|pyspark)==/ ? "requirements-spark.lock" : "requirements.lock" }
      { print >lock }' "$tools/lock"
+for version in 4.1 4.2; do # older ones, for tests
+  echo "pyspark==$version.*" | "$tools/bin/uv" pip compile -q - --no-deps --universal --python-version 3.11 \
+    --generate-hashes --no-emit-index-url --no-annotate --custom-compile-command 'make lock' -o "requirements-spark-$version.lock"
+done

@@ -38,10 +38,12 @@ class Order:
     """Of the source."""
     queries: Mapping[str, Mapping[str, str]]
     """Which queries, with the options of their sources."""
+    python: str = sys.executable
+    """What runs the driver; its PySpark may be another one than the test's."""
 
     def command(self) -> list[str]:
         """Return the command that starts the driver."""
-        return [sys.executable, "-m", "tests.faults.spark_driver", json.dumps(asdict(self))]
+        return [self.python, "-m", "tests.faults.spark_driver", json.dumps(asdict(self))]
 
     def checkpoint(self, query: str) -> Path:
         return Path(self.folder) / f"at-{query}"

@@ -18,10 +18,17 @@ from tests.faults.harness import SECONDS, eventually
 from tests.faults.spark_driver import Order
 from tests.servers import Server
 
+ROOT = Path(__file__).resolve().parents[2]
 START = 300.0
 """Seconds that a driver may take to get something done, on a machine that is busy."""
 PACE = 0.1
 """Seconds between two transactions."""
+
+
+def older_spark(version: str) -> str:
+    """Return the Python that has another version of PySpark, which is fetched once."""
+    subprocess.run([ROOT / "scripts/setup.sh", "spark", version], check=True)
+    return str(ROOT / f".venv/spark-{version}/bin/python")
 
 
 class Process(NamedTuple):

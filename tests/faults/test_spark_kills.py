@@ -9,16 +9,18 @@ import math
 import os
 import random
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 
 from tests.conftest import Database
 from tests.faults.harness import Sluice, eventually
 from tests.faults.spark_driver import Order, Ranges
-from tests.faults.spark_harness import TABLES, Driver, Traffic, appended, logged, state
+from tests.faults.spark_harness import TABLES, Driver, Traffic, appended, logged, older_spark, state
 from tests.servers import Server
 
 CLIENTS = {"ranges": "2001", "changelog": "2002", "mirror": "2003"}
@@ -27,6 +29,8 @@ SOURCES = ("mysql97", "mariadb118")
 SEEDS = {1: ("anywhere", "gap", "planned"), 2: ("applied", "reader")}
 """Where a driver's lives end, the last apart."""
 
+SPARK = ".".join(pyspark.__version__.split(".")[:2])
+OLDER = ("4.1", "4.2")
 BACKLOG = 60
 """Transactions while a driver starts: what a slow machine can catch up with."""
 
@@ -116,10 +120,17 @@ class Play:
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
-    "seed", [seed if seed in SEEDS else pytest.param(seed, marks=pytest.mark.soak) for seed in range(1, 40)]
+    ("spark", "seed"),
+    [
+        *(
+            (SPARK, seed) if seed in SEEDS else pytest.param(SPARK, seed, marks=pytest.mark.soak)
+            for seed in range(1, 40)
+        ),
+        *(pytest.param(spark, seed, marks=pytest.mark.extended) for spark in OLDER for seed in SEEDS),
+    ],
 )
 def test_each_change_arrives_once_whatever_is_killed(
-    request: pytest.FixtureRequest, sluice: Sluice, database: Database, tmp_path: Path, seed: int
+    request: pytest.FixtureRequest, sluice: Sluice, database: Database, tmp_path: Path, spark: str, seed: int
 ) -> None:
     source: Server = request.getfixturevalue(SOURCES[seed % 2])
     target: Server = request.getfixturevalue(SOURCES[1 - seed % 2])
@@ -128,7 +139,8 @@ def test_each_change_arrives_once_whatever_is_killed(
     chance = random.Random(seed)
     sluice.add("shop", source, canal__instance__filter__regex=rf"{schema}\\..*")
     (tmp_path / "spark").mkdir()
-    order = order_of(tmp_path / "spark", sluice, schema, target, copy)
+    python = sys.executable if spark == SPARK else older_spark(spark)
+    order = order_of(tmp_path / "spark", sluice, schema, target, copy, python, limited=spark != "4.1")
     traffic = Traffic(source, schema, seed)
     places = SEEDS.get(seed) or chance.choices(("anywhere", "anywhere", "reader", "planned", "applied", "gap"), k=5)
     with sluice, Driver(order) as driver:
@@ -151,15 +163,19 @@ def test_each_change_arrives_once_whatever_is_killed(
             lambda: target.query("SELECT COUNT(*) FROM appended", database=copy)[0][0] >= len(traffic.changes),
             "all changes are appended",
         )
-        driver.wait(lambda: all(rows_behind(sluice, client) == 0 for client in CLIENTS.values()), "all is acked")
+        if spark != "4.1":  # where the last ack waits for a next micro-batch
+            driver.wait(lambda: all(rows_behind(sluice, client) == 0 for client in CLIENTS.values()), "all is acked")
         driver.stop()
     check(order, traffic, target, copy)
 
 
-def order_of(folder: Path, sluice: Sluice, schema: str, target: Server, copy: str) -> Order:
+def order_of(
+    folder: Path, sluice: Sluice, schema: str, target: Server, copy: str, python: str, *, limited: bool
+) -> Order:
     """Three queries, each a client of its own, with micro-batches of several sizes."""
     options = {name: {"url": sluice.url, "destination": "shop", "clientId": client} for name, client in CLIENTS.items()}
-    options["ranges"] |= {"maxRowsPerTrigger": "1000"}
+    if limited:
+        options["ranges"] |= {"maxRowsPerTrigger": "1000"}
     connect: dict[str, Any] = {
         "host": target.host,
         "port": target.port,
@@ -168,7 +184,7 @@ def order_of(folder: Path, sluice: Sluice, schema: str, target: Server, copy: st
         "database": copy,
         "charset": "utf8mb4",
     }
-    return Order(str(folder), connect, schema, options)
+    return Order(str(folder), connect, schema, options, python)
 
 
 def rows_behind(sluice: Sluice, client: str) -> int:

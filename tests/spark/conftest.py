@@ -22,11 +22,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(300))
 
 
-def start_spark(cores: str = "2") -> SparkSession:
-    """Start a small Spark: ``local[cores]``."""
-    # Its Python processes have to find what this one runs.
-    paths = [str(ROOT / "build/links"), str(ROOT), os.environ.get("PYTHONPATH", "")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+def start_spark(cores: str = "2", **others: str) -> SparkSession:
+    """Start a small Spark: ``local[cores]``, with other settings as well."""
+    # Its Python processes have to find the functions of tests.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     os.environ["PYSPARK_PYTHON"] = sys.executable
     settings = {
         "spark.ui.enabled": "false",
@@ -39,7 +38,7 @@ def start_spark(cores: str = "2") -> SparkSession:
         "spark.sql.streaming.stopTimeout": "30s",
     }
     builder = SparkSession.builder.master(f"local[{cores}]").appName("sluice")
-    for name, value in settings.items():
+    for name, value in (settings | others).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 

@@ -52,10 +52,11 @@ if [ "${1-}" = spark ]; then
   flock "$lock"
   # PySpark is published as a source only. Its wheel is built here, once, and therefore has no hash in the lock.
   collect "requirements-spark${version:+-$version}.lock" wheel --no-cache-dir --no-deps --no-build-isolation --use-pep517 -w
-  say "installing PySpark $version"
   if [ -z "$version" ]; then
+    say "installing PySpark"
     pip install --no-index --no-deps "$wheels"/*.whl
   elif [ ! -e ".venv/spark-$version/.ready" ]; then
+    say "installing PySpark $version"
     "$python" -m venv --clear --without-pip ".venv/spark-$version"
     pip --python ".venv/spark-$version/bin/python" install --no-index --no-deps "$wheels"/*.whl
     packages=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')

@@ -40,7 +40,7 @@ def test_a_table_of_iceberg_is_kept_like_that_of_the_source_by_merge(
     assert merged(sluice, table, tmp_path) == [[1, "c"], [4, None]]
     capacity = sluice.destination()["capacity"]
     filler = "x" * 20
-    source.query(f"INSERT INTO {table} SELECT seq, '{filler}' FROM seq_10_to_{10 + capacity // 50}")
+    source.query(f"INSERT INTO {table} SELECT seq, '{filler}' FROM {schema}.seq_10_to_{10 + capacity // 50}")
     sluice.stop()
     sluice.start()
     sluice.wait_running()

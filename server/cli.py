@@ -45,6 +45,7 @@ from sluice.server.findings import Findings, examine_password
 from sluice.server.migrate_commands import add_migrate_command
 from sluice.server.remote import Remote
 from sluice.server.spark_commands import add_spark_commands
+from sluice.server.status import show, summarize
 
 if TYPE_CHECKING:
     from sluice.instance.parser.connection import Connection
@@ -172,7 +173,9 @@ def parser() -> argparse.ArgumentParser:
         "status",
         status_command,
         "show destinations and where clients stand",
-        "Show the destinations of a running server, their clients, cursors, outstanding batches and lag.",
+        "Show the destinations of a running server, their clients, cursors, outstanding batches and lag. The first\n"
+        "line sums them up. The exit status is 0 when each destination runs or stands by for another server and each\n"
+        "client is served, else 1.",
         "sluice status",
         "sluice status example --json",
     )
@@ -482,51 +485,14 @@ def status_command(options: Any) -> int:
     remote = _remote(options)
     found = remote.call("GET", "/v1/destinations", options.destination) if options.destination else None
     destinations = [found] if found else remote.call("GET", "/v1/destinations")
+    summary = summarize(destinations)
     if options.json:
         print(json.dumps(found or destinations, indent=2))
-        return 0
-    for destination in destinations:
-        _show_destination(destination)
-    if not destinations:
-        out.print("no destinations")
-    return 0
-
-
-def _show_destination(destination: dict[str, Any]) -> None:
-    state = destination["state"]
-    style = {"running": "green", "error": "red"}.get(state, "yellow")
-    text = Text(destination["destination"], style="bold") + Text(f"  {state}", style=style)
-    if state == "standby" and destination["active"]:
-        text += Text(f" for {destination['active']}")
-    if destination["error"]:
-        text += Text(f": {destination['error']}")
-    out.print(text)
-    source = destination["parser"]
-    behind = source["behind"]
-    reading = "nothing read yet" if behind is None else f"{behind:.0f} s behind" if behind >= 2 else "up to date"
-    again = f", connected {source['connections']} times" if source["connections"] > 1 else ""
-    lost = f", {source['quarantined']} row events in quarantine" if source["quarantined"] else ""
-    out.print(f"  parser {reading}, {source['transactions']} transactions{again}{lost}")
-    full = ", full: the source is not read until clients ack" if destination["full"] else ""
-    stored = f"{destination['entries']} entries, {destination['bytes']} bytes, {destination['fill']:.0%} of the ring"
-    out.print(f"  stored {stored}{full}")
-    out.print(Text(f"  from {destination['first'] or '-'}\n  to   {destination['last'] or '-'}"))
-    for client in destination["clients"]:
-        lag = client["lag"]
-        text = Text(f"  client {client['clientId']}", style="bold")
-        text += Text(f"  {client['state']}{': ' + client['error'] if client['error'] else ''}")
-        text += Text(f", {lag['seconds']:.1f} s, {lag['transactions']} transactions, {lag['rows']} rows behind")
-        out.print(text)
-        details = {
-            "lag": f"{lag['stage']}: {lag['explanation']}" if lag["stage"] != "none" else "",
-            "to do": client["advice"],
-            "cursor": client["position"],
-            "filter": client["filter"],
-            "batches": ", ".join(map(str, client["marks"])),
-        }
-        for name, value in details.items():
-            if value:
-                out.print(Text(f"    {name:<8} {value}"))
+    else:
+        summary.show(out)
+        for destination in destinations:
+            show(out, destination)
+    return NO if summary.wrong else 0
 
 
 def ack_command(options: Any) -> int:

@@ -142,15 +142,27 @@ async def healthz() -> HealthView:
     "/readyz",
     operation_id="getReadiness",
     summary="Readiness",
-    responses={503: {"description": "The server is starting or stopping.", "model": HealthView}},
+    responses={503: {"description": "A destination is still starting, or the server stops.", "model": HealthView}},
 )
 async def readyz(context: Ctx, response: Response) -> HealthView:
-    """Whether the server takes calls: no destination is still starting. One that failed does not make it unready."""
+    """Whether the server takes calls: it does not stop, and no destination is still starting.
+
+    A destination that failed, is stopped, or stands by for another server does not make it unready: the others are
+    served, and each says by itself how it is.
+    """
     states = Counter(instance.state for instance in context.embedded.instances.values())
     status = "stopping" if context.stopping.set else "starting" if states["starting"] else "ok"
+    if status == "stopping":
+        meaning = "The server stops: go to another one."
+    elif status == "starting":
+        meaning = f"{states['starting']} of {states.total()} destinations are starting; those that run are served."
+    else:
+        meaning = "The server takes calls."
+        if idle := states.total() - states["running"] - states["standby"]:
+            meaning += f" {idle} of {states.total()} destinations do not run: GET /v1/destinations says why."
     if status != "ok":
         response.status_code = 503
-    return HealthView(status=status, destinations=states)
+    return HealthView(status=status, meaning=meaning, destinations=states)
 
 
 @process.get(

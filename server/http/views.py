@@ -242,4 +242,5 @@ class HealthView(View):
     """Health of the process."""
 
     status: str = Field(description="`ok`, `starting` or `stopping`.")
+    meaning: str = Field(default="", description="What that means, for people.")
     destinations: dict[str, int] = Field(default={}, description="How many destinations are in which state.")

@@ -365,7 +365,14 @@ def test_a_destination_that_cannot_start_keeps_no_other_from_starting(conf: Conf
     meta.write_text("{")
     with conf.serving() as serving:
         serving.wait_for(lambda: serving.states() == {"shop": "running", "broken": "stopped"})
-        assert "broken  stopped: " in serving.run("status")
+        done = conf.run("status", "--url", serving.url)
+        assert done.returncode == 1
+        assert done.stdout.startswith(
+            "something is wrong: 2 destinations (1 running, 1 stopped)\n  broken: stopped: "
+        ), done.stdout
+        assert "broken  stopped: " in done.stdout
+        assert conf.run("status", "broken", "--json", "--url", serving.url).returncode == 1
+        assert serving.run("status", "shop").startswith("all is well: 1 destination (1 running)\n")
     conf.main(canal__destinations="broken")
     done = conf.run("serve")
     assert done.returncode == 2

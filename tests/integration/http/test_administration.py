@@ -5,6 +5,7 @@ import hashlib
 import re
 from pathlib import Path
 
+import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
@@ -67,7 +68,17 @@ class TestDestinations:
     async def test_the_process_is_alive_and_ready(self, api: Api) -> None:
         assert (await api.call("GET", "/healthz")).json() == {"status": "ok"}
         ready = (await api.call("GET", "/readyz")).json()
-        assert ready == {"status": "ok", "destinations": {"running": 2}}
+        assert ready == {"status": "ok", "meaning": "The server takes calls.", "destinations": {"running": 2}}
+
+    async def test_readiness_says_what_it_means(self, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+        await api.call("POST", "/v1/destinations/other/stop")
+        ready = (await api.call("GET", "/readyz")).json()
+        assert (ready["status"], ready["destinations"]) == ("ok", {"running": 1, "stopped": 1})
+        assert ready["meaning"].endswith(" 1 of 2 destinations do not run: GET /v1/destinations says why.")
+        monkeypatch.setattr(api.embedded.instances["other"], "state", "starting")
+        starting = (await api.call("GET", "/readyz", status=503)).json()
+        assert starting["status"] == "starting"
+        assert starting["meaning"] == "1 of 2 destinations are starting; those that run are served."
 
     async def test_every_call_is_described(self, api: Api) -> None:
         paths = ((await api.call("GET", "/openapi.json")).json())["paths"]

@@ -1,0 +1,96 @@
+"""Where destinations and clients stand, for people: a summary, then each of them."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from sluice.protocol.errors import sentences
+
+SOUND = frozenset({"running", "standby"})
+"""States of a destination in which nobody has to do anything."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Destinations and clients, counted."""
+
+    text: str
+    wrong: Sequence[str]
+    """What needs attention."""
+
+    def show(self, out: Console) -> None:
+        """Print it."""
+        verdict, style = ("all is well", "green") if not self.wrong else ("something is wrong", "red")
+        out.print(Text(verdict, style=f"bold {style}") + Text(f": {self.text}"))
+        for line in self.wrong:
+            out.print(Text(f"  {line}", style="red"))
+
+
+def summarize(destinations: Sequence[dict[str, Any]]) -> Summary:
+    """Sum up what the API says of destinations."""
+    clients = [client for destination in destinations for client in destination["clients"]]
+    parts = [_counted("destination", (it["state"] for it in destinations))]
+    if clients:
+        parts.append(_counted("client", (it["state"] for it in clients)))
+        parts.append(f"at most {max(it['lag']['seconds'] for it in clients):.1f} s behind")
+    return Summary(", ".join(parts), [line for destination in destinations for line in _wrong(destination)])
+
+
+def _counted(what: str, states: Iterable[str]) -> str:
+    counts = Counter(states)
+    number = counts.total()
+    details = ", ".join(f"{count} {state}" for state, count in sorted(counts.items(), key=lambda it: (-it[1], it[0])))
+    return f"{number or 'no'} {what}{'' if number == 1 else 's'}{f' ({details})' if details else ''}"
+
+
+def _wrong(destination: dict[str, Any]) -> Iterator[str]:
+    name, state, error = destination["destination"], destination["state"], destination["error"]
+    if state not in SOUND or error:
+        yield f"{name}: {state}{f': {error}' if error else ''}"
+    elif state == "standby" and not destination["active"]:
+        yield f"{name}: standby, and no server has it"
+    for client in destination["clients"]:
+        if client["state"] == "gone":
+            yield f"{name}, client {client['clientId']}: gone: {sentences(client['error'], client['advice'])}"
+
+
+def show(out: Console, destination: dict[str, Any]) -> None:
+    """Print where a destination and its clients stand."""
+    state = destination["state"]
+    style = {"running": "green", "error": "red"}.get(state, "yellow")
+    text = Text(destination["destination"], style="bold") + Text(f"  {state}", style=style)
+    if state == "standby" and destination["active"]:
+        text += Text(f" for {destination['active']}")
+    if destination["error"]:
+        text += Text(f": {destination['error']}")
+    out.print(text)
+    source = destination["parser"]
+    behind = source["behind"]
+    reading = "nothing read yet" if behind is None else f"{behind:.0f} s behind" if behind >= 2 else "up to date"
+    again = f", connected {source['connections']} times" if source["connections"] > 1 else ""
+    lost = f", {source['quarantined']} row events in quarantine" if source["quarantined"] else ""
+    out.print(f"  parser {reading}, {source['transactions']} transactions{again}{lost}")
+    full = ", full: the source is not read until clients ack" if destination["full"] else ""
+    stored = f"{destination['entries']} entries, {destination['bytes']} bytes, {destination['fill']:.0%} of the ring"
+    out.print(f"  stored {stored}{full}")
+    out.print(Text(f"  from {destination['first'] or '-'}\n  to   {destination['last'] or '-'}"))
+    for client in destination["clients"]:
+        lag = client["lag"]
+        text = Text(f"  client {client['clientId']}", style="bold")
+        text += Text(f"  {client['state']}{': ' + client['error'] if client['error'] else ''}")
+        text += Text(f", {lag['seconds']:.1f} s, {lag['transactions']} transactions, {lag['rows']} rows behind")
+        out.print(text)
+        details = {
+            "lag": f"{lag['stage']}: {lag['explanation']}" if lag["stage"] != "none" else "",
+            "to do": client["advice"],
+            "cursor": client["position"],
+            "filter": client["filter"],
+            "batches": ", ".join(map(str, client["marks"])),
+        }
+        for name, value in details.items():
+            if value:
+                out.print(Text(f"    {name:<8} {value}"))

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import os
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -21,7 +22,9 @@ from sluice.protocol.tls import SslMode
 DEFAULT_PORT = 3306
 IN_ZOOKEEPER = ("zookeeper", "mixed", "period")
 """Where cursors may be kept that several servers share."""
-DESTINATION_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"
+LATEST = 253_402_300_799_999
+"""The last millisecond of the year 9999."""
+DESTINATION_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
 
 # Names of charsets that MySQL spells otherwise.
 JAVA_CHARSETS = {
@@ -50,6 +53,14 @@ class BatchMode(StrEnum):
     ITEMSIZE = "ITEMSIZE"
 
 
+def is_host(name: str) -> bool:
+    """Tell whether this can be the name or the address of a host; if there is one is for the network to say."""
+    try:
+        return bool(name.encode("idna")) and name.isprintable() and " " not in name
+    except UnicodeError:  # a label that is empty, too long, or of characters that no name has
+        return False
+
+
 def parse_address(value: Any) -> Any:
     """``host``, ``host:port``, ``[v6]`` or ``[v6]:port`` as an Address."""
     if not isinstance(value, str):
@@ -61,7 +72,7 @@ def parse_address(value: Any) -> Any:
         port = rest[1:]
     else:
         host, _, port = value.partition(":")
-    if not host or (port and not port.isdecimal()) or not 0 < int(port or DEFAULT_PORT) < 1 << 16:
+    if not is_host(host) or not re.fullmatch("[0-9]{0,5}", port) or not 0 < int(port or DEFAULT_PORT) < 1 << 16:
         raise ValueError(f"{value!r} is no address; write host:port or [IPv6 address]:port")
     return Address(host, int(port or DEFAULT_PORT))
 
@@ -173,7 +184,7 @@ class InstanceConfig(Settings):
     LIKE 'Caching_sha2_password_rsa_public_key'` shows."""
     slave_id: int = setting("canal.instance.mysql.slaveId", 0, ge=0, lt=1 << 32)
     """Server id that Sluice has as a replica. No other replica of the source may have it; 0 generates one."""
-    so_timeout: int = setting("canal.instance.network.soTimeout", 30, unit="s", ge=1)
+    so_timeout: int = setting("canal.instance.network.soTimeout", 30, unit="s", ge=1, le=86400)
     """Silence of the source, heartbeats included, after which the connection is given up and made anew."""
     login_timeout: float = setting("sluice.instance.login.timeout", 10.0, unit="s", ge=0.1, le=3600)
     """How long a login at the source may take, from the connection to the first statement."""
@@ -183,6 +194,9 @@ class InstanceConfig(Settings):
     """How long the whole answer to one question about tables, binlog files and the like may take."""
     answer_bytes: int = setting("sluice.instance.answer.maxBytes", 16 << 20, unit="bytes", ge=1 << 16, le=1 << 30)
     """How much such an answer may have. A list of all tables has about 60 bytes for each."""
+    event_bytes: int = setting("sluice.instance.event.maxBytes", 1 << 30, unit="bytes", ge=1 << 16, le=1 << 30)
+    """How long an event of the binlog may be, inflated if it was compressed; a longer one stops the destination.
+    Servers send up to 1 GiB. `max_allowed_packet` limits a value, not an event: an UPDATE holds all columns twice."""
     binlog_format: Annotated[tuple[Literal["ROW", "STATEMENT", "MIXED"], ...], BeforeValidator(_items)] = setting(
         "canal.instance.binlog.format", ("ROW",), min_length=1
     )
@@ -198,9 +212,9 @@ class InstanceConfig(Settings):
     """Ask the source for changes by GTID set instead of by file and offset."""
     master_journal_name: str | None = setting("canal.instance.master.journal.name", None)
     """Binlog file to begin in. Empty, with no timestamp and no GTID set: begin at the source's current end."""
-    master_position: Above0 = setting("canal.instance.master.position", None, ge=0, unit="bytes")
+    master_position: Above0 = setting("canal.instance.master.position", None, ge=0, lt=1 << 63, unit="bytes")
     """Offset in the file at which to begin; empty is the beginning of the file."""
-    master_timestamp: Above0 = setting("canal.instance.master.timestamp", None, ge=0, unit="ms")
+    master_timestamp: Above0 = setting("canal.instance.master.timestamp", None, ge=0, le=LATEST, unit="ms")
     """Begin with the first transaction at or after this Unix time."""
     master_gtid: str | None = setting("canal.instance.master.gtid", None)
     """Begin after this GTID set; needs `canal.instance.gtidon`."""
@@ -255,7 +269,7 @@ class InstanceConfig(Settings):
 
     memory_buffer_size: int = setting("canal.instance.memory.buffer.size", 16384, ge=2, le=1 << 24, unit="entries")
     """Entries that the ring holds; a power of two."""
-    memory_buffer_memunit: int = setting("canal.instance.memory.buffer.memunit", 1024, ge=1, unit="bytes")
+    memory_buffer_memunit: int = setting("canal.instance.memory.buffer.memunit", 1024, ge=1, le=1 << 30, unit="bytes")
     """Size of the unit in which MEMSIZE counts. The ring holds at most `buffer.size` units."""
     memory_batch_mode: Annotated[BatchMode, BeforeValidator(_upper)] = setting(
         "canal.instance.memory.batch.mode", BatchMode.MEMSIZE
@@ -269,7 +283,7 @@ class InstanceConfig(Settings):
     shared_filter: bool = setting("sluice.instance.sharedFilter", default=False)
     """Canal's rule for filters: that of the last client to subscribe with one takes the place of `filter.regex`, for
     all clients, from then on. Else each client has its own, which narrows `filter.regex`."""
-    detach_after: int = setting("sluice.instance.detachAfter", 300, ge=0, unit="s")
+    detach_after: int = setting("sluice.instance.detachAfter", 300, ge=0, le=31_536_000, unit="s")
     """How long one of several clients may hold a full ring back from the others, before it has to leave it and read
     by a catch-up reader. 0 lets it hold them back for ever."""
     catch_up_readers: int = setting("sluice.instance.catchUp.readers", 2, ge=0, le=64)
@@ -293,9 +307,9 @@ class InstanceConfig(Settings):
     file_data_dir: FolderPath = setting("canal.file.data.dir", Path())
     """Folder of `<destination>/meta.dat`. Empty, and `../conf` as in Canal's own files, are the folder of
     `canal.properties`."""
-    file_flush_period: int = setting("canal.file.flush.period", 1000, ge=1, unit="ms")
+    file_flush_period: int = setting("canal.file.flush.period", 1000, ge=1, le=86_400_000, unit="ms")
     """How often changed cursors are written to the file."""
-    zookeeper_flush_period: int = setting("canal.zookeeper.flush.period", 1000, ge=1, unit="ms")
+    zookeeper_flush_period: int = setting("canal.zookeeper.flush.period", 1000, ge=1, le=86_400_000, unit="ms")
     """How often changed cursors are written to ZooKeeper, where no ack waits for that."""
 
     @property

@@ -3,9 +3,16 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sluice.protocol.errors import ConfigError
+
+LARGEST_FILE: Final = 16 << 20
+"""Bytes of a file of properties."""
+LONGEST: Final = 1 << 20
+"""Characters of a value whose placeholders are replaced."""
+DEEPEST: Final = 50
+MOST_PLACEHOLDERS: Final = 10_000
 
 BLANKS = " \t\f"
 ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -21,9 +28,12 @@ class Property(NamedTuple):
 def read_properties(path: Path) -> dict[str, Property]:
     """Read a file. It is UTF-8, or Latin-1 where it is no valid UTF-8. Raises ConfigError."""
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(LARGEST_FILE + 1)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
+    if len(data) > LARGEST_FILE:
+        raise ConfigError(f"{path} has more than {LARGEST_FILE} bytes")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -54,9 +64,11 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         logical = line.lstrip(BLANKS)
         if not logical or logical[0] in "#!":
             continue
-        while (len(logical) - len(logical.rstrip("\\"))) % 2:
-            logical = logical[:-1] + next(lines, (0, ""))[1].lstrip(BLANKS)
-        yield number, logical
+        pieces = [logical]
+        while (len(pieces[-1]) - len(pieces[-1].rstrip("\\"))) % 2:
+            pieces[-1] = pieces[-1][:-1]
+            pieces.append(next(lines, (0, ""))[1].lstrip(BLANKS))
+        yield number, "".join(pieces)
 
 
 def _unescape(text: str, origin: str) -> str:
@@ -100,6 +112,7 @@ class Lookup:
         for file in files:
             self._properties |= file
         self._environ = environ
+        self._replaced = 0  # placeholders of the value that is being read
 
     def __call__(self, keys: Iterable[str]) -> dict[str, Property]:
         """Return those of ``keys`` that are given, with placeholders replaced. Raises ConfigError."""
@@ -119,20 +132,45 @@ class Lookup:
 
     def _replace(self, text: str, origin: str, path: tuple[str, ...]) -> str:
         """Replace the placeholders in ``text``; ``path`` are the keys whose values led here."""
-        start = text.find("${")
-        if start < 0:
-            return text
-        depth, end = 1, start + 2
-        while depth:
-            match = re.compile(r"\$\{|\}").search(text, end)
-            if match is None:
-                raise ConfigError(f"{origin}: a placeholder is not closed; write ${{key}} or ${{key:default}}")
-            depth += 1 if match[0] == "${" else -1
-            end = match.end()
-        inner = self._replace(text[start + 2 : end - 1], origin, path)
-        key, _, default = inner.partition(":")
-        if key in path:
-            raise ConfigError(f"{origin}: the placeholder ${{{key}}} leads back to itself")
-        item = self._find(key)
-        value = self._replace(item.value, item.origin, (*path, key)) if item and item.value else default
-        return text[:start] + value + self._replace(text[end:], origin, path)
+        self._replaced = 0
+        return self._expand(text, origin, path, 0)
+
+    def _expand(self, text: str, origin: str, path: tuple[str, ...], depth: int) -> str:
+        """Replace the placeholders in a part of a value, within bounds: few keys can be made to stand for very much."""
+        pieces, begin = [], 0
+        while (start := text.find("${", begin)) >= 0:
+            self._replaced += 1
+            if depth > DEEPEST or self._replaced > MOST_PLACEHOLDERS:
+                raise _too_much(origin)
+            end = _end_of_placeholder(text, start, origin)
+            key, _, default = self._expand(text[start + 2 : end - 1], origin, path, depth + 1).partition(":")
+            if key in path:
+                raise ConfigError(f"{origin}: the placeholder ${{{key}}} leads back to itself")
+            item = self._find(key)
+            if item and item.value:
+                default = self._expand(item.value, item.origin, (*path, key), depth + 1)
+            pieces += [text[begin:start], default]
+            begin = end
+        pieces.append(text[begin:])
+        if sum(map(len, pieces)) > LONGEST:
+            raise ConfigError(f"{origin}: {path[0]} is longer than {LONGEST} characters")
+        return "".join(pieces)
+
+
+def _end_of_placeholder(text: str, start: int, origin: str) -> int:
+    """Return where the placeholder that starts there ends, behind its brace. Raises ConfigError."""
+    depth = 0
+    for match in re.compile(r"\$\{|\}").finditer(text, start):
+        depth += 1 if match[0] == "${" else -1
+        if not depth:
+            return match.end()
+        if depth > DEEPEST:
+            raise _too_much(origin)
+    raise ConfigError(f"{origin}: a placeholder is not closed; write ${{key}} or ${{key:default}}")
+
+
+def _too_much(origin: str) -> ConfigError:
+    return ConfigError(
+        f"{origin}: a value stands for too much: placeholders may lie {DEEPEST} deep in one another, and be"
+        f" {MOST_PLACEHOLDERS} together"
+    )

@@ -3,9 +3,17 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Final, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from sluice.instance.properties import Property
 from sluice.protocol.errors import ConfigError
@@ -19,6 +27,15 @@ def setting(key: str, default: Any = ..., *, unit: str = "", **constraints: Any)
     return Field(default, alias=key, json_schema_extra={"unit": unit}, **constraints)
 
 
+LONGEST_VALUE: Final = 1 << 20
+"""Characters that a value may have: filters name many tables."""
+LONGEST_COMPLAINT: Final = 2000
+"""Characters that are shown of what is said of a value."""
+LONGEST_PATH: Final = 4095
+LONGEST_NAME: Final = 255
+"""Bytes of a path, and of a name in it (PATH_MAX and NAME_MAX of Linux)."""
+
+
 class Settings(BaseModel):
     """Base of the configuration models: immutable, no unknown fields, filled by field name or by property key."""
 
@@ -30,7 +47,18 @@ class Settings(BaseModel):
         validate_by_alias=True,
         use_attribute_docstrings=True,
         hide_input_in_errors=True,  # an input may be a password
+        allow_inf_nan=False,
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _check_text(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            if len(value) > LONGEST_VALUE:
+                raise ValueError(f"is longer than {LONGEST_VALUE} characters")
+            if "\0" in value or not is_text(value):
+                raise ValueError("has a character that is none: NUL, or bytes that are not UTF-8")
+        return value
 
     @classmethod
     def fields_by_key(cls) -> dict[str, str]:
@@ -59,8 +87,15 @@ class Settings(BaseModel):
 _TEXTS = {
     "bool_parsing": "has to be true or false",
     "enum": "has to be {expected}",
+    "finite_number": "has to be a finite number",
     "float_parsing": "has to be a number",
+    "greater_than": "has to be greater than {gt}",
+    "greater_than_equal": "has to be {ge} or more",
+    "int_from_float": "has to be a whole number",
     "int_parsing": "has to be a whole number",
+    "int_parsing_size": "has to be a number of fewer digits",
+    "less_than": "has to be less than {lt}",
+    "less_than_equal": "has to be {le} or less",
     "literal_error": "has to be {expected}",
     "missing": "has to be given",
 }
@@ -74,19 +109,31 @@ def _complaints(error: ValidationError, properties: Mapping[str, Property]) -> l
         if item["type"] in _TEXTS:
             text = _TEXTS[item["type"]].format(**item.get("ctx", {}))
         origin = f"{properties[key].origin}: " if key in properties else ""
+        if len(text) > LONGEST_COMPLAINT:
+            text = f"{text[: LONGEST_COMPLAINT // 2]} … {text[-LONGEST_COMPLAINT // 2 :]}"
         complaints.append(f"{origin}{key}: {text}" if key else text)
-    return complaints
+    return list(dict.fromkeys(complaints))  # an item of a list that is wrong may be there again
 
 
 CANALS_FOLDER = Path("../conf")
 """How Canal's own files name the folder that they are in, seen from its folder of programs."""
 
 
+def is_text(value: str) -> bool:
+    """Tell whether a text can be written as UTF-8: bytes of an environment variable need not be any."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _from_folder(path: Path, info: ValidationInfo) -> Path:
     folder = info.context["folder"] if info.context else Path()
-    if path == CANALS_FOLDER:
-        return Path(os.path.normpath(folder))
-    return Path(os.path.normpath(folder / path))
+    found = Path(os.path.normpath(folder if path == CANALS_FOLDER else folder / path))
+    if len(os.fsencode(found)) > LONGEST_PATH or any(len(os.fsencode(name)) > LONGEST_NAME for name in found.parts):
+        raise ValueError(f"is too long for a path: {LONGEST_PATH} bytes, and {LONGEST_NAME} for each name in it")
+    return found
 
 
 FolderPath = Annotated[Path, AfterValidator(_from_folder)]

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 
-from sluice.instance.config import DESTINATION_NAME, IN_ZOOKEEPER, InstanceConfig, has_daylight_saving
+from sluice.instance.config import DESTINATION_NAME, IN_ZOOKEEPER, InstanceConfig, has_daylight_saving, is_host
 from sluice.instance.properties import Lookup, Property, environment_name, is_service_link, read_properties
 from sluice.instance.settings import FolderPath, Settings, setting
 from sluice.protocol.errors import ConfigError, UnknownDestinationError
@@ -28,6 +28,8 @@ MS_A_YEAR = 31_556_952_000
 LIKELY_SECONDS = 10**11
 """A time in ms below it is of a year before MySQL, and a time of our century in seconds."""
 BEAN_KEY = re.compile(r"canal\.instance\.(?!tsdb\.)[^.]+\.spring\.xml")
+MOST_DESTINATIONS = 10_000
+NAMES_HAVE = "has up to 200 letters, digits, '.', '_' and '-', and begins with a letter or digit"
 OTHER_VARIABLES = frozenset({"SLUICE_CONF", "SLUICE_MYSQL", "SLUICE_TOKEN", "SLUICE_URL"})
 """Variables with our prefix that are no settings of the server."""
 
@@ -53,6 +55,12 @@ def _networks(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
+def _host(value: str) -> str:
+    if value and not is_host(value):
+        raise ValueError(f"{value[:200]!r} is not the name or address of a host")
+    return value
+
+
 def _hosts(value: str) -> str:
     hosts, _, path = value.partition("/")
     if set(path) & set(",;:"):
@@ -60,7 +68,7 @@ def _hosts(value: str) -> str:
     for host in hosts.replace(";", ",").split(",") if value else ():
         try:
             parts = urlsplit(f"//{host.strip()}")
-            usable = parts.hostname and parts.port != 0
+            usable = is_host(parts.hostname or "") and parts.port != 0
         except ValueError:
             usable = False
         if not usable:
@@ -79,9 +87,13 @@ def _password_hash(value: SecretStr) -> SecretStr:
 
 def expand(expression: str) -> tuple[str, ...]:
     """Return the names that ``prefix{a-b}`` stands for: prefixa to prefixb."""
-    match = re.fullmatch(r"(.*)\{\s*(\d+)\s*-\s*(\d+)\s*\}", expression)
+    match = re.fullmatch(r"(.*)\{\s*([0-9]{1,9})\s*-\s*([0-9]{1,9})\s*\}", expression)
     if match is None or int(match[3]) < int(match[2]):
-        raise ValueError(f"{expression!r} names no range; write prefix{{1-4}} for prefix1, prefix2, prefix3, prefix4")
+        raise ValueError(
+            f"{expression[:200]!r} names no range; write prefix{{1-4}} for prefix1, prefix2, prefix3, prefix4"
+        )
+    if int(match[3]) - int(match[2]) >= MOST_DESTINATIONS:
+        raise ValueError(f"{expression[:200]!r} names more than {MOST_DESTINATIONS} destinations")
     return tuple(f"{match[1]}{number}" for number in range(int(match[2]), int(match[3]) + 1))
 
 
@@ -90,7 +102,9 @@ class ServerConfig(Settings):
 
     # Destinations.
 
-    destinations: Annotated[tuple[str, ...], BeforeValidator(_names)] = setting("canal.destinations", ())
+    destinations: Annotated[tuple[str, ...], BeforeValidator(_names)] = setting(
+        "canal.destinations", (), max_length=MOST_DESTINATIONS
+    )
     """Names of the destinations to start, separated by commas. Each has a folder with an `instance.properties`."""
     destinations_expr: str = setting("canal.destinations.expr", "")
     """Instead of the names a range of them: `shard{1-16}`."""
@@ -99,7 +113,7 @@ class ServerConfig(Settings):
     `canal.properties`."""
     auto_scan: bool = setting("canal.auto.scan", default=False)
     """Watch the folder: start destinations that appear, restart changed ones, stop those that go."""
-    auto_scan_interval: float = setting("canal.auto.scan.interval", 5.0, unit="s", gt=0)
+    auto_scan_interval: float = setting("canal.auto.scan.interval", 5.0, unit="s", ge=0.01, le=86400)
     """How often the folder is looked at."""
     instance_mode: Annotated[Literal["spring"], BeforeValidator(_lower)] = setting(
         "canal.instance.global.mode", "spring"
@@ -113,7 +127,7 @@ class ServerConfig(Settings):
 
     # The HTTP API.
 
-    http_host: str = setting("sluice.http.host", "127.0.0.1")
+    http_host: Annotated[str, AfterValidator(_host)] = setting("sluice.http.host", "127.0.0.1")
     """Address to listen on. Others than this host can reach `0.0.0.0`, which needs a certificate and credentials."""
     http_port: int = setting("sluice.http.port", 11180, ge=0, lt=1 << 16)
     """Port to listen on; 0 takes any free one."""
@@ -145,7 +159,7 @@ class ServerConfig(Settings):
 
     # Canal's clients.
 
-    tcp_host: str = setting("canal.ip", "127.0.0.1")
+    tcp_host: Annotated[str, AfterValidator(_host)] = setting("canal.ip", "127.0.0.1")
     """Address to listen on for Canal's clients. Unlike Canal's, an empty one is this host's own; others can reach
     `0.0.0.0`, which needs `canal.user` and `canal.passwd`. The protocol knows no encryption."""
     tcp_port: int = setting("canal.port", 11111, ge=0, lt=1 << 16)
@@ -163,7 +177,7 @@ class ServerConfig(Settings):
     """The longest request that is taken from a Canal client before it has logged in."""
     tcp_login_timeout: float = setting("sluice.tcp.loginTimeout", 10.0, gt=0, le=3600, unit="s")
     """How long a Canal client may take to log in."""
-    get_linger: float = setting("sluice.get.linger", 5.0, ge=0, unit="ms")
+    get_linger: float = setting("sluice.get.linger", 5.0, ge=0, le=3_600_000, unit="ms")
     """How long a get with a timeout waits for a full batch once there is an entry. Under `strictCanal` it waits for a
     full batch until the timeout, as in Canal."""
 
@@ -173,9 +187,9 @@ class ServerConfig(Settings):
     """ZooKeeper servers, `host:port` separated by commas, through which servers share their destinations: each is
     active on one of them, and another takes it over when that one goes. They need the same destinations. A path behind
     the last one, which ZooKeeper has to have, is the folder of all nodes. Empty: no others."""
-    register_ip: str = setting("canal.register.ip", "")
+    register_ip: Annotated[str, AfterValidator(_host)] = setting("canal.register.ip", "")
     """Address under which clients reach this server, as it stands in ZooKeeper. Empty takes `canal.ip`."""
-    session_timeout: float = setting("sluice.ha.sessionTimeout", 6.0, gt=0, unit="s")
+    session_timeout: float = setting("sluice.ha.sessionTimeout", 6.0, ge=0.1, le=3600, unit="s")
     """How long ZooKeeper hears nothing from a server before others may take its destinations over. ZooKeeper limits it,
     by default to 2 to 20 of its ticks."""
 
@@ -201,8 +215,11 @@ class ServerConfig(Settings):
                 "canal.zkServers needs fixed ports, by which others know this server: set canal.port and"
                 " sluice.http.port"
             )
-        if self.destinations_expr:
-            expand(self.destinations_expr)
+        for name in self.names:
+            if not re.fullmatch(DESTINATION_NAME, name):
+                raise ValueError(
+                    f"canal.destinations: {name[:200]!r} is not a name of a destination, which {NAMES_HAVE}"
+                )
         return self
 
     @property
@@ -284,10 +301,7 @@ class Configuration:
         Raises ConfigError; UnknownDestinationError when it is neither named in ``canal.properties`` nor has a file.
         """
         if not re.fullmatch(DESTINATION_NAME, destination):
-            raise UnknownDestinationError(
-                f"there is no destination {destination!r}: a name has letters, digits, '.', '_' and '-', and"
-                " begins with a letter or digit"
-            )
+            raise UnknownDestinationError(f"there is no destination {destination[:200]!r}: a name {NAMES_HAVE}")
         file = self.instance_file(destination)
         if destination not in self.server.names and not file.is_file():
             raise UnknownDestinationError(

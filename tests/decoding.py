@@ -42,6 +42,7 @@ class Options:
     filter_rows: bool = False
     filter_query_dml: bool = False
     filter_transaction_entry: bool = False
+    event_bytes: int = 1 << 30
 
 
 @dataclass

@@ -216,10 +216,11 @@ cdef class Decoder:
         self.writer = SegmentWriter(ring.pool)
         self.entries = EntryWriter(self.writer)
         self.scratch = Scratch()
-        self.packets = PacketBuffer(min(RECEIVED_BYTES, max(LEAST_RECEIVED_BYTES, ring.memory // 16)))
-        self.inflater = Inflater()
-        self.payload = PayloadReader()
-        self.ahead = PayloadReader()
+        ordinary = min(RECEIVED_BYTES, max(LEAST_RECEIVED_BYTES, ring.memory // 16))
+        self.packets = PacketBuffer(ordinary, options.event_bytes)
+        self.inflater = Inflater(options.event_bytes)
+        self.payload = PayloadReader(options.event_bytes)
+        self.ahead = PayloadReader(options.event_bytes)
         self.known = {}
         self.retired = []
         self.gtid_on = options.gtid_on

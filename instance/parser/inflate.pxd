@@ -6,6 +6,7 @@ from libc.stdint cimport uint8_t, uint64_t
 cdef class Inflater:
     cdef uint8_t *data
     cdef size_t capacity
+    cdef size_t largest            # bytes that may come of an event
 
     # Inflates one compressed part of a MariaDB event; the result stands in `data` until the next call.
     cdef size_t inflate(self, const uint8_t *part, const uint8_t *end) except? 0 nogil
@@ -21,6 +22,7 @@ cdef class PayloadReader:
     cdef uint64_t rest             # bytes of the inflated payload that have not been handed out
     cdef uint8_t *data             # inflated, not yet handed out: from start to end
     cdef size_t capacity
+    cdef size_t largest            # bytes of an inner event
     cdef size_t start
     cdef size_t end
 

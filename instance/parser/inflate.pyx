@@ -34,8 +34,6 @@ cdef extern from "<zstd.h>" nogil:
 
 cdef enum:
     ORDINARY = 256 << 10           # bytes a buffer may keep after a larger event
-    LARGEST = 0x7FFFFFFF           # of an inflated event of MariaDB
-    LARGEST_INNER = 1 << 30        # of an event in a payload: `max_log_event_size`, where MySQL stops inflating
     ZLIB_BEST_RATIO = 1032         # no deflate stream inflates further: what claims to is not worth the allocation
 
     PAYLOAD_END = 0                # field types of a TRANSACTION_PAYLOAD event
@@ -61,7 +59,10 @@ cdef int grow(uint8_t **data, size_t *capacity, size_t size) except -1 nogil:
 
 
 cdef class Inflater:
-    """Inflates MariaDB's compressed events into a buffer of its own."""
+    """Inflates MariaDB's compressed events, up to so many bytes, into a buffer of its own."""
+
+    def __cinit__(self, size_t largest=1 << 30):
+        self.largest = largest
 
     def __dealloc__(self):
         free(self.data)
@@ -83,7 +84,13 @@ cdef class Inflater:
         for i in range(width):
             size = size << 8 | part[1 + i]
         part += 1 + width
-        if size > LARGEST or size > <uint64_t>(end - part) * ZLIB_BEST_RATIO:
+        if size > self.largest:
+            with gil:
+                raise DecodeError(
+                    f"an event holds {size} bytes when inflated, more than {self.largest}"
+                    " (sluice.instance.event.maxBytes)"
+                )
+        if size > <uint64_t>(end - part) * ZLIB_BEST_RATIO:
             with gil:
                 raise DecodeError(f"{end - part} bytes of compressed data claim to be {size} bytes inflated")
         self.reserve(size + 1)
@@ -98,8 +105,11 @@ cdef class PayloadReader:
     """The events in a TRANSACTION_PAYLOAD event, inflated one after the other.
 
     Memory is bounded by one event and zstd's window, whatever the size of the transaction; and by twice what has come
-    out of the stream, whatever sizes the payload and its events claim to have.
+    out of the stream, whatever sizes the payload and its events claim to have. An event has at most so many bytes.
     """
+
+    def __cinit__(self, size_t largest=1 << 30):
+        self.largest = largest
 
     def __dealloc__(self):
         free(self.data)
@@ -233,9 +243,12 @@ cdef class PayloadReader:
             length = le32(self.data + self.start + 9)
         else:
             length = le32(self.source + 9)
-        if length > LARGEST_INNER:
+        if length > self.largest:
             with gil:
-                raise DecodeError(f"an event of {length} bytes in a transaction payload, more than MySQL writes")
+                raise DecodeError(
+                    f"an event of {length} bytes in a transaction payload, more than {self.largest}"
+                    " (sluice.instance.event.maxBytes)"
+                )
         if length < HEADER_SIZE or length > self.rest:
             with gil:
                 raise DecodeError(f"an event of {length} bytes where a transaction payload has {self.rest} bytes left")

@@ -6,6 +6,7 @@ from libc.stdint cimport uint8_t
 cdef class PacketBuffer:
     cdef uint8_t *data
     cdef size_t ordinary       # bytes that a busy stream is received with; more only while one packet is larger
+    cdef size_t largest        # bytes of an event that is taken
     cdef size_t capacity
     cdef size_t start          # of the current packet's first header, or of the next one where there is no current
     cdef size_t end            # of what was received

@@ -21,7 +21,6 @@ cdef enum:
     FRAME = 4                      # length and sequence
     CONTINUED = 0xFFFFFF
     SMALLEST = 16 << 10            # of the buffer: an idle destination keeps no more
-    LARGEST = 0x7FFFFFFF           # of a packet: servers allow 1 GiB (max_allowed_packet) and a little
 
 
 cdef class PacketBuffer:
@@ -32,8 +31,9 @@ cdef class PacketBuffer:
     Its buffer interface is the free space behind what was received, for `socket.recv_into`.
     """
 
-    def __cinit__(self, size_t ordinary=1 << 20):
+    def __cinit__(self, size_t ordinary=1 << 20, size_t largest=1 << 30):
         self.ordinary = ordinary
+        self.largest = largest
         self.sequence = -1
 
     def __dealloc__(self):
@@ -91,6 +91,11 @@ cdef class PacketBuffer:
                 return NULL
             header = self.data + self.tail
             length = le24(header)
+            if (self.payload if self.joining else 0) + length > self.largest + 1:  # an event, and a byte before it
+                with gil:
+                    raise DecodeError(
+                        f"the source sends an event of more than {self.largest} bytes (sluice.instance.event.maxBytes)"
+                    )
             if self.end - self.tail - FRAME < length:
                 return NULL
             if self.sequence >= 0 and header[3] != self.sequence:
@@ -98,9 +103,6 @@ cdef class PacketBuffer:
                     raise DecodeError(f"packet number {header[3]} follows where number {self.sequence} is due")
             self.sequence = (header[3] + 1) & 0xFF
             if self.joining:
-                if self.payload + length > LARGEST:
-                    with gil:
-                        raise DecodeError(f"a packet of more than {LARGEST} bytes")
                 memmove(self.data + self.start + FRAME + self.payload, header + FRAME, length)
             self.payload = self.payload + length if self.joining else length
             self.tail += FRAME + length

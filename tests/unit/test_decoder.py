@@ -504,8 +504,8 @@ def test_a_compressed_transaction_of_small_and_large_events() -> None:
 @pytest.mark.parametrize(
     ("claim", "message"),
     [
-        ((1 << 30) + 1, "of 1073741825 bytes in a transaction payload, more than MySQL writes"),
-        (0xFFFFFFFF, "more than MySQL writes"),
+        ((1 << 30) + 1, r"of 1073741825 bytes in a transaction payload, more than 1073741824 \(sluice"),
+        (0xFFFFFFFF, "more than 1073741824"),
         (1 << 30, "ends in the middle of an event"),
         (18, "an event of 18 bytes where"),
     ],
@@ -634,6 +634,33 @@ def test_a_table_that_has_other_columns_again_is_planned_for_each() -> None:
     result = decode(log.packets, make_plan=make_plan)
     assert result.kinds.count("ROW_DATA") == 3
     assert planned == [1, 2, 1]
+
+
+@pytest.mark.parametrize("limit", [1 << 16, 20 << 20])
+def test_an_event_that_is_longer_than_allowed_is_refused_before_it_has_come(limit: int) -> None:
+    """By the header of its packet, or of the packet that it goes on in."""
+    decoder = Decoder(Ring(), Options(event_bytes=limit))
+    decoder.begin(source="s")
+    whole, rest = divmod(limit + 2, 0xFFFFFF)  # the byte before the event, and one too many
+    for number in range(whole):
+        feed_all(decoder, b"\xff\xff\xff" + bytes([number]) + bytes(0xFFFFFF))
+        assert decoder.run() == Status.NEED_DATA
+    feed_all(decoder, rest.to_bytes(3, "little") + bytes([whole]))
+    with pytest.raises(DecodeError, match=rf"more than {limit} bytes \(sluice\.instance\.event\.maxBytes\)"):
+        decoder.run()
+
+
+def test_an_event_as_long_as_allowed_passes() -> None:
+    log = Log().query("BEGIN").add(EventType.ROWS_QUERY_EVENT, b"\0" + b"x" * (1 << 16)).table_map().insert(1).xid()
+    longest = max(len(packet) - 5 for packet in log.packets)  # the packet's header, and the byte before the event
+    assert decode(log.packets, Options(event_bytes=longest)).kinds.count("ROW_DATA") == 1
+    with pytest.raises(DecodeError, match=f"more than {longest - 1} bytes"):
+        decode(log.packets, Options(event_bytes=longest - 1))
+
+
+def feed_all(decoder: Decoder, data: bytes) -> None:
+    while data:
+        data = feed(decoder, data)
 
 
 def test_no_more_is_staged_than_there_is_room_in_the_ring() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from sluice.instance.config import Address, InstanceConfig
 from sluice.instance.parser.connection import CONNECTIONS, Connection, text
-from sluice.protocol.errors import SourceError
+from sluice.protocol.errors import SluiceError
 
 SPARE = 50
 """How many connections are left to others when a source is told to allow more."""
@@ -24,7 +24,7 @@ def find_shortages(configs: Iterable[InstanceConfig]) -> list[tuple[Address, str
         if len(sharing) > 1:
             try:
                 shortage = _shortage(sharing)
-            except SourceError:
+            except SluiceError:
                 continue
             if shortage:
                 found.append((address, shortage))

@@ -92,7 +92,8 @@ class Matcher:
 
     def matches(self, name: str) -> bool:
         """Whether the name matches."""
-        encoded = name.translate(_FOLDED).encode(errors="replace")
+        folded = name if name.isascii() else name.translate(_FOLDED)
+        encoded = folded.encode(errors="replace")
         if self._plain is not None and self._plain.fullmatch(encoded):
             return True
         return any(pattern.fullmatch(encoded) and not without.match(encoded) for without, pattern in self._guarded)

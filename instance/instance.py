@@ -295,13 +295,10 @@ class Instance:
             SourceError: it cannot be asked.
         """
         parser = self._running_parser()
-        verdict = self._filter.explain(schema, table)
-        if not verdict.accepted:
-            raise FilterError(
-                f"destination {self.config.destination} does not deliver {schema}.{table}: {verdict.reason}"
-            )
-        verdict = self._filter.narrow(wanted).explain(schema, table)
-        if not verdict.accepted:
+        if not self._filter.accepts(schema, table):
+            reason = self._filter.explain(schema, table).reason
+            raise FilterError(f"destination {self.config.destination} does not deliver {schema}.{table}: {reason}")
+        if not self._filter.narrow(wanted).accepts(schema, table):
             raise FilterError(f"the filter '{wanted}' leaves {schema}.{table} out")
         return await asyncio.to_thread(parser.columns, schema, table)
 

@@ -1,16 +1,18 @@
 """Catching up: parsers of their own on the source, for what is no longer in the ring.
 
 A reader has a ring of its own. One that serves ranges is shared: ranges that overlap or follow each other, such as the
-parts of one, are read from the source once. A subscriber that is behind the ring has a reader for itself.
+parts of one, are read from the source once. A subscriber that is behind the ring has a reader for itself. They take
+turns (`sluice.store.patience`).
 """
 
 import asyncio
+import contextlib
 import functools
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 
 from sluice.instance.config import InstanceConfig
@@ -20,13 +22,15 @@ from sluice.protocol.gtid import GtidSet
 from sluice.protocol.position import Position
 from sluice.store.batch import Range, RangeLimits
 from sluice.store.cursor import Cursor
+from sluice.store.cursors import Cursors
+from sluice.store.patience import Reading, Turns
 from sluice.store.ring import Collected, Flag, Ring
 from sluice.store.track import TableFilter, TableMask, Track
 
 logger = logging.getLogger(__name__)
 
-IDLE = 30.0
-"""Seconds that a reader that nobody uses is kept: the next part of a range may be asked for."""
+LONGEST_QUEUE = 8.0
+"""Seconds that a range waits for a reader; it keeps its place in the queue until it is asked for again."""
 CLOSING = 3.0
 """Seconds that the parser of a reader has to end."""
 CHUNK = 256 * 1024
@@ -55,13 +59,12 @@ class Reader:
         )
         self._parser.start()
 
-    def close(self) -> None:
-        """Stop the parser. What was read stays valid for those who hold it."""
+    def close(self, error: SluiceError | None = None) -> None:
+        """Stop the parser, because of an error. What was read stays valid for those who hold it."""
         self._parser.stop()
         self.ring.close()
         self.ring.on_put = None
-        if self.error is None:
-            self.error = DestinationStoppedError("the catch-up reader was closed")
+        self.error = error or self.error or DestinationStoppedError("the catch-up reader was closed")
 
     def join(self, timeout: float) -> None:
         """Wait until the parser has ended."""
@@ -106,6 +109,7 @@ class Window:
     def advance(self, sequence: int) -> None:
         """Say that what lies before a slot was read."""
         self.sequence = sequence
+        self._shared.heard = time.monotonic()
 
     async def more(self) -> None:
         """Wait until the reader has read more."""
@@ -122,6 +126,7 @@ class Window:
     async def chunks(self, to: Position, mask: TableMask | None, *, transactions: bool) -> AsyncIterator[Collected]:
         """Read up to a position, piece by piece: what `Ring.read` gives for the whole."""
         while True:
+            self._check_open()
             sequence = self.locate()
             stop = None if sequence is None else self.track.sequence_of(to)
             if sequence is not None:
@@ -141,6 +146,7 @@ class Window:
     async def range(self, after: Position, end: Position, limits: RangeLimits, mask: TableMask | None) -> Range:
         """Return the range that follows a position, up to ``end`` or as far as the limits allow (see `Ring.cut`)."""
         while True:
+            self._check_open()
             sequence = self.locate()
             stop = None if sequence is None else self.track.sequence_of(end)
             if sequence is not None:
@@ -161,6 +167,10 @@ class Window:
                 self.advance(found)
             await self.more()
 
+    def _check_open(self) -> None:
+        if self.ring.closed and self._shared.reader.error is not None:
+            raise self._shared.reader.error
+
     def _read(self, start: int, stop: int, mask: TableMask | None, *, transactions: bool, whole: bool) -> Collected:
         allowed = None if mask is None else mask.current()
         return self.ring.read(start, stop, max_bytes=CHUNK, transactions=transactions, whole=whole, allowed=allowed)
@@ -169,11 +179,13 @@ class Window:
 class SharedReader:
     """A reader for ranges, and the windows on it."""
 
-    def __init__(self, make: Callable[[Cursor, Callable[[], None]], Reader], start: Position) -> None:
-        """``make`` makes the reader, which begins at ``start``."""
+    def __init__(self, who: Reading, make: Callable[[Cursor, Callable[[], None]], Reader], start: Position) -> None:
+        """``make`` makes the reader, which begins at ``start``; ``who`` has the turn."""
+        self.who = who
         self.changed = asyncio.Event()
         self.windows: list[Window] = []
-        self.idle_since = time.monotonic()
+        self.heard = time.monotonic()
+        """When it was used last."""
         self._start = start
         self._reach = start
         self.reader = make(Cursor(start.file, start.begin, 0, 0, position=start), self._on_change)
@@ -198,7 +210,7 @@ class SharedReader:
             yield window
         finally:
             self.windows.remove(window)
-            self.idle_since = time.monotonic()
+            self.heard = time.monotonic()
             self.make_room()
 
     def make_room(self) -> None:
@@ -225,17 +237,20 @@ class SharedReader:
 
 
 class CatchUp:
-    """The readers of a destination, in all at most ``limit``."""
+    """The readers of a destination. Who has one, `turns` says."""
 
     def __init__(self, config: InstanceConfig, make_parser: ParserFactory, on_change: Callable[[], None]) -> None:
-        """``on_change`` is called when the reader of a subscriber has something new."""
+        """``on_change`` is called when the reader of a subscriber has something new, or somebody wants a reader."""
         self.config = config
         """Of readers that are made from now on."""
-        self.limit = config.catch_up_readers
+        self.turns = Turns(config.catch_up_readers, config.detach_after)
         self.clients: dict[int, Reader] = {}
         self._shared: list[SharedReader] = []
         self._make_parser = make_parser
         self._on_change = on_change
+        self._requests = 0
+        self._changed = asyncio.Event()
+        self._closed = False
         self._closing: set[asyncio.Task[None]] = set()
 
     @property
@@ -243,48 +258,48 @@ class CatchUp:
         """How many readers there are."""
         return len(self.clients) + len(self._shared)
 
-    def for_client(self, client_id: int, cursor: Cursor) -> Reader | None:
-        """Make the reader of a subscriber; None while there are too many."""
-        if not self._has_room():
-            return None
-        logger.info("client %d catches up from %s", client_id, cursor.position or f"{cursor.journal}:{cursor.offset}")
-        reader = self.clients[client_id] = Reader(self.config, self._make_parser, cursor, self._on_change)
-        return reader
+    def tend(self, cursors: Cursors, now: float) -> None:
+        """Take readers from those who have had their turns, and give them to those whose turn comes."""
+        for shared in self._shared:
+            self.turns.ask(shared.who, shared.heard)
+            self.turns.set_busy(shared.who, busy=bool(shared.windows))
+        cursors.take_turns(self.turns, now)
+        finished = self.turns.finished(now)
+        for shared in list(self._shared):
+            if shared.who in finished or (shared.reader.error is not None and not shared.windows):
+                self._drop(shared, SourceError("the catch-up reader was needed by others: read on from the last place"))
+        for client_id in self.clients.keys() - cursors.catching_up:  # joined, gone, or waiting for their next turn
+            self.close_client(client_id)
+        behind = cursors.behind
+        while (who := self.turns.begin(now)) is not None:
+            kind, client_id = who
+            if kind == "ranges":
+                self._wake()
+            elif client_id in behind:
+                cursors.catch_up(client_id, self._for_client(client_id, behind[client_id]).track)
+            else:
+                self.turns.leave(who)
 
     def close_client(self, client_id: int) -> None:
         """Close the reader of a subscriber."""
         self._close(self.clients.pop(client_id))
+        self.turns.leave(("client", client_id))
 
-    @contextmanager
-    def window(self, from_: Position, to: Position) -> Iterator[Window]:
+    @asynccontextmanager
+    async def window(self, from_: Position, to: Position) -> AsyncGenerator[Window]:
         """Open a window on a range, on a reader that has it or a new one.
 
         Raises:
-            SourceError: there are too many readers at work.
+            SourceError: all readers are at work, and none was free in time.
         """
-        for shared in [it for it in self._shared if it.reader.error is not None and not it.windows]:
-            self._drop(shared)
-        for shared in self._shared:
-            if shared.covers(from_):
-                break
-        else:
-            if not self._has_room():
-                raise SourceError(f"all {self.limit} catch-up readers (sluice.instance.catchUp.readers) are at work")
-            logger.info("reading again from %s", from_)
-            shared = SharedReader(functools.partial(Reader, self.config, self._make_parser), from_)
-            self._shared.append(shared)
+        shared = self._covering(from_) or await self._reader_for(from_)
         with shared.window(from_, to) as window:
+            self._wake()
             yield window
-
-    def close_idle(self, older: float = IDLE) -> None:
-        """Close the shared readers that nobody has used for so many seconds."""
-        now = time.monotonic()
-        for shared in list(self._shared):
-            if not shared.windows and (now - shared.idle_since >= older or shared.reader.error is not None):
-                self._drop(shared)
 
     async def close(self) -> None:
         """Close all readers, and wait for their ends."""
+        self._closed = True
         for client_id in list(self.clients):
             self.close_client(client_id)
         for shared in list(self._shared):
@@ -292,18 +307,62 @@ class CatchUp:
         if self._closing:
             await asyncio.wait(self._closing)
 
-    def _has_room(self) -> bool:
-        if self.count >= self.limit:
-            self.close_idle(0.0)
-        return self.count < self.limit
+    def _for_client(self, client_id: int, cursor: Cursor) -> Reader:
+        logger.info("client %d catches up from %s", client_id, cursor.position or f"{cursor.journal}:{cursor.offset}")
+        reader = self.clients[client_id] = Reader(self.config, self._make_parser, cursor, self._on_change)
+        return reader
 
-    def _drop(self, shared: SharedReader) -> None:
+    def _covering(self, from_: Position) -> SharedReader | None:
+        """Return a reader that reads a place anyway, and is not to be left to others."""
+        now = time.monotonic()
+        covering = (it for it in self._shared if it.covers(from_) and not self.turns.is_over(it.who, now))
+        return next(covering, None)
+
+    async def _reader_for(self, from_: Position) -> SharedReader:
+        """Wait for a turn to make a reader, or for one that comes to read the place anyway."""
+        self._requests += 1
+        who: Reading = ("ranges", self._requests)
+        deadline = time.monotonic() + LONGEST_QUEUE
+        try:
+            while (shared := self._covering(from_)) is None:
+                now = time.monotonic()
+                if self.turns.has(who):
+                    logger.info("reading again from %s", from_)
+                    shared = SharedReader(who, functools.partial(Reader, self.config, self._make_parser), from_)
+                    self._shared.append(shared)
+                    break
+                if self._closed:
+                    raise DestinationStoppedError("the destination was stopped")
+                if now >= deadline or not self.turns.places:
+                    raise SourceError(
+                        f"all {self.turns.places} catch-up readers (sluice.instance.catchUp.readers) are at work:"
+                        " try again"
+                    )
+                self.turns.ask(who, now)
+                changed = self._changed
+                self._on_change()
+                if not self.turns.has(who):
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(min(deadline - now, 1.0)):
+                            await changed.wait()
+            return shared
+        finally:
+            if all(it.who != who for it in self._shared):
+                self.turns.leave(who)
+
+    def _wake(self) -> None:
+        """Let the ranges that wait for a reader look again."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    def _drop(self, shared: SharedReader, error: SluiceError | None = None) -> None:
         self._shared.remove(shared)
-        self._close(shared.reader)
+        self._close(shared.reader, error)
+        self.turns.leave(shared.who)
         shared.wake()
 
-    def _close(self, reader: Reader) -> None:
-        reader.close()
+    def _close(self, reader: Reader, error: SluiceError | None = None) -> None:
+        reader.close(error)
         closing = asyncio.create_task(asyncio.to_thread(reader.join, CLOSING))
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)

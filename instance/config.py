@@ -284,11 +284,14 @@ class InstanceConfig(Settings):
     """Canal's rule for filters: that of the last client to subscribe with one takes the place of `filter.regex`, for
     all clients, from then on. Else each client has its own, which narrows `filter.regex`."""
     detach_after: int = setting("sluice.instance.detachAfter", 300, ge=0, le=31_536_000, unit="s")
-    """How long one of several clients may hold a full ring back from the others, before it has to leave it and read
-    by a catch-up reader. 0 lets it hold them back for ever."""
+    """How long one of several clients may hold a full ring back. When another has confirmed all that it holds, or waits
+    for what comes after, each of the others has to confirm as much before the source has waited for so long; else it
+    leaves the ring and reads by a catch-up reader. A little now and then is not enough. 0 lets it hold the others back
+    for ever."""
     catch_up_readers: int = setting("sluice.instance.catchUp.readers", 2, ge=0, le=64)
     """How many parsers may at most read the source again for what is no longer in the ring, each with a server id and a
-    ring of its own. 0 forbids it: a client that is behind the ring is `gone`."""
+    ring of its own. Clients that are behind the ring, and ranges, take turns; one that makes no call gets none. 0
+    forbids it: a client that is behind the ring is `gone`."""
     meta: Annotated[Literal["file", "memory", "zookeeper", "mixed", "period"], BeforeValidator(_lower)] = setting(
         "sluice.instance.meta", "file"
     )

@@ -372,20 +372,13 @@ class Instance:
         self._set_state("error", self._failure)
 
     def _tend_readers(self) -> None:
-        """Give the clients that are behind the ring readers of their own, and take them from those that have joined."""
-        cursors, catch_up = self.cursors, self.catch_up
-        for client_id, reader in list(catch_up.clients.items()):
-            if client_id not in cursors.catching_up:
-                catch_up.close_client(client_id)
-            elif reader.error is not None and (
-                isinstance(reader.error, PurgedError) or not isinstance(reader.error, SourceError)
-            ):
+        """Give readers to the clients that are behind the ring, and take them from those that have joined or failed."""
+        for client_id, reader in self.catch_up.clients.items():
+            lost = isinstance(reader.error, PurgedError) or not isinstance(reader.error, SourceError | None)
+            if lost and client_id in self.cursors.catching_up:
+                assert reader.error is not None
                 self._fall_out(client_id, reader.error)
-                catch_up.close_client(client_id)
-        for client_id, cursor in cursors.behind.items():
-            made = catch_up.for_client(client_id, cursor)
-            if made is not None:
-                cursors.catch_up(client_id, made.track)
+        self.catch_up.tend(self.cursors, time.monotonic())
 
     def wake(self) -> None:
         """Let everybody who waits look again."""
@@ -394,6 +387,8 @@ class Instance:
 
     async def wait(self, seconds: float) -> None:
         """Wait until something may have changed, at most so long."""
+        if self.cursors.wants_reader:
+            self._attempt(self._tend_readers)
         changed = self._changed
         try:
             async with asyncio.timeout(None if seconds == float("inf") else seconds):
@@ -471,7 +466,6 @@ class Instance:
                 async with asyncio.timeout(self.config.flush_period):
                     await self._unstored.wait()
             self._unstored.clear()
-            self._attempt(self.catch_up.close_idle)
             self._attempt(self.ring.pool.trim)
             self._tend()
             try:

@@ -408,27 +408,22 @@ class EmbeddedServer:
         await instance.confirm(durable=durable)
 
     async def _ack_to(self, instance: Instance, client_id: int, position: Position, session: str | None) -> None:
-        """Confirm up to a position; after a restart wait until the stream has come to it again."""
+        """Confirm up to a position; after a restart, or behind the ring, wait until the stream has come to it again."""
         cursors = instance.cursors
         deadline = time.monotonic() + LONGEST_REREAD
-        while True:
-            try:
-                cursors.ack_to(client_id, position, now=time.monotonic(), session=session)
-            except BadPositionError:
-                remaining = deadline - time.monotonic()
-                if not cursors.is_fresh(client_id) or remaining <= 0:
-                    raise
-                instance.check_stream(client_id)
-                # While the stream has not come to the client's cursor, it may also be that of another source.
-                if cursors.awaited(client_id) is None and position > await instance.source_end():
-                    raise
-                end = cursors.position_before(instance.ring.next)
-                if instance.ring.waiting and end is not None and end < position:  # what is stored is confirmed with it
-                    cursors.ack_to(client_id, end, now=time.monotonic(), session=session)
-                await instance.wait(min(remaining, 1.0))
-                instance.check_running()
-            else:
-                return
+        while not cursors.ack_to(client_id, position, now=time.monotonic(), session=session):
+            instance.check_stream(client_id)
+            # While the stream has not come to the client's cursor, it may also be that of another source.
+            if cursors.awaited(client_id) is None and position > (end := await instance.source_end()):
+                raise BadPositionError(f"{position} lies beyond the end of the source's binlog, {end}")
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise BadPositionError(
+                    f"{position} cannot be acked yet: the stream has not come to it again within {LONGEST_REREAD:g} s."
+                    " Try again, or roll back and process again what follows the client's cursor"
+                )
+            await instance.wait(min(remaining, 1.0))
+            instance.check_running()
 
     async def rollback(
         self, destination: str, client_id: int, *, batch_id: int | None = None, session: str | None = None
@@ -538,7 +533,7 @@ class EmbeddedServer:
         if batch is not None:
             yield batch
             return
-        with instance.catch_up.window(begin, end) as window:
+        async with instance.catch_up.window(begin, end) as window:
             mask = mask_of(window.track, instance.cursors.wanted(client_id))
             async for chunk in window.chunks(end, mask, transactions=transactions):
                 place = window.track.position_before(chunk.stop)
@@ -566,7 +561,7 @@ class EmbeddedServer:
         if found is not None:
             return found
         pieces = []
-        with instance.catch_up.window(begin, end) as window:
+        async with instance.catch_up.window(begin, end) as window:
             mask = mask_of(window.track, instance.cursors.wanted(client_id))
             async for chunk in window.chunks(end, mask, transactions=transactions):
                 place = str(window.track.position_before(chunk.stop))
@@ -583,7 +578,7 @@ class EmbeddedServer:
         end = Position.parse(status.acked)
         if limits.until is not None:
             end = min(end, limits.until)
-        with instance.catch_up.window(after, end) as window:
+        async with instance.catch_up.window(after, end) as window:
             mask = mask_of(window.track, instance.cursors.wanted(client_id))
             return await window.range(after, end, limits, mask)
 
@@ -605,7 +600,7 @@ class EmbeddedServer:
             try:
                 result = attempt()
             except GoneError:
-                if not instance.catch_up.limit:
+                if not instance.catch_up.turns.places:
                     raise
                 return None
             if result is not None:

@@ -1,11 +1,13 @@
 """How subscribers come into the ring of a destination, and how they leave it."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
+from dataclasses import replace
 
 from sluice.protocol.errors import GoneError, SluiceError, SourceChangedError
 from sluice.protocol.gtid import GtidSet, parse_gtids
 from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor
+from sluice.store.patience import Pace
 from sluice.store.subscriber import Subscriber
 from sluice.store.track import Track
 
@@ -14,18 +16,19 @@ class Attachment:
     """What attaches subscribers to a ring, and detaches them.
 
     A subscriber is attached as soon as the ring comes to its cursor. One whose cursor the ring has left is behind: it
-    is served from the ring of a catch-up reader, until what that reads meets what this ring holds. One that holds the
-    others back in a full ring for too long leaves it, and is behind as well.
+    is served from the ring of a catch-up reader, until what that reads meets what this ring holds. One that does not
+    keep the pace leaves the ring, and is behind as well.
 
     Args:
         track: the ring.
-        detach_after: seconds after which one of several subscribers stops holding a full ring back; 0 for never.
+        detach_after: seconds for which one of several subscribers may hold a full ring back (`Pace`); 0 for ever.
         catches_up: who is behind gets a reader of its own; else it is gone.
     """
 
     def __init__(self, track: Track, *, detach_after: float, catches_up: bool) -> None:
         self._track = track
         self._detach_after = detach_after
+        self._pace = Pace(detach_after)
         self._catches_up = catches_up
         self._begun = False
 
@@ -51,9 +54,10 @@ class Attachment:
         return subscriber.track is not self._track
 
     def need(self, subscriber: Subscriber) -> int | None:
-        """Return the first slot of the ring that a subscriber needs; None when it holds nothing back.
+        """Return the first slot of the ring that a subscriber needs; None when it stands somewhere before the ring.
 
-        Its reader's ring, which nobody else reads, is freed up to what it has confirmed.
+        It is the end of the ring for one that needs nothing of it, and waits for what comes after. Its reader's ring,
+        which nobody else reads, is freed up to what it has confirmed.
         """
         if subscriber.error is not None or subscriber.behind:
             return None
@@ -61,7 +65,15 @@ class Attachment:
             return subscriber.ack if subscriber.resume is None else subscriber.track.ring.next
         if subscriber.resume is None and subscriber.ack > subscriber.track.ring.first:
             subscriber.track.free_to(subscriber.ack)
-        return None if subscriber.limit is None else subscriber.meet
+        if subscriber.limit is not None:
+            return subscriber.meet
+        return self._track.ring.next if self._is_past_end(subscriber) else None
+
+    def _is_past_end(self, subscriber: Subscriber) -> bool:
+        """Whether a subscriber has confirmed more from its reader than the ring holds: that one did not go on."""
+        end = self._track.end
+        acked = subscriber.track.position_before(subscriber.ack) if subscriber.resume is None else None
+        return acked is not None and end is not None and end.same_history(acked) and acked > end
 
     # --- into the ring -----------------------------------------------------------------------------------------------
 
@@ -165,7 +177,7 @@ class Attachment:
 
     def catch_up(self, subscriber: Subscriber, track: Track) -> None:
         """Serve a subscriber from the ring of a reader, which fills it from the subscriber's cursor on."""
-        subscriber.track, subscriber.mask, subscriber.behind = track, None, False
+        subscriber.track, subscriber.mask, subscriber.behind, subscriber.paused = track, None, False, False
 
     def _resolve_reader(self, subscriber: Subscriber, cursor: Cursor) -> None:
         """Attach a subscriber to its catch-up reader, which began at the cursor's transaction, event or GTID set."""
@@ -173,6 +185,8 @@ class Attachment:
         sequence = None
         if cursor.position is not None and _is_of(cursor, track):
             sequence = track.sequence_of(cursor.position)
+            if sequence is None and track.ring.waiting:  # the place lies deep inside a transaction
+                track.free_to(track.ring.next)
         elif track.ring.next > track.ring.first:
             sequence = track.ring.first
         if sequence is not None:
@@ -204,41 +218,50 @@ class Attachment:
 
     def fall_out(self, subscriber: Subscriber, error: SluiceError) -> None:
         """Serve a subscriber no more, because its reader has failed; its cursor stays."""
-        subscriber.cursor = subscriber.resume = subscriber.current()
+        self._leave_ring(subscriber)
+        subscriber.error = error
+
+    def suspend(self, subscriber: Subscriber) -> None:
+        """Take its reader from a subscriber: it waits for another one, unless the ring has its place or comes there."""
+        self._leave_ring(subscriber)
+        self.resolve(subscriber)
+
+    def _leave_ring(self, subscriber: Subscriber) -> None:
+        """Let go of the ring that a subscriber reads: it will go on behind what it has confirmed.
+
+        What was given and is not confirmed is given again, unless it is confirmed by position before.
+        """
+        cursor = subscriber.cursor = subscriber.current()
+        if subscriber.resume is None and cursor is not None:
+            acked = None if subscriber.track.ring.closed else subscriber.track.position_before(subscriber.ack)
+            subscriber.resume = cursor if acked is None else replace(cursor, position=acked)
         subscriber.marks.clear()
         subscriber.boundary = subscriber.delivered = subscriber.limit = subscriber.mask = None
-        subscriber.track, subscriber.behind, subscriber.error = self._track, False, error
+        subscriber.get = subscriber.ack = subscriber.durable = 0
+        subscriber.track, subscriber.behind = self._track, False
+        subscriber.given = subscriber.paused = False
 
-    def detach_slow(self, subscribers: Iterable[Subscriber], now: float) -> None:
-        """Let go of a subscriber that holds a full ring back from the others for too long; its cursor stays."""
+    def detach_slow(self, subscribers: Mapping[int, Subscriber], now: float) -> None:
+        """Let go of the subscribers that do not keep the pace; their cursors stay."""
         ring = self._track.ring
-        if not (self._detach_after and ring.waiting):
+        if not (ring.waiting or self._pace.running):
             return
-        needs = [
-            (subscriber, need)
-            for subscriber in subscribers
-            if subscriber.served() and (need := self.need(subscriber)) is not None
-        ]
-        foremost = max((need for _, need in needs), default=ring.first)
-        for subscriber, need in needs:
-            if need == ring.first and need < foremost and now - subscriber.moved > self._detach_after:
-                self._detach(subscriber, now)
+        needs = {number: need for number, it in subscribers.items() if (need := self.need(it)) is not None}
+        for number in self._pace.too_slow(needs, ring.next, now, full=ring.waiting):
+            self._detach(subscribers[number])
 
-    def _detach(self, subscriber: Subscriber, now: float) -> None:
-        subscriber.moved = now
+    def _detach(self, subscriber: Subscriber) -> None:
         if subscriber.limit is not None:  # it goes on with its catch-up reader
             subscriber.limit = None
             return
-        subscriber.marks.clear()
-        if not self._catches_up:
+        self._leave_ring(subscriber)
+        if self._catches_up:
+            subscriber.behind = True
+        else:
             subscriber.error = GoneError(
                 f"client {subscriber.client_id} held the others back for more than {self._detach_after:g} s "
                 "and left the buffer; its cursor is kept"
             )
-            return
-        subscriber.cursor = subscriber.resume = subscriber.current()
-        subscriber.boundary = subscriber.delivered = None
-        subscriber.behind = True
 
 
 def _is_of(cursor: Cursor, track: Track) -> bool:

@@ -23,6 +23,7 @@ from sluice.protocol.position import Position
 from sluice.store.attachment import Attachment
 from sluice.store.batch import UNMARKED, Batch, Part, Range, RangeLimits
 from sluice.store.cursor import Cursor, StoredClient
+from sluice.store.patience import Turns
 from sluice.store.ring import Collected, Flag, Ring
 from sluice.store.status import ClientStatus
 from sluice.store.subscriber import Mark, Subscriber
@@ -38,7 +39,8 @@ class Cursors:
         ring: what they read.
         epoch: greater than in every earlier life of the destination; it makes marks unique for ever.
         compile_filter: makes the test of tables from a subscriber's filter, None for all; raises `FilterError`.
-        detach_after: seconds after which one of several subscribers stops holding a full ring back; 0 for never.
+        detach_after: seconds for which one of several subscribers may hold a full ring back; 0 for ever. See
+            `sluice.store.patience`.
         catches_up: who is behind the ring gets a reader of its own (`behind`, `catch_up`); else it is gone.
     """
 
@@ -59,6 +61,7 @@ class Cursors:
         self._next_id = epoch * IDS_PER_EPOCH + 1
         self._last_session = epoch * IDS_PER_EPOCH
         self._changed: set[int] = set()
+        self._heard: dict[int, None] = {}  # in order
 
     # --- the stream --------------------------------------------------------------------------------------------------
 
@@ -86,8 +89,8 @@ class Cursors:
             if subscriber.served() and self._attachment.has_reader(subscriber):
                 self._attachment.meet(subscriber)
             if subscriber.served() and not subscriber.marks and subscriber.get == subscriber.ack:
-                self._follow(subscriber, now)
-        self._attachment.detach_slow(self._subscribers.values(), now)
+                self._follow(subscriber)
+        self._attachment.detach_slow(self._subscribers, now)
         self._free()
 
     # --- catching up -------------------------------------------------------------------------------------------------
@@ -106,6 +109,30 @@ class Cursors:
         """The clients that are served from readers of their own."""
         return {client_id for client_id, it in self._subscribers.items() if self._attachment.has_reader(it)}
 
+    @property
+    def wants_reader(self) -> bool:
+        """Whether a client that is not served from the ring has made a call since `take_turns`."""
+        return bool(self._heard)
+
+    def take_turns(self, turns: Turns, now: float) -> None:
+        """Tell who wants a reader, or uses one, and take those away whose turn has ended.
+
+        A client that makes no calls wants none.
+        """
+        for client_id in self._heard:
+            subscriber = self._subscribers.get(client_id)
+            if subscriber is not None and (subscriber.behind or turns.has(("client", client_id))):
+                turns.ask(("client", client_id), now)
+        self._heard.clear()
+        reading = {it for it in self.catching_up if turns.has(("client", it))}
+        for client_id in reading:
+            turns.set_busy(("client", client_id), busy=bool(self._subscribers[client_id].marks))
+        for kind, client_id in turns.finished(now):
+            if kind == "client" and client_id in reading:
+                self._attachment.suspend(self._subscribers[client_id])
+        for client_id in reading & self.catching_up:
+            self._subscribers[client_id].paused = turns.is_over(("client", client_id), now)
+
     def catch_up(self, client_id: int, track: Track) -> None:
         """Serve a client from the ring of a reader, which fills it from the client's cursor on, until it joins."""
         self._attachment.catch_up(self._subscriber(client_id), track)
@@ -123,7 +150,7 @@ class Cursors:
         until it subscribes with another.
         """
         subscriber = Subscriber(
-            client.client_id, client.filter, None, now, self.track, cursor=client.cursor, given=False, moved=now
+            client.client_id, client.filter, None, now, self.track, cursor=client.cursor, given=False
         )
         self._subscribers[client.client_id] = subscriber
         try:
@@ -199,10 +226,6 @@ class Cursors:
 
     # --- get, ack, rollback ------------------------------------------------------------------------------------------
 
-    def is_fresh(self, client_id: int) -> bool:
-        """Whether a client was stored and has not asked for anything since: it may confirm what it was given before."""
-        return not self._subscriber(client_id).given
-
     def wanted(self, client_id: int) -> TableFilter | None:
         """Return the filter of a client; None when it wants everything."""
         return self._subscriber(client_id).wanted
@@ -276,7 +299,7 @@ class Cursors:
         subscriber.get = collected.stop
         if not collected.entries:
             if not subscriber.marks:
-                self._acked(subscriber, collected.stop, now)
+                self._acked(subscriber, collected.stop)
             return None
         return self._mark(subscriber, collected)
 
@@ -288,19 +311,20 @@ class Cursors:
             AckOutOfOrderError: an older batch is not confirmed yet; nothing changes.
             UnknownBatchError: no such batch is outstanding; nothing changes.
         """
-        subscriber = self._subscriber(client_id, session)
+        subscriber = self._called(client_id, session)
         subscriber.last_active = now
         mark = subscriber.oldest(batch_id)
         del subscriber.marks[batch_id]
         ring = subscriber.track.ring
         subscriber.delivered = ring.after(mark.last) if mark.last >= ring.first else subscriber.delivered
-        self._acked(subscriber, mark.stop, now)
+        self._acked(subscriber, mark.stop)
 
-    def ack_to(self, client_id: int, position: Position, *, now: float, session: str | None = None) -> None:
+    def ack_to(self, client_id: int, position: Position, *, now: float, session: str | None = None) -> bool:
         """Confirm everything before a position, and with it all marks that end there or before. May be repeated.
 
-        In a new life of the destination a subscriber may first confirm what it was given in an earlier one. What it
-        does not want need not be given.
+        In a new life of the destination, or when it has left the ring, a subscriber may first confirm what it was given
+        before. False when the stream has not come there again: what it has come to is then confirmed where that makes
+        it go on. What a subscriber does not want need not be given.
 
         Raises:
             NotSubscribedError, StaleSessionError, GoneError, SourceChangedError: as `check`.
@@ -308,31 +332,30 @@ class Cursors:
         """
         subscriber = self._checked(client_id, session)
         subscriber.last_active = now
+        if not subscriber.served():
+            return self._is_confirmed(subscriber, position)
         track = subscriber.track
-        sequence = None
-        if subscriber.served():  # mostly it is where a mark ends: that is found without a search
-            given = (mark.stop for mark in subscriber.marks.values() if mark.to == position)
-            sequence = next((stop for stop in given if stop <= subscriber.get), None)
+        # mostly it is where a mark ends: that is found without a search
+        given = (mark.stop for mark in subscriber.marks.values() if mark.to == position)
+        sequence = next((stop for stop in given if stop <= subscriber.get), None)
         if sequence is None:
-            if subscriber.given and subscriber.served():
+            if subscriber.given:
                 self._pass_over(subscriber, position)
-            got = track.position_before(subscriber.get if subscriber.given else track.ring.next)
-            if got is None or position > got or not subscriber.served():
-                raise BadPositionError(f"{position} lies beyond what client {client_id} was given: {got}")
+            stop = subscriber.get if subscriber.given else subscriber.end()
+            end = track.position_before(stop)
+            if end is None or position > end:
+                if subscriber.given:
+                    raise BadPositionError(f"{position} lies beyond what client {client_id} was given: {end}")
+                if track.ring.waiting or subscriber.limit is not None:
+                    self._confirm_to(subscriber, stop)
+                return False
             acked = track.position_before(subscriber.ack)
             if acked is not None and position <= acked:
-                return
-            sequence = track.sequence_of(position)
-            if sequence is None or (sequence > subscriber.get and subscriber.given):
-                sequence = subscriber.get
-        for mark in list(subscriber.marks.values()):
-            if mark.stop > sequence:
-                break
-            del subscriber.marks[mark.batch_id]
-        last = track.ring.last_data(subscriber.ack, sequence)
-        if last >= 0:
-            subscriber.delivered = track.ring.after(last)
-        self._acked(subscriber, sequence, now)
+                return True
+            found = track.sequence_of(position)
+            sequence = stop if found is None else min(found, stop)
+        self._confirm_to(subscriber, sequence)
+        return True
 
     def rollback(self, client_id: int, batch_id: int | None = None, *, now: float, session: str | None = None) -> None:
         """Go back to what is confirmed; without a batch id all marks are forgotten.
@@ -342,7 +365,7 @@ class Cursors:
 
         Raises what `ack` raises.
         """
-        subscriber = self._subscriber(client_id, session)
+        subscriber = self._called(client_id, session)
         subscriber.last_active = now
         subscriber.given = True
         if batch_id is None:
@@ -399,7 +422,7 @@ class Cursors:
         reached = limits.until is not None and to >= limits.until
         if not entries:
             if subscriber.ack == start < end and not subscriber.marks:
-                self._acked(subscriber, end, now)
+                self._acked(subscriber, end)
             if not (final or reached):
                 return None
             return Range(-1, str(after), str(to), 0, 0, 0, partial=False, reached=reached)
@@ -505,15 +528,21 @@ class Cursors:
             subscriber.enter(session)
         return subscriber
 
-    def _checked(self, client_id: int, session: str | None) -> Subscriber:
+    def _called(self, client_id: int, session: str | None) -> Subscriber:
         subscriber = self._subscriber(client_id, session)
+        if subscriber.behind or self._attachment.has_reader(subscriber):
+            self._heard[client_id] = None
+        return subscriber
+
+    def _checked(self, client_id: int, session: str | None) -> Subscriber:
+        subscriber = self._called(client_id, session)
         self._attachment.resolve(subscriber)
         if subscriber.error is not None:
             raise subscriber.error
         return subscriber
 
     def _add(self, client_id: int, filter_text: str, now: float) -> Subscriber:
-        subscriber = Subscriber(client_id, filter_text, self._compile(filter_text), now, self.track, moved=now)
+        subscriber = Subscriber(client_id, filter_text, self._compile(filter_text), now, self.track)
         self._subscribers[client_id] = subscriber
         return subscriber
 
@@ -548,13 +577,35 @@ class Cursors:
             positions=collected.positions,
         )
 
-    def _acked(self, subscriber: Subscriber, sequence: int, now: float) -> None:
+    def _is_confirmed(self, subscriber: Subscriber, position: Position) -> bool:
+        """Whether a position is confirmed, of a subscriber that is not served; False while it may still be.
+
+        Raises BadPositionError when it was not given.
+        """
+        confirmed = subscriber.resume.position if subscriber.resume is not None else None
+        if confirmed is not None and position <= confirmed:
+            return True
+        if subscriber.given:
+            raise BadPositionError(f"{position} lies beyond what client {subscriber.client_id} was given: {confirmed}")
+        return False
+
+    def _confirm_to(self, subscriber: Subscriber, sequence: int) -> None:
+        """Confirm the slots before a sequence, and the marks that end there or before."""
+        for mark in list(subscriber.marks.values()):
+            if mark.stop > sequence:
+                break
+            del subscriber.marks[mark.batch_id]
+        ring = subscriber.track.ring
+        if sequence > subscriber.ack and (last := ring.last_data(subscriber.ack, sequence)) >= 0:
+            subscriber.delivered = ring.after(last)
+        self._acked(subscriber, sequence)
+
+    def _acked(self, subscriber: Subscriber, sequence: int) -> None:
         """Move ``ack`` forward, and the durable cursor to the last boundary before it."""
         if sequence <= subscriber.ack:
             return
         subscriber.ack = sequence
         subscriber.get = max(subscriber.get, sequence)
-        subscriber.moved = now
         self._attachment.learn_gtids(subscriber)
         ring = subscriber.track.ring
         start = max(subscriber.durable, ring.first)
@@ -580,7 +631,7 @@ class Cursors:
         if not entries:
             subscriber.get = sequence
 
-    def _follow(self, subscriber: Subscriber, now: float) -> None:
+    def _follow(self, subscriber: Subscriber) -> None:
         """Let a subscriber that has confirmed everything pass over what it is not given."""
         stop = subscriber.end()
         if subscriber.ack < stop:
@@ -588,7 +639,7 @@ class Cursors:
                 subscriber.ack, stop=stop, max_entries=1, allowed=subscriber.allowed()
             )
             if not collected.entries:
-                self._acked(subscriber, collected.stop, now)
+                self._acked(subscriber, collected.stop)
 
     def _free(self) -> None:
         """Free what nobody needs; with no subscriber everything is kept for the first."""

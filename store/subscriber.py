@@ -67,9 +67,8 @@ class Subscriber:
     """The slot before ``durable``, when the cursor has moved since it was stored."""
     delivered: Place | None = None
     given: bool = True
-    """It is known what it was given; not so after a restart, until it asks for something."""
-    moved: float = 0.0
-    """When ``ack`` moved last."""
+    """It is known what it was given; not so after a restart or out of a ring that it has left, until it is given
+    something again: it may confirm by position what it was given before."""
 
     behind: bool = False
     """Its cursor lies before the ring: it waits for a catch-up reader."""
@@ -77,11 +76,15 @@ class Subscriber:
     """Where the catch-up reader has met the ring: the slot behind, in the reader's ring ..."""
     meet: int = 0
     """... and in the ring, which holds that slot for it."""
+    paused: bool = False
+    """Others wait for its catch-up reader: it is given nothing more."""
 
     # --- what it may read --------------------------------------------------------------------------------------------
 
     def end(self) -> int:
         """Return the slot behind the last that it may read as yet."""
+        if self.paused:
+            return self.get
         return self.track.ring.next if self.limit is None else self.limit
 
     def served(self) -> bool:

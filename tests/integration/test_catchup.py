@@ -231,16 +231,15 @@ async def test_client_that_fell_behind_the_purged_logs_is_told_so_and_the_others
                     await server.ack(NAME, CLIENT, batch_id=batch.batch_id)
 
         # It has to leave a ring that is full, and no reader of its own may begin before its place is purged.
-        server.instances[NAME].catch_up.limit = 0
+        server.instances[NAME].catch_up.turns.places = 0
         await asyncio.gather(asyncio.to_thread(fill, source, schema, 1, 600, 5000), consume(600))
         await eventually(lambda: server.status(NAME, 2).state == "catching-up")
         file = await lose_log(source)
-        server.instances[NAME].catch_up.limit = 2
-        await eventually(lambda: server.status(NAME, 2).state == "gone")
+        server.instances[NAME].catch_up.turns.places = 2
+        with pytest.raises(PurgedError, match=rf"has purged the binlog at .* is {file}"):
+            await server.get_without_ack(NAME, 2, timeout=20)
         status = server.status(NAME, 2)
         assert (status.state, status.problem, status.position) == ("gone", "purged", dead)
-        with pytest.raises(PurgedError, match=rf"has purged the binlog at .* is {file}"):
-            await server.get_without_ack(NAME, 2)
         told = [record for record in caplog.records if "client 2 is not served any more" in record.message]
         assert len(told) == 1
         assert file in told[0].message

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from sluice.client_sdk.calls import Reply
-from sluice.protocol.errors import FencedError, SluiceError
+from sluice.protocol.errors import BadPositionError, FencedError, SluiceError
 from sluice.protocol.position import Position
 from sluice.protocol.varint import varint
 from sluice.server.ha.cluster import RETRY
@@ -453,7 +453,9 @@ class Server:
                 if "batchId" in request.body:
                     cursors.ack(CLIENT, request.body["batchId"], now=now, session=session)
                 else:
-                    cursors.ack_to(CLIENT, Position.parse(request.body["position"]), now=now, session=session)
+                    position = Position.parse(request.body["position"])
+                    if not cursors.ack_to(CLIENT, position, now=now, session=session):
+                        raise BadPositionError(f"the stream has not come to {position} again")
                 if request.durable and instance.commits.wait(request.answer):
                     self._flush(instance)
                     return None

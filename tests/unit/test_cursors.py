@@ -2,6 +2,8 @@
 
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -492,39 +494,122 @@ def test_slowest_subscriber_decides_what_is_freed() -> None:
     assert cursors.ring.first == 3
 
 
-def test_subscriber_that_holds_the_others_back_too_long_leaves() -> None:
+def wait_until(condition: Callable[[], object]) -> None:
+    """Wait for what the thread of a put does."""
+    while not condition():
+        time.sleep(0.001)
+
+
+@contextmanager
+def full(cursors: Cursors, stream: Stream, *rows: bytes) -> Iterator[None]:
+    """Let a put wait for room, which a transaction of these rows does not find."""
+    stream.transaction(*rows)
+    putter = threading.Thread(target=stream.put, daemon=True)
+    putter.start()
+    try:
+        wait_until(lambda: cursors.ring.waiting)
+        yield
+    finally:
+        cursors.ring.close()
+        putter.join()
+
+
+def confirm(cursors: Cursors, client_id: int, entries: int = 0) -> None:
+    cursors.ack(client_id, get(cursors, client_id, entries).batch_id, now=NOW)
+
+
+def test_client_that_does_not_confirm_a_full_ring_in_time_leaves_it_when_another_has_confirmed_it() -> None:
     cursors, stream = make(size=4, detach_after=10.0)
-    ring = cursors.ring
     for client_id in (1, 2):
         cursors.subscribe(client_id, now=0.0)
     put(cursors, stream, b"one")
-    cursors.ack(1, get(cursors, 1).batch_id, now=1.0)
-    get(cursors, 2)
-    stream.transaction(b"two")
-    putter = threading.Thread(target=stream.put)
-    putter.start()
-    while not ring.waiting:
-        time.sleep(0.001)
-    cursors.advance(9.0)
-    assert cursors.status(2).state == "attached"
-    cursors.advance(11.0)
-    putter.join()
-    with pytest.raises(GoneError, match="held the others back"):
-        cursors.get(2, now=11.0)
-    assert stored(cursors, 2).position == stream.position(0)
-    assert entries(get(cursors, 1).slices) == [b"begin", b"two", b"end"]
+    late = get(cursors, 2)
+    with full(cursors, stream, b"two"):
+        cursors.advance(100.0)
+        cursors.advance(200.0)
+        assert cursors.status(2).state == "attached", "nobody waits for it"
+        confirm(cursors, 1)
+        cursors.advance(200.0)
+        cursors.advance(210.0)
+        assert cursors.status(2).state == "attached"
+        cursors.advance(211.0)
+        with pytest.raises(GoneError, match="held the others back"):
+            cursors.get(2, now=211.0)
+        assert stored(cursors, 2).position == stream.position(0)
+        assert cursors.status(2).marks == []
+        with pytest.raises(UnknownBatchError):
+            cursors.ack(2, late.batch_id, now=211.0)
+        wait_until(lambda: len(cursors.ring) == 2)
+        assert entries(get(cursors, 1).slices) == [b"two", b"end"]
+
+
+def test_confirming_a_little_now_and_then_is_not_keeping_the_pace() -> None:
+    cursors, stream = make(size=8, detach_after=10.0)
+    for client_id in (1, 2):
+        cursors.subscribe(client_id, now=0.0)
+    with full(cursors, stream, *(b"%d" % number for number in range(40))):
+        for now in range(8):
+            while cursors.get(1, now=now, max_entries=1):
+                cursors.rollback(1, now=now)
+                confirm(cursors, 1, 1)
+            confirm(cursors, 2, 1)
+            cursors.advance(2.0 * now)
+            if cursors.status(2).state == "gone":
+                break
+        assert now == 6
+
+
+def test_client_that_keeps_the_pace_stays_however_long_the_ring_is_full() -> None:
+    cursors, stream = make(size=8, detach_after=10.0)
+    for client_id in (1, 2):
+        cursors.subscribe(client_id, now=0.0)
+    with full(cursors, stream, *(b"%d" % number for number in range(200))):
+        for now in range(0, 90, 3):
+            wait_until(lambda: len(cursors.ring) == 8 and cursors.ring.waiting)
+            for client_id in (1, 2):
+                while cursors.status(client_id).waiting.entries > (client_id == 2) * 4:
+                    confirm(cursors, client_id, 1)
+            cursors.advance(now)
+        assert cursors.status(2).state == "attached"
+
+
+def test_clock_that_goes_back_lets_nobody_hold_the_others_back_for_longer() -> None:
+    cursors, stream = make(size=4, detach_after=10.0)
+    for client_id in (1, 2):
+        cursors.subscribe(client_id, now=1e6)
+    with full(cursors, stream, *(b"%d" % number for number in range(9))):
+        confirm(cursors, 1)
+        for now in (1e6, 1e6 + 6, 0.0, 5.0):
+            cursors.advance(now)
+        assert cursors.status(2).state == "gone"
+
+
+def test_one_abandoned_client_holds_nobody_back_for_longer_who_waits_ahead_of_the_stream() -> None:
+    cursors, stream = make(size=4, detach_after=10.0)
+    cursors.subscribe(1, start=str(stream.position(20)), now=0.0)
+    cursors.subscribe(2, now=0.0)
+    with full(cursors, stream, *(b"%d" % number for number in range(9))):
+        for now in (0.0, 11.0):
+            cursors.advance(now)
+        assert [cursors.status(client_id).state for client_id in (1, 2)] == ["ahead", "gone"]
+        assert cursors.ring.first > 0
 
 
 def test_lone_subscriber_is_never_detached() -> None:
     cursors, stream = make(size=4, detach_after=10.0)
-    ring = cursors.ring
     cursors.subscribe(CLIENT, now=0.0)
-    stream.transaction(b"one", b"two", b"three")
-    putter = threading.Thread(target=stream.put)
-    putter.start()
-    while not ring.waiting:
-        time.sleep(0.001)
-    cursors.advance(1e6)
-    assert cursors.status(CLIENT).state == "attached"
-    ring.close()
-    putter.join()
+    with full(cursors, stream, b"one", b"two", b"three"):
+        for now in (0.0, 1e6):
+            cursors.advance(now)
+        assert cursors.status(CLIENT).state == "attached"
+
+
+def test_when_nobody_has_confirmed_the_whole_of_a_full_ring_all_stay() -> None:
+    cursors, stream = make(size=8, detach_after=10.0)
+    for client_id in (1, 2):
+        cursors.subscribe(client_id, now=0.0)
+    with full(cursors, stream, *(b"%d" % number for number in range(20))):
+        confirm(cursors, 1, 5)
+        for now in (0.0, 1e6, 2e6):
+            cursors.advance(now)
+        assert [cursors.status(client_id).state for client_id in (1, 2)] == ["attached", "attached"]

@@ -1,0 +1,161 @@
+"""What may hold back what in a destination, and for how long: the one place that says so. No I/O, time is told.
+
+* The parser waits for the ring, and the ring for its slowest attached subscriber. `Pace` says how long the others wait
+  for that one: whoever does not confirm a full ring within ``detachAfter`` leaves it.
+* One that has left it reads by a catch-up reader, of which there are few. `Turns` says who has one, and for how long.
+* One whose place the stream has not come to, or that has read past the end of the ring, holds nothing back, and counts
+  as held back.
+* With a single subscriber, or when nobody has confirmed the whole of a full ring, nobody is held back, and all stay.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+TURN = 5.0
+"""Seconds for which a reader is had at least, while others wait for one."""
+IDLE = 30.0
+"""Seconds for which a reader, or a place in the queue for one, is kept for who is not heard of."""
+PATIENCE = 300.0
+"""Seconds to wait for the confirmation of what a reader gave, where ``detachAfter`` is 0."""
+
+
+@dataclass(slots=True)
+class _Round:
+    """What a subscriber has to confirm while it holds others back."""
+
+    goal: int
+    """Where the full ring ended."""
+    held: float = 0.0
+    """Seconds for which it has held others back since."""
+
+
+class Pace:
+    """How fast a ring's attached subscribers have to be while others wait for them.
+
+    When one has confirmed the whole of a full ring, each of the others has to confirm the same before it has held that
+    one back for ``patience`` seconds. Only these count: not those in which the ring is not full. Confirming a little
+    now and then is not enough, however often.
+    """
+
+    def __init__(self, patience: float) -> None:
+        """With a ``patience`` of 0 nobody is ever too slow."""
+        self._patience = patience
+        self._rounds: dict[int, _Round] = {}
+        self._since: float | None = None  # when somebody was held back, at the last look
+
+    @property
+    def running(self) -> bool:
+        """Whether anybody has something to confirm in time."""
+        return bool(self._rounds)
+
+    def too_slow(self, needs: Mapping[int, int], end: int, now: float, *, full: bool) -> list[int]:
+        """Look at a ring, and return the subscribers that have to leave it.
+
+        Args:
+            needs: by subscriber, the first slot that it needs; the end of the ring for who needs none of it.
+            end: the slot behind the last one of the ring.
+            now: seconds of a clock that nobody sets; between two looks it counts for nothing if it goes back.
+            full: the parser waits for room.
+        """
+        if not self._patience:
+            return []
+        elapsed = 0.0 if self._since is None else max(0.0, now - self._since)
+        foremost = max(needs.values(), default=0)
+        rounds = {}
+        for subscriber, need in needs.items():
+            running = self._rounds.get(subscriber)
+            if running is not None and need < running.goal:
+                running.held += elapsed
+                rounds[subscriber] = running
+            elif full and need < end <= foremost:
+                rounds[subscriber] = _Round(end)
+        self._rounds = rounds
+        holding = {subscriber: it for subscriber, it in rounds.items() if it.goal <= foremost}
+        self._since = now if full and holding else None
+        return [subscriber for subscriber, it in holding.items() if it.held > self._patience]
+
+
+@dataclass(slots=True)
+class _Turn:
+    since: float
+    heard: float
+    busy: bool = False
+
+
+Reading = tuple[Literal["client", "ranges"], int]
+"""Who reads by a reader: a client that is behind the ring, or the ranges that a client has asked for."""
+
+
+class Turns:
+    """Who has one of a few readers.
+
+    Who wants one asks, and asks again as long as it does. All get one in the order in which they began to ask, but the
+    first of the clients, or of the ranges, comes before others while none of its kind has one.
+
+    While others wait, a turn is over after `TURN`: nothing more is given to its holder, which loses the reader as soon
+    as it has confirmed what it was given, or after so much patience. Whoever is not heard of for `IDLE` loses it too;
+    with something to confirm after the same patience.
+    """
+
+    def __init__(self, places: int, patience: float) -> None:
+        """``places`` is the number of readers; ``patience`` in seconds, 0 for `PATIENCE`."""
+        self.places = places
+        self._patience = patience or PATIENCE
+        self._turns: dict[Reading, _Turn] = {}
+        self._queue: dict[Reading, float] = {}  # in order: when it was heard of last
+        self._last: str = ""
+
+    def has(self, who: Reading) -> bool:
+        """Return whether it is somebody's turn."""
+        return who in self._turns
+
+    def ask(self, who: Reading, now: float) -> None:
+        """Hear of somebody that wants a reader, or has one and uses it."""
+        if who in self._turns:
+            self._turns[who].heard = now
+        else:
+            self._queue[who] = now
+
+    def leave(self, who: Reading) -> None:
+        """Hear of somebody that wants none, or has none any more."""
+        self._turns.pop(who, None)
+        self._queue.pop(who, None)
+
+    def set_busy(self, who: Reading, *, busy: bool) -> None:
+        """Say whether a holder has something to confirm, or to read to its end."""
+        self._turns[who].busy = busy
+
+    def begin(self, now: float) -> Reading | None:
+        """Give the next one its turn, if there is a free reader and somebody wants it."""
+        self._queue = {who: heard for who, heard in self._queue.items() if now - heard <= IDLE}
+        if not self._queue or len(self._turns) >= self.places:
+            return None
+        served: set[str] = {kind for kind, _ in self._turns} or {self._last}
+        who = next((it for it in self._queue if it[0] not in served), next(iter(self._queue)))
+        del self._queue[who]
+        self._turns[who] = _Turn(now, now)
+        self._last = who[0]
+        return who
+
+    def is_over(self, who: Reading, now: float) -> bool:
+        """Whether nothing more is to be given to a holder, because others wait."""
+        return self._in_vain > 0 and now - self._turns[who].since > TURN
+
+    def finished(self, now: float) -> list[Reading]:
+        """Return those that have to give their readers back now; who has had one for longest comes first."""
+        finished: list[Reading] = []
+        in_vain = self._in_vain
+        for who, turn in sorted(self._turns.items(), key=lambda item: item[1].since):
+            turn.since, turn.heard = min(turn.since, now), min(turn.heard, now)  # the clock may have gone back
+            more = self._patience if turn.busy else 0.0
+            over = in_vain > 0 and now - turn.since > TURN + more
+            if over or now - turn.heard > (more or IDLE):
+                finished.append(who)
+                in_vain -= 1
+        return finished
+
+    @property
+    def _in_vain(self) -> int:
+        """How many wait although all readers are had."""
+        return len(self._queue) - (self.places - len(self._turns))

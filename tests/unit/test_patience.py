@@ -1,0 +1,98 @@
+"""Who has a catch-up reader, and for how long."""
+
+import pytest
+
+from sluice.store.patience import IDLE, TURN, Reading, Turns
+
+A: Reading = ("client", 1)
+B: Reading = ("client", 2)
+C: Reading = ("client", 3)
+RANGE: Reading = ("ranges", 1)
+PATIENCE = 100.0
+
+
+def begun(places: int, *readings: Reading, now: float = 0.0) -> Turns:
+    """Turns that all these have."""
+    turns = Turns(places, PATIENCE)
+    for who in readings:
+        turns.ask(who, now)
+        assert turns.begin(now) == who
+    return turns
+
+
+def test_turns_come_in_the_order_of_asking_and_no_more_than_there_are_readers() -> None:
+    turns = Turns(2, PATIENCE)
+    for who in (B, A, C, B):
+        turns.ask(who, 0.0)
+    assert [turns.begin(0.0) for _ in range(3)] == [B, A, None]
+    turns.leave(A)
+    assert turns.begin(0.0) == C
+
+
+def test_whoever_uses_its_reader_keeps_it_while_nobody_waits() -> None:
+    turns = begun(1, A)
+    for now in range(0, 10_000, int(IDLE)):
+        turns.ask(A, now)
+        assert turns.finished(now) == []
+        assert not turns.is_over(A, now)
+
+
+@pytest.mark.parametrize(("busy", "seconds"), [(False, TURN), (True, TURN + PATIENCE)])
+def test_turn_ends_while_another_waits_when_all_is_confirmed_or_patience_is_over(busy: bool, seconds: float) -> None:
+    turns = begun(1, A)
+    turns.set_busy(A, busy=busy)
+    turns.ask(B, 0.0)
+    assert not turns.is_over(A, TURN)
+    turns.ask(A, seconds)
+    assert turns.finished(seconds) == []
+    assert turns.is_over(A, seconds + 1)
+    assert turns.finished(seconds + 1) == [A]
+    turns.leave(A)
+    turns.ask(A, seconds + 1)
+    turns.ask(B, seconds + 1)
+    assert turns.begin(seconds + 1) == B
+    assert turns.begin(seconds + 1) is None
+
+
+def test_only_as_many_turns_end_as_there_are_who_wait_those_that_began_first() -> None:
+    turns = begun(2, A)
+    turns.ask(B, 1.0)
+    assert turns.begin(1.0) == B
+    turns.ask(C, 2.0)
+    assert turns.finished(2 * TURN) == [A]
+
+
+@pytest.mark.parametrize(("busy", "seconds"), [(False, IDLE), (True, PATIENCE)])
+def test_reader_is_not_kept_for_who_is_gone_though_nobody_waits(busy: bool, seconds: float) -> None:
+    turns = begun(1, A)
+    turns.set_busy(A, busy=busy)
+    assert turns.finished(seconds) == []
+    assert turns.finished(seconds + 1) == [A]
+
+
+def test_nobody_who_is_gone_is_waited_for() -> None:
+    turns = begun(1, A)
+    turns.ask(B, 0.0)
+    turns.ask(C, IDLE)
+    turns.leave(A)
+    assert turns.begin(IDLE + 1) == C
+
+
+@pytest.mark.parametrize("places", [1, 2])
+def test_ranges_and_clients_each_have_their_share(places: int) -> None:
+    turns = begun(places, *[A, B][:places])
+    turns.ask(C, 0.0)
+    turns.ask(RANGE, 0.0)
+    turns.leave(A)
+    assert turns.begin(0.0) == RANGE
+    turns.leave(RANGE)
+    turns.ask(("ranges", 2), 0.0)
+    assert turns.begin(0.0) == (C if places == 1 else ("ranges", 2))
+
+
+def test_clock_that_goes_back_lets_nobody_keep_a_reader_for_longer() -> None:
+    turns = begun(1, A, now=1e6)
+    turns.ask(B, 0.0)
+    assert turns.finished(0.0) == []
+    turns.ask(A, TURN + 1)
+    assert turns.finished(TURN + 1) == [A]

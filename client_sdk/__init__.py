@@ -1,17 +1,110 @@
-"""What a consumer of changes needs: `Client` and, for asyncio, `AsyncClient`; for several servers `ClusterClient`."""
+"""What a consumer of changes needs: `Client` and, for asyncio, `AsyncClient`; for several servers `ClusterClient`.
+
+All that a consumer's program names is here: the errors, the types of arguments and results, and the version.
+"""
 
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from sluice.client_sdk.batch import Batch
+from sluice.client_sdk.batch import Batch, Column, InvalidDates, Part, Range
+from sluice.client_sdk.calls import Limits, Start
 from sluice.client_sdk.client import Client
 from sluice.client_sdk.cluster import ClusterClient
+from sluice.protocol.errors import (
+    AckOutOfOrderError,
+    BadParameterError,
+    BadPositionError,
+    BadRequestError,
+    BodyTooLargeError,
+    BusyError,
+    ConnectionLostError,
+    DecodeError,
+    DestinationStoppedError,
+    FencedError,
+    FilterError,
+    ForbiddenError,
+    GoneError,
+    HeaderTooLargeError,
+    NotAcceptableError,
+    NotStoredError,
+    NotSubscribedError,
+    PreparedError,
+    PurgedError,
+    RequestTimeoutError,
+    SchemaMismatchError,
+    SluiceError,
+    SourceChangedError,
+    SourceError,
+    StaleSessionError,
+    TooManyAttemptsError,
+    UnauthorizedError,
+    UnknownBatchError,
+    UnknownDestinationError,
+    UnknownTableError,
+    UrlTooLongError,
+    ZooKeeperError,
+)
+from sluice.protocol.position import Position
+from sluice.protocol.rows import Change, Row
+from sluice.protocol.xa import Xa
 
 if TYPE_CHECKING:
     from sluice.client_sdk.aio import AsyncClient
     from sluice.client_sdk.aio_cluster import AsyncClusterClient
 
-__all__ = ["AsyncClient", "AsyncClusterClient", "Batch", "Client", "ClusterClient"]
+__all__ = [
+    "AckOutOfOrderError",
+    "AsyncClient",
+    "AsyncClusterClient",
+    "BadParameterError",
+    "BadPositionError",
+    "BadRequestError",
+    "Batch",
+    "BodyTooLargeError",
+    "BusyError",
+    "Change",
+    "Client",
+    "ClusterClient",
+    "Column",
+    "ConnectionLostError",
+    "DecodeError",
+    "DestinationStoppedError",
+    "FencedError",
+    "FilterError",
+    "ForbiddenError",
+    "GoneError",
+    "HeaderTooLargeError",
+    "InvalidDates",
+    "Limits",
+    "NotAcceptableError",
+    "NotStoredError",
+    "NotSubscribedError",
+    "Part",
+    "Position",
+    "PreparedError",
+    "PurgedError",
+    "Range",
+    "RequestTimeoutError",
+    "Row",
+    "SchemaMismatchError",
+    "SluiceError",
+    "SourceChangedError",
+    "SourceError",
+    "StaleSessionError",
+    "Start",
+    "TooManyAttemptsError",
+    "UnauthorizedError",
+    "UnknownBatchError",
+    "UnknownDestinationError",
+    "UnknownTableError",
+    "UrlTooLongError",
+    "Xa",
+    "ZooKeeperError",
+    "__version__",
+]
+
+__version__ = version("sluice")
 
 _LATER = {"AsyncClient": "aio", "AsyncClusterClient": "aio_cluster"}
 """Modules that are imported when they are asked for: aiohttp takes 0.1 s, and Spark starts many processes."""
@@ -20,4 +113,9 @@ _LATER = {"AsyncClient": "aio", "AsyncClusterClient": "aio_cluster"}
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+    try:
+        return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name != "aiohttp":
+            raise
+        raise ImportError(f"{name} needs aiohttp: pip install 'sluice[aio]'") from error

@@ -314,6 +314,7 @@ class AsyncClient:
                     attempts.lose()
                     raise
                 else:
+                    attempts.succeeded()
                     return self._endpoint.generation, result
 
     async def _exchange(self, server: str, call: Call[T]) -> T:

@@ -11,9 +11,17 @@ import aiohttp
 from sluice.client_sdk.aio import AsyncClient
 from sluice.client_sdk.batch import Batch
 from sluice.client_sdk.calls import Call
-from sluice.client_sdk.cluster import SESSION_TIMEOUT, TICK, Cluster, Member, Settings, endpoint_of, usual
+from sluice.client_sdk.cluster import (
+    SESSION_TIMEOUT,
+    TICK,
+    Cluster,
+    Member,
+    Settings,
+    endpoint_of,
+    registry_of,
+    usual,
+)
 from sluice.client_sdk.endpoint import GRACE, Interrupted
-from sluice.client_sdk.zookeeper import Registry
 from sluice.protocol.errors import ConnectionLostError, StaleSessionError
 
 T = TypeVar("T")
@@ -41,7 +49,7 @@ class AsyncClusterClient(Member, AsyncClient):
         self._limits: set[asyncio.Timeout] = set()  # of what waits for a server now
         if zookeeper is not None:
             competing = client_id if elect else None
-            registry = Registry(zookeeper, destination, competing, session_timeout, self._hear)
+            registry = registry_of(zookeeper, destination, competing, session_timeout, self._hear)
             self._cluster = Cluster(endpoint, registry, self._retry, elect=elect)
 
     async def close(self) -> None:

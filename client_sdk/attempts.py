@@ -1,5 +1,7 @@
 """The tries of a call: what to send when there was no reply, to which server, after how long, and when to give up."""
 
+import logging
+import math
 import random
 import time
 from collections.abc import Callable
@@ -10,6 +12,8 @@ from sluice.client_sdk.endpoint import Endpoint, Interrupted
 from sluice.protocol.errors import ConnectionLostError, SluiceError
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 FIRST_DELAY = 0.1  # seconds between the first two tries
 
@@ -34,6 +38,8 @@ class Attempts(Generic[T]):
         self._delay = FIRST_DELAY
         self._failures: dict[str, str] = {}  # by server, since the last pause
         self._last_failures: dict[str, str] = {}  # by server
+        self._said: str | None = None  # the last failure that the log names
+        self._failing_since = 0.0
 
     def begin(self) -> str:
         """Begin a try: with which server."""
@@ -75,6 +81,7 @@ class Attempts(Generic[T]):
             delay = self._delay * self._uniform(0.5, 1.0)  # it keeps clients from marching in step
         if failure.is_final or now + delay > self._give_up:
             raise self._reason(failure)
+        self._say(failure, now)
         if delay:
             self._delay = min(2 * self._delay, endpoint.longest_delay)
             self._failures.clear()
@@ -84,6 +91,15 @@ class Attempts(Generic[T]):
         """Hear that the reply is lost, or of no use any more: it may hold a batch, which the next get has to give."""
         if self.call.before is not None:
             self._endpoint.lose_get()
+
+    def _say(self, failure: Interrupted, now: float) -> None:
+        """Log a failure unless it is the same again: a server that stays away is one line, not one for each try."""
+        if self._said is None:
+            self._failing_since = now
+        if self._said != str(failure.reason):
+            self._said = str(failure.reason)
+            limit = "until it succeeds" if math.isinf(self._patience) else f"for {self._patience:g} s at most"
+            logger.warning("%s: %s: %s; trying again %s", self._endpoint.name, self._server, failure.reason, limit)
 
     def _reason(self, failure: Interrupted) -> SluiceError:
         """Return the error of a call that is given up; it names all servers that were asked."""
@@ -100,6 +116,10 @@ class Attempts(Generic[T]):
 
     def succeeded(self) -> None:
         """Begin anew: what fails from now on has nothing to do with earlier failures."""
+        if self._said is not None:
+            took = time.monotonic() - self._failing_since
+            logger.info("%s: %s answers again after %.1f s", self._endpoint.name, self._endpoint.server, took)
+            self._said = None
         self._give_up = None
         self._delay = FIRST_DELAY
         self._failures.clear()

@@ -168,9 +168,14 @@ class Batch:
             )
 
     def entries(self) -> "list[Entry]":
-        """Return all entries as Canal's protobuf objects, whatever they are."""
-        from sluice.protocol.entry_pb2 import Entry  # noqa: PLC0415  most consumers never need it
-        from sluice.protocol.packet_pb2 import Messages  # noqa: PLC0415
+        """Return all entries as Canal's protobuf objects, whatever they are; needs protobuf (``sluice[protobuf]``)."""
+        try:
+            from sluice.protocol.entry_pb2 import Entry  # noqa: PLC0415  most consumers never need it
+            from sluice.protocol.packet_pb2 import Messages  # noqa: PLC0415
+        except ModuleNotFoundError as error:
+            if error.name is None or not error.name.startswith("google"):
+                raise
+            raise ImportError("entries as protobuf objects need protobuf: pip install 'sluice[protobuf]'") from error
 
         return [Entry.FromString(entry) for entry in Messages.FromString(self.data).messages]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 from urllib.parse import quote
 
 from sluice.client_sdk.batch import EMPTY, Batch, Column, Decoding, Part, Range
@@ -28,8 +28,8 @@ HEARTBEAT = 10.0  # seconds after which the server sends an empty batch on an id
 POLL = 1.0  # seconds that `batches` lets the server wait for a change: what closing the iterator may take
 REREAD = 60.0  # seconds that the server may take to come to a range again
 
-Start = str | Position | datetime
-"""Where a new subscription starts: ``earliest``, ``latest``, a position, or a time."""
+Start = Literal["earliest", "latest"] | Position | datetime | str  # noqa: PYI051  editors offer the names
+"""Where a new subscription starts: by name, at a position (its text will do), or at a time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,8 @@ class Client:
         ``url``: of the server; of several as a list, or separated by commas, in the order in which they are tried.
         ``ca``: file of the certificates to trust, instead of the system's. ``verify=False``: trust any server.
         ``insecure``: send the token over plain http to another machine. ``timeout``: seconds without an answer after
-        which a connection counts as broken. ``invalid_dates``: what a date that Python cannot hold becomes.
+        which a connection counts as broken. ``retry``: seconds for which a call that gets no answer is repeated, which
+        is logged; ``math.inf``: until it gets one. ``invalid_dates``: what a date that Python cannot hold becomes.
         ``on_prepared``: what rows do whose XA transaction is only prepared: "fail", or "take", as if it were committed.
         """
         self._endpoint = Endpoint.of(url, destination, client_id, token, insecure=insecure)
@@ -229,7 +230,9 @@ class Client:
         auto_ack: bool = True,
         limits: Limits = Limits(),  # noqa: B008  immutable
     ) -> Generator[Batch, None, None]:
-        """Batch after batch, for ever; up to ``prefetch`` of them are fetched ahead by a thread.
+        """Batch after batch; up to ``prefetch`` of them are fetched ahead by a thread.
+
+        It waits for changes for ever. It ends with `ConnectionLostError` when no server answers for ``retry`` seconds.
 
         Opens a session and begins after the last ack. A batch is acked when the next one is asked for, that is when the
         loop's body is done with it; with ``auto_ack=False`` the caller acks. Leaving the loop rolls back what is not
@@ -344,6 +347,7 @@ class Client:
                 except Interrupted as failure:
                     self._pause(attempts, failure, stop)
                 else:
+                    attempts.succeeded()
                     return self._endpoint.generation, result
 
     def _pause(self, attempts: Attempts[Any], failure: Interrupted, stop: threading.Event) -> None:

@@ -9,14 +9,16 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 
 from sluice.client_sdk.batch import InvalidDates, OnPrepared
 from sluice.client_sdk.calls import Call
 from sluice.client_sdk.client import Client
 from sluice.client_sdk.endpoint import GRACE, Endpoint
-from sluice.client_sdk.zookeeper import Registry
 from sluice.protocol.errors import BadParameterError, ConnectionLostError, StaleSessionError, UnknownBatchError
+
+if TYPE_CHECKING:
+    from sluice.client_sdk.zookeeper import Registry
 
 T = TypeVar("T")
 
@@ -93,7 +95,7 @@ class ClusterClient(Member, Client):
         self._grace: threading.Timer | None = None
         if zookeeper is not None:
             competing = client_id if elect else None
-            registry = Registry(zookeeper, destination, competing, session_timeout, self._hear)
+            registry = registry_of(zookeeper, destination, competing, session_timeout, self._hear)
             self._cluster = Cluster(endpoint, registry, self._retry, elect=elect)
 
     def close(self) -> None:
@@ -147,7 +149,7 @@ class ClusterClient(Member, Client):
 class Cluster:
     """What both clients have besides their own I/O when there is a ZooKeeper."""
 
-    def __init__(self, endpoint: Endpoint, registry: Registry, patience: float, *, elect: bool) -> None:
+    def __init__(self, endpoint: Endpoint, registry: "Registry", patience: float, *, elect: bool) -> None:
         self._endpoint = endpoint
         self._registry = registry
         self._patience = patience
@@ -245,6 +247,24 @@ def endpoint_of(
         raise BadParameterError("give the servers either by `url` or by `zookeeper`", "url")
     token, insecure = settings.get("token"), settings.get("insecure", False)
     return Endpoint(url, destination, client_id, token, insecure=insecure, is_told=zookeeper is not None)
+
+
+def registry_of(
+    hosts: str, destination: str, client_id: int | None, timeout: float, hear: Callable[[], None]
+) -> "Registry":
+    """Make what follows ZooKeeper; programs that need none do without kazoo.
+
+    Raises:
+        ImportError: kazoo is not installed.
+        BadParameterError: ``hosts`` are no addresses.
+    """
+    try:
+        from sluice.client_sdk.zookeeper import Registry  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if error.name != "kazoo":
+            raise
+        raise ImportError("`zookeeper` needs kazoo: pip install 'sluice[zookeeper]'") from error
+    return Registry(hosts, destination, client_id, timeout, hear)
 
 
 def usual(settings: Settings) -> Settings:

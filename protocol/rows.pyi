@@ -1,8 +1,10 @@
-from typing import Any, Literal, final
+from typing import Any, Literal, TypeAlias, final
 
 from typing_extensions import Buffer
 
 from sluice.protocol.xa import Xa
+
+RowType: TypeAlias = Literal["INSERT", "UPDATE", "DELETE"]
 
 @final
 class Column:
@@ -23,7 +25,7 @@ class Row:
     @property
     def table(self) -> str: ...
     @property
-    def type(self) -> str: ...
+    def type(self) -> RowType: ...
     @property
     def xa(self) -> Xa | None: ...
     @property

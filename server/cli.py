@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pydantic import SecretStr
@@ -513,6 +514,8 @@ def rollback_command(options: Any) -> int:
 
 def verify_command(options: Any) -> int:
     """Decode a range twice and compare."""
+    if find_spec("pymysqlreplication") is None:
+        raise ConfigError("pymysqlreplication, the other decoder, not found: pip install 'sluice[verify]'")
     from sluice.server.verify import show, verify
 
     config = Configuration(options.conf, os.environ).instance(options.destination)

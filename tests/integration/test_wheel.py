@@ -47,7 +47,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A fresh environment with nothing in it."""
     place = tmp_path_factory.mktemp("environment")
@@ -88,7 +88,7 @@ def test_every_compiled_module_is_there_with_its_types(wheel: Path) -> None:
 
 
 def test_it_runs_without_the_tree(wheel: Path, environment: Path, tmp_path: Path) -> None:
-    install(str(wheel), environment)
+    install(f"{wheel}[aio,verify,zookeeper]", environment)
     code = """
 import importlib, pkgutil, sluice
 for module in pkgutil.walk_packages(sluice.__path__, "sluice."):
@@ -100,6 +100,38 @@ for module in pkgutil.walk_packages(sluice.__path__, "sluice."):
         [str(environment / "sluice"), "--help"], cwd=tmp_path, check=True, capture_output=True, text=True
     )
     assert "serve" in shown.stdout
+
+
+def test_the_client_alone_needs_urllib3_only(wheel: Path, environment: Path, tmp_path: Path) -> None:
+    install(str(wheel), environment)
+    found = Path(environment.parent, "lib", f"python{sysconfig.get_python_version()}", "site-packages")
+    assert sorted(it.name.partition("-")[0] for it in found.glob("*.dist-info")) == ["sluice", "urllib3"]
+    code = """
+from sluice import client_sdk
+from sluice.client_sdk import Batch, Client, ClusterClient, Limits, SluiceError, Start, __version__
+print(__version__, Client("http://127.0.0.1:1", "shop").servers)
+for make in (
+    lambda: client_sdk.AsyncClient,
+    lambda: Batch(1, "", "", b"").entries(),
+    lambda: ClusterClient(zookeeper="127.0.0.1:1"),
+):
+    try:
+        make()
+    except ImportError as error:
+        print(error)
+"""
+    python = [str(environment / "python"), "-W", "error", "-c", code]
+    said = subprocess.run(python, cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+    assert said.splitlines() == [
+        "0.1.0 ('http://127.0.0.1:1',)",
+        "AsyncClient needs aiohttp: pip install 'sluice[aio]'",
+        "entries as protobuf objects need protobuf: pip install 'sluice[protobuf]'",
+        "`zookeeper` needs kazoo: pip install 'sluice[zookeeper]'",
+    ]
+    status = [str(environment / "sluice"), "status"]
+    command = subprocess.run(status, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert command.returncode == 2
+    assert command.stderr == "sluice: pydantic not found: pip install 'sluice[server]'\n"
 
 
 def test_spark_finds_the_source_by_its_name(wheel: Path, environment: Path, tmp_path: Path) -> None:

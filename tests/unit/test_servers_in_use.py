@@ -1,6 +1,7 @@
 """Which of several servers a call goes to, with which session, and what is done first on a new one. Without network."""
 
 import json
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -87,6 +88,35 @@ def test_a_call_that_must_not_be_repeated_leaves_the_server_to_the_next_call() -
     with pytest.raises(ConnectionLostError):
         attempts.delay(LOST)
     assert made.server == B
+
+
+def test_failures_are_logged_once_for_each_reason_and_the_end_of_them_too(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "sluice.client_sdk")
+    attempts = Attempts(endpoint(A), calls.status(), 60)
+    for failure in (REFUSED, REFUSED, LOST):
+        attempts.begin()
+        attempts.delay(failure)
+    attempts.succeeded()
+    attempts.succeeded()
+    said = [(it.levelname, it.getMessage()) for it in caplog.records]
+    assert said[:2] == [
+        ("WARNING", f"client 1001 of 'example': {A}: refused; trying again for 60 s at most"),
+        ("WARNING", f"client 1001 of 'example': {A}: cut; trying again for 60 s at most"),
+    ]
+    assert [level for level, _ in said[2:]] == ["INFO"]
+    assert f"{A} answers again after " in said[2][1]
+
+
+def test_with_endless_patience_a_call_is_never_given_up(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = Attempts(endpoint(A), calls.status(), math.inf)
+    attempts.begin()
+    attempts.delay(REFUSED)
+    monkeypatch.setattr("time.monotonic", lambda: 1e12)
+    attempts.begin()
+    assert attempts.delay(REFUSED) > 0
+    assert caplog.messages == [f"client 1001 of 'example': {A}: refused; trying again until it succeeds"]
 
 
 class TestActive:

@@ -4,6 +4,7 @@ The protocol: https://dev.mysql.com/doc/dev/mysql-server/latest/page_protocol_co
 """
 
 import contextlib
+import select
 import socket
 import ssl
 import struct
@@ -186,3 +187,41 @@ class Peer:
             self.failures.append(error)
         finally:
             talk.sock.close()
+
+
+class Recorder(Peer):
+    """Passes everything on to a server, and keeps what it answers: for each connection its answers, in order."""
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        super().__init__(self._relay)
+        self.answers: list[list[bytes]] = []
+        """The first one is the greeting, which comes unasked."""
+        self._target = target
+
+    def _relay(self, talk: Talk) -> None:
+        answers = [b""]
+        self.answers.append(answers)
+        with socket.create_connection(self._target) as server:
+            while True:
+                for sock in select.select([talk.sock, server], [], [])[0]:
+                    data = sock.recv(1 << 20)
+                    if not data:
+                        return
+                    if sock is talk.sock:
+                        server.sendall(data)
+                        if answers[-1]:
+                            answers.append(b"")
+                    else:
+                        talk.sock.sendall(data)
+                        answers[-1] += data
+
+
+def replay(answers: Sequence[bytes]) -> Callable[[Talk], None]:
+    """Give these answers, one after each packet that comes, whatever it says."""
+
+    def behave(talk: Talk) -> None:
+        for answer in answers:
+            talk.sock.sendall(answer)
+            talk.receive()
+
+    return behave

@@ -1,14 +1,40 @@
 """Whether sources allow the connections that the destinations take of them."""
 
+import asyncio
+import contextlib
+import logging
+import threading
 from collections import defaultdict
 from collections.abc import Iterable
 
 from sluice.instance.config import Address, InstanceConfig
 from sluice.instance.parser.connection import CONNECTIONS, Connection, text
 from sluice.protocol.errors import SluiceError
+from sluice.server.config import Configuration
+
+logger = logging.getLogger(__name__)
 
 SPARE = 50
 """How many connections are left to others when a source is told to allow more."""
+
+ASKING = 3.0
+"""Seconds that the server waits for sources to say how many connections they allow."""
+
+
+async def warn_of_shortages(configuration: Configuration, names: Iterable[str]) -> None:
+    """Say which sources allow too few connections, before they run out; who is slow to answer says it later."""
+
+    def warn() -> None:
+        configs = []
+        for name in names:
+            with contextlib.suppress(SluiceError, OSError):  # it is said when the destination starts
+                configs.append(configuration.instance(name))
+        for address, shortage in find_shortages(configs):
+            logger.warning("source %s: %s", address, shortage)
+
+    asking = threading.Thread(target=warn, name="shortages", daemon=True)
+    asking.start()
+    await asyncio.to_thread(asking.join, ASKING)
 
 
 def find_shortages(configs: Iterable[InstanceConfig]) -> list[tuple[Address, str]]:

@@ -4,12 +4,11 @@ import asyncio
 import contextlib
 import gc
 import logging
-import threading
 from collections.abc import AsyncIterator, Callable
 
 from sluice.instance.parser.parser import Parser
 from sluice.protocol.errors import ConfigError, SluiceError
-from sluice.server.capacity import find_shortages
+from sluice.server.capacity import warn_of_shortages
 from sluice.server.config import Configuration, ServerConfig
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.ha.cluster import Cluster, Identity
@@ -22,9 +21,6 @@ from sluice.server.tcp.serve import serving as serving_tcp
 from sluice.server.waiting import Stopping
 
 logger = logging.getLogger(__name__)
-
-ASKING = 3.0
-"""Seconds that the start waits for sources to say how many connections they allow."""
 
 
 async def run(configuration: Configuration, listening: Callable[[str], None] | None = None) -> None:
@@ -55,28 +51,12 @@ async def run(configuration: Configuration, listening: Callable[[str], None] | N
             embedded.cluster = make_cluster(configuration, embedded)
             await stack.enter_async_context(_taking_part(embedded.cluster))
         stack.push_async_callback(embedded.close)
-        await _warn_of_shortages(configuration, names)
+        await warn_of_shortages(configuration, names)
         await _start(embedded, names)
         if configuration.server.auto_scan:
             scanning = asyncio.create_task(scanner.run(), name="scan")
             stack.callback(scanning.cancel)
         await serve(embedded, configuration.server, ready)
-
-
-async def _warn_of_shortages(configuration: Configuration, names: list[str]) -> None:
-    """Say which sources allow too few connections, before they run out; who is slow to answer says it later."""
-    configs = []
-    for name in names:
-        with contextlib.suppress(ConfigError):  # said when it starts
-            configs.append(configuration.instance(name))
-
-    def warn() -> None:
-        for address, text in find_shortages(configs):
-            logger.warning("source %s: %s", address, text)
-
-    asking = threading.Thread(target=warn, name="shortages", daemon=True)
-    asking.start()
-    await asyncio.to_thread(asking.join, ASKING)
 
 
 def make_cluster(configuration: Configuration, embedded: EmbeddedServer) -> Cluster:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sluice.protocol.errors import SluiceError, UnknownDestinationError
+from sluice.server.capacity import warn_of_shortages
 from sluice.server.config import Configuration
 
 logger = logging.getLogger(__name__)
@@ -58,6 +59,8 @@ class Scanner:
         for name in sorted(before.keys() - found.keys()):
             logger.info("its file is gone, it stops", extra={"destination": name})
             await self._attempt(name, stop=True)
+        if found.keys() - before.keys():
+            await warn_of_shortages(self._configuration, found)
         for name in sorted(found):
             if name not in before:
                 logger.info("its file appeared, it starts", extra={"destination": name})

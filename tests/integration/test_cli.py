@@ -79,12 +79,14 @@ class Conf:
                 if found := re.search(r"serves (http\S+)", line):
                     url = found[1]
             assert url, "".join(log)
-            yield Serving(url, self, "".join(log))
+            serving = Serving(url, self, "".join(log))
+            yield serving
             process.send_signal(signal.SIGTERM)
             begin = time.monotonic()
             _, rest = process.communicate(timeout=SECONDS)
             assert time.monotonic() - begin < STOP_SECONDS
             assert process.returncode == 0, rest
+            serving.log += rest
         finally:
             process.kill()
             process.communicate()
@@ -97,7 +99,7 @@ class Serving:
     url: str
     conf: Conf
     log: str
-    """What it said before it served."""
+    """What it said before it served; at the end, all."""
 
     def run(self, *arguments: str) -> str:
         """Run a command on it that has to succeed; return what it printed."""
@@ -246,6 +248,18 @@ def test_too_few_connections_for_all_destinations_of_a_source_are_noticed_before
             serving.wait_for(lambda: set(serving.states().values()) == {"running"})
         server.query("SET GLOBAL max_connections = 98")
         assert conf.run("check").returncode == 0
+
+
+def test_too_few_connections_for_a_destination_that_appears_are_noticed(conf: Conf) -> None:
+    conf.main(canal__auto__scan="true", canal__auto__scan__interval="0.1")
+    with Server("mariadb118", ["--max-connections=10"]) as server:
+        for number in range(5):
+            conf.destination(f"shop{number}", server)
+        with conf.serving() as serving:
+            assert "connections of it" not in serving.log
+            conf.destination("late", server)
+            serving.wait_for(lambda: serving.states().get("late") == "running")
+    assert "6 destinations take 12 connections of it" in serving.log
 
 
 def test_an_account_that_may_not_connect_as_often_is_noticed(conf: Conf, server: Server) -> None:

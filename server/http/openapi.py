@@ -101,6 +101,9 @@ class FlatMessage(BaseModel):
         description="For an UPDATE what each row had before in the columns that changed."
     )
     gtid: str
+    xa: str | None = Field(
+        default=None, description="The XA transaction that it belongs to, `prepared X'…'` for one; absent without one."
+    )
 
 
 class BatchEnd(BaseModel):

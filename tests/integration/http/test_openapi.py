@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from sluice.server.http.auth import Credentials, Grant
-from sluice.server.http.openapi import FlatBatch, Problem
+from sluice.server.http.openapi import FlatBatch, FlatMessage, Problem
 from tests.integration.http.served import CLIENT, Api, running
 
 CLIENTS = Path(__file__).parents[2] / "clients" / "openapi"
@@ -91,6 +92,11 @@ async def test_problems_and_batches_fit_their_schemas(api: Api) -> None:
     problem = Problem.model_validate_json(written, strict=True)
     assert [it.parameter for it in problem.errors or ()] == ["durable", "body"]
     assert problem.model_dump(exclude_unset=True, by_alias=True) == json.loads(written)
+
+
+def test_every_key_of_a_flat_message_has_a_schema() -> None:
+    codec = (Path(__file__).parents[3] / "protocol" / "flat.pyx").read_text()
+    assert set(re.findall(r"""b'[,{]"(\w+)":""", codec)) == set(FlatMessage.model_fields)
 
 
 async def test_a_line_of_a_stream_has_a_schema(document: dict[str, Any]) -> None:

@@ -41,7 +41,15 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
         picture = arguments.page.parent / "plots" / f"{file.stem}.svg"
         picture.parent.mkdir(exist_ok=True)
         plot(result, picture)
-        lines = [*table(result), *stages_table(result["cases"]), "", f"![{result['bench']}](plots/{picture.name})"]
+        lines = [
+            conditions(result),
+            "",
+            *table(result["cases"]),
+            *undecoded_table(result["cases"]),
+            *stages_table(result["cases"]),
+            "",
+            f"![{result['bench']}](plots/{picture.name})",
+        ]
         page = placed(page, file.stem, "\n".join(lines))
         say(f"report: {file.name}, {len(result['cases'])} cases")
         cases += result["cases"]
@@ -62,20 +70,23 @@ def readable(figure: float) -> str:
     return f"{figure:,.4g}" if abs(figure) < 1000 else f"{figure:,.0f}"
 
 
-def table(result: dict[str, Any]) -> Iterator[str]:
-    """Give the lines of a table, and of its conditions."""
+def conditions(result: dict[str, Any]) -> str:
+    """Say how a result was measured."""
     environment = result["environment"]
     versions = ", ".join(f"{name} {version}" for name, version in environment["versions"].items())
     hardware = environment["hardware"]
-    yield (
+    return (
         f"`python -m bench {result['bench']}` at commit {environment['commit']}; {hardware['cores']} cores of"
         f" {hardware['cpu']}, {hardware['memory_gib']} GiB, load average {hardware['load_before']:.1f} before;"
         f" {versions}."
     )
-    yield ""
-    latency = all("p99_ms" in case for case in result["cases"])
+
+
+def table(cases: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Give the lines of a table."""
+    latency = all("p99_ms" in case for case in cases)
     names = ["p50", "p99", "max"] if latency else ["ours", "least to most"]
-    beside, goals, less = (any(case.get(key) for case in result["cases"]) for key in ("anchor", "goal", LESS))
+    beside, goals, less = (any(case.get(key) for case in cases) for key in ("anchor", "goal", LESS))
     heads = [
         "case",
         "unit",
@@ -86,7 +97,7 @@ def table(result: dict[str, Any]) -> Iterator[str]:
     heads += [*(["times less CPU of the server"] if less else ()), "CPU s per million rows", "MB at most"]
     yield f"| {' | '.join(heads)} |"
     yield f"| {' | '.join(['---'] * len(heads))} |"
-    for case in result["cases"]:
+    for case in cases:
         figures = [case["p50_ms"], case["p99_ms"], case["max_ms"]] if latency else [case["ours"]]
         cells = [case["case"], case["unit"], *map(readable, figures)]
         if not latency:
@@ -106,6 +117,18 @@ def table(result: dict[str, Any]) -> Iterator[str]:
             for key in ("cpu_s_per_mrow", "peak_mb")
         )
         yield f"| {' | '.join([*cells, used, peak])} |"
+
+
+def undecoded_table(cases: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Give the lines of a table of runs in which no client decodes; none where there are no such runs."""
+    undecoded = [case["undecoded"] for case in cases if "undecoded" in case]
+    if undecoded:
+        yield from (
+            "",
+            "The same where no client decodes: it has the bytes, and its rows are counted when the clock has stopped.",
+            "",
+        )
+        yield from table(undecoded)
 
 
 def goal_of(case: dict[str, Any]) -> str:

@@ -28,7 +28,7 @@ cdef struct Bytes:         # a character set of one byte a character
     bint is_ascii_based    # the first 128 are ASCII
 
 
-cdef struct Pairs:         # a character set of several bytes; the first 128 bytes are ASCII, and none of these begins a pair
+cdef struct Pairs:         # a character set of several bytes; the first 128 bytes are ASCII, and begin no pair
     bint has_triples
     bint has_fours
     Character[128] singles

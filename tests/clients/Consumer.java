@@ -5,6 +5,7 @@ import com.alibaba.otter.canal.client.impl.SimpleCanalConnector;
 import com.alibaba.otter.canal.protocol.CanalEntry.Column;
 import com.alibaba.otter.canal.protocol.CanalEntry.Entry;
 import com.alibaba.otter.canal.protocol.CanalEntry.EntryType;
+import com.alibaba.otter.canal.protocol.CanalEntry.Header;
 import com.alibaba.otter.canal.protocol.CanalEntry.RowChange;
 import com.alibaba.otter.canal.protocol.CanalEntry.RowData;
 import com.alibaba.otter.canal.protocol.Message;
@@ -79,6 +80,9 @@ public class Consumer {
                 break;
             case "drain": // size, rows: what is there, batch after batch, each acked, until so many rows have come
                 drain(size(words), Long.parseLong(words[2]));
+                break;
+            case "collect": // size, file, offset: likewise until that place, lazily: rows are counted when the clock has stopped
+                collect(size(words), words[2], Long.parseLong(words[3]));
                 break;
             case "beats": // size, timeout in ms or -1 for none, rows: the age of each row of (id, due in us) when it is here, in us
                 beats(size(words), wait(words), Integer.parseInt(words[3]));
@@ -165,6 +169,34 @@ public class Consumer {
             connector.ack(message.getId());
         }
         out.println("drained\t" + found + "\t" + gets + "\t" + (System.nanoTime() - begin) / 1e9);
+    }
+
+    private static void collect(int size, String file, long offset) throws Exception {
+        List<Message> messages = new ArrayList<>();
+        long gets = 0;
+        long begin = System.nanoTime();
+        for (boolean found = false; !found;) {
+            Message message = connector.getWithoutAck(size);
+            gets++;
+            if (message.getId() == -1) {
+                Thread.sleep(1);
+                continue;
+            }
+            messages.add(message);
+            connector.ack(message.getId());
+            List<ByteString> entries = message.getRawEntries();
+            Header last = Entry.parseFrom(entries.get(entries.size() - 1)).getHeader();
+            int order = last.getLogfileName().compareTo(file);
+            found = order > 0 || order == 0 && last.getLogfileOffset() + last.getEventLength() >= offset;
+        }
+        double seconds = (System.nanoTime() - begin) / 1e9;
+        long rows = 0;
+        for (Message message : messages) {
+            for (Entry entry : entries(message)) {
+                if (entry.getEntryType() == EntryType.ROWDATA) rows += RowChange.parseFrom(entry.getStoreValue()).getRowDatasCount();
+            }
+        }
+        out.println("drained\t" + rows + "\t" + gets + "\t" + seconds);
     }
 
     private static void beats(int size, long timeout, int rows) throws Exception {

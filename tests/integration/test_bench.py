@@ -132,6 +132,9 @@ def test_failover() -> None:
 def test_side_by_side_with_canal() -> None:
     for case in rates("peers", "--source", "mysql56", names=("wide",)):
         assert case["anchor_cpu_s_per_mrow"]["server"] > 0
+        assert case["ratio_undecoded"] == case["undecoded"]["ratio"] > 0
+        assert case["undecoded"]["ours"] > 0
+        assert case["undecoded"]["rows"] > 0
 
 
 @pytest.mark.extended

@@ -160,7 +160,12 @@ def test_every_command_runs_and_every_number_passes_from_canal_to_sluice_and_bac
 
 def test_the_texts_and_metrics_of_the_page_are_those_of_the_program() -> None:
     page = (ROOT / PAGE).read_text()
-    sources = [path.read_text() for folder in ("protocol", "instance", "server") for path in (ROOT / folder).rglob("*.py")]
+    sources = [
+        path.read_text()
+        for folder in ("protocol", "instance", "server")
+        for path in (ROOT / folder).rglob("*.py*")
+        if path.suffix in (".py", ".pyx")
+    ]
     program = re.sub(r'"\s*f?"', "", "".join(sources))
     table = [line for line in page.partition("## What each failure")[2].splitlines() if line.startswith("| ")]
     texts = [text for line in table[2:] for text in re.findall("`([^`]+)`", line.split(" | ")[1])]

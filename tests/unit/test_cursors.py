@@ -160,6 +160,17 @@ def test_batch_ids_ascend_and_belong_to_the_epoch() -> None:
     assert cursors.epoch == 7
 
 
+def test_epoch_to_store_is_raised_when_half_of_its_ids_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sluice.store.cursors.IDS_PER_EPOCH", 10)
+    cursors, stream = make(epoch=7)
+    cursors.subscribe(CLIENT, now=NOW)
+    put(cursors, stream, *(b"%d" % number for number in range(20)))
+    epochs = [cursors.epoch]
+    while get(cursors, limit=1).batch_id < 79:
+        epochs.append(cursors.epoch)
+    assert epochs == [7] * 4 + [8] * 5
+
+
 def test_ranges_of_batches_join() -> None:
     cursors, stream = make()
     cursors.subscribe(CLIENT, now=NOW)
@@ -202,6 +213,16 @@ def test_of_the_sessions_of_an_earlier_life_the_newest_wins_whichever_comes_firs
         with pytest.raises(StaleSessionError):
             get(cursors, session=session)
     cursors.check(CLIENT, opened)
+
+
+def test_session_of_an_earlier_life_that_is_no_newer_than_the_open_one_is_refused() -> None:
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, now=NOW)
+    put(cursors, stream, b"one")
+    batch = get(cursors, session="5-alive")
+    with pytest.raises(StaleSessionError):
+        get(cursors, session="5-other")
+    cursors.ack(CLIENT, batch.batch_id, now=NOW, session="5-alive")
 
 
 def test_a_get_that_was_given_up_takes_nothing_from_a_later_one() -> None:
@@ -279,6 +300,15 @@ def test_cursor_moves_to_the_last_transaction_end_that_was_acked() -> None:
     assert (cursor.journal, cursor.offset, cursor.timestamp) == (FILE, 4 + 200, (CREATED + 3) * 1000)
     assert (cursor.server_id, cursor.gtid) == (SERVER_ID, "0-101-1")
     assert cursor.delivered == stream.position(5)
+
+
+def test_what_was_acked_entry_by_entry_is_delivered_to_the_last_of_them() -> None:
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, now=NOW)
+    put(cursors, stream, b"one")
+    for _ in range(3):
+        confirm(cursors, CLIENT, 1)
+    assert stored(cursors).delivered == stream.position(3)
 
 
 def test_client_has_a_cursor_before_it_acks() -> None:

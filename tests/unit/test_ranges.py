@@ -1,16 +1,19 @@
 """Ranges: where they end, that they are the same however often they are asked for, and what the parts of one are."""
 
+import threading
+import time
 from dataclasses import replace
 from itertools import chain
 
 import pytest
 
-from sluice.protocol.errors import BadPositionError, GoneError, SourceChangedError
+from sluice.protocol.errors import BadPositionError, GoneError, SourceChangedError, UnknownBatchError
 from sluice.protocol.gtid import MariadbGtidSet
 from sluice.protocol.position import Position
 from sluice.store.batch import Range, RangeLimits
 from sluice.store.cursor import StoredClient
 from sluice.store.cursors import Cursors
+from sluice.store.patience import PATIENCE, TURN, Turns
 from sluice.store.ring import Kind, Ring
 from tests.stream import Stream, entries
 
@@ -407,3 +410,95 @@ def test_place_in_a_file_that_the_stream_has_not_come_through_is_of_another_hist
     assert cursors.read_range(CLIENT, first, stream.end) is not None
     with pytest.raises(SourceChangedError, match="not come through"):
         cursors.read_range(CLIENT, replace(first, file="binlog.000006"), stream.end)
+
+
+def test_client_that_loses_its_reader_goes_on_behind_what_it_has_acked_though_that_ends_in_a_transaction() -> None:
+    behind = Behind()
+    turns = Turns(1, 0.0)
+    assert behind.get() == (-1, [])
+    behind.cursors.take_turns(turns, NOW)
+    assert turns.begin(NOW) == ("client", CLIENT)
+    behind.cursors.catch_up(CLIENT, behind.reader.cursors.track)
+    behind.read(b"one")
+    late = behind.get()
+    behind.cursors.ack_to(CLIENT, behind.main.position(2), now=NOW)
+    turns.ask(("ranges", 1), NOW)
+    behind.cursors.take_turns(turns, NOW + TURN + 1)
+    assert turns.finished(NOW + TURN + 1) == [], "it has something to ack"
+    behind.read(b"two")
+    assert behind.get() == (-1, []), "while others wait it is given nothing more"
+    behind.cursors.take_turns(turns, NOW + TURN + PATIENCE + 1)
+    assert behind.cursors.catching_up == set()
+    assert str(behind.cursors.behind[CLIENT].position) == behind.main.at(2)
+    status = behind.cursors.status(CLIENT)
+    assert (status.state, status.marks, status.position) == ("catching-up", [], behind.main.at(0))
+    with pytest.raises(UnknownBatchError):
+        behind.cursors.ack(CLIENT, late[0], now=NOW)
+
+    again = Setup()
+    behind.cursors.catch_up(CLIENT, again.cursors.track)
+    again.stream.transaction(b"one")
+    again.stream.transaction(b"two")
+    again.stream.put()
+    behind.cursors.advance(NOW)
+    assert behind.get()[1] == [b"end", b"begin", b"two"]
+
+
+def test_position_that_was_given_before_a_reader_was_lost_is_acked_when_the_next_one_comes_there() -> None:
+    behind = Behind()
+    with pytest.raises(BadPositionError, match="lies beyond what client"):
+        behind.cursors.ack_to(CLIENT, behind.main.position(3), now=NOW)
+    behind.cursors.catch_up(CLIENT, behind.reader.cursors.track)
+    behind.read(b"one")
+    assert behind.get()[1] == [b"begin", b"one", b"end"]
+    lose_reader(behind.cursors)
+    assert behind.cursors.ack_to(CLIENT, behind.main.position(0), now=NOW), "it is acked already"
+    assert not behind.cursors.ack_to(CLIENT, behind.main.position(3), now=NOW)
+    behind.reader = Setup()
+    behind.cursors.catch_up(CLIENT, behind.reader.cursors.track)
+    assert not behind.cursors.ack_to(CLIENT, behind.main.position(3), now=NOW)
+    assert behind.state == "catching-up"
+    behind.read(b"one")
+    assert behind.cursors.ack_to(CLIENT, behind.main.position(3), now=NOW)
+    assert behind.cursors.status(CLIENT).position == behind.main.at(3)
+
+
+def lose_reader(cursors: Cursors) -> None:
+    """Let a client's turn with its reader be over."""
+    turns = Turns(1, 0.0)
+    turns.ask(("client", CLIENT), NOW)
+    assert turns.begin(NOW)
+    cursors.take_turns(turns, NOW)
+    cursors.take_turns(turns, NOW + PATIENCE + 1)
+
+
+def test_position_of_an_earlier_life_beyond_where_a_reader_meets_the_ring_is_acked_in_the_ring() -> None:
+    behind = Behind()
+    (stored,) = (it for it in behind.cursors.take_changes().values() if it and it.client_id == CLIENT)
+    behind.cursors.unsubscribe(CLIENT)
+    behind.cursors.restore(stored, NOW)
+    behind.cursors.catch_up(CLIENT, behind.reader.cursors.track)
+    for row in (b"one", b"two", b"three"):
+        behind.read(row)
+    late = behind.main.position(9)
+    assert not behind.cursors.ack_to(CLIENT, late, now=NOW)
+    assert behind.cursors.status(CLIENT).acked == behind.main.at(6)
+    behind.cursors.advance(NOW)
+    assert behind.state == "attached"
+    assert behind.cursors.ack_to(CLIENT, late, now=NOW)
+    assert behind.cursors.status(CLIENT).position == str(late)
+
+
+def test_place_deep_inside_a_transaction_larger_than_the_readers_ring_is_come_to() -> None:
+    main = Setup(before=40, catches_up=True)
+    main.cursors.subscribe(CLIENT, start=main.position(20), now=NOW)
+    reader = Setup(size=4)
+    main.cursors.catch_up(CLIENT, reader.cursors.track)
+    reader.stream.transaction(*(b"%d" % number for number in range(30)))
+    putter = threading.Thread(target=reader.stream.put, daemon=True)
+    putter.start()
+    while (batch := main.cursors.get(CLIENT, now=NOW, max_entries=1)) is None:
+        time.sleep(0.001)
+    assert entries(batch.slices) == [b"19"]
+    reader.ring.close()
+    putter.join()

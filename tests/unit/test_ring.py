@@ -148,7 +148,7 @@ def test_time_for_which_a_put_waits_is_counted_while_it_waits() -> None:
     source = Source(ring)
     source.put(b"one", b"two")
     assert ring.blocked_seconds == 0
-    putter = threading.Thread(target=source.put, args=(b"three",))
+    putter = threading.Thread(target=source.put, args=(b"three",), daemon=True)
     putter.start()
     wait_until_put_blocks(ring)
     time.sleep(0.05)
@@ -271,7 +271,7 @@ def test_begin_does_not_wait_when_the_ring_is_full() -> None:
     ring = Ring(size=4)
     source = Source(ring)
     transaction(source, 2, 2, 2, 2, 2)
-    putter = threading.Thread(target=source.put)
+    putter = threading.Thread(target=source.put, daemon=True)
     putter.start()
     wait_until_put_blocks(ring)
     batch = ring.collect(0, allowed=bytearray([1, 1, 0]))
@@ -284,7 +284,7 @@ def test_begin_does_not_wait_when_the_ring_is_full() -> None:
 def test_full_ring_blocks_put_until_room_is_made() -> None:
     ring = Ring(size=4)
     source = Source(ring)
-    putter = threading.Thread(target=source.put, args=[b"%d" % number for number in range(10)])
+    putter = threading.Thread(target=source.put, args=[b"%d" % number for number in range(10)], daemon=True)
     putter.start()
     received = b""
     while len(received) < 10:
@@ -300,7 +300,7 @@ def test_put_blocks_at_the_memory_bound_and_admits_a_larger_entry_alone() -> Non
     ring = Ring(memory=1000)
     source = Source(ring)
     assert source.put(b"x" * 600)
-    putter = threading.Thread(target=source.put, args=(b"y" * 5000,))
+    putter = threading.Thread(target=source.put, args=(b"y" * 5000,), daemon=True)
     putter.start()
     wait_until_put_blocks(ring)
     assert len(ring) == 1
@@ -312,7 +312,7 @@ def test_put_blocks_at_the_memory_bound_and_admits_a_larger_entry_alone() -> Non
 def test_ends_of_segments_that_stay_empty_count_against_the_bound() -> None:
     ring = Ring(memory=4 << 20, segment_size=64 * 1024)
     source = Source(ring)
-    putter = threading.Thread(target=lambda: [source.put(b"x" * 40_000) for _ in range(100)])
+    putter = threading.Thread(target=lambda: [source.put(b"x" * 40_000) for _ in range(100)], daemon=True)
     putter.start()
     wait_until_put_blocks(ring)
     assert 2_400_000 < ring.bytes < 3_000_000, "of each segment 24 KiB are lost"
@@ -329,7 +329,7 @@ def test_blocked_put_ends(how: str) -> None:
     source = Source(ring)
     stop = threading.Event()
     results: list[bool] = []
-    putter = threading.Thread(target=lambda: results.append(source.put(*[b"x"] * 3, stop=stop)))
+    putter = threading.Thread(target=lambda: results.append(source.put(*[b"x"] * 3, stop=stop)), daemon=True)
     putter.start()
     wait_until_put_blocks(ring)
     if how == "stop":
@@ -346,7 +346,7 @@ def test_put_notifies_after_publishing_and_before_waiting() -> None:
     source = Source(ring)
     seen: list[tuple[int, bool]] = []
     ring.on_put = lambda: seen.append((ring.next, ring.waiting))
-    putter = threading.Thread(target=source.put, args=[b"x"] * 3)
+    putter = threading.Thread(target=source.put, args=[b"x"] * 3, daemon=True)
     putter.start()
     wait_until_put_blocks(ring)
     ring.free_to(2)
@@ -367,7 +367,7 @@ def test_memory_of_a_slow_reader_is_not_reused_and_counts_against_the_bound() ->
         ring.free_to(ring.next)
     assert zlib.crc32(slow) == checksum
 
-    putter = threading.Thread(target=source.put, args=[b"x" * 10_000] * 5)
+    putter = threading.Thread(target=source.put, args=[b"x" * 10_000] * 5, daemon=True)
     putter.start()
     wait_until_put_blocks(ring)
     assert ring.bytes == 40_000, "the pinned segment leaves room for four entries only"
@@ -382,7 +382,7 @@ def test_consumer_that_holds_its_last_batch_still_gets_the_next(size: int) -> No
     source = Source(ring)
     held = []
     for _ in range(100):
-        putter = threading.Thread(target=source.put, args=(b"x" * size,))
+        putter = threading.Thread(target=source.put, args=(b"x" * size,), daemon=True)
         putter.start()
         putter.join(5)
         assert not putter.is_alive()

@@ -279,7 +279,7 @@ class TestWaiting:
     async def test_a_put_of_another_thread_wakes_who_waits(self, api: Api) -> None:
         waiting = asyncio.create_task(api.get(timeout=30_000))
         await eventually(lambda: api.waiting() == 1)
-        thread = threading.Thread(target=api.source.put)
+        thread = threading.Thread(target=api.source.put, daemon=True)
         thread.start()
         async with asyncio.timeout(5):
             assert numbers(await waiting) == [0]

@@ -66,9 +66,9 @@ class Pace:
         for subscriber, need in needs.items():
             running = self._rounds.get(subscriber)
             if running is not None and need < running.goal:
-                running.held += elapsed
+                running.held += elapsed if running.goal <= foremost else 0.0
                 rounds[subscriber] = running
-            elif full and need < end <= foremost:
+            elif full and need < end:
                 rounds[subscriber] = _Round(end)
         self._rounds = rounds
         holding = {subscriber: it for subscriber, it in rounds.items() if it.goal <= foremost}

@@ -180,6 +180,42 @@ async def test_slow_client_leaves_the_ring_and_joins_it_again_under_load(
                     await server.ack(NAME, 2, batch_id=batch.batch_id)
 
 
+async def test_abandoned_clients_keep_neither_the_ring_nor_the_readers_from_others(
+    source: Server, schema: str, tmp_path: Path
+) -> None:
+    others = _, asked_once, took_a_batch, late = 2, 3, 4, 5
+    async with serving(source, schema, tmp_path) as server:
+        start = await subscribed(server)
+        for client in others:
+            await subscribed(server, client)
+        fill(source, schema, 1, 10)
+    async with serving(source, schema, tmp_path, detach_after=1, catch_up_readers=1) as server:
+        writing = asyncio.create_task(asyncio.to_thread(fill, source, schema, 11, 900, 2000))
+
+        async def consume(client: int, last: int) -> list[int]:
+            seen: list[int] = []
+            while not seen or seen[-1] < last:
+                batch = await server.get_without_ack(NAME, client, timeout=10)
+                if batch.entries:
+                    seen += ids(b"".join(batch.slices))
+                    await server.ack(NAME, client, batch_id=batch.batch_id)
+            return seen
+
+        async with asyncio.timeout(60):
+            assert await consume(CLIENT, 900) == list(range(1, 901))
+            await writing
+        states = {server.status(NAME, client).state for client in others}
+        assert states == {"catching-up"}
+        assert server.instances[NAME].catch_up.count == 0, "nobody has asked for a reader"
+        await server.get_without_ack(NAME, asked_once)
+        while not (await server.get_without_ack(NAME, took_a_batch, timeout=20)).entries:
+            pass
+        reading = asyncio.create_task(read(server, start, server.status(NAME, CLIENT).acked))
+        async with asyncio.timeout(60):
+            assert await consume(late, 900) == list(range(1, 901))
+            assert ids(await reading) == list(range(1, 901))
+
+
 async def test_purged_range_says_what_is_lost(source: Server, schema: str, tmp_path: Path) -> None:
     async with serving(source, schema, tmp_path) as server:
         start = await subscribed(server)
@@ -230,12 +266,9 @@ async def test_client_that_fell_behind_the_purged_logs_is_told_so_and_the_others
                 if batch.entries:
                     await server.ack(NAME, CLIENT, batch_id=batch.batch_id)
 
-        # It has to leave a ring that is full, and no reader of its own may begin before its place is purged.
-        server.instances[NAME].catch_up.turns.places = 0
         await asyncio.gather(asyncio.to_thread(fill, source, schema, 1, 600, 5000), consume(600))
         await eventually(lambda: server.status(NAME, 2).state == "catching-up")
         file = await lose_log(source)
-        server.instances[NAME].catch_up.turns.places = 2
         with pytest.raises(PurgedError, match=rf"has purged the binlog at .* is {file}"):
             await server.get_without_ack(NAME, 2, timeout=20)
         status = server.status(NAME, 2)

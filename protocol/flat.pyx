@@ -6,9 +6,14 @@ Keys stand in alphabetical order and are never left out; every value of a row is
      "mysqlType":{"id":"bigint","name":"varchar(32)"},"old":[{"name":"alice"}],"pkNames":["id"],"sql":"",
      "sqlType":{"id":-5,"name":12},"table":"goods","ts":1700000000123,"type":"UPDATE"}
 
-Entries other than ROWDATA (a transaction's begin and end) are left out. One thing differs from Canal: in an UPDATE of
-several rows, `old` of a row has the columns that changed in this row, not those that changed in this or any earlier row
-of the entry. `strict` gives Canal's form.
+Entries other than ROWDATA (a transaction's begin and end) are left out. Three things differ from Canal; `strict` gives
+its form:
+
+* In an UPDATE of several rows, `old` of a row has the columns that changed in this row, not those that changed in this
+  or any earlier row of the entry.
+* Where images have not all columns (binlog_row_image is not FULL), `data` of an UPDATE has what the image before adds
+  to that after, and one more key, `absent`, names the columns that neither has.
+* A message that belongs to an XA transaction has one more key, `xa`.
 
 The layout of an entry stands in rows.pyx. Its strings are UTF-8 already and are copied but for what JSON escapes.
 """
@@ -37,6 +42,7 @@ from sluice.protocol.tags cimport (
     KEY,
     MESSAGES,
     PAIR_VALUE,
+    ROW_CHANGE_PROPS,
     ROW_DATAS,
     SCHEMA_NAME,
     SQL,
@@ -68,6 +74,7 @@ cdef const char **TYPE_NAMES = [
     b"DINDEX", b"GTID", b"XACOMMIT", b"XAROLLBACK", b"MHEARTBEAT",
 ]
 cdef const char *XA_PROP = b"sluice.xa"
+cdef const char *ABSENT_PROP = b"sluice.absent"
 cdef const char *HEXADECIMAL = b"0123456789abcdef"
 
 cdef dict REASONS = {
@@ -83,11 +90,12 @@ cdef struct Writer:
     size_t capacity
     Cell *columns                                # of the entry: names and types, in order; COLUMNS_MAX
     Py_ssize_t column_count
-    uint8_t *updated                               # by column index: COLUMNS_MAX
+    uint8_t *marked                                # by column index: COLUMNS_MAX
     int64_t batch_id
     int64_t ts
     bint strict
     bint lines
+    bint partial                                   # an image of the entry has not all columns
 
 
 cdef inline int reserve(Writer *out, size_t n) noexcept nogil:
@@ -200,29 +208,48 @@ cdef int remember(Writer *out, Cell *column, Py_ssize_t place) noexcept nogil:
 
 
 cdef int put_row(Writer *out, WireField *row, uint64_t image) noexcept nogil:
-    """An image of a row as an object; its columns are remembered."""
+    """An image of a row as an object; its columns are remembered.
+
+    What the image after an update leaves out is as it was before, as far as that was sent: at least the key.
+    """
+    cdef Py_ssize_t place = 0
+    cdef int status
+    cdef bint merged = out.partial and image == AFTER_COLUMNS
+    if put(out, b"{", 1) < 0:
+        return NO_MEMORY
+    if out.partial:
+        memset(out.marked, 0, COLUMNS_MAX)
+    status = put_columns(out, row, image, &place)
+    if status == 0 and merged:
+        status = put_columns(out, row, BEFORE_COLUMNS, &place)
+    return put(out, b"}", 1) if status == 0 else status
+
+
+cdef int put_columns(Writer *out, WireField *row, uint64_t image, Py_ssize_t *place) noexcept nogil:
+    """The columns of an image, behind so many; of a partial entry only those that are not marked, which then are."""
     cdef const uint8_t *p = row.data
     cdef const uint8_t *end = p + row.size
     cdef WireField field
     cdef Cell column
-    cdef Py_ssize_t place = 0
     cdef int status
-    if put(out, b"{", 1) < 0:
-        return NO_MEMORY
     while p < end:
         p = get_field(p, end, &field)
         if p == NULL:
             return MALFORMED
         if field.tag == image:
             status = read_column(&field, &column)
+            if status == 0 and out.partial:
+                if out.marked[column.index]:
+                    continue
+                out.marked[column.index] = 1
             if status == 0:
-                status = remember(out, &column, place)
+                status = remember(out, &column, place[0])
             if status == 0:
-                status = put_value(out, &column, place == 0)
+                status = put_value(out, &column, place[0] == 0)
             if status < 0:
                 return status
-            place += 1
-    return put(out, b"}", 1)
+            place[0] += 1
+    return 0
 
 
 cdef int put_old(Writer *out, WireField *row) noexcept nogil:
@@ -234,7 +261,7 @@ cdef int put_old(Writer *out, WireField *row) noexcept nogil:
     cdef bint first = True
     cdef int status
     if not out.strict:
-        memset(out.updated, 0, COLUMNS_MAX)
+        memset(out.marked, 0, COLUMNS_MAX)
     while p < end:
         p = get_field(p, end, &field)
         if p == NULL:
@@ -244,7 +271,7 @@ cdef int put_old(Writer *out, WireField *row) noexcept nogil:
             if status < 0:
                 return status
             if column.updated:
-                out.updated[column.index] = 1
+                out.marked[column.index] = 1
     if put(out, b"{", 1) < 0:
         return NO_MEMORY
     p = row.data
@@ -252,7 +279,7 @@ cdef int put_old(Writer *out, WireField *row) noexcept nogil:
         p = get_field(p, end, &field)
         if field.tag == BEFORE_COLUMNS:
             status = read_column(&field, &column)
-            if status == 0 and out.updated[column.index]:
+            if status == 0 and out.marked[column.index]:
                 status = put_value(out, &column, first)
                 first = False
             if status < 0:
@@ -353,6 +380,7 @@ cdef int put_entry(Writer *out, const uint8_t *p, const uint8_t *end) noexcept n
     cdef Span gtid
     cdef Span sql
     cdef Span xa
+    cdef Span absent
     cdef int64_t execute_time = 0
     cdef uint64_t entry_type = 0
     cdef uint64_t event_type = 0
@@ -360,7 +388,7 @@ cdef int put_entry(Writer *out, const uint8_t *p, const uint8_t *end) noexcept n
     cdef uint64_t image
     cdef int status = 0
     memset(&header, 0, sizeof(Span))
-    body = schema = table = gtid = sql = xa = header
+    body = schema = table = gtid = sql = xa = absent = header
     while p < end:
         p = get_field(p, end, &field)
         if p == NULL:
@@ -403,6 +431,9 @@ cdef int put_entry(Writer *out, const uint8_t *p, const uint8_t *end) noexcept n
             is_ddl = field.value != 0
         elif field.tag == SQL:
             sql = span_of(&field)
+        elif field.tag == ROW_CHANGE_PROPS:
+            if read_prop(field.data, field.data + field.size, ABSENT_PROP, &absent) < 0:
+                return MALFORMED
     if event_type >= EVENT_TYPES:
         return UNKNOWN_TYPE
     event_type = event_type or UPDATE
@@ -411,8 +442,14 @@ cdef int put_entry(Writer *out, const uint8_t *p, const uint8_t *end) noexcept n
         image = BEFORE_COLUMNS if event_type == DELETE else AFTER_COLUMNS
 
     out.column_count = 0
-    memset(out.updated, 0, COLUMNS_MAX)
-    status |= put(out, b'{"data":', 8)
+    memset(out.marked, 0, COLUMNS_MAX)
+    out.partial = absent.size and image and not out.strict
+    status |= put(out, b"{", 1)
+    if out.partial:
+        status |= put(out, b'"absent":', 9)
+        status |= put(out, <const char *>absent.data, absent.size)
+        status |= put(out, b",", 1)
+    status |= put(out, b'"data":', 7)
     if image and status == 0:
         status = put_rows(out, body, image)
         if status < 0:
@@ -437,7 +474,10 @@ cdef int put_entry(Writer *out, const uint8_t *p, const uint8_t *end) noexcept n
     if status < 0:
         return status
     status |= put(out, b',"pkNames":', 11)
-    status |= put_keys(out, body, image) if image else put(out, b"null", 4)
+    if image and out.partial and event_type == UPDATE:
+        status |= put_keys(out, body, BEFORE_COLUMNS)
+    else:
+        status |= put_keys(out, body, image) if image else put(out, b"null", 4)
     status |= put(out, b',"sql":', 7)
     status |= put_string(out, sql)
     status |= put(out, b',"sqlType":', 11)
@@ -494,13 +534,13 @@ cdef bytes flat(slices, int64_t batch_id, ts, bint strict, bint lines):
     cdef Writer out
     memset(&out, 0, sizeof(Writer))
     out.columns = <Cell *>calloc(COLUMNS_MAX, sizeof(Cell))
-    out.updated = <uint8_t *>calloc(COLUMNS_MAX, 1)
+    out.marked = <uint8_t *>calloc(COLUMNS_MAX, 1)
     out.batch_id = batch_id
     out.ts = time.time_ns() // 1_000_000 if ts is None else ts
     out.strict = strict
     out.lines = lines
     try:
-        if views == NULL or out.columns == NULL or out.updated == NULL:
+        if views == NULL or out.columns == NULL or out.marked == NULL:
             raise MemoryError
         for i in range(count):
             PyObject_GetBuffer(inputs[i], &views[i], PyBUF_SIMPLE)
@@ -524,7 +564,7 @@ cdef bytes flat(slices, int64_t batch_id, ts, bint strict, bint lines):
             PyBuffer_Release(&views[i])
         free(views)
         free(out.columns)
-        free(out.updated)
+        free(out.marked)
         free(out.data)
 
 

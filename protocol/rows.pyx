@@ -98,6 +98,7 @@ cdef tuple EVENT_TYPES = (
     "GTID", "XACOMMIT", "XAROLLBACK", "MHEARTBEAT",
 )
 
+cdef str ABSENT_PROP = "sluice.absent"
 cdef object loads = json.loads
 
 
@@ -185,6 +186,12 @@ cdef class Row:
         """The XA transaction that the row belongs to, None where it belongs to none: `xa.state` says whether it is
         only prepared, so that the row may yet be rolled back."""
         return self.change.xa
+
+    @property
+    def absent(self):
+        """Names of the columns that neither image has, because the source's binlog_row_image is not FULL. Of an INSERT
+        they have their defaults, of an UPDATE they are as they were."""
+        return self.change.absent
 
     @property
     def key(self):
@@ -335,6 +342,11 @@ cdef class Change:
         """The XA transaction that the entry belongs to, or says the end of; None: it has to do with none."""
         found = self.header_props.get(XA_PROP)
         return None if found is None else Xa.parse(found)
+
+    @property
+    def absent(self):
+        """Names of the columns that no row of the entry has, in no image; empty for what has no rows."""
+        return tuple(loads(self.props.get(ABSENT_PROP, "[]"))) if self.entry_type_ == ROWDATA else ()
 
     @property
     def props(self):

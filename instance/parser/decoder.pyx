@@ -152,6 +152,16 @@ cdef inline uint8_t *put_pair(
     return put_utf8(p, value, size)
 
 
+cdef inline bint has_all(const uint8_t *bits, uint64_t count) noexcept nogil:
+    """Whether so many bits are set."""
+    while count >= 8:
+        if bits[0] != 0xFF:
+            return False
+        bits += 1
+        count -= 8
+    return count == 0 or bits[0] & (1 << count) - 1 == (1 << count) - 1
+
+
 cdef inline uint8_t *put_hexadecimal(uint8_t *p, const uint8_t *data, size_t size) noexcept nogil:
     """The bytes as MySQL writes them in SQL: X'6f6e65'."""
     cdef size_t i
@@ -1290,6 +1300,8 @@ cdef class Decoder:
         self.writer.cursor = put_uint(self.writer.cursor, TABLE_ID_FIELD, id)
         self.writer.cursor = put_uint(self.writer.cursor, EVENT_TYPE_FIELD, rows.kind)
         self.writer.cursor = put_uint(self.writer.cursor, IS_DDL_FIELD, 0)
+        if not self.strict_canal and not (has_all(before, width) and has_all(after, width)):
+            (<KnownTable>found).plan.put_absent(self.writer, before, after)
         count = (<KnownTable>found).plan.encode_rows(
             self.writer, self.scratch, p, end, rows.kind, before, after, rows.is_partial
         )

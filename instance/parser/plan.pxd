@@ -62,6 +62,12 @@ cdef class TablePlan:
         bint partial_json,
     ) except -1 nogil
 
+    # Appends the property (RowChange field 13) that images of the event have not all columns: the names of the wanted
+    # ones that neither has. Nothing when both have all that are wanted.
+    cdef int put_absent(
+        self, SegmentWriter writer, const uint8_t *present_before, const uint8_t *present_after
+    ) except -1 nogil
+
     cdef Planned *columns
     cdef size_t row_width                      # bytes of the length of the last row
     cdef Zone zone                             # that TIMESTAMP columns point into

@@ -30,7 +30,7 @@ from sluice.instance.parser cimport values
 from sluice.instance.parser.json cimport json_differences, json_document
 from sluice.instance.parser.littleendian cimport le16, le24, le32
 from sluice.instance.parser.values cimport Field, Value
-from sluice.protocol.wire cimport LENGTH_MAX, put_varint, varint_size
+from sluice.protocol.wire cimport LENGTH_MAX, put_bytes, put_padded_varint, put_raw, put_varint, varint_size
 from sluice.store.ring cimport Flag
 from sluice.store.segment cimport SegmentPool, SegmentWriter
 
@@ -41,6 +41,8 @@ from sluice.protocol.types import SqlType
 cdef enum:
     # Tags, field << 3 | wire type, of entry.proto
     ROW_DATAS = 12 << 3 | 2            # RowChange.rowDatas
+    ROW_CHANGE_PROPS = 13 << 3 | 2     # RowChange.props
+    PAIR_VALUE = 2 << 3 | 2            # Pair.value
     BEFORE_COLUMNS = 1 << 3 | 2        # RowData
     AFTER_COLUMNS = 2 << 3 | 2
     VALUE = 8 << 3 | 2                 # Column.value
@@ -89,6 +91,27 @@ cdef bytes integer_field(int number, int64_t value):
 cdef bytes text_field(int number, str text):
     cdef bytes data = text.encode("utf-8", "replace")
     return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+cdef uint8_t *put_json_text(uint8_t *p, const uint8_t *text, size_t size) noexcept nogil:
+    """The text in quotes, as JSON has it: at most six bytes for each of its bytes, and two."""
+    cdef size_t i
+    p[0] = b'"'
+    p += 1
+    for i in range(size):
+        if text[i] < 0x20:
+            p = put_raw(p, b"\\u00", 4)
+            p[0] = b"0123456789abcdef"[text[i] >> 4]
+            p[1] = b"0123456789abcdef"[text[i] & 15]
+            p += 2
+            continue
+        if text[i] == b'"' or text[i] == b"\\":
+            p[0] = b"\\"
+            p += 1
+        p[0] = text[i]
+        p += 1
+    p[0] = b'"'
+    return p + 1
 
 
 cdef Head add_head(bytearray encoded, Py_ssize_t index, column, int sql_type, bint is_null):
@@ -359,6 +382,54 @@ cdef class TablePlan:
             put_varint(at + 1, size)
             rows += 1
         return rows
+
+    cdef int put_absent(
+        self, SegmentWriter writer, const uint8_t *present_before, const uint8_t *present_after
+    ) except -1 nogil:
+        cdef Planned *column
+        cdef uint8_t *p
+        cdef uint8_t *pair
+        cdef uint8_t *names
+        cdef size_t bound = 64
+        cdef Py_ssize_t i
+        cdef bint before, after
+        cdef bint is_partial = False
+        if self.columns == NULL:
+            return 0
+        for i in range(self.column_count):
+            before = present_before[i >> 3] >> (i & 7) & 1
+            after = present_after[i >> 3] >> (i & 7) & 1
+            if self.columns[i].is_delivered:
+                is_partial = is_partial or not (before and after)
+                if not before and not after:
+                    bound += 6 * self.columns[i].name_size + 3
+        if not is_partial:
+            return 0
+        writer.reserve(bound)
+        p = writer.cursor
+        p[0] = ROW_CHANGE_PROPS
+        pair = p + 1
+        p = put_bytes(pair + LENGTH_MAX, 1, b"sluice.absent", 13)
+        p[0] = PAIR_VALUE
+        names = p + 1
+        p = names + LENGTH_MAX
+        p[0] = b"["
+        p += 1
+        for i in range(self.column_count):
+            column = &self.columns[i]
+            before = present_before[i >> 3] >> (i & 7) & 1
+            after = present_after[i >> 3] >> (i & 7) & 1
+            if column.is_delivered and not before and not after:
+                if (p - 1)[0] != b"[":
+                    p[0] = b","
+                    p += 1
+                p = put_json_text(p, column.name, column.name_size)
+        p[0] = b"]"
+        p += 1
+        put_padded_varint(names, p - names - LENGTH_MAX, LENGTH_MAX)
+        put_padded_varint(pair, p - pair - LENGTH_MAX, LENGTH_MAX)
+        writer.cursor = p
+        return 0
 
     # One image of a row; the place after it. `compare`: of an update, so the texts of the image before are remembered,
     # and those of the image after compared with them.

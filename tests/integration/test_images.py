@@ -1,10 +1,14 @@
 """Rows of every image and every size."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from sluice.protocol.entry_pb2 import RowChange
+from sluice.protocol.flat import flat_json
+from sluice.protocol.packet_pb2 import Messages
+from sluice.protocol.rows import decode_rows
 from tests.conftest import Database
 from tests.delivery import deliver, delivered, execute, rows_of, values
 from tests.servers import Server
@@ -103,6 +107,59 @@ def test_an_image_without_repetition_holds_what_has_changed(
     mariadb118: Server, database: Database, tmp_path: Path
 ) -> None:
     _check_images(mariadb118, database(mariadb118), tmp_path, "FULL_NODUP", NODUP)
+
+
+Message = tuple[str, list[str] | None, list[Image], list[Image] | None, list[str] | None]
+PARTIAL: dict[str, list[tuple[str, Message]]] = {
+    "MINIMAL": [
+        ("INSERT INTO t (id, c) VALUES (1, NULL)", ("INSERT", ["a", "b"], [{"id": "1", "c": None}], None, ["id"])),
+        ("UPDATE t SET a = 3", ("UPDATE", ["b", "c"], [{"a": "3", "id": "1"}], [{}], ["id"])),
+        ("UPDATE t SET id = 9, b = 'y'", ("UPDATE", ["a", "c"], [{"id": "9", "b": "y"}], [{"id": "1"}], ["id"])),
+        ("DELETE FROM t", ("DELETE", ["a", "b", "c"], [{"id": "9"}], None, ["id"])),
+        ("INSERT INTO n VALUES (1, 'x')", ("INSERT", None, [{"a": "1", "b": "x"}], None, None)),
+    ],
+    "NOBLOB": [
+        ("INSERT INTO t (id, a) VALUES (1, 2)", ("INSERT", ["b"], [{"id": "1", "a": "2", "c": None}], None, ["id"])),
+        ("UPDATE t SET a = 3", ("UPDATE", ["b"], [{"id": "1", "a": "3", "c": None}], [{"a": "2"}], ["id"])),
+        ("UPDATE t SET b = 'y'", ("UPDATE", [], [{"id": "1", "a": "3", "b": "y", "c": None}], [{}], ["id"])),
+    ],
+    "FULL": [
+        (
+            "INSERT INTO t (id) VALUES (1)",
+            ("INSERT", None, [{"id": "1", "a": None, "b": None, "c": None}], None, ["id"]),
+        )
+    ],
+}
+
+
+@pytest.mark.parametrize("image", PARTIAL)
+def test_a_flat_message_has_the_key_and_says_what_is_absent(
+    server: Server, database: Database, tmp_path: Path, image: str
+) -> None:
+    schema = database(server)
+    execute(server, TABLES, database=schema)
+    statements = [f"SET SESSION binlog_row_image = {image}", *(statement for statement, _ in PARTIAL[image])]
+    entries = delivered(server, tmp_path, schema, statements, filter_query_dml=True)
+    data = Messages(messages=[entry.SerializeToString() for entry in entries]).SerializeToString()
+    messages = json.loads(flat_json([data], 1))
+    names = ("type", "absent", "data", "old", "pkNames")
+    assert [tuple(it.get(name) for name in names) for it in messages] == [message for _, message in PARTIAL[image]]
+    assert [list(row.absent) for row in decode_rows(data)] == [absent or [] for _, (_, absent, *_) in PARTIAL[image]]
+    for message in messages:
+        assert set(message["mysqlType"]) == set(message["data"][0])
+
+
+def test_canals_flat_message_has_what_the_image_after_has(
+    mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(mariadb118)
+    execute(mariadb118, TABLES, database=schema)
+    statements = ["SET SESSION binlog_row_image = MINIMAL", "INSERT INTO t (id) VALUES (1)", "UPDATE t SET a = 3"]
+    entries = delivered(mariadb118, tmp_path, schema, statements, strict_canal=True)
+    assert not any(change.props for _, change in rows_of(entries, "t"))
+    data = Messages(messages=[entry.SerializeToString() for entry in entries]).SerializeToString()
+    update = json.loads(flat_json([data], 1, strict=True))[-1]
+    assert (update["data"], update["old"], update["pkNames"], "absent" in update) == ([{"a": "3"}], [{}], None, False)
 
 
 def test_columns_keep_their_index_and_know_the_key(server: Server, database: Database, tmp_path: Path) -> None:

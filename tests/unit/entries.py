@@ -129,6 +129,8 @@ def entries(draw: st.DrawFn) -> Entry:
         if header.eventType != DELETE:
             row.afterColumns.extend(draw(images(table, after=True)))
         change.rowDatas.append(row)
+    if absent := draw(st.sampled_from([None, None, [], ["x"], ['a"b', "ü"]])):
+        change.props.add(key="sluice.absent", value=json.dumps(absent, ensure_ascii=False, separators=(",", ":")))
     return Entry(header=header, entryType=ROWDATA, storeValue=encode_change(change, draw(st.booleans())))
 
 
@@ -238,9 +240,16 @@ def plain_flat(entry: Entry, batch_id: int, ts: int, *, strict: bool) -> dict[st
     mysql_type: dict[str, str] = {}
     keys: list[str] = []
     updated: set[str] = set()
+    absent = (
+        None if strict or not is_dml else next((it.value for it in change.props if it.key == "sluice.absent"), None)
+    )
     for row in change.rowDatas if is_dml else ():
-        image = row.beforeColumns if change.eventType == DELETE else row.afterColumns
-        keys = keys if data else [it.name for it in image if it.isKey]
+        image = list(row.beforeColumns if change.eventType == DELETE else row.afterColumns)
+        key_image = list(row.beforeColumns) if change.eventType == UPDATE and absent is not None else image
+        keys = keys if data else [it.name for it in key_image if it.isKey]
+        if absent is not None and change.eventType == UPDATE:
+            given = {it.index for it in image}
+            image = [*image, *(it for it in row.beforeColumns if it.index not in given)]
         data.append({it.name: None if it.isNull else it.value for it in image})
         sql_type |= {it.name: it.sqlType for it in image}
         mysql_type |= {it.name: it.mysqlType for it in image}
@@ -248,6 +257,7 @@ def plain_flat(entry: Entry, batch_id: int, ts: int, *, strict: bool) -> dict[st
         old.append({it.name: None if it.isNull else it.value for it in row.beforeColumns if it.name in updated})
     xa = None if strict else plain_xa(entry)
     return {
+        **({} if absent is None else {"absent": json.loads(absent)}),
         "data": data or None,
         "database": entry.header.schemaName,
         "es": entry.header.executeTime,

@@ -6,6 +6,8 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from datetime import datetime, timedelta
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -153,6 +155,8 @@ def parser() -> argparse.ArgumentParser:
         "Consumers are not disturbed: each has its own cursor. What no other client has subscribed to is then gone.",
         "sluice tail example",
         r"sluice tail example --filter 'shop\.orders' --from earliest",
+        r"sluice tail example --filter 'shop\.orders' --from '2026-11-21 07:30' --csv > orders.csv",
+        "sluice tail example --rows | jq 'select(.type == \"DELETE\").before'",
         "sluice tail example --json --limit 10 | jq .data",
     )
     tail.add_argument("destination", metavar="DESTINATION", help="its name, as in canal.destinations")
@@ -160,14 +164,43 @@ def parser() -> argparse.ArgumentParser:
     tail.add_argument(
         "--from",
         dest="start",
+        type=_start,
         default="latest",
         metavar="START",
-        help="latest (default), earliest (the oldest change still held), or a position",
+        help="latest (default), earliest (the oldest change still held), a position, or a time, local unless it says"
+        " otherwise: '2026-11-21 07:30', 2026-11-21T07:30Z",
     )
     tail.add_argument("--limit", type=positive, metavar="N", help="stop after N entries")
-    tail.add_argument("--json", action="store_true", help="one JSON object (Canal's FlatMessage) an entry")
-    tail.add_argument("--transactions", action="store_true", help="also show where transactions begin and end")
+    tail.add_argument("--full", action="store_true", help="show long values whole, as always when a program reads")
+    form = tail.add_mutually_exclusive_group()
+    form.add_argument("--transactions", action="store_true", help="also show where transactions begin and end")
+    form.add_argument("--rows", action="store_true", help="one JSON object a row, its values typed, and one a DDL")
+    form.add_argument("--csv", action="store_true", help="one line of CSV a row, after a line of names for each table")
+    form.add_argument("--json", action="store_true", help="one JSON object (Canal's FlatMessage) an entry")
     add_server(tail)
+
+    clients = add_command(
+        commands,
+        "clients",
+        clients_command,
+        "list the clients and when they were last heard of",
+        "One that nobody needs any more holds its place in the stream: sluice unsubscribe removes it.",
+        "sluice clients",
+        "sluice clients example",
+    )
+    clients.add_argument("destination", nargs="?", metavar="DESTINATION", help="of this one; of all when not given")
+    add_server(clients)
+
+    unsubscribe = add_command(
+        commands,
+        "unsubscribe",
+        unsubscribe_command,
+        "remove a client and its cursor",
+        "What the client had not acknowledged is not delivered again. Subscribing anew begins at another place.",
+        "sluice unsubscribe example 1001",
+    )
+    add_client(unsubscribe)
+    add_server(unsubscribe)
 
     status = add_command(
         commands,
@@ -473,11 +506,54 @@ def _source_of(options: Any) -> InstanceConfig:
 
 def tail_command(options: Any) -> int:
     """Show changes as they come."""
-    from sluice.server.tail import Tail
+    from sluice.server.row_lines import Csv, json_lines
+    from sluice.server.tail import LONGEST_VALUE, Tail, describe, write_line
 
-    Tail(_remote(options), out, as_json=options.json, transactions=options.transactions).run(
-        options.destination, table_filter=options.filter, start=options.start, limit=options.limit
-    )
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+        signal.signal(signal.SIGHUP, _interrupt)  # its terminal is closed: it unsubscribes then, too
+    remote = _remote(options)
+    if options.json:
+        tail = Tail(remote, None, write_line)
+    elif options.rows or options.csv:
+        tail = Tail(remote, json_lines if options.rows else Csv().lines, write_line)
+    else:
+        longest = LONGEST_VALUE if out.is_terminal and not options.full else None
+        tail = Tail(remote, partial(describe, transactions=options.transactions, longest=longest), out.print)
+    tail.run(options.destination, table_filter=options.filter, start=options.start, limit=options.limit)
+    return 0
+
+
+def _start(text: str) -> str | int:
+    """Read where a tail begins: a time becomes ms since 1970, all else is for the server."""
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        return text
+
+
+def clients_command(options: Any) -> int:
+    """List the clients of destinations."""
+    remote = _remote(options)
+    found = remote.call("GET", "/v1/destinations", options.destination) if options.destination else None
+    table = Table("destination", "client", "state", "last call", "behind", "filter", box=None, header_style="bold")
+    for destination in [found] if found else remote.call("GET", "/v1/destinations"):
+        for client in destination["clients"]:
+            table.add_row(
+                Text(destination["destination"]),
+                str(client["clientId"]),
+                client["state"],
+                f"{timedelta(seconds=round(client['idle']))} ago",
+                f"{client['lag']['seconds']:.1f} s",
+                Text(client["filter"]),
+            )
+    out.print(table if table.row_count else "no client")
+    return 0
+
+
+def unsubscribe_command(options: Any) -> int:
+    """Remove a client and its cursor."""
+    _remote(options).client_call(options.destination, options.client, "unsubscribe")
+    out.print(f"client {options.client} and its cursor are gone")
     return 0
 
 

@@ -1,38 +1,48 @@
-"""Changes as lines for people, or as Canal's FlatMessages."""
+"""Changes as lines for people, or for programs, as they come."""
 
 import random
 import sys
-from datetime import datetime
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
 from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
+from sluice.protocol.errors import ConfigError
 from sluice.protocol.rows import Change, Row, decode_changes
 from sluice.protocol.types import JsonNull
 from sluice.server.logging import one_line
 from sluice.server.remote import Remote
+from sluice.server.row_lines import sql_time
 
 CLIENT_IDS = range(30_000, 1 << 15)
-"""One of these, at random, is the client id of a tail, so that several can run side by side."""
+"""One of these that is free is the client id of a tail, so that several can run side by side."""
 WAIT = 10_000  # ms that a call waits for changes
 LONGEST_VALUE = 60  # characters of a value that are shown
 STYLES = {"INSERT": "green", "UPDATE": "yellow", "DELETE": "red"}
 
 
 class Tail:
-    """Shows changes until it is interrupted, or has shown enough."""
+    """Shows changes until it is interrupted, or has shown enough.
 
-    def __init__(self, remote: Remote, console: Console, *, as_json: bool, transactions: bool) -> None:
+    ``lines`` makes the lines of a change, and ``show`` prints them; without ``lines`` Canal's FlatMessages are shown.
+    """
+
+    def __init__(
+        self, remote: Remote, lines: Callable[[Change], Iterable[Any]] | None, show: Callable[[Any], None]
+    ) -> None:
         self._remote = remote
-        self._console = console
-        self._as_json = as_json
-        self._transactions = transactions
+        self._lines = lines
+        self._show = show
 
-    def run(self, destination: str, *, table_filter: str, start: str, limit: int | None) -> None:
-        """Subscribe, show at most ``limit`` entries, unsubscribe. Raises SluiceError."""
-        client = destination, random.choice(CLIENT_IDS)  # noqa: S311  no secret
-        self._remote.client_call(*client, "subscribe", body={"filter": table_filter, "start": start})
+    def run(self, destination: str, *, table_filter: str, start: str | int, limit: int | None) -> None:
+        """Subscribe, show at most ``limit`` entries, unsubscribe; a number as ``start`` is ms since 1970.
+
+        Raises SluiceError.
+        """
+        client = destination, self._free_id(destination)
+        where = {"timestamp": start} if isinstance(start, int) else start
+        self._remote.client_call(*client, "subscribe", body={"filter": table_filter, "start": where})
         try:
             left = limit
             while left is None or left > 0:
@@ -41,37 +51,59 @@ class Tail:
         finally:
             self._remote.client_call(*client, "unsubscribe")
 
+    def _free_id(self, destination: str) -> int:
+        """Choose an id that nobody has: to subscribe with another one's would take its place in the stream over."""
+        clients = self._remote.call("GET", "/v1/destinations", destination)["clients"]
+        taken = {client["clientId"] for client in clients}
+        free = [it for it in CLIENT_IDS if it not in taken]
+        if not free:
+            raise ConfigError(
+                f"all client ids from {CLIENT_IDS[0]} to {CLIENT_IDS[-1]} are taken: see `sluice clients`"
+            )
+        return random.choice(free)  # noqa: S311  no secret
+
     def _show_batch(self, client: tuple[str, int], most: int | None) -> int:
         query = {"timeout": str(WAIT)}
         if most is not None:
             query["maxEntries"] = str(most)
-        accept = "application/x-ndjson" if self._as_json else "application/x-protobuf"
+        accept = "application/x-ndjson" if self._lines is None else "application/x-protobuf"
         response = self._remote.client_call(*client, "getWithoutAck", query, accept=accept)
         batch_id = int(response.headers["sluice-batch-id"])
         if batch_id < 0:
             return 0
-        shown = self._show_json(response.data) if self._as_json else self._show_changes(response.data)
+        shown = (
+            self._show_flat(response.data) if self._lines is None else self._show_changes(response.data, self._lines)
+        )
         self._remote.client_call(*client, "ack", body={"batchId": batch_id})
         return shown
 
-    def _show_json(self, data: bytes) -> int:
+    def _show_flat(self, data: bytes) -> int:
         *messages, _summary = data.decode().splitlines()
-        sys.stdout.write("".join(message + "\n" for message in messages))
-        sys.stdout.flush()
+        for message in messages:
+            self._show(message)
         return len(messages)
 
-    def _show_changes(self, data: bytes) -> int:
+    def _show_changes(self, data: bytes, lines: Callable[[Change], Iterable[Any]]) -> int:
         shown = 0
         for change in decode_changes(data):
-            lines = describe(change, transactions=self._transactions)
-            for line in lines:
-                self._console.print(line)
-            shown += bool(lines)
+            found = list(lines(change))
+            for line in found:
+                self._show(line)
+            shown += bool(found)
         return shown
 
 
-def describe(change: Change, *, transactions: bool = False) -> list[Text]:
-    """Write a change as lines: one for each row, or one for a DDL. Transactions' ends are left out unless wanted."""
+def write_line(line: str) -> None:
+    """Write a line to the standard output, where it is seen at once."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def describe(change: Change, *, transactions: bool = False, longest: int | None = LONGEST_VALUE) -> list[Text]:
+    """Write a change as lines: one for each row, or one for a DDL. Transactions' ends are left out unless wanted.
+
+    Values of more than ``longest`` characters are cut; None: they are whole.
+    """
     time = Text(f"{datetime.fromtimestamp(change.execute_time / 1000).astimezone():%Y-%m-%d %H:%M:%S} ", style="dim")
     if change.entry_type == "ROWDATA":
         if change.type == "QUERY" and not change.is_ddl:  # the statement that the rows after it come from
@@ -79,7 +111,7 @@ def describe(change: Change, *, transactions: bool = False) -> list[Text]:
         if change.is_ddl or change.sql:
             return [time + Text(f"{change.type} ", style="magenta") + Text(one_line(change.sql, " "))]
         table = Text(f"{one_line(change.schema)}.{one_line(change.table)} ", style="bold") + _describe_xa(change)
-        return [time + table + _describe_row(row) for row in change.rows()]
+        return [time + table + _describe_row(row, longest) for row in change.rows()]
     if transactions:
         word = {"TRANSACTIONBEGIN": "BEGIN", "TRANSACTIONEND": "COMMIT"}.get(change.entry_type, change.entry_type)
         if word == "COMMIT" and change.xa is not None and change.xa.state == "prepared":
@@ -95,17 +127,19 @@ def _describe_xa(change: Change) -> Text:
     return Text() if change.xa is None else Text(f"XA {one_line(str(change.xa))} ", style="magenta")
 
 
-def _describe_row(row: Row) -> Text:
+def _describe_row(row: Row, longest: int | None) -> Text:
     text = Text(f"{row.type} ", style=STYLES.get(row.type, ""))
-    before, after = row.before or {}, row.after or {}
+    before = {one_line(name): _value(value, longest) for name, value in (row.before or {}).items()}
+    after = {one_line(name): _value(value, longest) for name, value in (row.after or {}).items()}
     if row.type != "UPDATE":
-        return text + Text(", ".join(f"{one_line(name)}={_value(value)}" for name, value in (after or before).items()))
-    parts = [f"{one_line(name)}={_value(value)}" for name, value in row.key.items()]
-    parts += [f"{one_line(name)}: {_value(before.get(name))} → {_value(after.get(name))}" for name in row.changed]
+        return text + Text(", ".join(f"{name}={value}" for name, value in (after or before).items()))
+    parts = [f"{one_line(name)}={_value(value, longest)}" for name, value in row.key.items()]
+    names = map(one_line, row.changed)
+    parts += [f"{name}: {before.get(name, 'NULL')} → {after.get(name, 'NULL')}" for name in names]
     return text + Text(", ".join(parts))
 
 
-def _value(value: Any) -> str:
+def _value(value: Any, longest: int | None) -> str:
     match value:
         case None:
             text = "NULL"
@@ -117,6 +151,8 @@ def _value(value: Any) -> str:
             text = f"0x{value.hex()}" if value else "0x"
         case frozenset() | set():
             text = "{" + ",".join(sorted(map(str, value))) + "}"
+        case timedelta():
+            text = sql_time(value)
         case _:
             text = str(value)
-    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
+    return text if longest is None or len(text) <= longest else text[: longest - 1] + "…"

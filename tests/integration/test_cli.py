@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -355,7 +356,42 @@ def test_tail_shows_changes_as_lines_and_as_json_and_leaves_no_trace(
         ]
         assert [message["type"] for message in messages] == ["INSERT", "UPDATE"]
         assert messages[1]["data"] == [{"id": "1", "name": "green tea"}]
+        time.sleep(1.1)  # execution times are whole seconds
+        moment = datetime.now(UTC).replace(microsecond=0).isoformat(" ")
+        mariadb118.query(f"DELETE FROM {schema}.goods")
+        (row,) = serving.run("tail", "shop", "--from", moment, "--limit", "1", "--rows").splitlines()
+        assert json.loads(row)["before"] == {"id": 1, "name": "green tea"}
+        table = serving.run("tail", "shop", "--from", "earliest", "--limit", "2", "--csv").splitlines()
+        assert [line.split(",", 1)[1] for line in table] == [
+            '"type","schema","table","id","name"',
+            f'"INSERT","{schema}","goods",1,"tea"',
+            f'"UPDATE","{schema}","goods",1,"green tea"',
+        ]
         assert [client["clientId"] for client in serving.call("GET", "/shop")["clients"]] == [1001]
+
+
+def test_a_tail_whose_terminal_is_closed_unsubscribes_and_others_are_listed_and_removed(
+    conf: Conf, mariadb118: Server, database: Database
+) -> None:
+    schema = database(mariadb118)
+    conf.destination("shop", mariadb118, f"{schema}\\\\..*")
+    with conf.serving() as serving:
+        serving.wait_for(lambda: serving.states() == {"shop": "running"})
+
+        def ids() -> list[int]:
+            return [client["clientId"] for client in serving.call("GET", "/shop")["clients"]]
+
+        tails = [conf.start("tail", "shop", "--url", serving.url) for _ in range(2)]
+        serving.wait_for(lambda: len(ids()) == 2)
+        listed = serving.run("clients")
+        assert all(str(it) in listed for it in ids())
+        for tail in tails:
+            tail.send_signal(signal.SIGHUP)
+            tail.communicate(timeout=SECONDS)
+        assert ids() == []
+        serving.call("POST", "/shop/clients/1001/subscribe")
+        assert serving.run("unsubscribe", "shop", "1001") == "client 1001 and its cursor are gone\n"
+        assert serving.run("clients", "shop") == "no client\n"
 
 
 def test_destinations_follow_the_conf_folder(conf: Conf, mariadb118: Server) -> None:

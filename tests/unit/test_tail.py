@@ -1,5 +1,6 @@
 """How changes look on a terminal."""
 
+import json
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from sluice.protocol.entry_pb2 import (
     TransactionBegin,
 )
 from sluice.protocol.rows import decode_changes
+from sluice.server.row_lines import Csv, json_lines
 from sluice.server.tail import describe
 from tests.unit.entries import frame
 
@@ -75,6 +77,73 @@ def test_a_ddl_is_a_line() -> None:
 def test_values_are_short_and_readable(kind: str, column: Column, shown: str) -> None:
     row = RowData(afterColumns=[column])
     assert lines(entry(RowChange(eventType=INSERT, rowDatas=[row]))) == [f"shop.items INSERT {shown}"]
+
+
+def test_long_values_are_whole_when_asked_for() -> None:
+    change = RowChange(eventType=INSERT, rowDatas=[RowData(afterColumns=[Column(value="x" * 99, **NAME)])])
+    assert lines(entry(change), longest=None) == [f"shop.items INSERT name='{'x' * 99}'"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("15:00:00", "15:00:00"),
+        ("-838:59:59", "-838:59:59"),
+        ("00:00:00.500", "00:00:00.5"),
+        ("-00:00:01.25", "-00:00:01.25"),
+    ],
+)
+def test_a_time_is_written_as_sql_does(text: str, shown: str) -> None:
+    column = Column(name="t", mysqlType="time(3)", sqlType=92, value=text)
+    change = entry(RowChange(eventType=INSERT, rowDatas=[RowData(afterColumns=[column])]))
+    assert lines(change) == [f"shop.items INSERT t={shown}"]
+    (line,) = json_lines(*decode_changes(frame([change])))
+    assert json.loads(line)["after"] == {"t": shown}
+
+
+VALUES = [
+    Column(value="7", **ID),
+    Column(isNull=True, name="n", mysqlType="int", sqlType=4),
+    Column(value='say "ä"', **NAME),
+    Column(value="1.50", name="d", mysqlType="decimal(9,2)", sqlType=3),
+    Column(value="\xff", name="b", mysqlType="blob", sqlType=2004),
+    Column(value="null", name="j", mysqlType="json", sqlType=12),
+    Column(value='{"a": [1]}', name="k", mysqlType="json", sqlType=12),
+]
+
+
+def test_rows_as_json_keep_the_types_of_their_values() -> None:
+    (change,) = decode_changes(frame([entry(RowChange(eventType=INSERT, rowDatas=[RowData(afterColumns=VALUES)]))]))
+    (line,) = json_lines(change)
+    assert json.loads(line) == {
+        "time": "2023-11-14T22:13:20.000+00:00",
+        "type": "INSERT",
+        "schema": "shop",
+        "table": "items",
+        "before": None,
+        "after": {"id": 7, "n": None, "name": 'say "ä"', "d": "1.50", "b": "/w==", "j": None, "k": {"a": [1]}},
+        "jsonNull": ["after.j"],
+    }
+    (ddl,) = decode_changes(frame([entry(RowChange(eventType=ALTER, isDdl=True, sql="ALTER TABLE items ADD x INT"))]))
+    assert json.loads(*json_lines(ddl))["sql"] == "ALTER TABLE items ADD x INT"
+
+
+def test_csv_names_the_columns_again_when_they_change_and_tells_null_from_nothing() -> None:
+    one = RowData(afterColumns=[Column(value="7", **ID), Column(isNull=True, **NAME)])
+    other = RowData(
+        afterColumns=[Column(value="7", **ID), Column(value="", **NAME), Column(value="9", **{**ID, "name": "x"})]
+    )
+    frames = frame([entry(RowChange(eventType=INSERT, rowDatas=rows)) for rows in ([one, one], [other])])
+    table = Csv()
+    written = [line for change in decode_changes(frames) for line in table.lines(change)]
+    assert [line.partition(",")[2] for line in written] == [
+        '"type","schema","table","id","name"',
+        '"INSERT","shop","items",7,',
+        '"INSERT","shop","items",7,',
+        "",
+        '"type","schema","table","id","name","x"',
+        '"INSERT","shop","items",7,"",9',
+    ]
 
 
 def test_control_characters_of_the_source_do_not_reach_the_terminal() -> None:

@@ -27,6 +27,8 @@ from pymysql.protocol import FieldDescriptorPacket, MysqlPacket
 
 PIECE: Final = 1 << 20
 """Bytes of a result that are read at once."""
+TOLERANCE: Final = 0.1
+"""Seconds by which an exchange may take longer than it is allowed to."""
 MAX_COLUMNS: Final = 4096
 """Columns that a result may have: more than any table has (MAX_FIELDS in MySQL's sql/sql_const.h)."""
 
@@ -151,6 +153,7 @@ class Session(pymysql.connections.Connection):
         """What kept the password of the last login safe."""
         self._verified = verified
         self._allowance: _Allowance | None = None
+        self._waits_since = 0.0
         super().__init__(**{"connect_timeout": limits.login_timeout, **arguments})
 
     def connect(self, sock: socket.socket | None = None) -> None:
@@ -218,6 +221,7 @@ class Session(pymysql.connections.Connection):
             yield
             return
         self._allowance = _Allowance(self.limits, what)
+        self._waits_since = 0.0
         try:
             yield
         except (pymysql.MySQLError, OSError):
@@ -248,13 +252,14 @@ class Session(pymysql.connections.Connection):
         if allowance is None:
             data: bytes = super()._read_bytes(num_bytes)  # type: ignore[misc]
             return data
-        pieces = bytearray()
         try:
             allowance.take(num_bytes)
+            found = self._receive(num_bytes)
+            if len(found) == num_bytes:
+                return found
+            pieces = bytearray(found)
             while len(pieces) < num_bytes:
-                self._wait_at_most(self._read_timeout)
-                assert self._rfile is not None
-                piece = self._rfile.read1(min(num_bytes - len(pieces), PIECE))  # type: ignore[attr-defined]
+                piece = self._receive(num_bytes - len(pieces))
                 if not piece:
                     raise ConnectionResetError("it closed the connection")
                 pieces += piece
@@ -269,18 +274,28 @@ class Session(pymysql.connections.Connection):
             raise
         return bytes(pieces)
 
+    def _receive(self, size: int) -> bytes:
+        """Return some of so many bytes: those that are there, or else the first ones that come in time."""
+        if time.monotonic() - self._waits_since > TOLERANCE:
+            self._wait_at_most(self._read_timeout)
+        received: bytes = self._rfile.read1(min(size, PIECE))  # type: ignore[union-attr]  # it is a BufferedReader
+        return received
+
     def _write_bytes(self, data: bytes) -> None:
         if self._allowance is not None:
             # It holds for the handshake of TLS, too, which PyMySQL begins without a time of its own.
             self._wait_at_most(self._write_timeout)
             self._current_timeout = self._write_timeout
         super()._write_bytes(data)  # type: ignore[misc]
+        self._waits_since = 0.0
 
     def _wait_at_most(self, seconds: float | None) -> None:
+        """Set how long the socket waits. For each packet that would take most of the time: hence the tolerance."""
         assert self._allowance is not None
         assert self._sock is not None
         left = self._allowance.seconds()
         self._sock.settimeout(left if seconds is None else min(left, seconds))
+        self._waits_since = time.monotonic()
 
     # --- the password ------------------------------------------------------------------------------------------------
 

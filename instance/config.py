@@ -227,7 +227,7 @@ class InstanceConfig(Settings):
 
     filter_regex: TableFilterText = setting("canal.instance.filter.regex", r".*\..*")
     """Tables to read: regular expressions, separated by commas, that match the whole of `schema.table`, in any case of
-    letters. A backslash is doubled in a properties file."""
+    letters. A backslash is doubled in a properties file. [Filters](http.md#filters) says what they may hold."""
     filter_black_regex: TableFilterText = setting("canal.instance.filter.black.regex", "")
     """Tables not to read, although `filter.regex` matches them."""
     filter_field: FieldFilterText = setting("canal.instance.filter.field", "")

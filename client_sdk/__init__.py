@@ -7,7 +7,7 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from sluice.client_sdk.batch import Batch, Column, InvalidDates, Part, Range
+from sluice.client_sdk.batch import Batch, Column, InvalidDates, OnPrepared, Part, Range
 from sluice.client_sdk.calls import Limits, Start
 from sluice.client_sdk.client import Client
 from sluice.client_sdk.cluster import ClusterClient
@@ -47,6 +47,7 @@ from sluice.protocol.errors import (
 )
 from sluice.protocol.position import Position
 from sluice.protocol.rows import Change, Row
+from sluice.protocol.types import JSON_NULL
 from sluice.protocol.xa import Xa
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from sluice.client_sdk.aio_cluster import AsyncClusterClient
 
 __all__ = [
+    "JSON_NULL",
     "AckOutOfOrderError",
     "AsyncClient",
     "AsyncClusterClient",
@@ -80,6 +82,7 @@ __all__ = [
     "NotAcceptableError",
     "NotStoredError",
     "NotSubscribedError",
+    "OnPrepared",
     "Part",
     "Position",
     "PreparedError",

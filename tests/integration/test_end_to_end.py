@@ -1,6 +1,7 @@
 """From a real source to a consumer, the server a process between them, while whatever can break does."""
 
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from tests.proxy import Proxy
 from tests.servers import Server
 from tests.servers.server import free_port
 
+GUIDE = Path(__file__).parents[2] / "docs" / "guide.md"
 ROWS = 2000
 SMALL = Limits(max_entries=50)
 
@@ -152,3 +154,42 @@ def test_all_changes_arrive_in_order_whatever_breaks(
     assert list(dict.fromkeys(received)) == list(range(1, ROWS + 1)), (
         "nothing is missing; what was not confirmed is repeated"
     )
+
+
+@pytest.mark.parametrize(
+    ("sign", "emptied"),
+    [("# TRUNCATE, too", "TRUNCATE {} t"), ('== "TRUNCATE"', "empty {} t")],
+    ids=["shows", "copies"],
+)
+def test_the_loops_of_the_guide_show_ddl_and_truncate(
+    mariadb118: Server, database: Database, tmp_path: Path, sign: str, emptied: str
+) -> None:
+    (example,) = (code for code in re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL) if sign in code)
+    schema = database(mariadb118)
+    serving = Serving(tmp_path, mariadb118, mariadb118.port, schema)
+    client = f"client = Client('http://127.0.0.1:{serving.port}', 'example', 1001)\nclient.subscribe()\n"
+    program = (
+        f"from sluice.client_sdk import Client\n{client}print('subscribed')\n{example[example.index('for batch') :]}"
+    )
+    try:
+        command = [sys.executable, "-u", "-c", program]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+            assert running.stdout is not None
+            try:
+                assert running.stdout.readline() == "subscribed\n"
+                for statement in ("CREATE TABLE t (id INT PRIMARY KEY)", "INSERT INTO t VALUES (1)", "TRUNCATE t"):
+                    mariadb118.query(statement, database=schema)
+                lines = []
+                for line in running.stdout:
+                    lines.append(line.strip())
+                    if "mpty" in line or "TRUNCATE" in line:
+                        break
+            finally:
+                running.kill()
+    finally:
+        serving.process.kill()
+        serving.process.wait()
+    created, inserted, truncated = lines
+    assert "CREATE TABLE t" in created
+    assert inserted.startswith("INSERT ")
+    assert truncated.startswith(emptied.format(schema))

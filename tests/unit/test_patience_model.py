@@ -136,7 +136,7 @@ class Client:
 
 
 class PatienceMachine(RuleBasedStateMachine):
-    @initialize(sizes=st.lists(st.integers(1, 45), min_size=1, max_size=20), kinds=st.permutations(KINDS))
+    @initialize(sizes=st.lists(st.integers(1, 45), min_size=1, max_size=40), kinds=st.permutations(KINDS))
     def start(self, sizes: list[int], kinds: list[str]) -> None:
         """A history longer than the ring, a client at its end, and others anywhere before."""
         self.history = History()
@@ -405,7 +405,7 @@ class PatienceMachine(RuleBasedStateMachine):
                 if client.kind in ("active", "by position")
             )
 
-        self.pass_until(done, SOON * (1 + len(self.history) // SIZE))
+        self.pass_until(done, SOON + 2 * DETACH_AFTER * (1 + len(self.history) // SIZE))
         assert done()
         for client in self.clients.values():
             client.kind = "abandoned"

@@ -82,7 +82,7 @@ def test_consecutive_entries_are_one_slice_without_a_copy() -> None:
 @contextlib.contextmanager
 def growing(source: Source) -> Iterator[None]:
     """Let the ring grow whenever the collector runs: that lets the thread that puts go on in the middle of a read."""
-    overwritten = []
+    overwritten: list[bytes] = []
 
     def grow(phase: str, _: object) -> None:
         if phase == "start" and len(source.ring) < 2000:

@@ -4,6 +4,7 @@
 #   make simulate  1,000,000 random schedules of failures of several servers; SEED=7 shows what happens in one
 #   make fuzz      under AddressSanitizer: many destinations that start at once, then 1,000,000 mutated events for the
 #                  decoder; INPUTS=, SEED=, BLOCK=
+#   make mutants   150 random one-token changes of the compiled core: do the unit tests notice? SEED=, LIMIT=; resumable
 #   make chaos     random failures of real servers for 3 minutes, or MINUTES=60; SEED=7 repeats a sequence
 #   make compat    stock Canal and Sluice on the same sources, entry by entry; writes docs/compat.md
 # And: make lint, docs, soak (what takes hours), test-all (on all servers), bench, bench-all, bench-quick, lock, clean.
@@ -18,7 +19,7 @@ PACKAGES := protocol store instance server client_sdk
 SANITIZED := -fsanitize=address,undefined
 SOURCES := setup.py pyproject.toml $(shell find $(PACKAGES) -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: setup build demo test test-all soak simulate chaos fuzz compat lint bench bench-all bench-quick docs lock clean
+.PHONY: setup build demo test test-all soak simulate chaos fuzz mutants compat lint bench bench-all bench-quick docs lock clean
 
 setup: .venv/.ready
 
@@ -45,6 +46,9 @@ fuzz: .venv/.ready
 		$(RUN) setup.py -q build --build-base build/sanitized-objects --build-lib build/sanitized
 	@$(RUN) -m tests.racing --sanitized build/sanitized
 	@$(RUN) -m tests.fuzzing $(INPUTS) $(if $(SEED),--seed $(SEED)) $(if $(BLOCK),--block $(BLOCK)) --sanitized build/sanitized
+
+mutants: build
+	@$(RUN) -m tests.mutants $(if $(SEED),--seed $(SEED)) $(if $(LIMIT),--limit $(LIMIT)) $(ARGS)
 
 compat: build
 	@$(RUN) -m tests.compat $(ARGS)

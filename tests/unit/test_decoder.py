@@ -820,6 +820,16 @@ def gtid(number: int) -> bytes:
     return b"\1" + bytes(range(16)) + (number & (1 << 64) - 1).to_bytes(8, "little")
 
 
+def test_a_domain_of_mariadb_has_32_bits() -> None:
+    log = Log("11.8.6-MariaDB")
+    for domain in (255, 0x01020304):
+        gtid_event = (9).to_bytes(8, "little") + domain.to_bytes(4, "little") + b"\0"
+        log.add(EventType.MARIADB_GTID_EVENT, gtid_event).table_map().insert(1).xid()
+    result = decode(log.packets, Options(gtid_on=True))
+    rows = [entry for slot, entry in result.slots if slot.kind == Kind.ROW_DATA and entry is not None]
+    assert [entry.header.gtid for entry in rows] == ["255-7-9", "255-7-9,16909060-7-9"]
+
+
 @pytest.mark.parametrize("number", [0, -1, -(1 << 63), (1 << 63) - 1])
 def test_a_gtid_whose_number_no_server_gives_is_an_error(number: int) -> None:
     with pytest.raises(DecodeError, match=rf"a GTID event with the number {number} \(event of type 33 at bin.000001"):

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from sluice.protocol.errors import SluiceError
 from sluice.store.cursor import Cursor
 from tests.conftest import Database
 from tests.peer import Peer, Recorder, Talk, replay
-from tests.reading import config
+from tests.reading import Reading, config
 from tests.servers import Server
 
 SEEDS = 60
@@ -108,3 +109,27 @@ def test_damaged_answers_are_errors_of_the_source(server: Server, recorded: tupl
             except SluiceError:  # whatever else it raises has no name for whoever runs the server
                 failed += 1
     assert failed > SEEDS // 10
+
+
+def test_a_parser_goes_on_after_damaged_answers_without_a_traceback(
+    server: Server, database: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    schema = database(server)
+    server.query("CREATE TABLE goods (id INT PRIMARY KEY, name VARCHAR(20))", database=schema)
+    with Connection(config(server)) as connection:
+        file, offset, _ = connection.end_of_binlog()
+    server.query("INSERT INTO goods VALUES (1, 'a'), (2, 'b')", database=schema)
+
+    def reading(peer: Peer, name: str) -> Reading:
+        place = {"master_journal_name": file, "master_position": offset, "file_data_dir": tmp_path / name}
+        return Reading(settings(server, peer).model_copy(update=place))
+
+    with Recorder((server.host, server.port)) as recorder, reading(recorder, "recorded") as whole:
+        whole.wait(lambda: len(whole.rows()) == 2)
+    for seed in range(10):
+        with (
+            Peer(one_after_another(damaged(recorder.answers, random.Random(seed)))) as peer,
+            reading(peer, str(seed)) as it,
+        ):
+            it.wait(lambda it=it: it.error or len(it.rows()) == 2)  # type: ignore[misc]
+    assert "the parser failed" not in caplog.text

@@ -120,6 +120,8 @@ class Protocol(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._header = 0  # bytes of its URL and header fields
         self._declared = 0  # its Content-Length
+        self._framing = b""  # the header field that says how long its body is
+        self._skipped = False  # whether the parser skips the body
         self._body = 0  # bytes of its body so far ...
         self._counted = 0  # ... and those of them that the server counts
         self._longest_body = 0
@@ -170,8 +172,9 @@ class Protocol(HttpToolsProtocol):
         self._progress = False
         try:
             self.parser.feed_data(piece)
-        except httptools.HttpParserUpgrade:
-            log.debug("%s: asks for another protocol, which is not spoken here", self._peer)
+        except httptools.HttpParserUpgrade as upgrade:
+            if self._skipped:
+                return self._parse_body(piece[upgrade.args[0] :])
         except httptools.HttpParserError as error:
             cause = error.__context__
             self._refuse(cause if isinstance(cause, SluiceError) else BadRequestError(f"This is not HTTP: {error}."))
@@ -180,6 +183,17 @@ class Protocol(HttpToolsProtocol):
         if self._kept > self._limits.http_max_header:
             self._refuse(self._header_too_large())
         return not self._refused
+
+    def _parse_body(self, piece: memoryview) -> bool:
+        """Parse the body of a request that asks for another protocol, as Java's client does for HTTP/2.
+
+        The request is answered in this one (RFC 9110 section 7.8), but httptools ends it with its header.
+        """
+        self._skipped = False
+        self.cycle.keep_alive = False  # the parser of the body can read nothing else
+        self.parser = httptools.HttpRequestParser(_Body(self))
+        self.parser.feed_data(b"POST / HTTP/1.1\r\n" + self._framing + b"\r\n\r\n")
+        return self._parse(piece)
 
     def timeout_keep_alive_handler(self) -> None:
         """Close an idle connection; at once when its peer did not even take the last answer."""
@@ -195,6 +209,7 @@ class Protocol(HttpToolsProtocol):
             raise BadRequestError(f"A connection may send {PIPELINED} requests ahead of their answers.")
         self._progress = self._receiving = self._in_header = True
         self._header = self._declared = self._body = 0
+        self._framing = b""
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -208,7 +223,9 @@ class Protocol(HttpToolsProtocol):
         """Take a header field, or a trailer field."""
         self._measure(len(name) + len(value) + 4)
         if len(name) == 14 and name.lower() == b"content-length":
-            self._declared = int(value)
+            self._framing, self._declared = name + b": " + value, int(value)
+        elif len(name) == 17 and name.lower() == b"transfer-encoding":
+            self._framing = name + b": " + value
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -220,6 +237,7 @@ class Protocol(HttpToolsProtocol):
             raise self._body_too_large()
         super().on_headers_complete()
         self._in_header = False
+        self._skipped = bool(self._framing) and self.parser.should_upgrade()
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""
@@ -238,6 +256,8 @@ class Protocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """End the request."""
         self._progress = True
+        if self._skipped:
+            return
         self._receiving = False
         self._uncount()
         super().on_message_complete()
@@ -331,3 +351,11 @@ class Protocol(HttpToolsProtocol):
             head += [name + b": " + value for name, value in answer.raw_headers]
             self.transport.write(b"\r\n".join([*head, b"", bytes(answer.body)]))
         self.loop.call_later(LINGER, self.transport.close)
+
+
+class _Body:
+    """What a parser tells of a body; the header before it is made up."""
+
+    def __init__(self, protocol: Protocol) -> None:
+        self.on_body = protocol.on_body
+        self.on_message_complete = protocol.on_message_complete

@@ -116,3 +116,32 @@ class TestStop:
                 os.kill(os.getpid(), signal.SIGTERM)
                 async with asyncio.timeout(5):
                     await api.serving
+
+
+class TestUpgrade:
+    """A client may ask for another protocol, as Java's does for HTTP/2; it is answered in HTTP/1.1."""
+
+    @pytest.mark.parametrize("apart", [False, True], ids=["in one piece", "header and body apart"])
+    @pytest.mark.parametrize(
+        ("framing", "body"),
+        [
+            ("Content-Length: 13", '{"batchId":7}'),
+            ("Transfer-Encoding: chunked", '5\r\n{"bat\r\n8\r\nchId":7}\r\n0\r\n\r\n'),
+        ],
+        ids=["length", "chunks"],
+    )
+    async def test_the_body_of_its_request_counts(self, api: Api, framing: str, body: str, apart: bool) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(api.base.rpartition(":")[2]))
+        header = (
+            f"POST {CLIENT}/ack HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\n{framing}\r\nHost: localhost\r\n"
+            "HTTP2-Settings: AAEAAEAAAAIAAAAB\r\nUpgrade: h2c\r\nContent-Type: application/json\r\n\r\n"
+        )
+        writer.write(header.encode())
+        if apart:
+            await asyncio.sleep(0.1)
+        writer.write(body.encode())
+        async with asyncio.timeout(10):
+            answer = (await reader.read()).decode()
+        writer.close()
+        assert answer.startswith("HTTP/1.1 409 ")
+        assert '"type": "unknown-batch"' in answer

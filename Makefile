@@ -25,7 +25,9 @@ setup: .venv/.ready
 
 build: build/.ready
 
-demo: build
+# While this compiles, the MariaDB of the demo comes.
+demo: .venv/.ready
+	@set -e; [ -n "$$SLUICE_MYSQL" ] || tests/servers/server.sh mariadb-trixie fetch >/dev/null & $(MAKE) --no-print-directory build; wait $$!
 	@$(RUN) -m scripts.demo
 
 test: build .venv/.spark
@@ -38,22 +40,22 @@ test-all: build .venv/.spark
 soak: build .venv/.spark
 	$(RUN) -m pytest -m soak $(ARGS)
 
-simulate: build
+simulate: build .venv/.dev
 	$(RUN) -m tests.simulation $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-fuzz: .venv/.ready
+fuzz: .venv/.dev
 	@CXXFLAGS="$(SANITIZED) -fno-sanitize-recover=all -fno-omit-frame-pointer -g1 -DNDEBUG" LDFLAGS="$(SANITIZED)" \
 		$(RUN) setup.py -q build --build-base build/sanitized-objects --build-lib build/sanitized
 	@$(RUN) -m tests.racing --sanitized build/sanitized
 	@$(RUN) -m tests.fuzzing $(INPUTS) $(if $(SEED),--seed $(SEED)) $(if $(BLOCK),--block $(BLOCK)) --sanitized build/sanitized
 
-mutants: build
+mutants: build .venv/.dev
 	@$(RUN) -m tests.mutants $(if $(SEED),--seed $(SEED)) $(if $(LIMIT),--limit $(LIMIT)) $(ARGS)
 
-compat: build
+compat: build .venv/.dev
 	@$(RUN) -m tests.compat $(ARGS)
 
-chaos: build
+chaos: build .venv/.dev
 	@set -e; for server in mariadb-trixie mysql97; do tests/servers/server.sh $$server fetch >/dev/null; done
 	@$(RUN) -m tests.chaos $(if $(SEED),--seed $(SEED)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
@@ -64,15 +66,15 @@ bench: build .venv/.spark
 	@$(RUN) -m bench $(or $(ARGS),deliver)
 
 # Most measurements, each written when it is there, and the page; ARGS="--minutes 60": as long as that.
-bench-all: build
+bench-all: build .venv/.dev
 	@$(RUN) -m bench.everything $(ARGS)
 	@$(RUN) -m bench report >/dev/null
 
 # Each measurement on next to nothing, without a judgement: that they all still run.
-bench-quick: build
+bench-quick: build .venv/.dev
 	@$(RUN) -m pytest -m "not soak" -k "not spark" tests/integration/test_bench.py
 
-docs: build
+docs: build .venv/.dev
 	@$(RUN) scripts/generate_configuration.py
 
 lock: .venv/.ready
@@ -86,10 +88,15 @@ clean:
 	@PYTHON=$(PYTHON) scripts/setup.sh
 	@touch $@
 
-.venv/.spark: .venv/.ready requirements-spark.lock
+.venv/.dev: .venv/.ready requirements-dev.lock
+	@PYTHON=$(PYTHON) scripts/setup.sh dev
+	@touch $@
+
+.venv/.spark: .venv/.dev requirements-spark.lock
 	@PYTHON=$(PYTHON) scripts/setup.sh spark
 	@touch $@
 
 build/.ready: .venv/.ready $(SOURCES)
+	@echo "set-up: compiling"
 	@$(RUN) setup.py -q build_ext --inplace --parallel $(shell nproc)
 	@touch $@

@@ -2,7 +2,8 @@
 # Set-up of a development environment in .venv: Debian's packages where something is missing, then the locked Python
 # packages, checked by their hashes. They are kept in the cache, so that the next set-up needs no network.
 #
-#   setup.sh          what the server, the client and the demo need
+#   setup.sh          what the server, the client and the demo need; `make build` compiles after that
+#   setup.sh dev      what tests, checks and measurements need, after that
 #   setup.sh spark    PySpark and Java, after that
 #   setup.sh spark 4.1    an older PySpark, in .venv/spark-4.1: a virtual environment that has the packages of .venv as well
 set -euo pipefail
@@ -40,6 +41,13 @@ java_version() {
   local java=${JAVA_HOME:+$JAVA_HOME/bin/}java
   { "$java" -version 2>&1 || echo 'version "0"'; } | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1
 }
+
+if [ "${1-}" = dev ]; then
+  collect requirements-dev.lock download --only-binary :all: --no-deps -d
+  say "installing Python packages for development"
+  pip install --no-index --no-deps --find-links "$wheels" --require-hashes -r requirements-dev.lock
+  exit
+fi
 
 if [ "${1-}" = spark ]; then
   if [ "$(java_version)" -lt 17 ]; then
@@ -84,11 +92,10 @@ includes zstd.h || packages+=(libzstd-dev)
 "$python" -c 'import sys; sys.exit("Python 3.11 or later is needed, not " + sys.version if sys.version_info < (3, 11) else 0)'
 [ -x .venv/bin/python ] || "$python" -m venv .venv
 
-collect requirements.lock download --only-binary :all: -d
+collect requirements.lock download --only-binary :all: --no-deps -d
 say "installing Python packages"
-pip install --no-index --find-links "$wheels" --require-hashes -r requirements.lock
-
-say "compiling"
-pip install --no-index --no-deps --no-build-isolation -e .
+# What is imported is compiled to byte code when it is: most of it never.
+pip install --no-index --no-deps --no-compile --find-links "$wheels" --require-hashes -r requirements.lock
+SETUP_LINKS_ONLY=1 pip install --no-index --no-deps --no-build-isolation -e .
 # Spark looks for data sources in the folders of the path, where a package that is installed in place is not.
 ln -sfn "$PWD/pyspark_sluice" "$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/pyspark_sluice"

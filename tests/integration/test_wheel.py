@@ -73,7 +73,7 @@ def test_no_file_of_the_packages_is_missing(wheel: Path) -> None:
     wanted = [
         f"{package}/*.{suffix}"
         for package in PACKAGES
-        for suffix in ("py", "pyi", "pxd", "proto", "typed", "properties")
+        for suffix in ("py", "pyi", "pxd", "h", "proto", "typed", "properties")
     ]
     assert [file for file in tracked(*wanted) if f"sluice/{file}" not in names] == []
     assert [file for file in tracked(REGISTRATION) if file not in names] == []

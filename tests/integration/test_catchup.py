@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sluice.protocol.errors import PurgedError, SourceChangedError
+from sluice.protocol.errors import PurgedError, SourceChangedError, UnknownBatchError
 from sluice.protocol.position import Position
 from sluice.protocol.rows import decode_rows
 from sluice.server.embedded import EmbeddedServer
@@ -166,8 +166,12 @@ async def test_slow_client_leaves_the_ring_and_joins_it_again_under_load(
             return seen
 
         async def consume_when_left_behind(client: int) -> list[int]:
+            batch = await server.get_without_ack(NAME, client, timeout=10, batch_size=64)
             await eventually(lambda: server.status(NAME, client).state != "attached")
-            return await consume(client)
+            with pytest.raises(UnknownBatchError):
+                await server.ack(NAME, client, batch_id=batch.batch_id)
+            await server.ack(NAME, client, position=batch.to)
+            return ids(b"".join(batch.slices)) + await consume(client)
 
         async with asyncio.timeout(60):
             fast, slow = await asyncio.gather(consume(CLIENT), consume_when_left_behind(2))

@@ -8,6 +8,7 @@ import pytest
 
 from sluice.client_sdk import Batch, calls
 from sluice.client_sdk.attempts import Attempts
+from sluice.client_sdk.batch import Decoding
 from sluice.client_sdk.calls import Limits, Reply
 from sluice.client_sdk.endpoint import CONNECT, GRACE, Endpoint, Interrupted
 from sluice.protocol.errors import BadParameterError, ConnectionLostError, FencedError, StaleSessionError
@@ -15,7 +16,7 @@ from sluice.protocol.errors import BadParameterError, ConnectionLostError, Fence
 A, B, C = "http://127.0.0.1:1", "http://127.0.0.1:2", "http://127.0.0.1:3"
 REFUSED = Interrupted(ConnectionLostError("refused"), may_be_done=False)
 LOST = Interrupted(ConnectionLostError("cut"), may_be_done=True)
-GET = calls.get_without_ack(0, Limits(), "text")
+GET = calls.get_without_ack(0, Limits(), Decoding())
 
 
 def endpoint(url: str | Sequence[str] = (A, B), token: str | None = None) -> Endpoint:

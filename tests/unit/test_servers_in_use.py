@@ -251,7 +251,7 @@ class TestBatches:
 
     def test_so_does_one_that_a_get_carries(self) -> None:
         made = endpoint()
-        get = calls.get_without_ack(1.0, Limits(), "text", self.BATCH, durable=True)
+        get = calls.get_without_ack(1.0, Limits(), Decoding(), self.BATCH, durable=True)
         attempts = Attempts(made, get, 60)
         attempts.begin()
         assert attempts.call.query == {"timeout": 1000, "durable": "true", "ack": 7}
@@ -263,7 +263,7 @@ class TestBatches:
     def test_a_get_with_an_ack_is_tried_once_and_its_server_left(self, failure: Interrupted) -> None:
         made = endpoint()
         assert made.is_settled
-        attempts = Attempts(made, calls.get_without_ack(0, Limits(), "text", self.BATCH), 60)
+        attempts = Attempts(made, calls.get_without_ack(0, Limits(), Decoding(), self.BATCH), 60)
         attempts.begin()
         with pytest.raises(Interrupted):
             attempts.delay(failure)

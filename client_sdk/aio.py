@@ -75,9 +75,11 @@ class AsyncClient:
         self,
         filter: str = "",  # noqa: A002  the API's name
         start: Start = "earliest",
+        *,
+        expire_after: int | None = None,
     ) -> dict[str, Any]:
         """Register the client, or replace its filter."""
-        return await self._perform(calls.subscribe(filter, start))
+        return await self._perform(calls.subscribe(filter, start, expire_after))
 
     async def unsubscribe(self) -> None:
         """Remove the client; its cursor goes too."""

@@ -95,12 +95,20 @@ class Client:
         """Close the connections. Calls of other threads end at once, like later ones, with a `ConnectionLostError`."""
         self._http.close()
 
-    def subscribe(self, filter: str = "", start: Start = "earliest") -> dict[str, Any]:  # noqa: A002  the API's name
+    def subscribe(
+        self,
+        filter: str = "",  # noqa: A002  the API's name
+        start: Start = "earliest",
+        *,
+        expire_after: int | None = None,
+    ) -> dict[str, Any]:
         """Register the client, or replace its filter: regular expressions over ``schema.table``, comma separated.
 
         ``start`` says where a new client starts (``earliest``, ``latest``, a position, a time); a saved cursor wins.
+        ``expire_after``: seconds without a call after which the server removes the client and its cursor; 0 for never,
+        None as the server is configured.
         """
-        return self._perform(calls.subscribe(filter, start))
+        return self._perform(calls.subscribe(filter, start, expire_after))
 
     def unsubscribe(self) -> None:
         """Remove the client; its cursor goes too."""

@@ -288,6 +288,9 @@ class InstanceConfig(Settings):
     for what comes after, each of the others has to confirm as much before the source has waited for so long; else it
     leaves the ring and reads by a catch-up reader. A little now and then is not enough. 0 lets it hold the others back
     for ever."""
+    client_expiry: int = setting("sluice.instance.clientExpiry", 0, ge=0, le=315_360_000, unit="s")
+    """How long a client may make no call before it is removed, with its cursor. 0 keeps it for ever. A client that says
+    `expireAfter` when it subscribes has its own time, as `sluice tail` does."""
     catch_up_readers: int = setting("sluice.instance.catchUp.readers", 2, ge=0, le=64)
     """How many parsers may at most read the source again for what is no longer in the ring, each with a server id and a
     ring of its own. Clients that are behind the ring, and ranges, take turns; one that makes no call gets none. 0

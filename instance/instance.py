@@ -84,6 +84,7 @@ class Instance:
             epoch=epoch,
             compile_filter=self._compile_filter,
             detach_after=config.detach_after,
+            expire_after=config.client_expiry,
             catches_up=config.catch_up_readers > 0,
         )
         self._commits: Commits[asyncio.Future[None]] = Commits(self.cursors)
@@ -349,9 +350,15 @@ class Instance:
         self._tend()
 
     def _tend(self) -> None:
+        self._attempt(self._expire)
         self._attempt(self.cursors.advance, time.monotonic())
         self._attempt(self._tend_readers)
         self.wake()
+
+    def _expire(self) -> None:
+        for client_id in self.cursors.expire(time.monotonic()):
+            text = "client %d made no call for too long: it is removed, and its cursor with it"
+            logger.warning(text, client_id, extra={"destination": self.config.destination})
 
     def _attempt(self, call: Callable[..., object], *arguments: object) -> None:
         """Do what the stream asks for on the event loop. What it raises, nobody foresaw: then the destination fails.

@@ -218,6 +218,7 @@ class EmbeddedServer:
         *,
         filter: str = "",  # noqa: A002  Canal's name
         start: str | dict[str, int] = "earliest",
+        expire_after: int | None = None,
     ) -> dict[str, object]:
         """Register a client, durably, or change the filter of a registered one, whose cursor wins over ``start``.
 
@@ -230,6 +231,8 @@ class EmbeddedServer:
             filter: tables, as in `TableFilter`; it narrows the destination's, or takes its place where filters are
                 shared. Empty wants all.
             start: ``earliest`` in the ring, ``latest``, the text of a position, or ``{"timestamp": ms}``.
+            expire_after: seconds without a call after which the client is removed; 0 for never, None as the destination
+                is configured.
 
         Raises:
             BadParameterError: the client id is out of range.
@@ -246,6 +249,7 @@ class EmbeddedServer:
             client_id,
             filter_text=filter,
             start=start["timestamp"] if isinstance(start, dict) else start,
+            expire_after=expire_after,
             now=time.monotonic(),
             unix_time=time.time(),  # noqa: TID251  beside that of events
         )

@@ -17,6 +17,7 @@ from sluice.server.row_lines import sql_time
 
 CLIENT_IDS = range(30_000, 1 << 15)
 """One of these that is free is the client id of a tail, so that several can run side by side."""
+EXPIRY = 600  # seconds after which the server removes the client of a tail that was killed
 WAIT = 10_000  # ms that a call waits for changes
 LONGEST_VALUE = 60  # characters of a value that are shown
 STYLES = {"INSERT": "green", "UPDATE": "yellow", "DELETE": "red"}
@@ -42,7 +43,9 @@ class Tail:
         """
         client = destination, self._free_id(destination)
         where = {"timestamp": start} if isinstance(start, int) else start
-        self._remote.client_call(*client, "subscribe", body={"filter": table_filter, "start": where})
+        self._remote.client_call(
+            *client, "subscribe", body={"filter": table_filter, "start": where, "expireAfter": EXPIRY}
+        )
         try:
             left = limit
             while left is None or left > 0:

@@ -41,6 +41,8 @@ class StoredClient:
     client_id: int
     filter: str = ""
     cursor: Cursor | None = None
+    expire_after: int | None = None
+    """Seconds without a call after which the client is removed, 0 for never; None: as the destination says."""
 
 
 def in_order(cursors: list[Cursor]) -> list[Cursor]:

@@ -41,6 +41,8 @@ class Cursors:
         compile_filter: makes the test of tables from a subscriber's filter, None for all; raises `FilterError`.
         detach_after: seconds for which one of several subscribers may hold a full ring back; 0 for ever. See
             `sluice.store.patience`.
+        expire_after: seconds without a call after which a client is removed that has no such time of its own; 0 for
+            never.
         catches_up: who is behind the ring gets a reader of its own (`behind`, `catch_up`); else it is gone.
     """
 
@@ -51,11 +53,13 @@ class Cursors:
         epoch: int,
         compile_filter: Callable[[str], TableFilter | None],
         detach_after: float = 0.0,
+        expire_after: int = 0,
         catches_up: bool = False,
     ) -> None:
         self.ring = ring
         self.track = Track(ring)
         self._attachment = Attachment(self.track, detach_after=detach_after, catches_up=catches_up)
+        self._expire_after = expire_after
         self._compile_filter = compile_filter
         self._subscribers: dict[int, Subscriber] = {}
         self._next_id = epoch * IDS_PER_EPOCH + 1
@@ -150,7 +154,14 @@ class Cursors:
         until it subscribes with another.
         """
         subscriber = Subscriber(
-            client.client_id, client.filter, None, now, self.track, cursor=client.cursor, given=False
+            client.client_id,
+            client.filter,
+            None,
+            now,
+            self.track,
+            cursor=client.cursor,
+            expire_after=client.expire_after,
+            given=False,
         )
         self._subscribers[client.client_id] = subscriber
         try:
@@ -166,13 +177,14 @@ class Cursors:
         *,
         filter_text: str = "",
         start: str | int | Position = "earliest",
+        expire_after: int | None = None,
         now: float,
         unix_time: float = 0.0,
     ) -> ClientStatus:
         """Register a client, or give a registered one another filter: its cursor wins over ``start``.
 
         ``start`` is ``earliest`` in the ring, ``latest``, a position, or a time in ms since 1970; ``unix_time``, in
-        seconds, tells whether that is past.
+        seconds, tells whether that is past. ``expire_after``: see `StoredClient`; None leaves it as it is.
 
         Raises:
             FilterError: the filter is none.
@@ -184,6 +196,7 @@ class Cursors:
         if known is not None:
             wanted = self._compile(filter_text)
             known.filter, known.wanted, known.mask, known.last_active = filter_text, wanted, None, now
+            known.expire_after = known.expire_after if expire_after is None else expire_after
             if isinstance(known.error, FilterError):
                 known.error = None
                 self._attachment.go_on(known)
@@ -191,6 +204,7 @@ class Cursors:
             return self.status(client_id)
         sequence = self._attachment.start(start, unix_time)
         subscriber = self._add(client_id, filter_text, now)
+        subscriber.expire_after = expire_after
         if sequence is None:
             place = start if isinstance(start, Position) else Position.parse(str(start))
             subscriber.cursor = subscriber.resume = Cursor(
@@ -210,6 +224,17 @@ class Cursors:
         self._changed.add(client_id)
         if self._subscribers:
             self._free()
+
+    def expire(self, now: float) -> list[int]:
+        """Remove the clients that have made no call for too long; return their ids."""
+        limits = {
+            client_id: self._expire_after if it.expire_after is None else it.expire_after
+            for client_id, it in self._subscribers.items()
+        }
+        expired = [it for it, limit in limits.items() if limit and now - self._subscribers[it].last_active > limit]
+        for client_id in expired:
+            self.unsubscribe(client_id)
+        return expired
 
     def open_session(self, client_id: int, now: float) -> str:
         """Open a session, which fences all earlier ones; return its token."""

@@ -57,6 +57,8 @@ class Subscriber:
     """As last stored, or as loaded."""
     resume: Cursor | None = None
     """Where it will attach, while the ring has not come so far."""
+    expire_after: int | None = None
+    """As in `StoredClient`."""
     error: SluiceError | None = None
     """Why it cannot be served from the ring; it holds nothing back."""
     gtids: GtidSet | None = None
@@ -197,7 +199,7 @@ class Subscriber:
 
     def stored(self) -> StoredClient:
         """Return the subscription as it is to be stored."""
-        return StoredClient(self.client_id, self.filter, self.current())
+        return StoredClient(self.client_id, self.filter, self.current(), self.expire_after)
 
     def status(self, state: str) -> ClientStatus:
         """Return where it stands, in a state of `ClientStatus.state`."""

@@ -9,7 +9,7 @@ from typing import Any
 from sluice.protocol.errors import BadPositionError, ConfigError
 from sluice.protocol.gtid import parse_gtids
 from sluice.protocol.position import Position
-from sluice.store.cursor import Cursor
+from sluice.store.cursor import Cursor, StoredClient
 
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 """What reading JSON raises that somebody else has written; `OverflowError` for Infinity."""
@@ -49,6 +49,17 @@ def our_keys(cursor: Cursor) -> dict[str, str]:
         return {}
     ours = {"delivered": cursor.delivered, "position": cursor.position}
     return {key: str(value) for key, value in ours.items() if value is not None}
+
+
+def client_keys(client: StoredClient) -> dict[str, str]:
+    """Return what Canal has no key for of a client and its cursor."""
+    expiry = {} if client.expire_after is None else {"expireAfter": str(client.expire_after)}
+    return expiry | (our_keys(client.cursor) if client.cursor is not None else {})
+
+
+def read_expiry(ours: dict[str, str]) -> int | None:
+    """Understand when a client expires. Raises one of `MALFORMED` if it is no number."""
+    return int(ours["expireAfter"]) if "expireAfter" in ours else None
 
 
 def read_cursor(data: dict[str, Any], ours: dict[str, str]) -> Cursor:

@@ -27,12 +27,13 @@ from sluice.instance.meta.base import epoch_by_clock
 from sluice.instance.meta.canal import (
     MALFORMED,
     Address,
+    client_keys,
     dumps,
     log_position,
-    our_keys,
     place_data,
     read_address,
     read_cursor,
+    read_expiry,
     read_place,
 )
 from sluice.protocol.errors import ConfigError
@@ -158,11 +159,9 @@ class FileMetaStore:
                 "filter": client.filter,
             }
         }
-        cursor = client.cursor
-        if cursor is None:
-            return data
-        data["cursor"] = log_position(cursor, self._addresses.get(client.client_id, self._address))
-        if ours := our_keys(cursor):
+        if client.cursor is not None:
+            data["cursor"] = log_position(client.cursor, self._addresses.get(client.client_id, self._address))
+        if ours := client_keys(client):
             data["sluice"] = ours
         return data
 
@@ -191,7 +190,8 @@ def _write(path: Path, data: bytes) -> None:
 
 def _client(data: dict[str, Any]) -> StoredClient:
     identity = data["clientIdentity"]
-    cursor = read_cursor(data["cursor"], data.get("sluice", {})) if "cursor" in data else None
+    ours = data.get("sluice", {})
+    cursor = read_cursor(data["cursor"], ours) if "cursor" in data else None
     # JSON may hold half a character, which cannot be written again: as an escape it is refused as a filter.
     text = str(identity.get("filter") or "").encode(errors="backslashreplace").decode()
-    return StoredClient(int(identity["clientId"]), text, cursor)
+    return StoredClient(int(identity["clientId"]), text, cursor, read_expiry(ours))

@@ -20,12 +20,13 @@ from sluice.instance.meta.canal import (
     LOG_POSITION,
     MALFORMED,
     Address,
+    client_keys,
     dumps,
     log_position,
-    our_keys,
     place_data,
     read_address,
     read_cursor,
+    read_expiry,
     read_place,
 )
 from sluice.instance.meta.nodes import Check, Create, Delete, NodeError, NoNodeError, Operation, Put, Session
@@ -92,7 +93,8 @@ class ZooKeeperClients:
         with_cursor = [client_id for client_id in self._filters if client_id in self._cursors]
         read = dict(zip(with_cursor, await asyncio.gather(*map(self._read_cursor, with_cursor)), strict=True))
         clients = [
-            StoredClient(client_id, text or "", read.get(client_id)) for client_id, text in self._filters.items()
+            StoredClient(client_id, text or "", *read.get(client_id, (None, None)))
+            for client_id, text in self._filters.items()
         ]
         self._stored = {client.client_id: client.cursor for client in clients if client.cursor is not None}
         node = await self._session.find(f"{self._root}/parse") if self._parse else None
@@ -169,7 +171,7 @@ class ZooKeeperClients:
         elif wanted is not None and wanted != known:
             operations.append((Create if known is None else Put)(f"{node}/filter", wanted.encode()))
         if client.cursor is not None:
-            data = self._cursor_data(client_id, client.cursor)
+            data = self._cursor_data(client, client.cursor)
             operations.append((Put if client_id in self._cursors else Create)(f"{node}/cursor", data))
         return operations
 
@@ -177,9 +179,10 @@ class ZooKeeperClients:
         node = self._node(client_id)
         return [Delete(path) for path in [*await self._below(node), *([node] if client_id in self._filters else [])]]
 
-    def _cursor_data(self, client_id: int, cursor: Cursor) -> bytes:
-        data = {"@type": LOG_POSITION, **log_position(cursor, self._addresses.get(client_id, self._address))}
-        if ours := our_keys(cursor):
+    def _cursor_data(self, client: StoredClient, cursor: Cursor) -> bytes:
+        address = self._addresses.get(client.client_id, self._address)
+        data = {"@type": LOG_POSITION, **log_position(cursor, address)}
+        if ours := client_keys(client):
             data["sluice"] = ours
         return dumps(data)
 
@@ -217,14 +220,16 @@ class ZooKeeperClients:
         self._cursors = {client_id for client_id, names in below.items() if "cursor" in names}
         self._marked = [client_id for client_id, names in below.items() if "mark" in names]
 
-    async def _read_cursor(self, client_id: int) -> Cursor | None:
+    async def _read_cursor(self, client_id: int) -> tuple[Cursor | None, int | None]:
+        """Return the cursor of a client, and after how long it expires."""
         path = f"{self._node(client_id)}/cursor"
         node = await self._session.get(path)
         if not node.data:
-            return None
+            return None, None
         try:
             data = json.loads(node.data)
-            cursor = read_cursor(data, data.get("sluice", {}))
+            ours = data.get("sluice", {})
+            cursor, expiry = read_cursor(data, ours), read_expiry(ours)
             address = read_address(data)
         except MALFORMED as error:
             raise ConfigError(
@@ -233,7 +238,7 @@ class ZooKeeperClients:
             ) from error
         if address is not None:
             self._addresses[client_id] = address
-        return cursor
+        return cursor, expiry
 
     async def _below(self, path: str) -> list[str]:
         """Return the paths of all nodes below one, the deepest first."""

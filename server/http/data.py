@@ -149,6 +149,13 @@ class Subscription(BaseModel):
         description="Where a new client starts: the earliest change still held, the latest, a position, or a time."
         " A client that has a cursor goes on from there.",
     )
+    expireAfter: int | None = Field(  # noqa: N815
+        default=None,
+        ge=0,
+        le=315_360_000,
+        description="Seconds without a call after which the client is removed, with its cursor; 0 for never. When it is"
+        " not given, `sluice.instance.clientExpiry` counts.",
+    )
 
 
 class Ack(BaseModel):
@@ -186,7 +193,9 @@ async def subscribe(
     """Register the client, or replace its filter. A cursor that was saved wins over `start`."""
     wish = body or Subscription()
     start = {"timestamp": wish.start.timestamp} if isinstance(wish.start, Start) else wish.start
-    await context.embedded.subscribe(destination, client_id, filter=wish.filter, start=start)
+    await context.embedded.subscribe(
+        destination, client_id, filter=wish.filter, start=start, expire_after=wish.expireAfter
+    )
     return _view(context, destination, client_id)
 
 

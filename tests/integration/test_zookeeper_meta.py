@@ -57,13 +57,13 @@ def node(name: str, below: str) -> str:
 
 
 async def test_what_is_written_is_read_again(zk: ZooKeeperSession, name: str) -> None:
-    without_cursor = StoredClient(-5)
+    without_cursor, expiring = StoredClient(-5), StoredClient(1002, "", CURSOR, expire_after=600)
     store = clients(zk, name)
     assert await store.load() == ()
-    assert await store.store(0, {1001: CLIENT, -5: without_cursor}, None) == 0
-    assert set(await clients(zk, name).load()) == {CLIENT, without_cursor}
+    assert await store.store(0, {1001: CLIENT, 1002: expiring, -5: without_cursor}, None) == 0
+    assert set(await clients(zk, name).load()) == {CLIENT, expiring, without_cursor}
     moved = replace(CLIENT, filter="", cursor=replace(CURSOR, offset=2000))
-    await store.store(0, {1001: moved, -5: None}, None)
+    await store.store(0, {1001: moved, 1002: None, -5: None}, None)
     assert await clients(zk, name).load() == (moved,)
     assert await zk.children(node(name, "1001")) == ["cursor"]
 

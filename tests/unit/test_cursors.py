@@ -643,3 +643,34 @@ def test_when_nobody_has_confirmed_the_whole_of_a_full_ring_all_stay() -> None:
         for now in (0.0, 1e6, 2e6):
             cursors.advance(now)
         assert [cursors.status(client_id).state for client_id in (1, 2)] == ["attached", "attached"]
+
+
+class TestExpiry:
+    def test_a_client_that_makes_no_call_for_its_time_is_removed(self) -> None:
+        cursors, _ = make()
+        cursors.subscribe(CLIENT, expire_after=60, now=NOW)
+        cursors.subscribe(CLIENT + 1, now=NOW)
+        cursors.take_changes()
+        assert cursors.expire(NOW + 60) == []
+        cursors.get(CLIENT, now=NOW + 60)
+        assert cursors.expire(NOW + 120) == []
+        assert cursors.expire(NOW + 121) == [CLIENT]
+        assert cursors.client_ids == [CLIENT + 1]
+        assert cursors.take_changes() == {CLIENT: None}
+
+    def test_subscribing_anew_without_a_time_keeps_the_time_and_zero_ends_it(self) -> None:
+        cursors, _ = make()
+        cursors.subscribe(CLIENT, expire_after=60, now=NOW)
+        cursors.subscribe(CLIENT, now=NOW)
+        assert cursors.expire(NOW + 61) == [CLIENT]
+        cursors.subscribe(CLIENT, expire_after=60, now=NOW)
+        cursors.subscribe(CLIENT, expire_after=0, now=NOW)
+        assert cursors.expire(NOW + 61) == []
+
+    def test_the_time_of_the_destination_counts_for_who_has_none_and_starts_anew_with_it(self) -> None:
+        cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table, expire_after=60)
+        cursors.restore(StoredClient(CLIENT), NOW)
+        cursors.restore(StoredClient(CLIENT + 1, expire_after=0), NOW)
+        cursors.restore(StoredClient(CLIENT + 2, expire_after=120), NOW)
+        assert cursors.expire(NOW + 61) == [CLIENT]
+        assert cursors.expire(NOW + 121) == [CLIENT + 2]

@@ -11,6 +11,8 @@ from sluice.server.remote import DEFAULT_URL
 NO = 1  # the answer is no: a check failed, a comparison found differences
 USAGE = 2  # arguments or configuration are wrong
 UNREACHABLE = 3  # source or server cannot be used
+FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}  # what `shtab` completes, by shell
+DIRECTORIES = {"bash": "_shtab_compgen_dirs", "zsh": "_files -/", "tcsh": "d"}
 INTERRUPTED = 130  # as shells say of Ctrl-C
 
 
@@ -37,13 +39,14 @@ def add_command(
 
 def add_conf(command: Any) -> None:
     """Add the folder of the configuration: ``conf``."""
-    command.add_argument(
+    folder = command.add_argument(
         "--conf",
         type=Path,
         default=Path(os.environ.get("SLUICE_CONF", "conf")),
         metavar="FOLDER",
         help="folder of canal.properties (default: $SLUICE_CONF, else conf)",
     )
+    folder.complete = DIRECTORIES
 
 
 def add_server(command: argparse.ArgumentParser) -> None:
@@ -53,7 +56,10 @@ def add_server(command: argparse.ArgumentParser) -> None:
         default=os.environ.get("SLUICE_URL", DEFAULT_URL),
         help=f"the server (default: $SLUICE_URL, else {DEFAULT_URL}); its token is taken from $SLUICE_TOKEN",
     )
-    command.add_argument("--ca", type=Path, metavar="FILE", help="authority that signed its certificate (PEM)")
+    authority = command.add_argument(
+        "--ca", type=Path, metavar="FILE", help="authority that signed its certificate (PEM)"
+    )
+    authority.complete = FILES  # type: ignore[attr-defined]  # as `shtab` reads it
 
 
 def add_client(command: argparse.ArgumentParser) -> None:

@@ -53,6 +53,7 @@ from sluice.server.status import show, summarize
 if TYPE_CHECKING:
     from sluice.instance.parser.connection import Connection
 
+SHELLS = ("bash", "zsh", "tcsh")
 EXIT_CODES = """exit status:
   0  all is well
   1  the answer is no: a check failed, rows differ
@@ -314,6 +315,17 @@ def parser() -> argparse.ArgumentParser:
     add_cluster_commands(commands)
     add_migrate_command(commands)
     add_spark_commands(add_group(commands, "spark", "write changes elsewhere with Spark"))
+
+    completion = add_command(
+        commands,
+        "completion",
+        completion_command,
+        "print what makes a shell complete commands",
+        "Commands, options and files are completed by Tab once the shell has read what this prints.",
+        "sluice completion bash > /etc/bash_completion.d/sluice",
+        "sluice completion zsh > ~/.zfunc/_sluice    # a folder in $fpath",
+    )
+    completion.add_argument("shell", choices=SHELLS, metavar="SHELL", help=" or ".join(SHELLS))
     return top
 
 
@@ -585,6 +597,14 @@ def rollback_command(options: Any) -> int:
     body = {} if options.batch is None else {"batchId": options.batch}
     _remote(options).client_call(options.destination, options.client, "rollback", {}, body)
     out.print("rolled back")
+    return 0
+
+
+def completion_command(options: Any) -> int:
+    """Print what makes a shell complete commands."""
+    import shtab
+
+    print(shtab.complete(parser(), options.shell))
     return 0
 
 

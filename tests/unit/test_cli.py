@@ -5,6 +5,7 @@ import contextlib
 import io
 import json
 import re
+import shlex
 import signal
 import socket
 import ssl
@@ -75,12 +76,12 @@ def test_the_help_of_a_command_explains_it_with_examples_that_parse(sluice: Slui
     status, text, _ = sluice(*command, "--help")
     assert status == 0
     examples = re.findall(
-        r"^  (?:\w+=\S+ )*sluice (.*?)(?: +#.*| \|.*)?$", text.partition("examples:")[2], re.MULTILINE
+        r"^  (?:\w+=\S+ )*sluice (.*?)(?: +#.*| [|>].*)?$", text.partition("examples:")[2], re.MULTILINE
     )
     assert examples
     for example in examples:
         assert example.startswith(" ".join(command))
-        options = cli.parser().parse_args([word.strip("'") for word in example.split()])
+        options = cli.parser().parse_args(shlex.split(example))
         assert callable(options.run)
 
 
@@ -420,3 +421,26 @@ def test_an_empty_password_is_refused(sluice: Sluice, conf: Path, monkeypatch: p
     status, _, error = sluice("user", "set", "ops")
     assert (status, error) == (2, "sluice: the password is empty; type one, or send it to the standard input\n")
     assert not (conf / "credentials.json").exists()
+
+
+@pytest.mark.parametrize("typed", ["sluice sta", "sluice token cr", "sluice tail example --fr"])
+def test_bash_completes_commands_and_options(sluice: Sluice, typed: str, tmp_path: Path) -> None:
+    status, script, _ = sluice("completion", "bash")
+    assert status == 0
+    (tmp_path / "script").write_text(script)
+    words = typed.split()
+    ask = f"""
+source {tmp_path}/script
+COMP_WORDS=({typed}) COMP_CWORD={len(words) - 1} COMP_LINE='{typed}' COMP_POINT={len(typed)}
+$(complete -p sluice | sed 's/.*-F \\([^ ]*\\) .*/\\1/') sluice {words[-1]} {words[-2]}
+echo "${{COMPREPLY[@]}}"
+"""
+    completed = subprocess.run(["bash", "-c", ask], check=True, capture_output=True, text=True).stdout.split()
+    assert completed == {"sta": ["status"], "cr": ["create"], "--fr": ["--from"]}[words[-1]]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "tcsh"])
+def test_other_shells_are_told_too(sluice: Sluice, shell: str) -> None:
+    status, script, _ = sluice("completion", shell)
+    assert status == 0
+    assert "quarantine" in script

@@ -164,13 +164,17 @@ _IN_SCHEMA = re.compile(rf"({_PLAIN})\\\.(?![*?{{])")
 
 def _name(item: Item) -> str | None:
     """Return the one name that an item matches; None when there may be several."""
-    return re.sub(r"\\(.)", r"\1", item.text) if _LITERAL.fullmatch(item.text) else None
+    return _unescape(item.text) if _LITERAL.fullmatch(item.text) else None
 
 
 def _schema(item: Item) -> str | None:
     """Return the one schema, in lower case, whose tables an item matches; None when there may be several."""
     found = _IN_SCHEMA.match(item.text)
-    return found[1].lower() if found and found[1].isascii() and len(item.alternatives) == 1 else None
+    return _unescape(found[1]).lower() if found and found[1].isascii() and len(item.alternatives) == 1 else None
+
+
+def _unescape(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text)
 
 
 def _fields(text: str) -> dict[str, frozenset[str]]:

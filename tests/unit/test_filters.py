@@ -70,6 +70,11 @@ def test_a_subscriber_may_narrow(text: str) -> None:
     assert TableFilter(r"shop\..*").narrow(text).include.text == text
 
 
+@pytest.mark.parametrize(("one", "other"), [(r"my-shop\..*", r"my\-shop\.o.*"), (r"my\-shop\..*", r"my-shop\.o.*")])
+def test_an_escaped_character_of_a_schema_is_the_same_as_an_unescaped_one(one: str, other: str) -> None:
+    assert TableFilter(one).narrow(other).accepts("my-shop", "orders")
+
+
 def test_fields_are_compared_without_case_and_the_list_of_kept_ones_wins() -> None:
     fields = FieldFilter("shop.orders:id/Name, crm.people:id", "shop.orders:id,hr.pay:amount")
     assert fields.kept("SHOP", "Orders") == frozenset({"ID", "NAME"})

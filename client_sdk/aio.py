@@ -209,7 +209,7 @@ class AsyncClient:
         auto_ack: bool = True,
         limits: Limits = Limits(),  # noqa: B008  immutable
     ) -> AsyncGenerator[Batch, None]:
-        """Batch after batch, for ever; up to ``prefetch`` of them are fetched ahead by tasks."""
+        """Batch after batch, as `Client.batches` gives them; up to ``prefetch`` are fetched ahead by tasks."""
         await self.open_session()
         await self.rollback()
         call = calls.get_without_ack(POLL, limits, self._decoding)

@@ -104,7 +104,7 @@ def _json(reply: Reply) -> dict[str, Any]:
     except ValueError:
         result = None
     if not isinstance(result, dict):
-        raise SluiceError(f"the server's answer is no JSON object: {reply.body[:200]!r}")
+        raise SluiceError(f"the server's answer is not a JSON object: {reply.body[:200]!r}")
     return result
 
 

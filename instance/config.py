@@ -68,12 +68,12 @@ def parse_address(value: Any) -> Any:
     if value.startswith("["):
         host, bracket, rest = value[1:].partition("]")
         if not bracket or (rest and not rest.startswith(":")):
-            raise ValueError(f"{value!r} is no address; write host:port or [IPv6 address]:port")
+            raise ValueError(f"{value!r} is not an address; write host:port or [IPv6 address]:port")
         port = rest[1:]
     else:
         host, _, port = value.partition(":")
     if not is_host(host) or not re.fullmatch("[0-9]{0,5}", port) or not 0 < int(port or DEFAULT_PORT) < 1 << 16:
-        raise ValueError(f"{value!r} is no address; write host:port or [IPv6 address]:port")
+        raise ValueError(f"{value!r} is not an address; write host:port or [IPv6 address]:port")
     return Address(host, int(port or DEFAULT_PORT))
 
 
@@ -171,7 +171,7 @@ class InstanceConfig(Settings):
     ssl_mode: Annotated[SslMode, BeforeValidator(_upper)] = setting("canal.instance.master.sslMode", SslMode.DISABLED)
     """Encryption of the connection to the source. VERIFY_CA checks who signed its certificate, VERIFY_IDENTITY also the
     host name in it. PREFERRED and REQUIRED check nothing, so that they protect neither the password nor the changes
-    from who answers in the source's place."""
+    against anybody who answers in the source's place."""
     ssl_ca: FolderPath | None = setting("sluice.instance.sslCa", None)
     """File of the authorities (PEM) that may have signed the source's certificate; empty takes the system's."""
     ssl_cert: FolderPath | None = setting("sluice.instance.sslCert", None)
@@ -285,9 +285,9 @@ class InstanceConfig(Settings):
     all clients, from then on. Else each client has its own, which narrows `filter.regex`."""
     detach_after: int = setting("sluice.instance.detachAfter", 300, ge=0, le=31_536_000, unit="s")
     """How long one of several clients may hold a full ring back. When another has confirmed all that it holds, or waits
-    for what comes after, each of the others has to confirm as much before the source has waited for so long; else it
-    leaves the ring and reads by a catch-up reader. A little now and then is not enough. 0 lets it hold the others back
-    for ever."""
+    for what comes after, each of the others has to confirm as much before the source has waited for that long; else
+    it leaves the ring and reads by a catch-up reader. A little now and then is not enough. 0 lets it hold the others
+    back for ever."""
     client_expiry: int = setting("sluice.instance.clientExpiry", 0, ge=0, le=315_360_000, unit="s")
     """How long a client may make no call before it is removed, with its cursor. 0 keeps it for ever. A client that says
     `expireAfter` when it subscribes has its own time, as `sluice tail` does."""

@@ -48,7 +48,7 @@ class MysqlGtidSet:
             try:
                 sid = UUID(uuid).bytes
             except ValueError:
-                raise BadPositionError(f"not a GTID set: {uuid[:80]!r} is no UUID") from None
+                raise BadPositionError(f"not a GTID set: {uuid[:80]!r} is not a UUID") from None
             tag = ""
             for item in items:
                 if match := _RUN.fullmatch(item):

@@ -47,7 +47,7 @@ class Position:
         try:
             file = unquote(file, errors="strict")
         except UnicodeDecodeError:
-            raise BadPositionError(f"the file's name is no percent-encoded UTF-8: {text[:200]!r}") from None
+            raise BadPositionError(f"the file's name is not percent-encoded UTF-8: {text[:200]!r}") from None
         if created >= _UINT32 or begin >= _INT64 or n >= _UINT32:
             raise BadPositionError(f"a number of the position is out of range: {text[:200]!r}")
         return cls(source, file, created, begin, n)

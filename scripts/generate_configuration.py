@@ -26,7 +26,7 @@ HEAD = r"""# Configuration
 <!-- Written by scripts/generate_configuration.py from the models; change those. -->
 
 Sluice is configured by Canal's own files: `canal.properties` in the conf folder, and for each destination a folder with
-an `instance.properties`. The latter overrides the former: every setting of a destination may stand in
+an `instance.properties`. The latter overrides the former: every setting of a destination may be in
 `canal.properties`, where it holds for all of them. Keys that start with `canal.` mean what they mean in Canal; those
 that start with `sluice.` are ours.
 

@@ -71,5 +71,5 @@ def add_client(command: argparse.ArgumentParser) -> None:
 def positive(text: str) -> int:
     """Read a number from 1 up."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number from 1 up")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 up")
     return int(text)

@@ -4,8 +4,8 @@ import re
 
 QUEUES = "Sluice sends to no message queue: let a consumer fetch the changes and send them on"
 ADMIN = "there is no admin server: configure destinations by files, start and stop them over HTTP"
-CORES = "one compiled loop decodes a destination: nothing is to be done"
-KERNEL = "the kernel sizes the buffers of connections: nothing is to be done"
+CORES = "one compiled loop decodes a destination: nothing to do"
+KERNEL = "the kernel sizes the buffers of connections: nothing to do"
 HISTORY = (
     "the history of table schemas is not recorded yet: SET GLOBAL binlog_row_metadata = 'FULL' on the source, so that"
     " events name their columns"
@@ -19,20 +19,20 @@ DRUID = "druid's encryption is not known: put the password itself into SLUICE_IN
 STORES = "certificates are PEM files here: set sluice.instance.sslCa, sluice.instance.sslCert, sluice.instance.sslKey"
 
 WITHOUT_EFFECT = {
-    r"canal\.id": "Canal itself does not use it: nothing is to be done",
+    r"canal\.id": "Canal itself does not use it: nothing to do",
     r"canal\.metrics\.pull\.port": "metrics have no port of their own: let Prometheus ask for /metrics of the HTTP API",
     r"canal\.admin\..*": ADMIN,
     r"canal\.instance\.(global|[^.]+)\.manager\.address": ADMIN,
-    r"canal\.instance\.(global|[^.]+)\.lazy": "every destination starts with the server: nothing is to be done",
+    r"canal\.instance\.(global|[^.]+)\.lazy": "every destination starts with the server: nothing to do",
     r"canal\.instance\.[^.]+\.mode": ADMIN,
-    r"canal\.instance\.memory\.rawEntry": "entries are always kept encoded: nothing is to be done",
+    r"canal\.instance\.memory\.rawEntry": "entries are always kept encoded: nothing to do",
     r"canal\.instance\.detecting\..*": STANDBY,
     r"canal\.instance\.standby.*": STANDBY,
     r"canal\.instance\.fallbackIntervalInSeconds": STANDBY,
     r"canal\.instance\.master[12]\..*": "several sources are not merged yet: make a destination for each",
-    r"canal\.instance\.transaction\.size": "transactions are gathered in no buffer: nothing is to be done",
+    r"canal\.instance\.transaction\.size": "transactions are gathered in no buffer: nothing to do",
     r"canal\.instance\.network\.(receive|send)BufferSize": KERNEL,
-    r"canal\.instance\.filter\.druid\.ddl": "there is one parser of DDL, not druid's: nothing is to be done",
+    r"canal\.instance\.filter\.druid\.ddl": "there is one parser of DDL, not druid's: nothing to do",
     r"canal\.instance\.parser\.parallel.*": CORES,
     r"canal\.instance\.tsdb\..*": HISTORY,
     r"canal\.instance\.rds\..*": CLOUD,
@@ -40,7 +40,7 @@ WITHOUT_EFFECT = {
     r"canal\.instance\.multi\.stream\.on": "PolarDB-X is not supported: stay with Canal for it",
     r"canal\.instance\.(master|standby)\.(tlsVersions|(trust|client)CertificateKeyStore.*)": STORES,
     r"canal\.instance\.(enableDruid|pwdPublicKey)": DRUID,
-    r"canal\.socketChannel": "there is one kind of connection to the source: nothing is to be done",
+    r"canal\.socketChannel": "there is one kind of connection to the source: nothing to do",
     r"canal\.mq\..*": QUEUES,
     r"(kafka|rocketmq|rabbitmq|pulsarmq)\..*": QUEUES,
 }

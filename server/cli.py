@@ -280,7 +280,10 @@ def parser() -> argparse.ArgumentParser:
     )
     verify.add_argument("destination", metavar="DESTINATION", help="its name, as in canal.destinations")
     verify.add_argument(
-        "--from", dest="start", metavar="FILE[:OFFSET]", help="begin of the range; the last binlog file when not given"
+        "--from",
+        dest="start",
+        metavar="FILE[:OFFSET]",
+        help="beginning of the range; the last binlog file when not given",
     )
     verify.add_argument("--to", dest="stop", metavar="FILE[:OFFSET]", help="its end; the current end when not given")
     add_conf(verify)
@@ -356,10 +359,8 @@ def serve_command(options: Any) -> int:
     def listening(url: str) -> None:
         logger.info("sluice %s serves %s (all calls: %s/docs)", version("sluice"), url, url)
 
-    _most, allowed = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(
-        resource.RLIMIT_NOFILE, (allowed, allowed)
-    )  # connections must not keep cursors from being written
+    _now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # connections must not keep cursors from being written
     uvloop.run(run(configuration, listening))
     logger.info("stopped")
     return 0
@@ -508,7 +509,7 @@ def _source_of(options: Any) -> InstanceConfig:
     user, colon, password = user.partition(":")
     try:
         if not at or not user:
-            raise ValueError(f"{options.mysql!r} is no source")  # noqa: TRY301  the same advice as for a bad address
+            raise ValueError(f"{options.mysql!r} is not a source")  # noqa: TRY301  the same advice as for a bad address
         parsed = parse_address(address)
     except ValueError:
         raise ConfigError("--mysql has to be USER:PASSWORD@HOST:PORT, such as canal:secret@127.0.0.1:3306") from None
@@ -656,7 +657,7 @@ def quarantine_retry_command(options: Any) -> int:
             sys.stdout.write(flat_ndjson([data], 0, strict=config.strict_canal).decode())
         else:
             out.print(Text(f"{item.position}", style="bold"))
-            for line in (line for change in decode_changes(data) for line in describe(change)):
+            for line in (line for change in decode_changes(data) for line in describe(change, longest=None)):
                 out.print(line)
     return NO if still else 0
 

@@ -64,7 +64,7 @@ def _host(value: str) -> str:
 def _hosts(value: str) -> str:
     hosts, _, path = value.partition("/")
     if set(path) & set(",;:"):
-        raise ValueError("a path is given once, behind the last host: host:port,host:port/path")
+        raise ValueError("a path is given once, after the last host: host:port,host:port/path")
     for host in hosts.replace(";", ",").split(",") if value else ():
         try:
             parts = urlsplit(f"//{host.strip()}")
@@ -72,7 +72,7 @@ def _hosts(value: str) -> str:
         except ValueError:
             usable = False
         if not usable:
-            raise ValueError(f"{host!r} is no host:port")
+            raise ValueError(f"{host!r} is not host:port")
     return value
 
 
@@ -90,7 +90,7 @@ def expand(expression: str) -> tuple[str, ...]:
     match = re.fullmatch(r"(.*)\{\s*([0-9]{1,9})\s*-\s*([0-9]{1,9})\s*\}", expression)
     if match is None or int(match[3]) < int(match[2]):
         raise ValueError(
-            f"{expression[:200]!r} names no range; write prefix{{1-4}} for prefix1, prefix2, prefix3, prefix4"
+            f"{expression[:200]!r} is not a range; write prefix{{1-4}} for prefix1, prefix2, prefix3, prefix4"
         )
     if int(match[3]) - int(match[2]) >= MOST_DESTINATIONS:
         raise ValueError(f"{expression[:200]!r} names more than {MOST_DESTINATIONS} destinations")
@@ -122,7 +122,7 @@ class ServerConfig(Settings):
     server_mode: Annotated[Literal["tcp", "kafka", "rocketmq", "rabbitmq", "pulsarmq"], BeforeValidator(_lower)] = (
         setting("canal.serverMode", "tcp")
     )
-    """Who takes the changes. Here it is always clients, as with `tcp`; Canal's other modes send them to a message
+    """What takes the changes. Here it is always clients, as with `tcp`; Canal's other modes send them to a message
     queue. With those the changes wait until a client fetches them."""
 
     # The HTTP API.
@@ -143,7 +143,7 @@ class ServerConfig(Settings):
     http_max_url: int = setting("sluice.http.maxUrl", 8 * 1024, ge=256, le=1 << 20, unit="bytes")
     """The longest URL that is taken."""
     http_max_body: int = setting("sluice.http.maxBody", 1 << 20, ge=1 << 10, le=1 << 30, unit="bytes")
-    """The longest body of a request that is taken; that of a call that needs no credentials 8192 at most."""
+    """The longest body of a request that is taken; of a call that needs no credentials 8192 bytes at most."""
     http_header_timeout: float = setting("sluice.http.headerTimeout", 10.0, gt=0, le=3600, unit="s")
     """How long the header of a request may take to arrive, and before it a TLS handshake."""
     http_request_timeout: float = setting("sluice.http.requestTimeout", 30.0, gt=0, le=3600, unit="s")
@@ -161,7 +161,7 @@ class ServerConfig(Settings):
 
     tcp_host: Annotated[str, AfterValidator(_host)] = setting("canal.ip", "127.0.0.1")
     """Address to listen on for Canal's clients. Unlike Canal's, an empty one is this host's own; others can reach
-    `0.0.0.0`, which needs `canal.user` and `canal.passwd`. The protocol knows no encryption."""
+    `0.0.0.0`, which needs `canal.user` and `canal.passwd`. The protocol has no encryption."""
     tcp_port: int = setting("canal.port", 11111, ge=0, lt=1 << 16)
     """Port to listen on for Canal's clients; 0 takes any free one."""
     without_netty: bool = setting("canal.withoutNetty", default=False)
@@ -185,10 +185,10 @@ class ServerConfig(Settings):
 
     zk_servers: Annotated[str, AfterValidator(_hosts)] = setting("canal.zkServers", "")
     """ZooKeeper servers, `host:port` separated by commas, through which servers share their destinations: each is
-    active on one of them, and another takes it over when that one goes. They need the same destinations. A path behind
-    the last one, which ZooKeeper has to have, is the folder of all nodes. Empty: no others."""
+    active on one of them, and another takes it over when that one goes. They need the same destinations. A path after
+    the last one, which has to exist in ZooKeeper, is the folder of all nodes. Empty: no others."""
     register_ip: Annotated[str, AfterValidator(_host)] = setting("canal.register.ip", "")
-    """Address under which clients reach this server, as it stands in ZooKeeper. Empty takes `canal.ip`."""
+    """Address under which clients reach this server, as written to ZooKeeper. Empty takes `canal.ip`."""
     session_timeout: float = setting("sluice.ha.sessionTimeout", 6.0, ge=0.1, le=3600, unit="s")
     """How long ZooKeeper hears nothing from a server before others may take its destinations over. ZooKeeper limits it,
     by default to 2 to 20 of its ticks."""
@@ -391,7 +391,7 @@ class Configuration:
     def _known_password(self) -> list[str]:
         stored = self.server.tcp_passwd.get_secret_value().lower()
         return [
-            f"canal.passwd is that of the password {password}, which stands in Canal's own files: set another"
+            f"canal.passwd is that of the password {password}, which is in Canal's own files: set another"
             for password in ("canal", "admin", "123456")
             if stored == double_sha1(password.encode()).hex()
         ]
@@ -501,7 +501,7 @@ def _variables(environ: Mapping[str, str]) -> list[str]:
     services = tuple(f"{name.removesuffix('_PORT')}_{kind}_" for name in links for kind in ("PORT", "SERVICE"))
     return [
         *(
-            f"environment variable {name} is ignored: {environ[name]} is no port, but what Kubernetes sets for a"
+            f"environment variable {name} is ignored: {environ[name]} is not a port, but what Kubernetes sets for a"
             f" service called {name.removesuffix('_PORT').lower().replace('_', '-')}; rename the service, or set"
             " enableServiceLinks: false in the pod's spec"
             for name in links

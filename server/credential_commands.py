@@ -63,8 +63,8 @@ def add_credential_commands(commands: Any) -> None:
         "set",
         user_set_command,
         "add a user, or give one another password",
-        "Ask for a password, or read it from the standard input when that is no terminal. POST /v1/tokens exchanges\n"
-        "it for a token of 12 hours, with what is granted here. No other call takes a password.",
+        "Ask for a password, or read it from the standard input when that is not a terminal. POST /v1/tokens\n"
+        "exchanges it for a token of 12 hours, with what is granted here. No other call takes a password.",
         "sluice user set ops --admin",
         "sluice user set billing --destination example    # < password.txt for one that is in a file",
     )
@@ -131,7 +131,7 @@ def user_set_command(options: Any) -> int:
     if not password:
         raise ConfigError("the password is empty; type one, or send it to the standard input")
     if sys.stdin.isatty() and getpass("Again: ") != password:
-        raise ConfigError("these are two passwords; try again")
+        raise ConfigError("the two passwords differ; try again")
     _credentials(server).set_password(options.name, password, _granted(options))
     out.print(Text(f"{options.name} may get tokens for this password: POST /v1/tokens"))
     _note_bypass(server)

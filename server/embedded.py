@@ -243,7 +243,7 @@ class EmbeddedServer:
         """
         instance = self._running(destination)
         if not -(1 << 15) <= client_id < 1 << 15:
-            raise BadParameterError(f"client id {client_id} is no 16-bit integer")
+            raise BadParameterError(f"client id {client_id} is not a 16-bit integer")
         is_new = client_id not in instance.cursors.client_ids
         instance.cursors.subscribe(
             client_id,

@@ -25,7 +25,7 @@ def add_migrate_command(commands: Any) -> None:
         "migrate",
         migrate_command,
         "say what would happen if Sluice took over from a Canal",
-        "Read the conf folder of a Canal as it lies, and say which destinations Sluice would serve from where, which\n"
+        "Read the conf folder of a Canal as it is, and say which destinations Sluice would serve from where, which\n"
         "keys it understands and which not, whether each saved position is readable and its change still in the\n"
         "binlog of the source, and whether each filter can be used. The exit status is 1 when something would stop\n"
         "working, such as sending to Kafka. Nothing is started and nothing is changed, here, on the source, or in\n"

@@ -30,7 +30,7 @@ class Remote:
     def __init__(self, url: str, *, token: str = "", ca: Path | None = None) -> None:
         """Make calls to the server at `url`, trusting the authority in the file `ca`; raises ConfigError."""
         if not url.startswith(("http://", "https://")):
-            raise ConfigError(f"{url!r} is no URL of a server; write http://host:port or https://host:port")
+            raise ConfigError(f"{url!r} is not the URL of a server; write http://host:port or https://host:port")
         try:
             context = ssl.create_default_context(cafile=ca)
         except OSError as error:

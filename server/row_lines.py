@@ -101,7 +101,7 @@ def _json(value: Any) -> str:
 def _field(value: Any) -> str:
     if value is None:
         return ""
-    if isinstance(value, int | float):
-        return str(value)
+    if isinstance(value, int | float):  # true and false of a JSON column too
+        return _json(value)
     text = value if isinstance(value, str) else _json(value)
     return '"' + text.replace('"', '""') + '"'

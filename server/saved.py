@@ -33,7 +33,7 @@ def read_saved(server: ServerConfig, config: InstanceConfig) -> Saved:
         clients = store.read()
         return Saved(str(store.path), clients, store.place)
     if config.meta not in IN_ZOOKEEPER:
-        return Saved("memory: who consumes has to subscribe again after each start")
+        return Saved("memory: consumers have to subscribe again after each start")
     where = f"ZooKeeper ({server.zk_servers}, {config.meta})"
 
     async def read(session: Session) -> Saved:

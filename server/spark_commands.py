@@ -79,7 +79,7 @@ def add_spark_commands(commands: Any) -> None:
         "--to",
         required=True,
         metavar="mysql://USER@HOST[:PORT]",
-        help="the target; behind a ? stand sslMode, sslCa, sslCert and sslKey",
+        help="the target; sslMode, sslCa, sslCert and sslKey may follow a ?",
     )
     mirror.add_argument("--password-file", type=Path, metavar="FILE", help="holds the password of the target")
     mirror.add_argument(
@@ -216,7 +216,7 @@ def add_stream(command: argparse.ArgumentParser, *, interval: float) -> None:
         type=seconds,
         default=interval,
         metavar="SECONDS",
-        help="from the begin of a micro-batch to that of the next (default: %(default)g)",
+        help="from the beginning of a micro-batch to that of the next (default: %(default)g)",
     )
     command.add_argument("--max-rows", type=positive, metavar="N", help="rows of a micro-batch at most")
     command.add_argument(
@@ -247,7 +247,7 @@ def seconds(text: str) -> float:
     except ValueError:
         number = -1
     if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
     return number
 
 

@@ -86,7 +86,7 @@ class Place:
             return cls.of(position.file, position.begin)
         file, _, offset = text.partition(":")
         if not file.rpartition(".")[2].isdecimal() or (offset and not offset.isdecimal()):
-            raise ConfigError(f"{text!r} is no place in a binlog; write mysql-bin.000003 or mysql-bin.000003:4096")
+            raise ConfigError(f"{text!r} is not a place in a binlog; write mysql-bin.000003 or mysql-bin.000003:4096")
         return cls.of(file, int(offset or FIRST_EVENT))
 
     def __str__(self) -> str:
@@ -323,7 +323,7 @@ class Comparison:
             return reader.fetchone()
         except Exception as error:  # noqa: BLE001  whatever it fails with, it cannot read on
             place = f"{reader.log_file}:{reader.log_pos}"
-            self._report.differs(f"pymysqlreplication cannot read on behind {place}: {type(error).__name__}: {error}")
+            self._report.differs(f"pymysqlreplication cannot read on after {place}: {type(error).__name__}: {error}")
             return None
 
     def _complete(self, event: TableMapEvent) -> None:

@@ -248,7 +248,7 @@ def _read_key(text: str | None) -> Key | None:
         return None
     key = tuple(map(str, json.loads(text)))
     if not all(map(LITERAL.fullmatch, key)):
-        raise TargetError(f"the progress of the snapshot on the target was changed: {text!r} is no key")
+        raise TargetError(f"the progress of the snapshot on the target was changed: {text!r} is not a key")
     return key
 
 

@@ -92,8 +92,8 @@ def read_place(data: bytes, name: str) -> Cursor | None:
         return read_cursor(found, found.get("sluice", {})) if (found.get("postion") or {}).get("journalName") else None
     except MALFORMED as error:
         raise ConfigError(
-            f"{name} is no place in a binlog ({type(error).__name__}: {error}): correct it, or remove it to begin where"
-            " the configuration says"
+            f"{name} is not a place in a binlog ({type(error).__name__}: {error}): correct it, or remove it to begin"
+            " where the configuration says"
         ) from error
 
 

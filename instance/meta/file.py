@@ -130,7 +130,7 @@ class FileMetaStore:
             epoch = int(data["sluice"]["epoch"]) + 1 if "sluice" in data else epoch_by_clock()
         except MALFORMED as error:
             raise ConfigError(
-                f"{self.path} is no file of subscriptions and cursors ({type(error).__name__}: {error}): "
+                f"{self.path} is not a file of subscriptions and cursors ({type(error).__name__}: {error}): "
                 "restore it, or move it away to begin without them"
             ) from error
         return epoch, clients

@@ -233,8 +233,8 @@ class ZooKeeperClients:
             address = read_address(data)
         except MALFORMED as error:
             raise ConfigError(
-                f"{path} in ZooKeeper is no cursor ({type(error).__name__}: {error}): correct it, or delete the node of"
-                " the client to begin without it"
+                f"{path} in ZooKeeper is not a cursor ({type(error).__name__}: {error}): correct it, or delete the node"
+                " of the client to begin without it"
             ) from error
         if address is not None:
             self._addresses[client_id] = address

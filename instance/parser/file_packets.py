@@ -49,7 +49,7 @@ def file_packets(path: Path, start: int = FIRST_OFFSET, *, writer: PacketWriter 
     writer = writer or PacketWriter()
     with path.open("rb") as file:
         if file.read(len(MAGIC)) != MAGIC:
-            raise DecodeError(f"{path} is no binlog: it does not begin with 0xFE 'bin'")
+            raise DecodeError(f"{path} is not a binlog: it does not begin with 0xFE 'bin'")
         body = start.to_bytes(8, "little") + path.name.encode()
         header = _HEADER.pack(0, EventType.ROTATE_EVENT, 0, _HEADER.size + len(body), 0, _ARTIFICIAL)
         yield from writer.event(header + body)

@@ -183,6 +183,6 @@ def _fields(text: str) -> dict[str, frozenset[str]]:
         table, colon, columns = item.partition(":")
         names = frozenset(name.strip().upper() for name in columns.split("/") if name.strip())
         if not colon or "." not in table or not names:
-            raise FilterError(f"'{item}' is no field filter: write schema.table:column/column")
+            raise FilterError(f"'{item}' is not a field filter: write schema.table:column/column")
         fields[table.strip().upper()] = names
     return fields

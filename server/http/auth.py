@@ -227,7 +227,7 @@ class Credentials:
             return Document.model_validate_json(self.path.read_bytes())
         except ValidationError as error:
             places = ", ".join(".".join(map(str, item["loc"])) or "the file" for item in error.errors())
-            raise ConfigError(f"{self.path} is no credentials file of Sluice: see {places}.") from None
+            raise ConfigError(f"{self.path} is not a credentials file of Sluice: see {places}.") from None
 
     @contextmanager
     def _change(self) -> Iterator[tuple[dict[str, Token], dict[str, User]]]:
@@ -411,7 +411,7 @@ def _require_certificate(cert: pathlib.Path, key: pathlib.Path) -> None:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
     except ssl.SSLError as error:
         raise ConfigError(
-            f"sluice.http.tlsCert {cert} and sluice.http.tlsKey {key} are no certificate and its key in PEM: "
+            f"sluice.http.tlsCert {cert} and sluice.http.tlsKey {key} are not a certificate and its key in PEM: "
             f"{error.reason or error}"
         ) from None
 

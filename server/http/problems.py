@@ -168,7 +168,7 @@ def invalid_request(error: RequestValidationError) -> ProblemResponse:
 def _invalid(item: Mapping[str, Any]) -> dict[str, str]:
     where, *path = item["loc"]
     if item["type"] == "json_invalid":  # the path is a number of characters then
-        return {"parameter": where, "in": where, "reason": f"no JSON: {item['ctx']['error']} at character {path[0]}"}
+        return {"parameter": where, "in": where, "reason": f"not JSON: {item['ctx']['error']} at character {path[0]}"}
     reason = "there is no such parameter" if item["type"] == "extra_forbidden" else item["msg"]
     name = ".".join(str(part) for part in path) or where
     return {"parameter": name, "in": where, "reason": reason.removeprefix("Value error, ")}

@@ -39,7 +39,7 @@ class Account:
     def admits(self, user: str, token: bytes, seed: bytes) -> bool:
         """Tell whether a client that gives this name and token may pass, in the order in which Canal decides.
 
-        Raises ValueError for a token that is no scramble at all, such as a password in clear.
+        Raises ValueError for a token that is not a scramble at all, such as a password in clear.
         """
         if self.user and user != self.user:
             return False
@@ -49,7 +49,7 @@ class Account:
             return False
         scramble = unhexlify(token)
         if len(scramble) < TOKEN_SIZE:
-            raise ValueError(f"{len(scramble)} bytes are no scramble")
+            raise ValueError(f"{len(scramble)} bytes are not a scramble")
         return is_scramble_of(scramble, seed, self.stored)
 
 

@@ -77,7 +77,9 @@ async def serving(
         if warning := bypass(config):
             logger.warning("%s", warning)
         if not is_loopback(config.tcp_host):
-            logger.warning("Canal's protocol is not encrypted: who listens between %s and a client reads all", address)
+            logger.warning(
+                "Canal's protocol is not encrypted: anybody between %s and a client can read it all", address
+            )
         try:
             yield address
         finally:

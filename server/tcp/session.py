@@ -168,7 +168,7 @@ class Session:
             auth = ClientAuth.FromString(body)
             admitted = self._service.account.admits(auth.username, auth.password, self._seed)
         except (DecodeError, ValueError) as error:
-            raise FrameError(f"this is no authentication: {error}") from None
+            raise FrameError(f"this is not an authentication: {error}") from None
         if not admitted:
             await asyncio.sleep(FAILED_LOGIN)
             raise RefusedError(FAILED, f"auth failed for user:{auth.username}")
@@ -254,7 +254,7 @@ class Session:
         if not destination or not text:
             raise RefusedError(INCOMPLETE, f"destination or clientId is null. {name}: {request}")
         if not re.fullmatch(r"[+-]?[0-9]{1,6}", text) or not -(1 << 15) <= int(text) < 1 << 15:
-            raise BadParameterError(f"client id {text!r} is no integer from -32768 to 32767")
+            raise BadParameterError(f"client id {text!r} is not an integer from -32768 to 32767")
         self._client = destination, int(text)
         return self._client
 

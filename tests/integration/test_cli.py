@@ -426,7 +426,7 @@ def test_a_destination_that_cannot_start_keeps_no_other_from_starting(conf: Conf
     conf.main(canal__destinations="broken")
     done = conf.run("serve")
     assert done.returncode == 2
-    assert f"sluice: broken: {meta} is no file of subscriptions and cursors" in done.stderr
+    assert f"sluice: broken: {meta} is not a file of subscriptions and cursors" in done.stderr
 
 
 def test_serve_says_what_has_no_effect_and_never_says_a_password(conf: Conf, mariadb118: Server) -> None:
@@ -558,8 +558,8 @@ def test_quarantined_events_are_decoded_again_once_their_table_is_back_while_the
         mariadb118.query(f"INSERT INTO {schema}.kept VALUES (0)")  # from here on the destination has a cursor
         serving.wait_for(lambda: serving.call("GET", "/shop/clients/1")["lag"]["rows"] == 1)
     mariadb118.script(
-        "CREATE TABLE t (id INT, name VARCHAR(9));\nBEGIN;\nINSERT INTO t VALUES (1, 'a');\n"
-        "INSERT INTO t VALUES (2, 'b'), (3, 'c');\nCOMMIT;\nDROP TABLE t;\n",
+        "CREATE TABLE t (id INT, name VARCHAR(99));\nBEGIN;\nINSERT INTO t VALUES (1, 'a');\n"
+        "INSERT INTO t VALUES (2, 'b'), (3, REPEAT('c', 99));\nCOMMIT;\nDROP TABLE t;\n",
         database=schema,
     )
     with conf.serving() as serving:
@@ -571,10 +571,11 @@ def test_quarantined_events_are_decoded_again_once_their_table_is_back_while_the
         still = conf.run("quarantine", "retry", "shop")
         assert still.returncode == 1
         assert still.stderr.count("dropped or renamed") == 2
-        mariadb118.query("CREATE TABLE t (id INT, name VARCHAR(9))", database=schema)
+        mariadb118.query("CREATE TABLE t (id INT, name VARCHAR(99))", database=schema)
         again = conf.run("quarantine", "retry", "shop")
         assert again.returncode == 0, again.stderr
-        assert re.findall(r"INSERT (.+)", again.stdout) == ["id=1, name='a'", "id=2, name='b'", "id=3, name='c'"]
+        values = ["a", "b", "c" * 99]  # whole, for they are to be applied
+        assert re.findall(r"INSERT (.+)", again.stdout) == [f"id={i}, name='{it}'" for i, it in enumerate(values, 1)]
         one = conf.run("quarantine", "retry", "shop", "--position", first, "--json")
         assert [json.loads(line)["data"] for line in one.stdout.splitlines()] == [[{"id": "1", "name": "a"}]]
         assert serving.states() == {"shop": "running"}

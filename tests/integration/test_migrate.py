@@ -184,7 +184,7 @@ def test_cursors_that_cannot_be_read_are_found(conf: Path) -> None:
     (conf / "shop" / "meta.dat").write_text("{")
     run = migrate(conf)
     assert run.status == 1
-    assert f"{conf}/shop/meta.dat is no file of subscriptions and cursors" in run.line("wrong shop: ")
+    assert f"{conf}/shop/meta.dat is not a file of subscriptions and cursors" in run.line("wrong shop: ")
 
 
 def test_without_cursors_the_beginning_is_said(conf: Path, mysql56: Server) -> None:

@@ -112,7 +112,7 @@ async def test_place_that_canal_kept_is_understood(zk: ZooKeeperSession, name: s
     await store.store(0, {1001: CLIENT}, None)
     assert store.place == CURSOR
     await zk.set(node(name, "parse"), b"{")
-    with pytest.raises(ConfigError, match="parse in ZooKeeper is no place in a binlog"):
+    with pytest.raises(ConfigError, match="parse in ZooKeeper is not a place in a binlog"):
         await place(zk, name).load()
 
 

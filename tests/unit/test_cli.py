@@ -109,7 +109,10 @@ def test_wrong_arguments_are_status_2(sluice: Sluice, arguments: tuple[str, ...]
         (("filter", "try", "x", "--mysql", "u:p@db:x"), "has to be USER:PASSWORD@HOST:PORT"),
         (("filter", "try", "(", "--mysql", "u@127.0.0.1:1"), "cannot be a filter"),
         (("token", "revoke", "0123"), "there is no token '0123'; sluice token list shows the ids"),
-        (("status", "--url", "127.0.0.1:1"), "'127.0.0.1:1' is no URL of a server; write http://host:port or https://"),
+        (
+            ("status", "--url", "127.0.0.1:1"),
+            "'127.0.0.1:1' is not the URL of a server; write http://host:port or https://",
+        ),
         (("status", "--ca", "/nowhere.pem"), "cannot load the authority /nowhere.pem: No such file or directory; name"),
         (("user", "remove", "ops"), "there is no user 'ops'; sluice user list shows them"),
     ],
@@ -262,10 +265,10 @@ def test_without_a_java_that_spark_runs_on_the_next_step_is_said(
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("--interval", "soon"), "'soon' is no number of seconds"),
-        (("--interval", "-1"), "'-1' is no number of seconds"),
+        (("--interval", "soon"), "'soon' is not a number of seconds"),
+        (("--interval", "-1"), "'-1' is not a number of seconds"),
         (("--option", "partitions"), "'partitions' has to be NAME=VALUE"),
-        (("--max-rows", "0"), "'0' is no number from 1 up"),
+        (("--max-rows", "0"), "'0' is not a number from 1 up"),
     ],
 )
 def test_wrong_arguments_of_spark_are_status_2(sluice: Sluice, arguments: tuple[str, ...], complaint: str) -> None:
@@ -280,7 +283,7 @@ def test_wrong_arguments_of_spark_are_status_2(sluice: Sluice, arguments: tuple[
         (("--snapshot", "db1:3306"), "a database is named as mysql://user@host:port"),
         (("--snapshot", "mysql://reader:s3cret@db1"), "the password must not stand in the URL"),
         (("--snapshot", "mysql://reader@db1", "--snapshot-password-file", "/nowhere"), "the file of the password"),
-        (("--snapshot-rows", "0"), "'0' is no number from 1 up"),
+        (("--snapshot-rows", "0"), "'0' is not a number from 1 up"),
     ],
 )
 def test_a_wrong_snapshot_is_refused_before_spark_is_started(
@@ -327,7 +330,7 @@ def test_a_certificate_that_cannot_be_used_is_named_before_anything_is_started(
     cert = authority / "server.pem"
     for key, complaint in (
         (conf / "nowhere.pem", f"sluice.http.tlsKey: cannot read {conf}/nowhere.pem: No such file or directory"),
-        (cert, f"sluice.http.tlsCert {cert} and sluice.http.tlsKey {cert} are no certificate and its key in PEM: "),
+        (cert, f"sluice.http.tlsCert {cert} and sluice.http.tlsKey {cert} are not a certificate and its key in PEM: "),
     ):
         (conf / "canal.properties").write_text(text.format(cert, key))
         status, _, error = sluice("serve")

@@ -146,6 +146,15 @@ def test_csv_names_the_columns_again_when_they_change_and_tells_null_from_nothin
     ]
 
 
+def test_json_in_csv_is_written_as_json() -> None:
+    json_column = {"mysqlType": "json", "sqlType": 12, "name": "j"}
+    documents = ["true", "1.5", "[1, null]", '{"a": "b"}']
+    rows = [RowData(afterColumns=[Column(value=text, **json_column)]) for text in documents]
+    (change,) = decode_changes(frame([entry(RowChange(eventType=INSERT, rowDatas=rows))]))
+    _names, *written = Csv().lines(change)
+    assert [line.split(",", 4)[4] for line in written] == ["true", "1.5", '"[1, null]"', '"{""a"": ""b""}"']
+
+
 def test_control_characters_of_the_source_do_not_reach_the_terminal() -> None:
     row = RowData(afterColumns=[Column(value="\x1b[31m\n", **NAME)])
     change = RowChange(eventType=INSERT, rowDatas=[row])

@@ -136,7 +136,7 @@ def test_a_place_is_a_file_an_offset_or_a_position(text: str, shown: str) -> Non
 
 @pytest.mark.parametrize("text", ["mysql-bin", "mysql-bin.000003:x", ":4", ""])
 def test_what_is_no_place_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"is no place in a binlog; write mysql-bin\.000003"):
+    with pytest.raises(ConfigError, match=r"is not a place in a binlog; write mysql-bin\.000003"):
         Place.parse(text)
 
 

@@ -47,7 +47,7 @@ class TestProblems:
     @pytest.mark.parametrize(
         ("call", "body", "detail"),
         [
-            ("ack", "{bad", "body: no JSON: Expecting property name enclosed in double quotes at character 1"),
+            ("ack", "{bad", "body: not JSON: Expecting property name enclosed in double quotes at character 1"),
             ("ack", "{}", "body: give either batchId or position"),
             ("getWithoutAck?timeot=1", "", "timeot: there is no such parameter"),
         ],

@@ -21,7 +21,7 @@ class TestSubscriptions:
     @pytest.mark.parametrize("text", ["-32769", "32768", "x1", "1001 ", "1_0", "٣", "1e3"])
     async def test_nothing_else_is_one(self, client: CanalClient, text: str) -> None:
         client.client_id = text
-        with pytest.raises(CanalError, match="is no integer from -32768 to 32767") as caught:
+        with pytest.raises(CanalError, match="is not an integer from -32768 to 32767") as caught:
             await client.subscribe()
         assert caught.value.code == 400
 

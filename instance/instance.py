@@ -221,9 +221,9 @@ class Instance:
         flusher.cancel()
         parser.stop()
         self.ring.close()
-        for client_id in self.cursors.catching_up:
-            self.cursors.fall_out(client_id, DestinationStoppedError("the destination was stopped"))
         try:
+            for client_id in self.cursors.catching_up:
+                self.cursors.fall_out(client_id, DestinationStoppedError("the destination was stopped"))
             await self.flush()  # first: a source that does not answer may hold up the rest until others have taken over
         finally:
             await self.catch_up.close()

@@ -38,6 +38,7 @@ from sluice.server.ha.cluster import Cluster, Identity
 from sluice.server.ha.election import State
 from sluice.server.ha.operations import Ask, Look, Running, Seen
 from sluice.store.cursor import Cursor
+from sluice.store.cursors import Cursors
 from sluice.store.ring import Ring
 from tests.source import eventually
 from tests.stream import STEP, Stream, entries
@@ -206,6 +207,23 @@ async def test_a_mistake_on_the_event_loop_is_the_error_of_the_destination_until
     await asyncio.sleep(0.05)
     assert setup.server.destination_status(NAME).state == "error"
     await setup.server.stop(NAME)
+    await setup.server.start(NAME)
+    setup.parser.write(b"one")
+    assert entries((await setup.server.get_without_ack(NAME, CLIENT)).slices) == [b"begin", b"one", b"end"]
+
+
+async def test_a_mistake_that_also_breaks_the_stop_leaves_a_destination_that_can_be_started(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fall_out(*_: object) -> None:
+        raise IndexError(99)
+
+    await setup.server.subscribe(NAME, CLIENT)
+    with monkeypatch.context() as broken:
+        broken.setattr(Cursors, "catching_up", {CLIENT})
+        broken.setattr(Cursors, "fall_out", fall_out)
+        with pytest.raises(IndexError):
+            await setup.server.stop(NAME)
     await setup.server.start(NAME)
     setup.parser.write(b"one")
     assert entries((await setup.server.get_without_ack(NAME, CLIENT)).slices) == [b"begin", b"one", b"end"]

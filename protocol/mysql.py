@@ -185,6 +185,8 @@ class Session(pymysql.connections.Connection):
         """
         self.query(sql, unbuffered=True)
         self._result.unbuffered_active = False  # PyMySQL does not read on
+        assert self._sock is not None
+        self._sock.settimeout(self._read_timeout)  # not what was left of the time for the descriptions
         while True:
             data = self._rfile.read1(PIECE)  # type: ignore[union-attr]  # it is a BufferedReader
             if not data:

@@ -483,6 +483,25 @@ def test_limits_leave_room_for_what_comes_in_time() -> None:
     assert Limits().login_bytes == 1 << 20
 
 
+def test_the_rows_of_a_long_result_may_each_take_as_long_as_a_read() -> None:
+    def behave(talk: Talk) -> None:
+        talk.greet()
+        talk.let_in()
+        talk.receive()
+        talk.result(["v"], ("1",), ("2",))
+
+    limits = Limits(answer_timeout=1.0)
+    with (
+        Peer(behave) as peer,
+        Session(
+            host="127.0.0.1", port=peer.port, user="cdc", autocommit=True, read_timeout=7, limits=limits
+        ) as session,
+    ):
+        assert next(session.packets("SELECT v FROM t"))
+        assert session._sock is not None
+        assert session._sock.gettimeout() == 7
+
+
 # --- answers that no server gives ------------------------------------------------------------------------------------
 
 

@@ -30,7 +30,7 @@ from sluice.store.track import TableFilter, TableMask, Track
 logger = logging.getLogger(__name__)
 
 LONGEST_QUEUE = 8.0
-"""Seconds that a range waits for a reader; it keeps its place in the queue until it is asked for again."""
+"""Seconds that a range waits for a reader; asked for again it waits after the others."""
 CLOSING = 3.0
 """Seconds that the parser of a reader has to end."""
 CHUNK = 256 * 1024

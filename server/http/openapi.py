@@ -47,8 +47,10 @@ OF_CLIENTS: Collection[Error] = (
 )
 OF_OPERATIONS: dict[str, Collection[Error]] = {
     "createToken": (errors.UnauthorizedError, errors.TooManyAttemptsError),
+    "startDestination": (errors.ConfigError,),
+    "getSourceEnd": (errors.SourceChangedError,),
     "listTables": (errors.FilterError,),
-    "getTable": (errors.UnknownTableError,),
+    "getTable": (errors.FilterError, errors.UnknownTableError),
 }
 
 
@@ -103,6 +105,11 @@ class FlatMessage(BaseModel):
     gtid: str
     xa: str | None = Field(
         default=None, description="The XA transaction that it belongs to, `prepared X'…'` for one; absent without one."
+    )
+    absent: list[str] | None = Field(
+        default=None,
+        description="The columns that the source did not send, which are not null. The key is there only when"
+        " `binlog_row_image` is not `FULL`.",
     )
 
 

@@ -84,6 +84,20 @@ async def test_every_error_is_a_problem(document: dict[str, Any]) -> None:
             assert answer["content"]["application/problem+json"]["schema"] == {"$ref": "#/components/schemas/Problem"}
 
 
+@pytest.mark.parametrize(
+    ("name", "status", "problem"),
+    [
+        ("getSourceEnd", "409", "source-changed"),
+        ("getTable", "409", "filter-matches-nothing"),
+        ("startDestination", "500", "bad-configuration"),
+    ],
+)
+async def test_errors_of_a_single_call_are_named(
+    document: dict[str, Any], name: str, status: str, problem: str
+) -> None:
+    assert f"`{problem}`: " in operations(document)[name]["responses"][status]["description"]
+
+
 async def test_problems_and_batches_fit_their_schemas(api: Api) -> None:
     api.source.put(2)
     batch = FlatBatch.model_validate_json((await api.post("getWithoutAck")).body, strict=True)
@@ -96,7 +110,7 @@ async def test_problems_and_batches_fit_their_schemas(api: Api) -> None:
 
 def test_every_key_of_a_flat_message_has_a_schema() -> None:
     codec = (Path(__file__).parents[3] / "protocol" / "flat.pyx").read_text()
-    assert set(re.findall(r"""b'[,{]"(\w+)":""", codec)) == set(FlatMessage.model_fields)
+    assert set(re.findall(r"""b'[,{]?"(\w+)":""", codec)) == set(FlatMessage.model_fields)
 
 
 async def test_a_line_of_a_stream_has_a_schema(document: dict[str, Any]) -> None:

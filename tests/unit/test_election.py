@@ -281,6 +281,13 @@ class TestGivingUp:
         host.answer(Look, mine())
         host.answer(Release, Done(8))
         assert host.member.election(D).problem == "no such host"
+        host.answer(Look, Seen(None, 5, 9))
+        host.now += HOLD_OFF - 0.1
+        host.member.tick(host.now)
+        assert Claim(D, 6, 9) not in host.questions
+        host.now += 0.1
+        host.member.tick(host.now)
+        assert Claim(D, 6, 9) in host.questions
 
     def test_one_that_could_not_start_and_was_told_to_stop_meanwhile_is_given_up_once_and_says_why(
         self, host: Host

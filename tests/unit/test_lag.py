@@ -79,6 +79,12 @@ def test_a_parser_within_the_resolution_of_timestamps_is_no_lag() -> None:
     assert explain(destination(behind=1.5), client(), NOW).stage == Stage.NONE
 
 
+def test_a_parser_that_reads_what_is_newer_than_what_the_client_has_to_ack_is_not_to_blame() -> None:
+    age = NOW - AMOUNT.oldest / 1000
+    assert explain(destination(behind=age), client(waiting=AMOUNT), NOW).stage == Stage.CLIENT
+    assert explain(destination(behind=age + 0.1), client(waiting=AMOUNT), NOW).stage == Stage.PARSER
+
+
 def test_a_full_ring_names_the_client_that_fills_it_to_the_others() -> None:
     slow = client(7, acked="1/bin.000001@1:4:0", waiting=AMOUNT)
     full = destination(slow, client(), behind=300.0, full=True)

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -239,3 +240,32 @@ def test_file_is_whole_after_kill_at_any_moment(tmp_path: Path) -> None:
     data = json.loads(path(tmp_path).read_text())
     assert data["clientDatas"][0]["cursor"]["postion"]["position"] >= durable
     assert data["sluice"]["epoch"] == 12
+
+
+async def test_a_cursor_without_a_time_is_written_with_one_for_canal_takes_0_for_no_cursor(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (store, _, _):
+        await store.write({1001: StoredClient(1001, "", replace(CURSOR, timestamp=0))}, 1)
+    (client,) = json.loads(path(tmp_path).read_text())["clientDatas"]
+    assert client["cursor"]["postion"]["timestamp"] == POSITION.created * 1000
+
+
+async def test_a_file_is_on_disk_before_it_takes_the_place_of_the_old_one_and_its_name_is_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    fsync, rename = os.fsync, Path.replace
+
+    def spy_fsync(number: int) -> None:
+        done.append(f"fsync {Path(f'/proc/self/fd/{number}').readlink().name}")
+        fsync(number)
+
+    def spy_replace(self: Path, target: Path) -> Path:
+        done.append(f"replace {target.name}")
+        return rename(self, target)
+
+    async with opened(tmp_path) as (store, _, _):
+        monkeypatch.setattr(os, "fsync", spy_fsync)
+        monkeypatch.setattr(Path, "replace", spy_replace)
+        await store.write({1001: CLIENT}, 1)
+        monkeypatch.undo()
+    assert done == ["fsync meta.tmp", "replace meta.dat", "fsync example"]

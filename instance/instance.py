@@ -169,11 +169,10 @@ class Instance:
 
     def _places(self) -> list[Cursor | None]:
         """Return where the stream may begin, best first; None is where the configuration says."""
-        places = starts([self.cursors.cursor(client_id) for client_id in self.cursors.client_ids])
-        if places in ([], [None]):
-            return [self._meta.place]
+        cursors = [self.cursors.cursor(client_id) for client_id in self.cursors.client_ids]
+        places = starts(cursors, self._meta.place)
         if self.config.auto_reset_latest_pos_mode:  # those who have lost their places go on, at the current end
-            return [place for place in places if place is not None]
+            return [place for place in places if place is not None] or places
         return places
 
     def seek_start(self) -> None:

@@ -424,13 +424,13 @@ def _examine(server: ServerConfig, config: InstanceConfig, findings: Findings) -
     from sluice.store.cursor import starts
 
     table_filter = TableFilter.from_config(config)
-    clients = read_saved(server, config).clients
-    for client in clients:
+    saved = read_saved(server, config)
+    for client in saved.clients:
         try:
             try_filter(config, client.filter)
         except FilterError as error:
             findings.wrong(f"{config.destination}, client {client.client_id}", f"would not be served: {error}")
-    places = starts([client.cursor for client in clients]) or [None]
+    places = starts([client.cursor for client in saved.clients], saved.place)
     with Connection(config) as connection:
         connection.check(config, config.slave_id)
         facts = connection.facts
@@ -440,7 +440,7 @@ def _examine(server: ServerConfig, config: InstanceConfig, findings: Findings) -
         start, refused = StartFinder(connection, config, lambda: Connection(config)).find_first(places)
     if start is None:
         raise next(iter(refused.values()))
-    for client in clients:
+    for client in saved.clients:
         if client.cursor in refused:
             findings.note(
                 f"{config.destination}, client {client.client_id}",

@@ -56,13 +56,14 @@ def in_order(cursors: list[Cursor]) -> list[Cursor]:
     return ordered
 
 
-def starts(cursors: Sequence[Cursor | None]) -> list[Cursor | None]:
+def starts(cursors: Sequence[Cursor | None], place: Cursor | None) -> list[Cursor | None]:
     """Return where the stream may begin to serve clients with these cursors, best first.
 
     None, for a client that has no place yet, is where the configuration says: it can begin though others have lost
-    their places.
+    their places. When no client has a place, ``place`` counts, which the destination may keep.
     """
-    return [*in_order([cursor for cursor in cursors if cursor is not None]), *([None] if None in cursors else [])]
+    known = in_order([cursor for cursor in cursors if cursor is not None])
+    return [*known, *([None] if None in cursors else [])] if known else [place]
 
 
 def earliest(cursors: list[Cursor]) -> Cursor | None:

@@ -18,7 +18,7 @@ from sluice.protocol.errors import (
 from sluice.protocol.gtid import MariadbGtidSet
 from sluice.protocol.position import Position
 from sluice.store.batch import Batch
-from sluice.store.cursor import Cursor, StoredClient, earliest, in_order
+from sluice.store.cursor import Cursor, StoredClient, earliest, in_order, starts
 from sluice.store.cursors import Cursors
 from sluice.store.ring import Ring
 from sluice.store.track import TableFilter, Track
@@ -383,6 +383,10 @@ def test_cursors_are_in_the_order_of_the_stream_and_the_oldest_history_comes_fir
     assert in_order([new[1], old[2], new[0], old[1], old[0]]) == [old[0], old[2], old[1], *new]
     assert earliest([*new, *old]) == old[0]
     assert earliest([]) is None
+    assert starts([None, *new, old[0]], old[1]) == [old[0], *new, None]
+    assert starts(new, old[1]) == new, "the place that is kept counts only when no client has one"
+    assert starts([None], old[1]) == starts([], old[1]) == [old[1]]
+    assert starts([None], None) == starts([], None) == [None]
 
 
 def test_who_passes_a_gap_starts_behind_it_and_has_executed_what_lies_there() -> None:

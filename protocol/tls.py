@@ -17,9 +17,9 @@ class SslMode(StrEnum):
 
     DISABLED = "DISABLED"
     PREFERRED = "PREFERRED"
-    """Encrypted if the server offers it, unchecked: no protection from who answers in its place."""
+    """Encrypted if the server offers it, unchecked: no protection from whoever answers in its place."""
     REQUIRED = "REQUIRED"
-    """Encrypted, unchecked: no protection from who answers in its place, either."""
+    """Encrypted, unchecked: no protection from whoever answers in its place, either."""
     VERIFY_CA = "VERIFY_CA"
     """By an authority that is trusted."""
     VERIFY_IDENTITY = "VERIFY_IDENTITY"

@@ -15,7 +15,7 @@ from typing import Literal
 TURN = 5.0
 """Seconds for which a reader is had at least, while others wait for one."""
 IDLE = 30.0
-"""Seconds for which a reader, or a place in the queue for one, is kept for who is not heard of."""
+"""Seconds for which a reader, or a place in the queue for one, is kept for a holder that is not heard of."""
 PATIENCE = 300.0
 """Seconds to wait for the confirmation of what a reader gave, where ``detachAfter`` is 0."""
 
@@ -53,7 +53,7 @@ class Pace:
         """Look at a ring, and return the subscribers that have to leave it.
 
         Args:
-            needs: by subscriber, the first slot that it needs; the end of the ring for who needs none of it.
+            needs: by subscriber, the first slot that it needs; the end of the ring for one that needs none of it.
             end: the slot behind the last one of the ring.
             now: seconds of a clock that nobody sets; between two looks it counts for nothing if it goes back.
             full: the parser waits for room.
@@ -90,8 +90,8 @@ Reading = tuple[Literal["client", "ranges"], int]
 class Turns:
     """Who has one of a few readers.
 
-    Who wants one asks, and asks again as long as it does. All get one in the order in which they began to ask, but the
-    first of the clients, or of the ranges, comes before others while none of its kind has one.
+    Whoever wants one asks, and asks again as long as it does. All get one in the order in which they began to ask, but
+    the first of the clients, or of the ranges, comes before others while none of its kind has one.
 
     While others wait, a turn is over after `TURN`: nothing more is given to its holder, which loses the reader as soon
     as it has confirmed what it was given, or after so much patience. Whoever is not heard of for `IDLE` loses it too;

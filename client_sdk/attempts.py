@@ -108,7 +108,7 @@ class Attempts(Generic[T]):
             return failure.reason
         asked = "; ".join(f"{server}: {text}" for server, text in self._last_failures.items())
         error = ConnectionLostError(
-            f"no server answers {self._endpoint.name}, tried for {self._patience:g} s: {asked}. See that one"
+            f"no server answers {self._endpoint.name}, tried for {self._patience:g} s: {asked}. Check that one"
             " runs and has the destination (`sluice status`), and that this host reaches it; then try again"
         )
         error.__cause__ = failure.reason

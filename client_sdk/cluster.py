@@ -230,7 +230,7 @@ class Cluster:
             raise UnknownBatchError(f"{error}: what is not acked comes again") from None
         if tries >= TRIES:
             raise StaleSessionError(
-                f"{error}, and again after {tries} sessions of this one, whose turn it is: see that all consumers of"
+                f"{error}, and again after {tries} sessions of this one, whose turn it is: check that all consumers of"
                 " the client id are made with the same `zookeeper`"
             )
 

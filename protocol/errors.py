@@ -46,13 +46,13 @@ class StaleSessionError(SluiceError):
 
 
 class FilterError(SluiceError):
-    """The filter is no valid regular expression, or cannot match anything the instance lets through."""
+    """The filter is not a valid regular expression, or cannot match anything the instance lets through."""
 
     type = "filter-matches-nothing"
 
 
 class BadPositionError(SluiceError, ValueError):
-    """The text is no position, or names no place that can exist."""
+    """The text is not a position, or does not name a place that can exist."""
 
     type = "bad-position"
 

@@ -132,7 +132,7 @@ class Typed:
         wanted = metadata if self.metadata is None else self.metadata
         for name in wanted:
             if name not in metadata:
-                raise BadParameterError(f"option metadata: {name!r} is none of {', '.join(metadata)}", "metadata")
+                raise BadParameterError(f"option metadata: {name!r} is not one of {', '.join(metadata)}", "metadata")
         return pa.schema([*(it for name, it in metadata.items() if name in wanted), *fields[len(metadata) :]])
 
     def choose(self, decoded: pa.RecordBatch) -> pa.RecordBatch:

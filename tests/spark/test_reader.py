@@ -466,7 +466,7 @@ def test_a_query_may_leave_out_the_columns_that_are_not_the_tables(
     assert found["id"].to_pylist() == [1, 2, 3]
     schema = SluiceDataSource(options(sluice, table=numbers, metadata=kept)).schema()
     assert schema.names == found.column_names
-    with pytest.raises(BadParameterError, match="'_position' is none of _pos, _gtid, _ts, _op, _xa"):
+    with pytest.raises(BadParameterError, match="'_position' is not one of _pos, _gtid, _ts, _op, _xa"):
         SluiceDataSource(options(sluice, table=numbers, metadata="_position")).schema()
 
 

@@ -61,7 +61,7 @@ def test_each_server_is_asked_once_without_patience_and_the_error_speaks_of_all(
     assert attempts.begin() == A
     assert attempts.delay(Interrupted(ConnectionLostError("no route"), may_be_done=False)) == 0
     assert attempts.begin() == B
-    with pytest.raises(ConnectionLostError, match=f"{A}: no route; {B}: refused.*See that one runs"):
+    with pytest.raises(ConnectionLostError, match=f"{A}: no route; {B}: refused.*Check that one runs"):
         attempts.delay(REFUSED)
 
 

@@ -94,7 +94,7 @@ class TestIterators:
         self, make_client: MakeClient, server: ServerThread, method: str
     ) -> None:
         client = make_client("http://127.0.0.1:1", retry=0.3)
-        asked = r"tried for 0\.3 s: http://127\.0\.0\.1:1: .*\. See that one runs"
+        asked = r"tried for 0\.3 s: http://127\.0\.0\.1:1: .*\. Check that one runs"
         with pytest.raises(errors.ConnectionLostError, match=asked):
             next(getattr(client, method)())
 

@@ -121,7 +121,7 @@ def default_text(default: Any) -> str:
 def readable(pattern: str) -> str:
     """Turn the regular expression of a key into what people write."""
     text = pattern.replace("(global|[^.]+)", "<destination>").replace("[^.]+", "<destination>")
-    text = text.replace("[12]", "1").replace("\\.", ".").replace(".*", "*")
+    text = text.replace("[12]", "{1,2}").replace("\\.", ".").replace(".*", "*")
     return text.replace("(", "{").replace(")", "}").replace("|", ",")
 
 

@@ -415,11 +415,16 @@ class EmbeddedServer:
         """Confirm up to a position; after a restart, or behind the ring, wait until the stream has come to it again."""
         cursors = instance.cursors
         deadline = time.monotonic() + LONGEST_REREAD
-        while not cursors.ack_to(client_id, position, now=time.monotonic(), session=session):
+        exists = False
+        while not cursors.ack_to(client_id, position, now=time.monotonic(), session=session, exists=exists):
             instance.check_stream(client_id)
             # While the stream has not come to the client's cursor, it may also be that of another source.
-            if cursors.awaited(client_id) is None and position > (end := await instance.source_end()):
-                raise BadPositionError(f"{position} lies beyond the end of the source's binlog, {end}")
+            if not exists and cursors.awaited(client_id) is None:
+                if position > (end := await instance.source_end()):
+                    raise BadPositionError(f"{position} lies beyond the end of the source's binlog, {end}")
+                instance.check_running()
+                exists = True
+                continue
             remaining = deadline - time.monotonic()
             if remaining <= 0:
                 raise BadPositionError(

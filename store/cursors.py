@@ -344,12 +344,15 @@ class Cursors:
         subscriber.delivered = ring.after(mark.last) if mark.last >= ring.first else subscriber.delivered
         self._acked(subscriber, mark.stop)
 
-    def ack_to(self, client_id: int, position: Position, *, now: float, session: str | None = None) -> bool:
+    def ack_to(
+        self, client_id: int, position: Position, *, now: float, session: str | None = None, exists: bool = True
+    ) -> bool:
         """Confirm everything before a position, and with it all marks that end there or before. May be repeated.
 
         In a new life of the destination, or when it has left the ring, a subscriber may first confirm what it was given
         before. False when the stream has not come there again: what it has come to is then confirmed where that makes
-        it go on. What a subscriber does not want need not be given.
+        it go on, if the source is known to have the position (``exists``). What a subscriber does not want need not be
+        given.
 
         Raises:
             NotSubscribedError, StaleSessionError, GoneError, SourceChangedError: as `check`.
@@ -371,7 +374,7 @@ class Cursors:
             if end is None or position > end:
                 if subscriber.given:
                     raise BadPositionError(f"{position} lies beyond what client {client_id} was given: {end}")
-                if track.ring.waiting or subscriber.limit is not None:
+                if exists and (track.ring.waiting or subscriber.limit is not None):
                     self._confirm_to(subscriber, stop)
                 return False
             acked = track.position_before(subscriber.ack)

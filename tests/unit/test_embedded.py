@@ -17,6 +17,7 @@ from sluice.instance.parser.status import ParserStatus
 from sluice.instance.sink.filters import TableFilter
 from sluice.protocol.errors import (
     BadParameterError,
+    BadPositionError,
     ConfigError,
     DestinationStoppedError,
     FilterError,
@@ -210,6 +211,30 @@ async def test_a_mistake_on_the_event_loop_is_the_error_of_the_destination_until
     await setup.server.start(NAME)
     setup.parser.write(b"one")
     assert entries((await setup.server.get_without_ack(NAME, CLIENT)).slices) == [b"begin", b"one", b"end"]
+
+
+async def test_a_position_that_the_source_does_not_have_confirms_nothing_in_a_new_life_with_a_full_ring(
+    setup: Setup,
+) -> None:
+    setup.change(memory_buffer_size=4)
+    await setup.server.subscribe(NAME, CLIENT)
+    await setup.server.stop(NAME)
+    await setup.server.start(NAME)
+    stopping = threading.Event()
+    for row in (b"one", b"two"):
+        setup.parser.stream.transaction(row)
+    putting = asyncio.create_task(asyncio.to_thread(setup.parser.stream.put, stopping))
+    try:
+        await eventually(lambda: setup.server.instances[NAME].ring.waiting)
+        with pytest.raises(BadPositionError, match="beyond the end of the source's binlog"):
+            await setup.server.ack(NAME, CLIENT, position=str(setup.parser.stream.position(99)))
+        batch = await setup.server.get_without_ack(NAME, CLIENT, max_entries=3)
+        assert entries(batch.slices) == [b"begin", b"one", b"end"]
+        await setup.server.ack(NAME, CLIENT, batch_id=batch.batch_id)
+    finally:
+        stopping.set()
+        setup.server.instances[NAME].ring.close()
+        await putting
 
 
 async def test_a_mistake_that_also_breaks_the_stop_leaves_a_destination_that_can_be_started(

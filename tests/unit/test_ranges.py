@@ -481,6 +481,9 @@ def test_position_of_an_earlier_life_beyond_where_a_reader_meets_the_ring_is_ack
     for row in (b"one", b"two", b"three"):
         behind.read(row)
     late = behind.main.position(9)
+    acked = behind.cursors.status(CLIENT).acked
+    assert not behind.cursors.ack_to(CLIENT, late, now=NOW, exists=False)
+    assert behind.cursors.status(CLIENT).acked == acked
     assert not behind.cursors.ack_to(CLIENT, late, now=NOW)
     assert behind.cursors.status(CLIENT).acked == behind.main.at(6)
     behind.cursors.advance(NOW)

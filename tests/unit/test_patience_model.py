@@ -295,6 +295,7 @@ class PatienceMachine(RuleBasedStateMachine):
                 while client.given or self.get(client_id, client, 7):
                     self.confirm(client_id, client)
             case "by position":
+                self.lose_if_out(client_id, client)
                 if not client.late or self.confirm_late(client_id, client):
                     while client.given or self.get(client_id, client, 7):
                         self.confirm_to(client_id, client)

@@ -139,7 +139,9 @@ def test_check_finds_a_good_source_good(conf: Conf, server: Server) -> None:
     done = conf.run("check")
     assert done.returncode == 0
     product = "MariaDB" if server.mariadb else "MySQL"
-    assert re.match(rf"good  shop: {product} \S+.* at 127\.0\.0\.1:{server.port}, binlog at ", done.stdout)
+    password, source = done.stdout.splitlines()[:2]
+    assert password == "good  shop, password: the connection does not leave this host"
+    assert re.match(rf"good  shop: {product} \S+.* at 127\.0\.0\.1:{server.port}, binlog at ", source)
 
 
 def test_check_advises_on_what_works_and_may_not_be_meant(conf: Conf) -> None:

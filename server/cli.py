@@ -530,7 +530,7 @@ def tail_command(options: Any) -> int:
     elif options.rows or options.csv:
         tail = Tail(remote, json_lines if options.rows else Csv().lines, write_line)
     else:
-        longest = LONGEST_VALUE if out.is_terminal and not options.full else None
+        longest = LONGEST_VALUE if sys.stdout.isatty() and not options.full else None
         tail = Tail(remote, partial(describe, transactions=options.transactions, longest=longest), out.print)
     tail.run(options.destination, table_filter=options.filter, start=options.start, limit=options.limit)
     return 0

@@ -92,7 +92,7 @@ class Reading:
         """The text of the present error state, "" without."""
         return self.states[-1][1] if self.states and self.states[-1][0] == "error" else ""
 
-    def wait(self, condition: Callable[[], bool], seconds: float = 20) -> None:
+    def wait(self, condition: Callable[[], bool], seconds: float = 60) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, f"waited in vain; states {self.states}, read {self.lines()}"

@@ -48,7 +48,7 @@ from sluice.protocol.errors import ConfigError, DecodeError, SourceError
 from sluice.protocol.mysql import Session
 from sluice.protocol.position import Position, file_number
 from sluice.protocol.rows import Change, decode_changes
-from sluice.protocol.types import JsonExpression, labels_of
+from sluice.protocol.types import JsonExpression, JsonNull, labels_of
 from sluice.store.ring import Ring
 
 EXAMPLES = 20
@@ -432,6 +432,8 @@ def compare(column: Any, ours: Any, theirs: Any, none_source: str) -> bool | str
     """
     if none_source in OUT_OF_RANGE:
         return "zero or invalid dates" if isinstance(ours, str) else False
+    if isinstance(ours, JsonNull):
+        return theirs is None  # which it has for SQL's NULL as well
     if ours is None or (theirs is None and none_source == NONE_SOURCE.NULL):
         return ours is None and theirs is None
     if isinstance(ours, JsonExpression):

@@ -13,7 +13,7 @@ from pymysqlreplication.constants import FIELD_TYPE, NONE_SOURCE
 from rich.console import Console
 
 from sluice.protocol.errors import ConfigError
-from sluice.protocol.types import JsonExpression
+from sluice.protocol.types import JSON_NULL, JsonExpression
 from sluice.server.verify import EPOCH, Place, Report, as_json, compare, show
 
 NEW_YEAR = datetime(2026, 1, 1)  # noqa: DTZ001  as the server wrote it
@@ -115,6 +115,12 @@ def test_what_lies_in_the_charset_of_a_column_may_have_a_reason() -> None:
 
 def test_a_date_that_only_the_other_decoder_calls_invalid_differs() -> None:
     assert verdict("DATE", date(2026, 1, 1), None, NONE_SOURCE.OUT_OF_DATE_RANGE) is False
+
+
+def test_the_document_null_is_what_the_other_decoder_has_for_null_too() -> None:
+    assert verdict("JSON", JSON_NULL, None, NONE_SOURCE.NULL) is True
+    assert verdict("JSON", JSON_NULL, 0, "") is False
+    assert verdict("JSON", None, 0, "") is False
 
 
 def test_numbers_of_json_are_compared_exactly_where_a_float_would_round() -> None:

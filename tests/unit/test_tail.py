@@ -147,7 +147,7 @@ def test_csv_names_the_columns_again_when_they_change_and_tells_null_from_nothin
 
 
 def test_json_in_csv_is_written_as_json() -> None:
-    json_column = {"mysqlType": "json", "sqlType": 12, "name": "j"}
+    json_column: dict[str, Any] = {"mysqlType": "json", "sqlType": 12, "name": "j"}
     documents = ["true", "1.5", "[1, null]", '{"a": "b"}']
     rows = [RowData(afterColumns=[Column(value=text, **json_column)]) for text in documents]
     (change,) = decode_changes(frame([entry(RowChange(eventType=INSERT, rowDatas=rows))]))

@@ -349,7 +349,6 @@ class Instance:
         self._tend()
 
     def _tend(self) -> None:
-        self._attempt(self._expire)
         self._attempt(self.cursors.advance, time.monotonic())
         self._attempt(self._tend_readers)
         self.wake()
@@ -473,6 +472,7 @@ class Instance:
                     await self._unstored.wait()
             self._unstored.clear()
             self._attempt(self.ring.pool.trim)
+            self._attempt(self._expire)
             self._tend()
             try:
                 await self.flush()

@@ -7,7 +7,7 @@ Layout (keys in alphabetical order, as Canal writes them; ``postion`` is Canal's
          "cursor": {"identity": {"slaveId": -1, "sourceAddress": {"address": "localhost", "port": 3306}},
                     "postion": {"gtid": "", "included": false, "journalName": "mysql-bin.000003", "position": 1520,
                                 "serverId": 1, "timestamp": 1700000000000}},
-         "sluice": {"delivered": "<position>", "position": "<position>"}}],
+         "sluice": {"delivered": "<position>", "expireAfter": "600", "position": "<position>"}}],
      "destination": "example",
      "sluice": {"epoch": 3}}
 

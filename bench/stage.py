@@ -16,7 +16,6 @@ from sluice.instance.parser.decoder import Decoder, Status
 from sluice.instance.parser.events import Event, EventType
 from sluice.instance.parser.plan import PlanOptions, TablePlan
 from sluice.instance.parser.table_map import TableMap
-from sluice.instance.sink.filters import FieldFilter, TableFilter
 from sluice.store.ring import Ring
 
 STAGES = ("socket", "framing", "decode", "filter", "put", "get")
@@ -99,9 +98,9 @@ class Stage:
         name = table_map.schema, table_map.table
         options = PlanOptions(excluded=True) if self._depth < STAGES.index("decode") else PlanOptions()
         if self._depth >= STAGES.index("filter"):
-            fields = FieldFilter.from_config(self._config)
+            fields = self._config.field_filter()
             options = PlanOptions(
-                excluded=not TableFilter.from_config(self._config).accepts(*name),
+                excluded=not self._config.table_filter().accepts(*name),
                 fields=fields.kept(*name),
                 black_fields=fields.dropped(*name),
             )

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 
 from sluice.instance.parser.values import Zone
 from sluice.instance.settings import FolderPath, Settings, setting
-from sluice.instance.sink.filters import FieldFilter, Patterns
+from sluice.instance.sink.filters import FieldFilter, Patterns, TableFilter
 from sluice.protocol.errors import ConfigError, FilterError
 from sluice.protocol.tls import SslMode
 
@@ -323,6 +323,14 @@ class InstanceConfig(Settings):
         """Seconds between two writes of cursors that nobody waits for."""
         milliseconds = self.zookeeper_flush_period if self.meta in IN_ZOOKEEPER else self.file_flush_period
         return milliseconds / 1000
+
+    def table_filter(self) -> TableFilter:
+        """Compile the filter of tables."""
+        return TableFilter(self.filter_regex, self.filter_black_regex)
+
+    def field_filter(self) -> FieldFilter:
+        """Compile the filter of columns."""
+        return FieldFilter(self.filter_field, self.filter_black_field)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -66,7 +66,7 @@ class Instance:
         """What went wrong here, so that nothing more is read; empty while all is well."""
         self.check_active = check_active
         self._make_parser = make_parser
-        self._filter = TableFilter.from_config(config)
+        self._filter = config.table_filter()
         self._meta = meta or make_meta(config)
         self._parser: Parser | None = None
         self._flusher: asyncio.Task[None] | None = None
@@ -319,7 +319,7 @@ class Instance:
         if not (self.config.shared_filter and text):
             return
         config = self.config.model_copy(update={"filter_regex": text})
-        self._filter = TableFilter.from_config(config)
+        self._filter = config.table_filter()
         self.config = self.catch_up.config = config
         if self._parser is not None:
             self._parser.refilter(self._filter)

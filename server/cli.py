@@ -423,7 +423,7 @@ def _examine(server: ServerConfig, config: InstanceConfig, findings: Findings) -
     from sluice.server.saved import read_saved, try_filter
     from sluice.store.cursor import starts
 
-    table_filter = TableFilter.from_config(config)
+    table_filter = config.table_filter()
     saved = read_saved(server, config)
     for client in saved.clients:
         try:

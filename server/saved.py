@@ -54,4 +54,4 @@ def try_filter(config: InstanceConfig, text: str) -> None:
     if config.shared_filter:
         TableFilter(text)
     else:
-        TableFilter.from_config(config).narrow(text)
+        config.table_filter().narrow(text)

@@ -17,7 +17,7 @@ from sluice.instance.parser.schema import Schemas, TableSchema
 from sluice.instance.parser.start import error_text
 from sluice.instance.parser.table_map import TableMap, counts_years
 from sluice.instance.parser.xa import commits_in_one_phase
-from sluice.instance.sink.filters import FieldFilter, TableFilter
+from sluice.instance.sink.filters import TableFilter
 from sluice.protocol import entry_pb2 as pb
 from sluice.protocol.errors import DecodeError, PurgedError, SourceError
 from sluice.protocol.xa import XA_PROP, Xa, XaState
@@ -59,8 +59,8 @@ class Control:
         self._config = config
         self._tables = ring.tables
         self._decoder = decoder
-        self._filter = TableFilter.from_config(config)
-        self._fields = FieldFilter.from_config(config)
+        self._filter = config.table_filter()
+        self._fields = config.field_filter()
         self._quarantine = quarantine
         self._answers: dict[int, Callable[[Event], None]] = {
             Binlog.TABLE_MAP_EVENT: self._table_map,

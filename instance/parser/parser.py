@@ -20,7 +20,7 @@ from sluice.instance.parser.quarantine import Quarantine, path_of
 from sluice.instance.parser.schema import InformationSchema, Schemas, charsets
 from sluice.instance.parser.start import Start, StartFinder, parse_gtids, resume
 from sluice.instance.parser.status import ParserStatus
-from sluice.instance.sink.filters import FieldFilter, TableFilter
+from sluice.instance.sink.filters import TableFilter
 from sluice.protocol.errors import PurgedError, SluiceError, SourceError, UnknownTableError
 from sluice.protocol.gtid import GtidSet
 from sluice.protocol.position import Position
@@ -147,7 +147,7 @@ class Parser:
             source.close()
         if found.name != (schema, table):
             raise UnknownTableError(f"{schema}.{table} is called {'.'.join(found.name or ())} by the source")
-        fields = FieldFilter.from_config(self._config)
+        fields = self._config.field_filter()
         return [column for column in found.columns if fields.keeps(schema, table, column.name)]
 
     def tables(self) -> list[tuple[str, str]]:

@@ -9,13 +9,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
 
 from sluice.instance.sink.patterns import Item, Matcher, check_text, check_weight, translate
 from sluice.protocol.errors import FilterError
-
-if TYPE_CHECKING:
-    from sluice.instance.config import InstanceConfig  # which checks its filters by what is here
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +69,6 @@ class TableFilter:
         self.include = Patterns(include)
         self.exclude = Patterns(exclude)
 
-    @classmethod
-    def from_config(cls, config: "InstanceConfig") -> Self:
-        """Make the filter of a destination."""
-        return cls(config.filter_regex, config.filter_black_regex)
-
     def accepts(self, schema: str, table: str) -> bool:
         """Whether the table passes."""
         return (not self.include or self.include.matches(schema, table)) and not self.exclude.matches(schema, table)
@@ -112,11 +103,6 @@ class FieldFilter:
         """Read both lists; raises FilterError. For a table in both, `keep` counts."""
         self._keep = _fields(keep)
         self._drop = _fields(drop)
-
-    @classmethod
-    def from_config(cls, config: "InstanceConfig") -> Self:
-        """Make the field filter of a destination."""
-        return cls(config.filter_field, config.filter_black_field)
 
     def kept(self, schema: str, table: str) -> frozenset[str] | None:
         """Return the columns to keep, in upper case; None for all."""

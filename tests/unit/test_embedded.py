@@ -67,7 +67,7 @@ class WrittenByTest:
         on_state: Callable[[str, str], None],
     ) -> None:
         self.start_cursor = start
-        self.filter = TableFilter.from_config(config)
+        self.filter = config.table_filter()
         begin = start.position.begin if start and start.position else 4
         self.stream = Stream(ring, events=(begin - 4) // STEP)
         self.on_begin = on_begin

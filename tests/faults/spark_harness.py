@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
+from urllib.parse import unquote, urlsplit
 
 import pyarrow.parquet as pq
 
@@ -410,6 +411,13 @@ def appended(target: Server, schema: str) -> list[Change]:
     return [
         Change(table, op, tuple(json.loads(key)), json.loads(old), json.loads(new)) for table, op, key, old, new in rows
     ]
+
+
+def count_logged(order: Order) -> int:
+    """Return how many changes the finished micro-batches of the change log have, by the log of its sink."""
+    logs = (Path(order.folder) / "changelog" / "_spark_metadata").glob("[0-9]*")
+    files = {json.loads(line)["path"] for log in logs for line in log.read_text().splitlines()[1:]}
+    return sum(pq.read_metadata(unquote(urlsplit(file).path)).num_rows for file in files)
 
 
 def logged(order: Order) -> list[Change]:

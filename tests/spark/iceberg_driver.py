@@ -24,6 +24,7 @@ def main() -> None:
             "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
             "spark.sql.catalog.lake.type": "hadoop",
             "spark.sql.catalog.lake.warehouse": f"{folder}/lake",
+            "spark.sql.catalog.lake.cache-enabled": "false",  # foreachBatch writes in a session of its own
         }
     )
     spark.sql(f"CREATE TABLE IF NOT EXISTS {TABLE} (id INT, name STRING) USING iceberg")

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from sluice.protocol.arrow import Decoder, EnvelopeDecoder, TableDecoder, columns_of
-from sluice.protocol.errors import PreparedError
+from sluice.protocol.errors import BadParameterError, PreparedError
+from sluice.protocol.formats import FORMATS, PROTOBUF
 from sluice.protocol.rows import Change, Row, decode_changes, decode_rows, occurs_in_header
 
 if TYPE_CHECKING:
@@ -166,6 +167,32 @@ class Batch:
                 f" transaction {change.xa.xid if change.xa else ''}, which is only prepared: it may yet be rolled back,"
                 f" and an entry that follows says what became of it. To take such rows as committed, {cure}"
             )
+
+    def encode(self, form: str = "json") -> bytes:
+        """Return the batch in a format: ``json``, ``ndjson``, ``protobuf``, ``arrow``, ``rows`` or ``csv``.
+
+        Markers and rows that are only prepared are in it as in the stream: nothing is refused.
+
+        Raises:
+            BadParameterError: there is no such format.
+            DecodeError: a value does not fit its column's type.
+            ImportError: the format needs a package that is not installed.
+        """
+        found = next((it for it in FORMATS if it.name == form), None)
+        if found is None:
+            names = ", ".join(it.name for it in FORMATS)
+            raise BadParameterError(f"{form!r} is not a format: use one of {names}", "form")
+        return self.data if found is PROTOBUF else b"".join(found.encode(self, False))
+
+    @property
+    def slices(self) -> list[bytes]:
+        """The entries as formats take them (`sluice.protocol.formats.format.Encodable`)."""
+        return [self.data]
+
+    @property
+    def positions(self) -> bytes:
+        """They stand in `data`."""
+        return b""
 
     def entries(self) -> "list[Entry]":
         """Return all entries as Canal's protobuf objects, whatever they are; needs protobuf (``sluice[protobuf]``)."""

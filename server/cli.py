@@ -29,6 +29,7 @@ from sluice.protocol.errors import (
     TargetError,
     ZooKeeperError,
 )
+from sluice.protocol.formats import FORMATS, PROTOBUF
 from sluice.server.arguments import (
     INTERRUPTED,
     NO,
@@ -175,9 +176,8 @@ def parser() -> argparse.ArgumentParser:
     tail.add_argument("--full", action="store_true", help="show long values whole, as always when a program reads")
     form = tail.add_mutually_exclusive_group()
     form.add_argument("--transactions", action="store_true", help="also show where transactions begin and end")
-    form.add_argument("--rows", action="store_true", help="one JSON object a row, its values typed, and one a DDL")
-    form.add_argument("--csv", action="store_true", help="one line of CSV a row, after a line of names for each table")
-    form.add_argument("--json", action="store_true", help="one JSON object (Canal's FlatMessage) an entry")
+    for it in (it.lines for it in FORMATS if it.lines):
+        form.add_argument(f"--{it.flag}", dest="lines", action="store_const", const=it, help=it.help)
     add_server(tail)
 
     clients = add_command(
@@ -519,19 +519,17 @@ def _source_of(options: Any) -> InstanceConfig:
 
 def tail_command(options: Any) -> int:
     """Show changes as they come."""
-    from sluice.server.row_lines import Csv, json_lines
-    from sluice.server.tail import LONGEST_VALUE, Tail, describe, write_line
+    from sluice.server.tail import LONGEST_VALUE, Tail, described, write_line
 
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
         signal.signal(signal.SIGHUP, _interrupt)  # its terminal is closed: it unsubscribes then, too
     remote = _remote(options)
-    if options.json:
-        tail = Tail(remote, None, write_line)
-    elif options.rows or options.csv:
-        tail = Tail(remote, json_lines if options.rows else Csv().lines, write_line)
+    if options.lines:
+        tail = Tail(remote, options.lines.media_type, options.lines.open(), write_line)
     else:
         longest = LONGEST_VALUE if sys.stdout.isatty() and not options.full else None
-        tail = Tail(remote, partial(describe, transactions=options.transactions, longest=longest), out.print)
+        lines = partial(described, transactions=options.transactions, longest=longest)
+        tail = Tail(remote, PROTOBUF.media_type, lines, out.print)
     tail.run(options.destination, table_filter=options.filter, start=options.start, limit=options.limit)
     return 0
 

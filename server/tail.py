@@ -2,18 +2,18 @@
 
 import random
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from rich.text import Text
 
 from sluice.protocol.errors import ConfigError
+from sluice.protocol.formats.rows import sql_time
 from sluice.protocol.rows import Change, Row, decode_changes
 from sluice.protocol.types import JsonNull
 from sluice.server.logging import one_line
 from sluice.server.remote import Remote
-from sluice.server.row_lines import sql_time
 
 CLIENT_IDS = range(30_000, 1 << 15)
 """One of these that is free is the client id of a tail, so that several can run side by side."""
@@ -24,15 +24,18 @@ STYLES = {"INSERT": "green", "UPDATE": "yellow", "DELETE": "red"}
 
 
 class Tail:
-    """Shows changes until it is interrupted, or has shown enough.
-
-    ``lines`` makes the lines of a change, and ``show`` prints them; without ``lines`` Canal's FlatMessages are shown.
-    """
+    """Shows changes until it is interrupted, or has shown enough."""
 
     def __init__(
-        self, remote: Remote, lines: Callable[[Change], Iterable[Any]] | None, show: Callable[[Any], None]
+        self,
+        remote: Remote,
+        media_type: str,
+        lines: Callable[[bytes], Iterable[Sequence[Any]]],
+        show: Callable[[Any], None],
     ) -> None:
+        """``lines`` makes the lines of each entry of a batch, asked for in a media type, and ``show`` prints one."""
         self._remote = remote
+        self._media_type = media_type
         self._lines = lines
         self._show = show
 
@@ -69,30 +72,16 @@ class Tail:
         query = {"timeout": str(WAIT)}
         if most is not None:
             query["maxEntries"] = str(most)
-        accept = "application/x-ndjson" if self._lines is None else "application/x-protobuf"
-        response = self._remote.client_call(*client, "getWithoutAck", query, accept=accept)
+        response = self._remote.client_call(*client, "getWithoutAck", query, accept=self._media_type)
         batch_id = int(response.headers["sluice-batch-id"])
         if batch_id < 0:
             return 0
-        shown = (
-            self._show_flat(response.data) if self._lines is None else self._show_changes(response.data, self._lines)
-        )
-        self._remote.client_call(*client, "ack", body={"batchId": batch_id})
-        return shown
-
-    def _show_flat(self, data: bytes) -> int:
-        *messages, _summary = data.decode().splitlines()
-        for message in messages:
-            self._show(message)
-        return len(messages)
-
-    def _show_changes(self, data: bytes, lines: Callable[[Change], Iterable[Any]]) -> int:
         shown = 0
-        for change in decode_changes(data):
-            found = list(lines(change))
-            for line in found:
+        for lines in self._lines(response.data):
+            for line in lines:
                 self._show(line)
-            shown += bool(found)
+            shown += bool(lines)
+        self._remote.client_call(*client, "ack", body={"batchId": batch_id})
         return shown
 
 
@@ -100,6 +89,12 @@ def write_line(line: str) -> None:
     """Write a line to the standard output, where it is seen at once."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
+
+
+def described(body: bytes, **options: Any) -> Iterator[list[Text]]:
+    """Write each entry of a batch as lines for people; options are those of `describe`."""
+    for change in decode_changes(body):
+        yield describe(change, **options)
 
 
 def describe(change: Change, *, transactions: bool = False, longest: int | None = LONGEST_VALUE) -> list[Text]:

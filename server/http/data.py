@@ -8,17 +8,11 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from sluice.protocol.errors import DestinationStoppedError
+from sluice.protocol.formats import JSON, NDJSON
 from sluice.server.embedded import EMPTY, EmbeddedServer
 from sluice.server.http.auth import Destination, may_read
 from sluice.server.http.context import Context, Ctx
-from sluice.server.http.formats import (
-    SINGLE,
-    STREAMED,
-    Format,
-    PartsResponse,
-    encode,
-    negotiate,
-)
+from sluice.server.http.formats import SINGLE, STREAMED, PartsResponse, described, encode, negotiate
 from sluice.server.http.stream import HEARTBEAT, RangeResponse, StreamResponse, join_pieces
 from sluice.server.http.views import ClientView, PartsView, PartView, RangeView, SessionView
 from sluice.server.http.waiting import Listener
@@ -244,27 +238,18 @@ _BATCH = {
     "from": "101/mariadb-bin.000001@1700000000:344:0",
     "to": "101/mariadb-bin.000001@1700000000:672:0",
 }
-_BINARY = {"type": "string", "format": "binary"}
+_BINARY: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
+_LINES: dict[str, Any] = {"schema": {"type": "string"}}
+_CONTENT = {
+    JSON: {"example": _BATCH | {"entries": [_FLAT]}},
+    NDJSON: _LINES | {"example": '{"id": 3000000007, …}\n{"batchId": 3000000007, …}\n'},
+}
 _BATCH_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "One batch, in the format chosen by `Accept`:\n\n"
-        "* `application/json` (default): `batchId`, `from`, `to` and `entries`, Canal's FlatMessages;\n"
-        "* `application/x-ndjson`: one FlatMessage a line, then a line with `batchId`, `from`, `to`;\n"
-        "* `application/x-protobuf`: Canal's `Messages` (`int64 batchId = 1; repeated bytes messages = 2`), each of the"
-        " messages an `Entry`;\n"
-        "* `application/vnd.apache.arrow.stream`: an Arrow IPC stream of the rows that changed, with the columns"
-        " `_pos`, `_gtid`, `_ts`, `_schema`, `_table`, `_op`, `_xa`, `_key`, `before`, `after`; `batchId`, `from` and"
-        " `to` are metadata of its schema.\n",
+        "description": "One batch, in the format chosen by `Accept`; the first one is the default:\n\n"
+        + described(SINGLE),
         "headers": _BATCH_HEADERS,
-        "content": {
-            Format.JSON: {"example": _BATCH | {"entries": [_FLAT]}},
-            Format.NDJSON: {
-                "schema": {"type": "string"},
-                "example": '{"id": 3000000007, …}\n{"batchId": 3000000007, …}\n',
-            },
-            Format.PROTOBUF: {"schema": _BINARY},
-            Format.ARROW: {"schema": _BINARY},
-        },
+        "content": {it.media_type: _CONTENT.get(it, _BINARY) for it in SINGLE},
     }
 }
 
@@ -304,10 +289,10 @@ async def get_without_ack(
         if query.ack is not None:
             raise DestinationStoppedError("the server stops: ack again, by position, when it is back")
         batch = EMPTY
-    parts = await encode(form, batch, strict=context.config(destination).strict_canal)
+    parts = await encode(form, form.encode, batch, strict=context.config(destination).strict_canal)
     headers = {"Sluice-Batch-Id": str(batch.batch_id), "Sluice-From": batch.from_, "Sluice-To": batch.to}
     context.metrics.delivered(destination, client_id, batch)
-    return PartsResponse(parts, form, headers)
+    return PartsResponse(parts, form.media_type, headers)
 
 
 @router.post("/ack", operation_id="ack", summary="Acknowledge", status_code=204)
@@ -401,14 +386,15 @@ async def rows(
         raise DestinationStoppedError("the server stops")
     strict = context.config(destination).strict_canal
     headers = {"Sluice-Batch-Id": str(batch.batch_id), "Sluice-From": query.from_, "Sluice-To": query.to}
-    if batch.to != query.to and form is Format.ARROW:
-        batch = await join_pieces(batch, batches, query.to)
+    if batch.to != query.to and form.pieces is not None:
+        client = (destination, client_id)
+        return RangeResponse(context, client, batch, batches, query.to, form, form.pieces, headers)
     if batch.to != query.to:
-        return RangeResponse(context, (destination, client_id), batch, batches, query.to, form, headers)
+        batch = await join_pieces(batch, batches, query.to)
     await batches.aclose()
-    parts = await encode(form, batch, strict=strict)
+    parts = await encode(form, form.encode, batch, strict=strict)
     context.metrics.delivered(destination, client_id, batch)
-    return PartsResponse(parts, form, headers)
+    return PartsResponse(parts, form.media_type, headers)
 
 
 @router.get("", operation_id="getClient", summary="Status of the client")
@@ -425,13 +411,11 @@ async def status(context: Ctx, destination: Destination, client_id: ClientId) ->
     responses={
         200: {
             "description": "Batch after batch until the client closes the connection or the server stops, in the format"
-            " chosen by `Accept`:\n\n"
-            "* `application/x-ndjson` (default): as in `getWithoutAck`, batch after batch;\n"
-            "* `application/x-protobuf`: each `Messages` preceded by its length, 4 bytes big-endian.\n\n"
+            f" chosen by `Accept`; the first one is the default:\n\n{described(STREAMED)}\n"
             f"An idle stream carries an empty batch (id -1) every {HEARTBEAT:.0f} s, which is not acked. A stream that"
             ' fails ends; in NDJSON its last line is `{"problem": …}`, else the next call says why.',
             "headers": {"Sluice-Session": {"description": "Session of the stream.", "schema": {"type": "string"}}},
-            "content": {Format.NDJSON: {"schema": {"type": "string"}}, Format.PROTOBUF: {"schema": _BINARY}},
+            "content": {it.media_type: _LINES if it is NDJSON else _BINARY for it in STREAMED},
         }
     },
 )

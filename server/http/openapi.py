@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field, WithJsonSchema
 from pydantic.json_schema import models_json_schema
 
 from sluice.protocol import errors
+from sluice.protocol.formats import JSON, NDJSON, PROTOBUF
 from sluice.server.http import problems
-from sluice.server.http.formats import Format
 
 REFERENCE: Final = "#/components/schemas/{model}"
 
@@ -175,10 +175,10 @@ def _complete(operation: dict[str, Any], path: str) -> None:
     responses.pop("422", None)  # as FastAPI would write it
     for answer in responses.values():
         content = answer.get("content", {})
-        if Format.JSON in content and "schema" not in content[Format.JSON]:
-            content[Format.JSON]["schema"] = _reference("FlatBatch")
-        if Format.NDJSON in content:
-            content[Format.NDJSON]["x-itemSchema"] = _reference("StreamLine")  # as OpenAPI 3.2 says it
+        if JSON.media_type in content and "schema" not in content[JSON.media_type]:
+            content[JSON.media_type]["schema"] = _reference("FlatBatch")
+        if NDJSON.media_type in content:
+            content[NDJSON.media_type]["x-itemSchema"] = _reference("StreamLine")  # as OpenAPI 3.2 says it
     texts = defaultdict(list)
     for error in _errors(operation, path):
         kind = problems.kind_of(error)
@@ -208,7 +208,7 @@ def _errors(operation: dict[str, Any], path: str) -> Iterator[Error]:
         yield from OF_DESTINATIONS
     if "{client_id}" in path:
         yield from OF_CLIENTS
-    if Format.PROTOBUF in operation["responses"].get("200", {}).get("content", {}):
+    if PROTOBUF.media_type in operation["responses"].get("200", {}).get("content", {}):
         yield errors.NotAcceptableError
 
 

@@ -9,12 +9,14 @@ from fastapi import Response
 from starlette.types import Receive, Scope, Send
 
 from sluice.protocol.errors import SluiceError
+from sluice.protocol.formats import NDJSON
+from sluice.protocol.formats.format import Format, Part, Pieces
 from sluice.server.embedded import EMPTY
 from sluice.server.http import problems
 from sluice.server.http.context import Context
-from sluice.server.http.formats import Format, encode, encode_piece, frame, send_or_cut
+from sluice.server.http.formats import STREAMED, encode, send_or_cut
 from sluice.server.http.waiting import Listener
-from sluice.server.network import COPIED, Part
+from sluice.server.network import COPIED
 from sluice.store.batch import Batch
 
 if TYPE_CHECKING:
@@ -43,7 +45,7 @@ class StreamResponse(Response):
         window: int,
         session: str,
     ) -> None:
-        super().__init__(None, 200, {"Sluice-Session": session, "Cache-Control": "no-store"}, form)
+        super().__init__(None, 200, {"Sluice-Session": session, "Cache-Control": "no-store"}, form.media_type)
         del self.headers["content-length"]
         self._context = context
         self._client = client
@@ -62,7 +64,7 @@ class StreamResponse(Response):
                     await self._send_chunk(await self._next(listener), send, transport)
             except SluiceError as error:
                 log.info("stream of %s/%d ends: %s", *self._client, error)
-                if self._form is Format.NDJSON:
+                if self._form is NDJSON:
                     line = b'{"problem": ' + bytes(problems.problem(error).body) + b"}\n"
                     await send({"type": "http.response.body", "body": line, "more_body": True})
         await send({"type": "http.response.body"})
@@ -83,14 +85,18 @@ class StreamResponse(Response):
             self._outstanding = self._context.embedded.outstanding(*self._client)
         if self._outstanding >= self._window:
             changed = await listener.wait(self._context.acks.wait(self._client, HEARTBEAT))
-            return [] if changed is not False else await encode(self._form, EMPTY, stream=True)
+            return [] if changed is not False else await self._encode(EMPTY)
         batch = await listener.wait(self._take(HEARTBEAT))
         if batch is None:
             return []
         if batch.batch_id != EMPTY.batch_id:
             self._outstanding += 1
         self._context.metrics.delivered(*self._client, batch)
-        return await encode(self._form, batch, stream=True, strict=self._context.config(self._client[0]).strict_canal)
+        return await self._encode(batch)
+
+    async def _encode(self, batch: Batch) -> list[Part]:
+        strict = self._context.config(self._client[0]).strict_canal
+        return await encode(self._form, STREAMED[self._form], batch, strict=strict)
 
 
 class RangeResponse(Response):
@@ -104,9 +110,10 @@ class RangeResponse(Response):
         rest: AsyncGenerator[Batch],
         to: str,
         form: Format,
+        pieces: Pieces,
         headers: Mapping[str, str],
     ) -> None:
-        super().__init__(None, 200, dict(headers), form)
+        super().__init__(None, 200, dict(headers), form.media_type)
         del self.headers["content-length"]
         self._context = context
         self._client = client
@@ -114,6 +121,7 @@ class RangeResponse(Response):
         self._first: Batch | None = first
         self._rest = rest
         self._form = form
+        self._pieces = pieces
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the range (ASGI)."""
@@ -121,12 +129,12 @@ class RangeResponse(Response):
         strict = self._context.config(self._client[0]).strict_canal
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            head, between, tail = frame(self._form, self._whole)
+            head, between, tail = self._pieces.frame(self._whole)
             piece, self._first = self._first, None
             async with Listener(receive, self._context.stopping) as listener:
                 while piece is not None and piece is not EMPTY:
                     self._context.metrics.delivered(*self._client, piece)
-                    parts = [head, *await encode_piece(self._form, piece, strict=strict)]
+                    parts = [head, *await encode(self._form, self._pieces.encode, piece, strict=strict)]
                     head = between
                     piece = await listener.wait(anext(self._rest, EMPTY))
                     body = b"".join(parts) + (tail if piece is EMPTY else b"")

@@ -20,8 +20,9 @@ from sluice.protocol.entry_pb2 import (
     RowData,
     TransactionBegin,
 )
+from sluice.protocol.formats.csv import Csv
+from sluice.protocol.formats.rows import json_lines
 from sluice.protocol.rows import decode_changes
-from sluice.server.row_lines import Csv, json_lines
 from sluice.server.tail import describe
 from tests.unit.entries import frame
 

@@ -1,13 +1,15 @@
-"""Changes as lines for programs: typed JSON, a line for each row or DDL, and CSV, a line for each row."""
+"""Typed rows as JSON lines: one for each row, or one for a DDL or a marker."""
 
 import base64
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from sluice.protocol.rows import Change
+from sluice.protocol.formats.format import Encodable, Format, Lines, Part
+from sluice.protocol.formats.messages import PROTOBUF
+from sluice.protocol.rows import Change, decode_changes
 from sluice.protocol.types import JSON_NULL, JsonNull
 
 
@@ -34,47 +36,22 @@ def json_lines(change: Change) -> Iterator[str]:
     if change.xa is not None:
         common["xa"] = change.xa._asdict()
     if change.is_ddl or change.sql:
-        yield _json({**common, "isDdl": change.is_ddl, "sql": change.sql})
+        yield json_text({**common, "isDdl": change.is_ddl, "sql": change.sql})
         return
     for row in change.rows():
         images = {"before": row.before, "after": row.after}
-        line = common | {name: image and _plain_values(image) for name, image in images.items()}
+        line = common | {name: image and plain_values(image) for name, image in images.items()}
         null = [
             f"{name}.{it}"
             for name, image in images.items()
             for it, value in (image or {}).items()
             if value is JSON_NULL
         ]
-        yield _json(line | {"jsonNull": null} if null else line)
+        yield json_text(line | {"jsonNull": null} if null else line)
 
 
-class Csv:
-    """Writes rows as CSV (RFC 4180): time, type, schema, table, then the row as it is, of a DELETE as it was.
-
-    Texts are quoted, so that NULL, which is nothing, is not the empty text, which is ``""``. A line of names comes
-    first, and again, after an empty one, whenever the table or its columns are others than before.
-    """
-
-    def __init__(self) -> None:
-        self._header: tuple[str, ...] | None = None
-
-    def lines(self, change: Change) -> Iterator[str]:
-        """Write the rows of a change; nothing of other changes."""
-        if change.entry_type != "ROWDATA" or change.is_ddl or change.sql:
-            return
-        moment = f"{datetime.fromtimestamp(change.execute_time / 1000).astimezone():%Y-%m-%d %H:%M:%S}"
-        for row in change.rows():
-            image = _plain_values(row.after or row.before or {})
-            header = (change.schema, change.table, *image)
-            if header != self._header:
-                if self._header is not None:
-                    yield ""
-                self._header = header
-                yield ",".join(map(_field, ("time", "type", "schema", "table", *image)))
-            yield ",".join(map(_field, (moment, row.type, change.schema, change.table, *image.values())))
-
-
-def _plain_values(image: Mapping[str, Any]) -> dict[str, Any]:
+def plain_values(image: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an image with values that JSON has; bytes are base64, times are texts as SQL writes them."""
     return {name: _plain(value) for name, value in image.items()}
 
 
@@ -94,14 +71,31 @@ def _plain(value: Any) -> Any:
             return value
 
 
-def _json(value: Any) -> str:
+def json_text(value: Any) -> str:
+    """Write a value as JSON; what JSON does not have becomes a text."""
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _field(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, int | float):  # true and false of a JSON column too
-        return _json(value)
-    text = value if isinstance(value, str) else _json(value)
-    return '"' + text.replace('"', '""') + '"'
+def _lines(body: bytes) -> Iterator[Sequence[str]]:
+    for change in decode_changes(body):
+        yield list(json_lines(change))
+
+
+def text_of(lines: Lines, batch: Encodable) -> list[Part]:
+    """Write a batch as its lines."""
+    body = b"".join(PROTOBUF.encode(batch, False))
+    return ["".join(f"{line}\n" for found in lines.open()(body) for line in found).encode()]
+
+
+LINES = Lines(
+    flag="rows",
+    help="one JSON object a row, its values typed, and one a DDL",
+    media_type=PROTOBUF.media_type,
+    open=lambda: _lines,
+)
+ROWS = Format(
+    name="rows",
+    text="a JSON object a row, its values typed, and one a DDL",
+    encode=lambda batch, _strict: text_of(LINES, batch),
+    lines=LINES,
+)

@@ -1,0 +1,69 @@
+"""Rows as CSV."""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from sluice.protocol.formats.format import Format, Lines
+from sluice.protocol.formats.messages import PROTOBUF
+from sluice.protocol.formats.rows import json_text, plain_values, text_of
+from sluice.protocol.rows import Change, decode_changes
+
+
+class Csv:
+    """Writes rows as CSV (RFC 4180): time, type, schema, table, then the row as it is, of a DELETE as it was.
+
+    Texts are quoted, so that NULL, which is nothing, is not the empty text, which is ``""``. A line of names comes
+    first, and again, after an empty one, whenever the table or its columns are others than before.
+    """
+
+    def __init__(self) -> None:
+        self._header: tuple[str, ...] | None = None
+
+    def lines(self, change: Change) -> Iterator[str]:
+        """Write the rows of a change; nothing of other changes."""
+        if change.entry_type != "ROWDATA" or change.is_ddl or change.sql:
+            return
+        moment = f"{datetime.fromtimestamp(change.execute_time / 1000).astimezone():%Y-%m-%d %H:%M:%S}"
+        for row in change.rows():
+            image = plain_values(row.after or row.before or {})
+            header = (change.schema, change.table, *image)
+            if header != self._header:
+                if self._header is not None:
+                    yield ""
+                self._header = header
+                yield ",".join(map(_field, ("time", "type", "schema", "table", *image)))
+            yield ",".join(map(_field, (moment, row.type, change.schema, change.table, *image.values())))
+
+
+def _field(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, int | float):  # true and false of a JSON column too
+        return json_text(value)
+    text = value if isinstance(value, str) else json_text(value)
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _open() -> Callable[[bytes], Iterator[Sequence[str]]]:
+    csv = Csv()
+
+    def lines(body: bytes) -> Iterator[Sequence[str]]:
+        for change in decode_changes(body):
+            yield list(csv.lines(change))
+
+    return lines
+
+
+LINES = Lines(
+    flag="csv",
+    help="one line of CSV a row, after a line of names for each table",
+    media_type=PROTOBUF.media_type,
+    open=_open,
+)
+CSV = Format(
+    name="csv",
+    text="a line of CSV a row, after a line of names for each table",
+    encode=lambda batch, _strict: text_of(LINES, batch),
+    lines=LINES,
+)

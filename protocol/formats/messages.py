@@ -1,0 +1,56 @@
+"""Canal's ``Messages`` (protobuf; the ring keeps every entry framed as ``Messages.messages`` already).
+
+::
+
+    08 <varint batchId>              field 1, batchId; -1 for an empty batch (ten bytes)
+    ba 06 <varint length> <varints>  field 103, positions: begin and n of each entry, before the entries
+    12 <varint length> <Entry>       field 2, messages; once an entry, moved as slices of the ring
+
+In a stream each ``Messages`` is preceded by its length, 4 bytes big-endian, and has two fields more, since a stream has
+no headers for them::
+
+    aa 06 <varint length> <text>     field 101, from_position
+    b2 06 <varint length> <text>     field 102, to_position
+"""
+
+import struct
+
+from sluice.protocol.formats.format import Encodable, Format, Part, Pieces
+from sluice.protocol.rows import decode_changes
+from sluice.protocol.varint import varint
+
+LENGTH = struct.Struct(">I")
+
+
+def _encode(batch: Encodable, _strict: bool = False) -> list[Part]:
+    head = b"\x08" + varint(batch.batch_id)
+    if batch.positions:
+        head += b"\xba\x06" + varint(len(batch.positions)) + batch.positions
+    return [head, *batch.slices]
+
+
+def _encode_in_stream(batch: Encodable, _strict: bool) -> list[Part]:
+    head, *slices = _encode(batch)
+    positions = b"".join(
+        tag + varint(len(text)) + text
+        for tag, text in ((b"\xaa\x06", batch.from_.encode()), (b"\xb2\x06", batch.to.encode()))
+    )
+    length = len(head) + len(positions) + sum(map(len, slices))
+    return [LENGTH.pack(length) + head + positions, *slices]
+
+
+def _frame(_whole: Encodable) -> tuple[bytes, bytes, bytes]:
+    return b"", b"", b""  # joined Messages are one
+
+
+PROTOBUF = Format(
+    name="protobuf",
+    text="Canal's `Messages`; in a stream each after its length, 4 bytes, big-endian",
+    media_type="application/x-protobuf",
+    aliases=("application/protobuf",),
+    moves=True,
+    encode=_encode,
+    in_stream=_encode_in_stream,
+    pieces=Pieces(_encode, _frame),
+    decode=decode_changes,
+)

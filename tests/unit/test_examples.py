@@ -1,0 +1,65 @@
+"""The examples of docs/internals.md: each is a change of the sources that does what the page says of it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.unit.test_formats import rows_of
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "tests" / "examples"
+PACKAGES = ("protocol", "store", "instance", "server", "client_sdk")
+
+FORMAT = """
+import pathlib, sys
+from sluice.client_sdk.batch import Batch
+from sluice.protocol.formats import FORMATS
+from sluice.server.cli import parser
+from sluice.server.http.data import router
+from sluice.server.http.formats import SINGLE, negotiate
+
+data = pathlib.Path(sys.argv[1]).read_bytes()
+print(Batch(7, "here", "there", data).encode("tables").decode())
+form = negotiate("application/vnd.sluice.tables+json", SINGLE)
+print(form.name)
+print(*parser().parse_args(["tail", "shop", "--tables"]).lines.open()(data))
+(get,) = [route for route in router.routes if route.path.endswith("/getWithoutAck")]
+print(form.media_type in get.responses[200]["content"])
+table = "".join(f"| `{it.media_type}` | {it.text} |\\n" for it in FORMATS if it.media_type)
+print(table in open("docs/http.md").read())
+"""
+
+
+def changed(folder: Path, patch: str) -> Path:
+    """A copy of the sources, with what is compiled, to which an example has been applied."""
+    for name in PACKAGES:
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.pyx", "*.pxd"))
+    shutil.copytree(ROOT / "docs", folder / "docs", ignore=shutil.ignore_patterns("plots"))
+    subprocess.run(["git", "init", "-q", folder], check=True)
+    subprocess.run(["git", "apply", EXAMPLES / patch], cwd=folder, check=True)
+    (folder / "import" / "sluice").mkdir(parents=True)
+    for name in PACKAGES:
+        (folder / "import" / "sluice" / name).symlink_to(folder / name)
+    return folder
+
+
+def test_a_format_is_a_file_a_line_in_the_registry_and_one_in_the_documentation(tmp_path: Path) -> None:
+    folder = changed(tmp_path / "sources", "add_a_format.patch")
+    data = tmp_path / "batch"
+    data.write_bytes(rows_of(3))
+    done = subprocess.run(
+        [sys.executable, "-c", FORMAT, data],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder / "import")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    encoded, name, lines, is_described, is_documented = done.stdout.splitlines()
+    assert json.loads(encoded) == {"shop.items": 3}
+    assert (name, is_described, is_documented) == ("tables", "True", "True")
+    assert lines == str([json.dumps({"shop.items": 3})])

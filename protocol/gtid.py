@@ -64,49 +64,15 @@ class MysqlGtidSet:
                     raise BadPositionError(f"not a GTID set: {item[:80]!r} is neither a run of numbers nor a tag")
         return result
 
-    @classmethod
-    def decode(cls, data: bytes) -> Self:
-        """Read the binary form, as in a PREVIOUS_GTIDS event; `BadPositionError` when the bytes do not fit it."""
-        result = cls()
-        try:
-            (head,) = _COUNT.unpack_from(data, 0)
-            at = 8
-            tagged = head >> 56 == _TAGGED
-            if head >> 56 > _TAGGED:
-                raise BadPositionError(f"a GTID set of the unknown format {head >> 56}")
-            for _ in range(head >> 8 & 0xFFFF_FFFF_FFFF if tagged else head):
-                sid = data[at : at + 16]
-                at += 16
-                tag = ""
-                if tagged:
-                    end = at + 1 + (data[at] >> 1)
-                    tag = data[at + 1 : end].decode("ascii")
-                    at = end
-                (runs,) = _COUNT.unpack_from(data, at)
-                at += 8
-                for _ in range(runs):
-                    first, after = _BOUNDS.unpack_from(data, at)
-                    at += 16
-                    result.add((sid, tag), first, after - 1)
-        except (struct.error, IndexError, UnicodeDecodeError) as error:
-            raise BadPositionError(f"a GTID set in binary form ends early: {error}") from error
-        if at != len(data):
-            raise BadPositionError(f"a GTID set in binary form is followed by {len(data) - at} bytes")
-        return result
-
-    def encode(self, *, tagged: bool | None = None) -> bytes:
-        """Binary form for COM_BINLOG_DUMP_GTID; ``tagged`` chooses the format, by default by whether a tag occurs.
+    def encode(self) -> bytes:
+        """Binary form for COM_BINLOG_DUMP_GTID: tagged when a tag occurs.
 
         All integers are little-endian, ``after`` is the number after the run's last (seen in PREVIOUS_GTIDS events)::
 
             untagged: sources(8) { uuid(16) runs(8) { first(8) after(8) } }
             tagged:   1(1) sources(6) 1(1) { uuid(16) length*2(1) tag runs(8) { first(8) after(8) } }     MySQL 8.3+
         """
-        has_tags = any(tag for _, tag in self._runs)
-        if tagged is None:
-            tagged = has_tags
-        if has_tags and not tagged:
-            raise ValueError("a GTID set with tags has no untagged form")
+        tagged = any(tag for _, tag in self._runs)
         count = len(self._runs)
         parts = [_COUNT.pack(_TAGGED << 56 | count << 8 | _TAGGED if tagged else count)]
         for (sid, tag), runs in sorted(self._runs.items()):
@@ -141,13 +107,6 @@ class MysqlGtidSet:
     def contains(self, other: "MysqlGtidSet") -> bool:
         """Whether every transaction of the other set is in this one."""
         return not other.subtract(self)
-
-    def union(self, other: "MysqlGtidSet") -> Self:
-        """Return the transactions of either set."""
-        result = self.copy()
-        for source, first, last in other:
-            result.add(source, first, last)
-        return result
 
     def subtract(self, other: "MysqlGtidSet") -> Self:
         """Return the transactions of this set that are not in the other."""
@@ -249,13 +208,6 @@ class MariadbGtidSet:
     def contains(self, other: "MariadbGtidSet") -> bool:
         """Whether every source of the other set is at least as far in this one."""
         return all((source, number) in self for source, number in other)
-
-    def union(self, other: "MariadbGtidSet") -> Self:
-        """Return the greater number of each source; the newest server of a domain is the other set's."""
-        result = self.copy()
-        for (domain, server), number in other:
-            result.add((domain, server), max(number, self._domains.get(domain, {}).get(server, number)))
-        return result
 
     def copy(self) -> Self:
         """Return a set of its own with the same transactions."""

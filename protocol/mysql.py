@@ -135,7 +135,6 @@ class Session(pymysql.connections.Connection):
     salt: bytes
     _sock: socket.socket | None
     _rfile: BinaryIO | None
-    _next_seq_id: int
     _read_timeout: float | None
     _write_timeout: float | None
     _current_timeout: float | None

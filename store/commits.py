@@ -19,11 +19,6 @@ class Commits(Generic[W]):
         self._writing_for: list[W] = []
 
     @property
-    def busy(self) -> bool:
-        """Whether a write is under way."""
-        return self._under_way is not None
-
-    @property
     def wanted(self) -> bool:
         """Whether somebody waits for the write after the one under way."""
         return bool(self._waiting)

@@ -400,12 +400,10 @@ class Query:
         statement         to the end
     """
 
-    thread_id: int
     schema: str
     sql: bytes
     collation: int | None
     """Collation id of the client that sent the statement; None where the event does not say."""
-    error_code: int = 0
 
     @classmethod
     def parse(cls, body: bytes) -> "Query | None":
@@ -417,11 +415,9 @@ class Query:
         if sql_at > len(body):
             return None
         return cls(
-            thread_id=int.from_bytes(body[:4], "little"),
             schema=body[schema_at : sql_at - 1].decode("utf-8", "replace"),
             sql=body[sql_at:],
             collation=_client_collation(body[13:schema_at]),
-            error_code=int.from_bytes(body[9:11], "little"),
         )
 
 

@@ -274,7 +274,6 @@ class TableMap:
     table: str
     types: tuple[int, ...]
     metas: tuple[int, ...]
-    nullable: tuple[bool, ...]
     unsigned: tuple[bool, ...] | None
     other_unsigned: tuple[bool, ...] | None
     """What ``unsigned`` is if YEAR columns have no sign; None where that is known, or is the same."""
@@ -284,7 +283,6 @@ class TableMap:
     member_collations: tuple[int | None, ...] | None
     geometry_types: tuple[int | None, ...]
     dimensions: tuple[int | None, ...]
-    visible: tuple[bool, ...] | None
     primary_key: tuple[int, ...]  # column numbers
     mariadb: bool
 
@@ -313,14 +311,13 @@ class TableMap:
         types, metas = zip(*(_real_type(code, metadata) for code in codes), strict=True) if count else ((), ())
         if metadata:
             raise DecodeError(f"TABLE_MAP of {schema}.{table} has more column metadata than columns")
-        nulls = reader.take((count + 7) // 8)
-        nullable = tuple(bool(nulls[i // 8] >> i % 8 & 1) for i in range(count))
+        reader.take((count + 7) // 8)  # which columns can be NULL: rows say which are
         fields: dict[int, bytes] = {}
         while reader:
             kind = reader.integer(1)
             fields[kind] = reader.take(reader.packed())
         try:
-            return cls._with_optional(table_id, schema, table, types, metas, nullable, fields, mariadb, years)
+            return cls._with_optional(table_id, schema, table, types, metas, fields, mariadb, years)
         except (StopIteration, IndexError, RuntimeError, ValueError) as error:
             raise DecodeError(f"TABLE_MAP of {schema}.{table} has optional metadata that does not fit it") from error
 
@@ -332,45 +329,19 @@ class TableMap:
         table: str,
         types: tuple[int, ...],
         metas: tuple[int, ...],
-        nullable: tuple[bool, ...],
         fields: Mapping[int, bytes],
         mariadb: bool,
         years: bool | None,
     ) -> TableMap:
         character = _CHARACTER | {Type.GEOMETRY} if mariadb else _CHARACTER
-        unsigned = other = None
-        if Optional.SIGNEDNESS in fields:
-            signs = fields[Optional.SIGNEDNESS]
-            counted = sum(kind in _NUMERIC for kind in types)
-            if years is None and len(signs) < (counted + types.count(Type.YEAR) + 7) // 8:
-                years = False  # there is no room for them
-            unsigned = _signs(types, signs, years=years is not False)
-            if years is None and len(signs) == (counted + 7) // 8:
-                other = _signs(types, signs, years=False)
-        elif not _NUMERIC.intersection(types):
-            unsigned = (False,) * len(types)
+        unsigned, other = _unsigned(types, fields.get(Optional.SIGNEDNESS), years)
         names = None
         if Optional.COLUMN_NAME in fields:
             reader = _Reader(fields[Optional.COLUMN_NAME])
             names = tuple(reader.text() for _ in types)
             if reader:
                 raise DecodeError(f"TABLE_MAP of {schema}.{table} names more columns than it has")
-        visible = None
-        if Optional.COLUMN_VISIBILITY in fields:
-            bits = _high_bits(fields[Optional.COLUMN_VISIBILITY])
-            visible = tuple(next(bits) for _ in types)
-        members: list[tuple[bytes, ...] | None] = [None] * len(types)
-        for field, kind in ((Optional.SET_VALUES, Type.SET), (Optional.ENUM_VALUES, Type.ENUM)):
-            if field in fields:
-                reader = _Reader(fields[field])
-                for i, real in enumerate(types):
-                    if real == kind:
-                        members[i] = tuple(reader.take(reader.packed()) for _ in range(reader.packed()))
-        key: tuple[int, ...] = ()
-        if Optional.SIMPLE_PRIMARY_KEY in fields:
-            key = tuple(_Reader(fields[Optional.SIMPLE_PRIMARY_KEY]).all_packed())
-        elif Optional.PRIMARY_KEY_WITH_PREFIX in fields:
-            key = tuple(_Reader(fields[Optional.PRIMARY_KEY_WITH_PREFIX]).all_packed()[::2])
+        key = _primary_key(fields)
         if any(number >= len(types) for number in key):
             raise DecodeError(f"TABLE_MAP of {schema}.{table} has a primary key on a column that it has not")
         return cls(
@@ -379,14 +350,13 @@ class TableMap:
             table=table,
             types=types,
             metas=metas,
-            nullable=nullable,
             unsigned=unsigned,
             other_unsigned=other if other != unsigned else None,
             collations=_collations(
                 types, character, fields.get(Optional.DEFAULT_CHARSET), fields.get(Optional.COLUMN_CHARSET)
             ),
             names=names,
-            members=tuple(members),
+            members=_labels(types, fields),
             member_collations=_collations(
                 types,
                 {Type.ENUM, Type.SET},
@@ -395,7 +365,6 @@ class TableMap:
             ),
             geometry_types=_numbers(types, Type.GEOMETRY, fields.get(Optional.GEOMETRY_TYPE)),
             dimensions=_numbers(types, Type.VECTOR, fields.get(Optional.VECTOR_DIMENSIONALITY)),
-            visible=visible,
             primary_key=key,
             mariadb=mariadb,
         )
@@ -493,6 +462,39 @@ def _real_type(code: int, metadata: _Reader) -> tuple[int, int]:
     if code == Type.BIT:  # bits beyond whole bytes, whole bytes
         meta = (meta >> 8) * 8 + (meta & 0xFF)
     return code, meta
+
+
+def _unsigned(
+    types: tuple[int, ...], signs: bytes | None, years: bool | None
+) -> tuple[tuple[bool, ...] | None, tuple[bool, ...] | None]:
+    """Return which columns are unsigned, and which are if YEAR columns have no sign, as far as that is possible."""
+    if signs is None:
+        return (None if _NUMERIC.intersection(types) else (False,) * len(types)), None
+    counted = sum(kind in _NUMERIC for kind in types)
+    if years is None and len(signs) < (counted + types.count(Type.YEAR) + 7) // 8:
+        years = False  # there is no room for them
+    other = _signs(types, signs, years=False) if years is None and len(signs) == (counted + 7) // 8 else None
+    return _signs(types, signs, years=years is not False), other
+
+
+def _labels(types: tuple[int, ...], fields: Mapping[int, bytes]) -> tuple[tuple[bytes, ...] | None, ...]:
+    """Read the members of SET and ENUM columns."""
+    members: list[tuple[bytes, ...] | None] = [None] * len(types)
+    for field, kind in ((Optional.SET_VALUES, Type.SET), (Optional.ENUM_VALUES, Type.ENUM)):
+        if field in fields:
+            reader = _Reader(fields[field])
+            for i, real in enumerate(types):
+                if real == kind:
+                    members[i] = tuple(reader.take(reader.packed()) for _ in range(reader.packed()))
+    return tuple(members)
+
+
+def _primary_key(fields: Mapping[int, bytes]) -> tuple[int, ...]:
+    if Optional.SIMPLE_PRIMARY_KEY in fields:
+        return tuple(_Reader(fields[Optional.SIMPLE_PRIMARY_KEY]).all_packed())
+    if Optional.PRIMARY_KEY_WITH_PREFIX in fields:
+        return tuple(_Reader(fields[Optional.PRIMARY_KEY_WITH_PREFIX]).all_packed()[::2])
+    return ()
 
 
 def _collations(

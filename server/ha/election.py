@@ -352,7 +352,7 @@ class Election:
     def _leave(self, now: float, *, flush: bool) -> None:
         flush = flush and self._lease.valid(now)
         self.state = State.LEAVING
-        self._tell(Deactivate(self.destination, flush))
+        self._tell(Deactivate(self.destination))
         if flush:
             self._stores_until = now + LAST_STORE
         else:

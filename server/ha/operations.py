@@ -154,10 +154,9 @@ class Activate:
 
 @dataclass(frozen=True, slots=True)
 class Deactivate:
-    """Stop the destination and say so by `Member.deactivated`; with ``flush`` its cursors can still be stored."""
+    """Stop the destination, and say so by `Member.deactivated`."""
 
     destination: str
-    flush: bool
 
 
 @dataclass(frozen=True, slots=True)

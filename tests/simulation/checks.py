@@ -76,7 +76,7 @@ class Checks:
         """Check that a server that sends a write may still take itself for the owner."""
         if not server.member.lease.valid(server.clock()):
             raise self._violation(f"{server.name} writes though its lease is over")
-        if server.gives_up is not None and not server.gives_up.flush:
+        if server.lost:
             raise self._violation(f"{server.name} writes though it has lost the destination")
 
     def decides(self, server: "Server") -> None:

@@ -129,6 +129,7 @@ class Instance:
         self.epoch = activate.epoch
         self.cursors = make_cursors(ring, epoch=activate.epoch, compile_filter=lambda _: None)
         self.commits: Commits[Answer] = Commits(self.cursors)
+        self.writing = False
         self.closing = False
         self.ending = False
         """It has begun to store what it stores last."""
@@ -172,6 +173,8 @@ class Server:
         self._running = False
         self._lives: deque[Activate | Deactivate] = deque()
         """What the destination is told to do; the first is under way."""
+        self.lost = False
+        """Another may have the destination, so that this one must store nothing more."""
 
     def clock(self) -> float:
         """CLOCK_BOOTTIME, a little too slow or too fast."""
@@ -206,11 +209,6 @@ class Server:
         """Where the destination is in its life."""
         return self.member.election(DESTINATION).state if self.member.destinations else State.STOPPED
 
-    @property
-    def gives_up(self) -> Deactivate | None:
-        """What it was told when it lost the destination, or gave it up, and has not done yet."""
-        return next((action for action in self._lives if isinstance(action, Deactivate)), None)
-
     # --- life --------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
@@ -230,6 +228,7 @@ class Server:
         self._timer = math.inf
         self._held = []
         self._lives.clear()
+        self.lost = False
 
     def take_part(self, wanted: bool) -> None:
         """Do what its operator wants: stop the destination, or start it."""
@@ -322,6 +321,8 @@ class Server:
                 else:
                     self._held.append(action)
             case Activate() | Deactivate():
+                is_told_to_stop = isinstance(action, Deactivate)
+                self.lost = is_told_to_stop and self.member.election(DESTINATION).deadline == math.inf
                 self._lives.append(action)
                 if len(self._lives) == 1:
                     self._live()
@@ -393,13 +394,16 @@ class Server:
         changes = instance.commits.begin()
         if changes is None:
             return
+        instance.writing = True
         try:
             self.member.store(DESTINATION, changes, instance.cursors.epoch, self.clock())
         except FencedError as error:
+            instance.writing = False
             self._refuse(instance.commits.end(durable=False), error)
         self._run()
 
     def _stored(self, instance: Instance, *, durable: bool) -> None:
+        instance.writing = False
         answers = instance.commits.end(durable=durable)
         if not durable:
             self._refuse(answers, FencedError("not active"))
@@ -412,7 +416,7 @@ class Server:
 
     def _close(self, instance: Instance) -> None:
         """End when nothing is left to store."""
-        if self.instance is instance and not instance.commits.busy:
+        if self.instance is instance and not instance.writing:
             self._deactivated()
 
     # --- consumers ---------------------------------------------------------------------------------------------------

@@ -158,7 +158,9 @@ class TestLease:
         host.now = 4.0
         host.member.tick(host.now)
         host.take()
-        assert host.told == [Deactivate(D, flush=False)]
+        assert host.told == [Deactivate(D)]
+        with pytest.raises(FencedError):
+            host.member.store(D, {1001: CLIENT}, 5, host.now)
         host.member.deactivated(D, host.now)
         host.answer(Look, mine())
         assert host.answer(Release, Done()) == Release(D, 8)
@@ -169,7 +171,9 @@ class TestLease:
         with pytest.raises(FencedError):
             host.member.check(D, host.now)
         host.take()
-        assert host.told == [Deactivate(D, flush=False)]
+        assert host.told == [Deactivate(D)]
+        with pytest.raises(FencedError):
+            host.member.store(D, {1001: CLIENT}, 5, host.now)
 
 
 class TestStoring:
@@ -203,7 +207,7 @@ class TestStoring:
         host.now = 4.0
         host.member.tick(host.now)
         host.take()
-        assert host.told == [Deactivate(D, flush=False), Stored(D, durable=False)]
+        assert host.told == [Deactivate(D), Stored(D, durable=False)]
 
     def test_one_without_an_answer_is_repeated_while_the_session_owns_the_destination(self, host: Host) -> None:
         host.activate()
@@ -217,7 +221,7 @@ class TestStoring:
         host.activate()
         host.member.store(D, {1001: CLIENT}, 5, host.now)
         host.answer(Store, REFUSED)
-        assert host.told == [Stored(D, durable=False), Deactivate(D, flush=False)]
+        assert host.told == [Stored(D, durable=False), Deactivate(D)]
 
     def test_none_is_asked_again_in_another_session(self, host: Host) -> None:
         host.activate()
@@ -237,7 +241,7 @@ class TestGivingUp:
         host.activate()
         host.member.changed(D)
         host.answer(Look, mine(active=False))
-        assert host.told == [Deactivate(D, flush=True)]
+        assert host.told == [Deactivate(D)]
         host.member.store(D, {1001: CLIENT}, 5, host.now)
         host.answer(Store, Done(8))
         host.member.deactivated(D, host.now)
@@ -265,7 +269,7 @@ class TestGivingUp:
         assert host.member.election(D).deadline == host.now
         host.member.tick(host.now)
         host.take()
-        assert host.told == [Deactivate(D, flush=True), Stored(D, durable=False)]
+        assert host.told == [Deactivate(D), Stored(D, durable=False)]
         with pytest.raises(FencedError):
             host.member.store(D, {1001: CLIENT}, 5, host.now)
 
@@ -273,7 +277,9 @@ class TestGivingUp:
         host.activate()
         host.member.changed(D)
         host.answer(Look, FREE)
-        assert host.told == [Deactivate(D, flush=False)]
+        assert host.told == [Deactivate(D)]
+        with pytest.raises(FencedError):
+            host.member.store(D, {1001: CLIENT}, 5, host.now)
 
     def test_a_destination_that_cannot_start_is_left_to_others(self, host: Host) -> None:
         host.activate()

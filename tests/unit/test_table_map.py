@@ -52,10 +52,10 @@ def test_the_real_type_of_a_string_is_unpacked(metadata: str, real: int, meta: i
     assert (table.types, table.metas) == ((real,), (meta,))
 
 
-def test_nullable_columns_have_their_bit() -> None:
+def test_the_bits_of_nullable_columns_are_passed_over() -> None:
     body = bytearray(table_map(*[(1, b"")] * 9))
     body[-2:] = b"\x02\x01"
-    assert TableMap.parse(bytes(body)).nullable == (False, True, *[False] * 6, True)
+    assert TableMap.parse(bytes(body) + names(*"abcdefghi")).names == tuple("abcdefghi")
 
 
 def test_signs_are_counted_over_numeric_columns_and_years() -> None:
@@ -177,7 +177,6 @@ def test_full_metadata_describes_the_columns(key: bytes) -> None:
     optional = field(1, b"\x80") + field(3, b"\x08\x3f") + names("id", "ü", "b") + key + field(12, b"\xc0")
     table = TableMap.parse(table_map((3, b""), (15, b"\x0a\0"), (252, b"\2"), optional=optional))
     assert table.has_names
-    assert table.visible == (True, True, False)
     assert table.columns(CHARSETS) == [
         Column("id", "int unsigned", None, True),
         Column("ü", "varchar(10)", "latin1", False),
@@ -217,7 +216,7 @@ def test_every_cut_of_a_table_map_is_a_table_map_with_less_metadata_or_an_error(
         (whole.unsigned, whole.names),
         (whole.unsigned, whole.names),
     ]
-    assert {(it.types, it.metas, it.nullable) for it in fewer} == {(whole.types, whole.metas, whole.nullable)}
+    assert {(it.types, it.metas) for it in fewer} == {(whole.types, whole.metas)}
 
 
 @given(st.data())

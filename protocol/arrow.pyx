@@ -6,6 +6,7 @@ position of an entry is not in the entry, whose header has the name of the file 
 or of a part of a range, can be decoded far from the server::
 
     ba 06 <length> (<begin> <n>)…                    positions: two varints an entry
+    c2 06 <length> <name>                            members: as many, or none where the source has no members
     12 <length> Entry                                as many
 
 Without positions `_pos` is null. The file of `_pos` is the number at the end of its name, which is its order.
@@ -41,6 +42,7 @@ from sluice.protocol.tags cimport (
     HEADER_PROPS,
     KEY,
     LOGFILE_NAME,
+    MEMBERS,
     MESSAGES,
     PAIR_VALUE,
     POSITIONS,
@@ -123,6 +125,7 @@ cdef size_t *WIDTHS = [1, 2, 4, 8, 4, 8, 16, 4, 8, 8, 8, 4, 4, 4, 4, 4]       # 
 
 # The columns of a batch by their place in Decoder.columns
 cdef enum:
+    MEMBER                                         # null to the end where it has fewer rows than the others, as XA
     FILE
     BEGIN
     N
@@ -195,6 +198,7 @@ cdef struct Entry:
     int64_t execute_time
     int event_type
     bint has_position
+    Span member
     int64_t file
     int64_t begin
     int64_t n
@@ -782,6 +786,8 @@ cdef class Decoder:
     cdef bint has_positions
     cdef const uint8_t *positions
     cdef const uint8_t *positions_end
+    cdef vector[Span] members                      # of the entries that follow
+    cdef size_t members_used
     cdef object lock
     cdef readonly object schema
     cdef readonly int64_t markers                  # that the last `decode` passed over: rows are missing in their place
@@ -822,6 +828,7 @@ cdef class Decoder:
         self.has_prepared = False
         self.has_positions = False
         self.positions = self.positions_end = NULL
+        self.forget_members()
         for i in range(self.count):
             column = &self.columns[i]
             column.length = column.nulls = 0
@@ -881,15 +888,23 @@ cdef class Decoder:
                 self.has_positions = True
                 self.positions = field.data
                 self.positions_end = field.data + field.size
+            elif field.tag == MEMBERS:
+                self.members.push_back(span_of(&field))
         return self.end_positions()
 
+    cdef void forget_members(self) noexcept nogil:
+        self.members.clear()
+        self.members_used = 0
+
     cdef int end_positions(self) except -1 nogil:
-        if self.positions != self.positions_end:
+        if self.positions != self.positions_end or self.members_used != self.members.size():
             with gil:
-                raise DecodeError("not a batch: it has more positions than entries")
+                raise DecodeError("not a batch: it has more positions or members than entries")
+        self.forget_members()
         return 0
 
     cdef int next_position(self) except -1 nogil:
+        """Reads the position of the next entry, and its member where the source has members."""
         cdef uint64_t begin = 0
         cdef uint64_t n = 0
         cdef const uint8_t *p = get_varint(self.positions, self.positions_end, &begin)
@@ -901,6 +916,12 @@ cdef class Decoder:
         self.positions = p
         self.entry.begin = <int64_t>begin
         self.entry.n = <int64_t>n
+        if self.members.size():
+            if self.members_used == self.members.size():
+                with gil:
+                    raise DecodeError("not a batch: the member of an entry is missing")
+            self.entry.member = self.members[self.members_used]
+            self.members_used += 1
         return 0
 
     cdef int read_entry(self, const uint8_t *p, const uint8_t *end) except -1 nogil:
@@ -913,6 +934,7 @@ cdef class Decoder:
         none.size = 0
         header = file = none
         self.entry.schema = self.entry.table = self.entry.gtid = self.entry.xa = self.entry.body = none
+        self.entry.member = none
         self.entry.execute_time = 0
         self.entry.event_type = 0
         self.entry.has_position = self.has_positions
@@ -1004,6 +1026,9 @@ cdef class Decoder:
         cdef Column *columns = self.columns
         cdef int i
         if self.entry.has_position:
+            if self.entry.member.size:
+                self.fill(MEMBER)
+                self.check(put_text(&columns[MEMBER], self.entry.member))
             self.check(put_int64(&columns[FILE], self.entry.file))
             self.check(put_int64(&columns[BEGIN], self.entry.begin))
             self.check(put_int64(&columns[N], self.entry.n))
@@ -1015,16 +1040,23 @@ cdef class Decoder:
         self.check(put_int64(&columns[TS], <int64_t>(<uint64_t>self.entry.execute_time * 1000)))
         self.check(put_text(&columns[OP], span_at(OPERATIONS[operation], 6)))
         if self.entry.xa.size:
-            self.fill_xa()
+            self.fill(XA)
             self.check(put_text(&columns[XA], self.entry.xa))
         self.rows += 1
         return 0
 
-    cdef int fill_xa(self) except -1 nogil:
-        """The rows so far that belong to no XA transaction. Few belong to one, and the others cost nothing so."""
-        while self.columns[XA].length < self.rows:
-            self.check(put_null(&self.columns[XA]))
+    cdef int fill(self, int i) except -1 nogil:
+        """Null for the rows so far that have no value in MEMBER or XA: where none has, they cost nothing."""
+        while self.columns[i].length < self.rows:
+            self.check(put_null(&self.columns[i]))
         return 0
+
+    cdef object filled(self, int i, str name):
+        """MEMBER or XA as an Arrow array."""
+        if self.columns[i].length == 0:
+            return _pyarrow().nulls(self.rows, _pyarrow().string())
+        self.fill(i)
+        return self.array(i, name)
 
     def finish(self):
         """The batch, of the rows written."""
@@ -1032,7 +1064,10 @@ cdef class Decoder:
 
     cdef list meta_fields(self):
         pa = _pyarrow()
-        position = pa.struct([("file", pa.int64()), ("begin", pa.int64()), ("n", pa.int64()), ("row", pa.int32())])
+        position = pa.struct([
+            ("member", pa.string()), ("file", pa.int64()), ("begin", pa.int64()), ("n", pa.int64()),
+            ("row", pa.int32()),
+        ])
         return [
             pa.field("_pos", position), pa.field("_gtid", pa.string()), pa.field("_ts", pa.timestamp("us", tz="UTC")),
             pa.field("_op", pa.string()), pa.field("_xa", pa.string()),
@@ -1042,16 +1077,12 @@ cdef class Decoder:
         """The arrays of the fields of `meta_fields`."""
         cdef int64_t nulls = self.columns[FILE].nulls
         pa = _pyarrow()
-        children = [self.array(i, "_pos") for i in range(FILE, ROW + 1)]
-        valid = children[0].buffers()[0]
+        children = [self.filled(MEMBER, "_pos"), *(self.array(i, "_pos") for i in range(FILE, ROW + 1))]
+        valid = children[1].buffers()[0]
         position = pa.Array.from_buffers(
             self.meta_fields()[0].type, self.rows, [valid], null_count=nulls, children=children
         )
-        if self.columns[XA].length:
-            self.fill_xa()
-            xa = self.array(XA, "_xa")
-        else:
-            xa = pa.nulls(self.rows, pa.string())
+        xa = self.filled(XA, "_xa")
         return [position, self.array(GTID, "_gtid"), self.array(TS, "_ts"), self.array(OP, "_op"), xa]
 
     def array(self, int i, str name):
@@ -1233,8 +1264,8 @@ cdef class EnvelopeDecoder(Decoder):
 
 
 META_COLUMNS = [
-    (INT64, 0, 0), (INT64, 0, 0), (INT64, 0, 0), (INT32, 0, 0), (STRING, 0, 0), (INSTANT, 0, 0), (STRING, 0, 0),
-    (STRING, 0, 0),
+    (STRING, 0, 0), (INT64, 0, 0), (INT64, 0, 0), (INT64, 0, 0), (INT32, 0, 0), (STRING, 0, 0), (INSTANT, 0, 0),
+    (STRING, 0, 0), (STRING, 0, 0),
 ]
 
 

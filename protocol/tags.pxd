@@ -9,6 +9,7 @@ cdef enum:
     FROM_POSITION = 101 << 3 | 2
     TO_POSITION = 102 << 3 | 2
     POSITIONS = 103 << 3 | 2
+    MEMBERS = 104 << 3 | 2
 
     HEADER = 1 << 3 | 2                            # Entry
     ENTRY_TYPE = 2 << 3

@@ -62,9 +62,15 @@ class Applier:
         ``batch`` names the micro-batch. Those of its changes that were applied before are left out.
 
         Raises:
-            TargetError: the target refuses, stays out of reach, or does not fit, or another run has taken over.
+            TargetError: the target refuses, stays out of reach, or does not fit, another run has taken over, or the
+                changes come from members of a source.
         """
         last = last_changes(changes)
+        if last["_pos"].field("member").null_count < last.num_rows:
+            raise TargetError(
+                "the changes come from several members of a source, and this version of the mirror keeps the progress"
+                " of one: install the client that is as new as the server, or mirror a destination of one source"
+            )
         is_known = bool(self._tables)
         try:
             written = self._apply(last, batch)
@@ -189,4 +195,5 @@ def _size(changes: pa.RecordBatch) -> int:
 
 
 def _place(changes: pa.RecordBatch, index: int) -> Place:
-    return Place(**changes["_pos"][index].as_py())
+    place = changes["_pos"][index].as_py()
+    return Place(*(place[name] for name in Place._fields))

@@ -4,12 +4,13 @@ The changes of a job are spread over buckets by their key. A bucket's progress i
 that was applied. Between two micro-batches all buckets stand at the same place. While one is applied each moves on by
 itself, and what lies at or before its place is dropped when the micro-batch comes again.
 
-    sluice_mirror     job | run | position | pos_file, pos_begin, pos_n, pos_row
-    sluice_progress   job, bucket | run | batch | pos_file, pos_begin, pos_n, pos_row
+    sluice_mirror     job, source_member | run | position | pos_file, pos_begin, pos_n, pos_row
+    sluice_progress   job, source_member, bucket | run | batch | pos_file, pos_begin, pos_n, pos_row
 
-``run`` counts the starts of a job: tasks of an earlier one, of which some may still be at work somewhere, are refused.
-``position`` is where the source stood, which tells whether places can be compared at all. ``batch`` names the
-micro-batch that a bucket has begun; it is NULL when that one is finished.
+``source_member`` is ``member`` of ``_pos``, empty for null: places of two members have no order. ``run`` counts the
+starts of a job: tasks of an earlier one, of which some may still be at work somewhere, are refused. ``position`` is
+where the source stood, which tells whether places can be compared at all. ``batch`` names the micro-batch that a bucket
+has begun; it is NULL when that one is finished.
 """
 
 from collections.abc import Collection, Mapping
@@ -34,10 +35,11 @@ TABLES = ("sluice_mirror", "sluice_progress")
 
 _PLACE = "pos_file, pos_begin, pos_n, pos_row"
 _SET_PLACE = "pos_file = %s, pos_begin = %s, pos_n = %s, pos_row = %s"
+_KEY = "job = %s AND source_member = ''"
 
 
 class Place(NamedTuple):
-    """Where a change stands: ``_pos`` of the envelope."""
+    """Where a change stands among those of one member: ``_pos`` of the envelope without ``member``."""
 
     file: int
     begin: int
@@ -62,7 +64,7 @@ class Run:
         """
         cursor.execute(
             f"SELECT bucket, run, {_PLACE} FROM {quote_name(self.schema)}.sluice_progress"  # noqa: S608
-            f" WHERE job = %s AND bucket IN ({_listed(buckets)}) ORDER BY bucket FOR UPDATE",
+            f" WHERE {_KEY} AND bucket IN ({_listed(buckets)}) ORDER BY bucket FOR UPDATE",
             (self.job,),
         )
         found = cursor.fetchall()
@@ -74,7 +76,7 @@ class Run:
         """Note how far the buckets have come within a micro-batch."""
         cursor.execute(
             f"UPDATE {quote_name(self.schema)}.sluice_progress SET batch = %s, {_SET_PLACE}"  # noqa: S608
-            f" WHERE job = %s AND bucket IN ({_listed(buckets)})",
+            f" WHERE {_KEY} AND bucket IN ({_listed(buckets)})",
             (batch, *place, self.job),
         )
 
@@ -98,6 +100,7 @@ class Progress:
             TargetError: the tables cannot be made or written.
         """
         create_tables(self._target, self._schema, {"sluice_mirror": _MIRROR, "sluice_progress": _PROGRESS})
+        self._target.transact(self._add_members)
         self._run = self._target.transact(self._begin_run)
         return Run(self._schema, self._job, self._run)
 
@@ -130,7 +133,7 @@ class Progress:
                     " target anew, or make sure that it is as the source was there; then go on under another job name"
                 )
             cursor.execute(
-                f"SELECT COUNT(*) FROM {self._progress} WHERE job = %s AND batch <> %s",  # noqa: S608
+                f"SELECT COUNT(*) FROM {self._progress} WHERE {_KEY} AND batch <> %s",  # noqa: S608
                 (self._job, batch),
             )
             if cursor.fetchall()[0][0]:
@@ -149,21 +152,35 @@ class Progress:
             self._locked(cursor, "job")
             self._move(cursor, place)
             cursor.execute(
-                f"UPDATE {self._mirror} SET position = %s, {_SET_PLACE} WHERE job = %s",  # noqa: S608
+                f"UPDATE {self._mirror} SET position = %s, {_SET_PLACE} WHERE {_KEY}",  # noqa: S608
                 (str(position), *place, self._job),
             )
 
         self._target.transact(work)
+
+    def _add_members(self, cursor: "Cursor") -> None:
+        """Have the tables of a job that began without members go on as those of a source of one."""
+        for table, key in ((self._mirror, _MIRROR_KEY), (self._progress, _PROGRESS_KEY)):
+            cursor.execute(f"SHOW COLUMNS FROM {table} LIKE 'source_member'")
+            if cursor.fetchall():
+                continue
+            try:
+                cursor.execute(f"ALTER TABLE {table} ADD COLUMN {_MEMBER} AFTER job, DROP PRIMARY KEY, ADD {key}")
+            except pymysql.MySQLError as error:
+                raise TargetError(
+                    f"{self._target.database} cannot keep the progress: {reason(error)}. {table} was made by an earlier"
+                    " version: let the account alter it, or start the mirror once with an account that may"
+                ) from error
 
     def _begin_run(self, cursor: "Cursor") -> int:
         cursor.execute(
             f"INSERT INTO {self._mirror} (job) VALUES (%s) ON DUPLICATE KEY UPDATE run = run + 1",  # noqa: S608
             (self._job,),
         )
-        cursor.execute(f"SELECT run FROM {self._mirror} WHERE job = %s", (self._job,))  # noqa: S608
+        cursor.execute(f"SELECT run FROM {self._mirror} WHERE {_KEY}", (self._job,))  # noqa: S608
         run = int(cursor.fetchall()[0][0])
-        cursor.execute(f"UPDATE {self._progress} SET run = %s WHERE job = %s", (run, self._job))  # noqa: S608
-        cursor.execute(f"SELECT COUNT(*) FROM {self._progress} WHERE job = %s", (self._job,))  # noqa: S608
+        cursor.execute(f"UPDATE {self._progress} SET run = %s WHERE {_KEY}", (run, self._job))  # noqa: S608
+        cursor.execute(f"SELECT COUNT(*) FROM {self._progress} WHERE {_KEY}", (self._job,))  # noqa: S608
         if not cursor.fetchall()[0][0]:
             rows = ",".join(f"(%s, {bucket}, {run})" for bucket in range(BUCKETS))
             cursor.execute(f"INSERT INTO {self._progress} (job, bucket, run) VALUES {rows}", (self._job,) * BUCKETS)  # noqa: S608
@@ -171,7 +188,7 @@ class Progress:
 
     def _locked(self, cursor: "Cursor", columns: str) -> tuple[Any, ...]:
         """Return columns of the job, which nobody else writes now."""
-        cursor.execute(f"SELECT run, {columns} FROM {self._mirror} WHERE job = %s FOR UPDATE", (self._job,))  # noqa: S608
+        cursor.execute(f"SELECT run, {columns} FROM {self._mirror} WHERE {_KEY} FOR UPDATE", (self._job,))  # noqa: S608
         found = cursor.fetchall()
         if not found or found[0][0] != self._run:
             raise _taken_over(self._job)
@@ -179,7 +196,7 @@ class Progress:
 
     def _move(self, cursor: "Cursor", place: Place) -> None:
         cursor.execute(
-            f"UPDATE {self._progress} SET batch = NULL, {_SET_PLACE} WHERE job = %s",  # noqa: S608
+            f"UPDATE {self._progress} SET batch = NULL, {_SET_PLACE} WHERE {_KEY}",  # noqa: S608
             (*place, self._job),
         )
 
@@ -233,7 +250,10 @@ def _listed(buckets: Collection[int]) -> str:
 
 _JOB = "job VARCHAR(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL"
 _PLACES = ", ".join(f"{name} BIGINT NOT NULL DEFAULT 0" for name in _PLACE.split(", "))
+_MEMBER = "source_member VARCHAR(100) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL DEFAULT ''"
+_MIRROR_KEY, _PROGRESS_KEY = "PRIMARY KEY (job, source_member)", "PRIMARY KEY (job, source_member, bucket)"
 _MIRROR = (
-    f"{_JOB}, run BIGINT NOT NULL DEFAULT 1, position VARCHAR(1000) CHARACTER SET ascii, {_PLACES}, PRIMARY KEY (job)"
+    f"{_JOB}, {_MEMBER}, run BIGINT NOT NULL DEFAULT 1, position VARCHAR(1000) CHARACTER SET ascii, {_PLACES},"
+    f" {_MIRROR_KEY}"
 )
-_PROGRESS = f"{_JOB}, bucket INT, run BIGINT NOT NULL, batch VARCHAR(200), {_PLACES}, PRIMARY KEY (job, bucket)"
+_PROGRESS = f"{_JOB}, {_MEMBER}, bucket INT, run BIGINT NOT NULL, batch VARCHAR(200), {_PLACES}, {_PROGRESS_KEY}"

@@ -396,6 +396,33 @@ def test_tasks_of_an_earlier_run_are_refused(mirror: Mirror) -> None:
     mirror.check()
 
 
+def test_the_progress_that_an_earlier_version_kept_without_members_goes_on(mirror: Mirror) -> None:
+    mirror.create(t="id INT PRIMARY KEY")
+    execute(mirror.source, ["INSERT INTO t VALUES (1)"], database=mirror.schema)
+    changes = mirror.read()
+    mirror.apply(changes)
+    for table, key in (("sluice_mirror", "job"), ("sluice_progress", "job, bucket")):
+        old = f"ALTER TABLE {table} DROP PRIMARY KEY, DROP COLUMN source_member, ADD PRIMARY KEY ({key})"
+        mirror.target.query(old, database=f"{mirror.copy}_progress")
+    for run in (2, 3):
+        mirror.start()
+        assert mirror.run.number == run
+        assert [it.written for it in mirror.apply(changes)] == [0], "applied again"
+    mirror.run_batch("INSERT INTO t VALUES (2)")
+    mirror.check()
+
+
+def test_changes_of_several_members_of_a_source_are_refused(mirror: Mirror) -> None:
+    mirror.create(t="id INT PRIMARY KEY")
+    execute(mirror.source, ["INSERT INTO t VALUES (1)"], database=mirror.schema)
+    changes = mirror.read()
+    (row,) = changes["_pos"].to_pylist()
+    of_member = pa.array([row | {"member": "north"}], changes["_pos"].type)
+    with pytest.raises(TargetError, match="several members"):
+        mirror.apply(changes.set_column(0, "_pos", of_member))
+    assert mirror.rows("t") == []
+
+
 def test_places_of_another_history_are_not_compared(mirror: Mirror) -> None:
     mirror.create(t="id INT PRIMARY KEY")
     mirror.run_batch("INSERT INTO t VALUES (1)")

@@ -21,7 +21,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sluice.client_sdk.spark.changelog import start_changelog
+from sluice.client_sdk.spark.changelog import PARTITIONS, start_changelog
 from sluice.protocol.errors import BadParameterError
 from tests.faults.harness import Sluice, eventually
 from tests.servers import Server
@@ -171,6 +171,28 @@ def test_folders_are_the_day_of_utc_the_schema_and_the_table(
     ]
     folders = {str(path.parent.relative_to(changes.path)) for path in Path(changes.path).glob("*/*/*/*.parquet")}
     assert folders == {f"date=2026-03-0{day}/schema={schema}/table=x%3Dy%2Fz" for day in (1, 2)}
+
+
+def test_a_change_log_goes_on_that_an_earlier_version_began(
+    spark: SparkSession, source: Server, schema: str, changes: Changes
+) -> None:
+    """Its `_pos` had no `member`."""
+    source.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY)")
+    source.query(f"INSERT INTO {schema}.t VALUES (1), (2)")
+    stream = spark.readStream.format("sluice").options(url=changes.sluice.url, destination="shop", clientId=2001).load()
+    stream = stream.withColumn("_pos", stream["_pos"].dropFields("member"))
+    for name, expression in PARTITIONS.items():
+        stream = stream.selectExpr("*", f"{expression} AS `{name}`")
+    writer = stream.writeStream.format("parquet").partitionBy(*PARTITIONS).trigger(availableNow=True)
+    assert writer.option("checkpointLocation", changes.checkpoint).start(changes.path).awaitTermination(SECONDS)
+    source.query(f"INSERT INTO {schema}.t VALUES (3)")
+    source.query(f"DELETE FROM {schema}.t WHERE id = 1")
+    changes.write_all()
+    done = [("INSERT", "1"), ("INSERT", "2"), ("INSERT", "3"), ("DELETE", "1")]
+    for reader in (spark.read, spark.read.option("mergeSchema", "true")):
+        rows = reader.parquet(changes.path).orderBy("_pos").collect()
+        assert [(row["_op"], row["_key"][0]) for row in rows] == done
+    assert [row["_pos"]["member"] for row in rows] == [None] * 4
 
 
 def test_rows_that_are_only_prepared_end_the_query_unless_they_shall_be_taken(

@@ -23,7 +23,7 @@ NOISE = re.compile(r"^(NOTE: Picked up |WARNING: Using incubator |\d\d/\d\d/\d\d
 VARIES = re.compile(
     r"\d+/mysql-bin\.\d+@\d+:\d+:\d+"  # a position
     r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
-    r"|\{\d+, \d+, \d+, \d+\}"  # _pos
+    r"|\{NULL, \d+, \d+, \d+, \d+\}"  # _pos
     r"|\d[\w.+-]*-MariaDB[\w.+-]*"
     r"|mysql-bin\.\d+:\d+"
     r"|(?<='lagSeconds': )[\d.]+"

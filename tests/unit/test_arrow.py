@@ -157,6 +157,10 @@ def plain_rows(change: RowChange, names: list[str], *, split: bool) -> Iterator[
         yield operation, [image.get(name) for name in names]
 
 
+def position_of(number: int, row: int) -> dict[str, int | None]:
+    return {"member": None, "file": number * 999_999, "begin": 1 << 33 | number, "n": number, "row": row}
+
+
 @given(st.lists(entries(), max_size=5), st.booleans(), st.integers(1, 5), st.booleans())
 @settings(max_examples=200)
 def test_an_envelope_has_the_texts_of_all_tables(
@@ -172,9 +176,7 @@ def test_an_envelope_has_the_texts_of_all_tables(
         data = length_delimited(103, positions) + data
     expected = [
         {
-            "_pos": {"file": number * 999_999, "begin": 1 << 33 | number, "n": number, "row": row.pop("row")}
-            if has_positions
-            else None,
+            "_pos": position_of(number, row.pop("row")) if has_positions else None,
             "_gtid": f"0-1-{number}",
             "_ts": datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=number * 1001),
             "_schema": entry.header.schemaName,
@@ -612,6 +614,28 @@ def test_positions_go_with_the_entries_that_follow_them() -> None:
     assert found == [(12, 4, 1, 0), (12, 4, 2, 0), (12, 900, 3, 0), (12, 900, 4, 0)]
 
 
+def test_a_position_names_the_member_of_the_source_that_its_entry_comes_from() -> None:
+    entry = change_of(INSERT, ([], [key("1")]), ([], [key("2")]))
+
+    def message(*members: str) -> bytes:
+        named = b"".join(length_delimited(104, member.encode()) for member in members)
+        return length_delimited(103, b"\x04\x01" * 2) + named + frame([entry, entry])
+
+    alone, merged = message(), message("north", "south")
+    for decoder in (EnvelopeDecoder(), TableDecoder("shop", "goods", [("id", "int")])):
+        batch = decoder.decode(alone + merged + alone)
+        batch.validate(full=True)
+        found = [it["member"] for it in batch.column("_pos").to_pylist()]
+        assert found == [None] * 4 + ["north"] * 2 + ["south"] * 2 + [None] * 4
+
+
+@pytest.mark.parametrize(("members", "message"), [(1, "member of an entry is missing"), (3, "more .* members")])
+def test_members_that_do_not_match_the_entries_are_an_error(members: int, message: str) -> None:
+    head = length_delimited(103, b"\x04\x01" * 2) + length_delimited(104, b"north") * members
+    with pytest.raises(DecodeError, match=message):
+        EnvelopeDecoder().decode(head + insert("int", "1") * 2)
+
+
 @pytest.mark.parametrize(
     ("positions", "message"),
     [
@@ -655,6 +679,7 @@ def test_broken_bytes_are_an_error_or_harmless(batch: list[Entry], data: st.Data
         entry.header.schemaName, entry.header.tableName = "shop", "t"
         columns |= {it.name: it.mysqlType for row in change.rowDatas for it in (*row.beforeColumns, *row.afterColumns)}
     positions = length_delimited(103, b"\x04\x01" * len(batch)) if data.draw(st.booleans()) else b""
+    positions += length_delimited(104, b"north") * data.draw(st.sampled_from((0, len(batch))))
     broken = mutated(data, positions + frame(batch))
     end = data.draw(st.integers(len(broken) // 2, len(broken)))
     read_everything(broken[:end], [it for it in columns.items() if it[0] not in META], "t")

@@ -18,7 +18,7 @@ def changes(begin: int, count: int, table: str = "orders") -> pa.RecordBatch:
         image = [("id", str(number)), ("v", "ä")]
         rows.append(
             {
-                "_pos": {"file": 1, "begin": number, "n": 0, "row": 0},
+                "_pos": {"member": None, "file": 1, "begin": number, "n": 0, "row": 0},
                 "_schema": "shop",
                 "_table": table,
                 "_op": op,

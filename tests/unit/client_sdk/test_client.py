@@ -60,7 +60,7 @@ def test_a_range_is_marked_split_read_and_acked(client: Any, server: ServerThrea
     ]
     assert [numbers(client.rows(part.from_, part.to)) for part in parts] == [[0, 1], [2, 3]]
     stands = client.rows(parts[1].from_, parts[1].to).to_arrow().column("_pos").to_pylist()
-    assert stands[0] == {"file": 1, "begin": int(parts[1].from_.split(":")[-2]), "n": 0, "row": 0}
+    assert stands[0] == {"member": None, "file": 1, "begin": int(parts[1].from_.split(":")[-2]), "n": 0, "row": 0}
     client.ack(whole.to)
     assert client.status()["acked"] == position(4)
     rest = client.position(whole.to, until=position(10), timeout=5, max_rows=100)
@@ -101,7 +101,7 @@ def test_a_batch_becomes_an_arrow_record_batch(client: Any, server: ServerThread
     rows = batch.to_arrow("shop.goods").to_pylist()
     assert [(row["_op"], row["id"]) for row in rows] == [("INSERT", number) for number in range(len(rows))]
     begin = int(batch.from_.split(":")[-2])
-    assert rows[0]["_pos"] == {"file": 1, "begin": begin, "n": 0, "row": 0}
+    assert rows[0]["_pos"] == {"member": None, "file": 1, "begin": begin, "n": 0, "row": 0}
     assert [row["_key"] for row in batch.to_arrow().to_pylist()] == [[str(row["id"])] for row in rows]
     assert [row["after"] for row in batch.to_arrow().to_pylist()] == [[("id", str(row["id"]))] for row in rows]
     assert batch.to_arrow("shop.goods", [("id", "bigint unsigned")]).schema.field("id").type == pa.decimal128(20)

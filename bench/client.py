@@ -18,8 +18,8 @@ from google.protobuf.message import Message
 from sluice.client_sdk import Client
 from sluice.client_sdk.batch import Batch
 from sluice.client_sdk.calls import FRAME, Limits
-from sluice.protocol.entry_pb2 import Entry
-from sluice.protocol.packet_pb2 import ClientAck, ClientAuth, Get, Messages, Packet, Sub
+from sluice.protocol.canal.entry_pb2 import Entry
+from sluice.protocol.canal.packet_pb2 import ClientAck, ClientAuth, Get, Messages, Packet, Sub
 from sluice.protocol.position import Position
 
 

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sluice.protocol.entry_pb2 import Entry
-from sluice.protocol.packet_pb2 import Packet
+from sluice.protocol.canal.entry_pb2 import Entry
+from sluice.protocol.canal.packet_pb2 import Packet
 from sluice.server.tcp.frames import GOOD, FrameReader, handshake
 from tests.canal import CanalClient, frames
 

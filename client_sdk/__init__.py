@@ -11,6 +11,7 @@ from sluice.client_sdk.batch import Batch, Column, InvalidDates, OnPrepared, Par
 from sluice.client_sdk.calls import Limits, Start
 from sluice.client_sdk.client import Client
 from sluice.client_sdk.cluster import ClusterClient
+from sluice.protocol.canal.rows import Change, Row
 from sluice.protocol.errors import (
     AckOutOfOrderError,
     BadParameterError,
@@ -46,7 +47,6 @@ from sluice.protocol.errors import (
     ZooKeeperError,
 )
 from sluice.protocol.position import Position
-from sluice.protocol.rows import Change, Row
 from sluice.protocol.types import JSON_NULL
 from sluice.protocol.xa import Xa
 

@@ -13,13 +13,13 @@ from typing import Any, Final, Generic, Literal, TypeVar
 from urllib.parse import quote
 
 from sluice.client_sdk.batch import EMPTY, Batch, Column, Decoding, Part, Range
+from sluice.protocol.canal.rows import envelope
 from sluice.protocol.errors import (
     BadPositionError,
     SluiceError,
     UnknownBatchError,
 )
 from sluice.protocol.position import Position
-from sluice.protocol.rows import envelope
 
 T = TypeVar("T")
 

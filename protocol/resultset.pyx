@@ -20,7 +20,7 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memmove
 
 from sluice.protocol.floats cimport FLOAT_MAX, put_java_double, put_java_float
-from sluice.protocol.tags cimport (
+from sluice.protocol.canal.tags cimport (
     AFTER_COLUMNS,
     CHANGE_EVENT_TYPE,
     ENTRY_TYPE,

@@ -1,4 +1,4 @@
-"""Generates protocol/*_pb2.py and *_pb2.pyi from the .proto files beside them: python scripts/generate_protobuf.py."""
+"""Generates *_pb2.py and *_pb2.pyi from the .proto files in protocol/canal: python scripts/generate_protobuf.py."""
 
 import sys
 from importlib.resources import files
@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 
 from grpc_tools import protoc
 
-PROTOCOL = Path(__file__).resolve().parent.parent / "protocol"
+CANAL = Path(__file__).resolve().parent.parent / "protocol" / "canal"
 
 
 def generate(target: Path) -> None:
@@ -15,11 +15,12 @@ def generate(target: Path) -> None:
     with TemporaryDirectory() as scratch:
         # The name of a file in protobuf's registry is its path: sluice/protocol/… meets nobody else's entry.proto.
         root = Path(scratch)
-        (root / "sluice").mkdir()
-        (root / "sluice" / "protocol").symlink_to(PROTOCOL, target_is_directory=True)
+        folder = Path("sluice", "protocol", "canal")
+        (root / folder.parent).mkdir(parents=True)
+        (root / folder).symlink_to(CANAL, target_is_directory=True)
         out = root / "out"
         out.mkdir()
-        names = [f"sluice/protocol/{path.name}" for path in sorted(PROTOCOL.glob("*.proto"))]
+        names = [str(folder / path.name) for path in sorted(CANAL.glob("*.proto"))]
         include = files("grpc_tools") / "_proto"
         plugin = root / "protoc-gen-mypy"  # of this very interpreter, whatever PATH says
         plugin.write_text(f"#!/bin/sh\nexec '{sys.executable}' -m mypy_protobuf.main\n")
@@ -33,9 +34,9 @@ def generate(target: Path) -> None:
         ]
         if protoc.main(["protoc", *arguments, *names]):
             sys.exit("protoc failed")
-        for path in (out / "sluice" / "protocol").iterdir():
+        for path in (out / folder).iterdir():
             (target / path.name).write_bytes(path.read_bytes())
 
 
 if __name__ == "__main__":
-    generate(PROTOCOL)
+    generate(CANAL)

@@ -631,8 +631,8 @@ def quarantine_retry_command(options: Any) -> int:
     """Decode row events in quarantine again."""
     import logging
 
-    from sluice.protocol.flat import flat_ndjson
-    from sluice.protocol.rows import decode_changes
+    from sluice.protocol.canal.flat import flat_ndjson
+    from sluice.protocol.canal.rows import decode_changes
     from sluice.server.reread import listed, reread
     from sluice.server.tail import describe
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from rich.text import Text
 
+from sluice.protocol.canal.rows import Change, Row, decode_changes
 from sluice.protocol.errors import ConfigError
 from sluice.protocol.formats.rows import sql_time
-from sluice.protocol.rows import Change, Row, decode_changes
 from sluice.protocol.types import JsonNull
 from sluice.server.logging import one_line
 from sluice.server.remote import Remote

@@ -44,10 +44,10 @@ from sluice.instance.parser.control import QUARANTINE_PROP
 from sluice.instance.parser.dump import FIRST_EVENT, Replica
 from sluice.instance.parser.parser import Parser
 from sluice.instance.parser.schema import InformationSchema
+from sluice.protocol.canal.rows import Change, decode_changes
 from sluice.protocol.errors import ConfigError, DecodeError, SourceError
 from sluice.protocol.mysql import Session
 from sluice.protocol.position import Position, file_number
-from sluice.protocol.rows import Change, decode_changes
 from sluice.protocol.types import JsonExpression, JsonNull, labels_of
 from sluice.store.ring import Ring
 

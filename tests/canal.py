@@ -8,7 +8,7 @@ from typing import Self
 
 from google.protobuf.message import Message
 
-from sluice.protocol.packet_pb2 import (
+from sluice.protocol.canal.packet_pb2 import (
     Ack,
     ClientAck,
     ClientAuth,

@@ -12,9 +12,9 @@ from sluice.instance.parser.events import Event, EventType
 from sluice.instance.parser.file_packets import MAGIC, PacketWriter, file_packets
 from sluice.instance.parser.plan import PlanOptions, TablePlan
 from sluice.instance.parser.table_map import TableMap, Type
-from sluice.protocol.entry_pb2 import Entry, EntryType, RowChange
-from sluice.protocol.entry_pb2 import EventType as CanalEventType
-from sluice.protocol.packet_pb2 import Messages
+from sluice.protocol.canal.entry_pb2 import Entry, EntryType, RowChange
+from sluice.protocol.canal.entry_pb2 import EventType as CanalEventType
+from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.position import Position
 from sluice.store.ring import Kind, Ring, SlotView
 

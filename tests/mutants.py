@@ -41,10 +41,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     "instance/parser/json.pyx": ("test_json",),
     "instance/parser/plan.pyx": ("test_plan", "test_values", "test_decoder"),
     "instance/parser/values.pyx": ("test_values", "test_plan"),
-    "protocol/arrow.pyx": ("test_arrow",),
-    "protocol/flat.pyx": ("test_flat",),
+    "protocol/canal/arrow.pyx": ("test_arrow",),
+    "protocol/canal/flat.pyx": ("test_flat",),
     "protocol/resultset.pyx": ("test_resultset",),
-    "protocol/rows.pyx": ("test_rows",),
+    "protocol/canal/rows.pyx": ("test_rows",),
     "store/ring.pyx": ("test_ring", "test_ring_model", "test_ranges", "test_cursors"),
     "store/segment.pyx": ("test_ring", "test_ring_model"),
 }

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 from sluice.instance.config import InstanceConfig
 from sluice.instance.parser.connection import Connection
 from sluice.instance.parser.parser import Parser
-from sluice.protocol import entry_pb2 as pb
-from sluice.protocol.packet_pb2 import Messages
+from sluice.protocol.canal import entry_pb2 as pb
+from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer
 from sluice.store.cursor import Cursor

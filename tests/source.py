@@ -10,10 +10,10 @@ from sluice.instance.config import Address, InstanceConfig
 from sluice.instance.parser.columns import Column
 from sluice.instance.parser.status import ParserStatus
 from sluice.instance.sink.filters import TableFilter
-from sluice.protocol.entry_pb2 import Entry, EntryType, EventType, RowChange
+from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChange
+from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import SluiceError, UnknownDestinationError, UnknownTableError
 from sluice.protocol.gtid import GtidSet
-from sluice.protocol.packet_pb2 import Messages
 from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer
 from sluice.store.cursor import Cursor

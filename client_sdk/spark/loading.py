@@ -19,7 +19,7 @@ from sluice.client_sdk.spark.keyranges import LITERAL, Key, KeyRange
 from sluice.client_sdk.spark.progress import create_tables
 from sluice.client_sdk.spark.statements import Table, quote_table
 from sluice.client_sdk.spark.target import Target
-from sluice.protocol.arrow import EnvelopeDecoder
+from sluice.protocol.canal.arrow import EnvelopeDecoder
 from sluice.protocol.errors import TargetError
 
 if TYPE_CHECKING:

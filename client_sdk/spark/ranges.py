@@ -12,7 +12,7 @@ from pyspark.sql.datasource import InputPartition
 from sluice.client_sdk.batch import Batch, Part
 from sluice.client_sdk.client import Client
 from sluice.client_sdk.spark.options import Options
-from sluice.protocol.arrow import Decoder, EnvelopeDecoder, TableDecoder, arrow_type
+from sluice.protocol.canal.arrow import Decoder, EnvelopeDecoder, TableDecoder, arrow_type
 from sluice.protocol.errors import (
     BadParameterError,
     ConnectionLostError,

@@ -9,6 +9,7 @@ from sluice.client_sdk.calls import Start
 from sluice.client_sdk.client import Client
 from sluice.client_sdk.spark.options import Options
 from sluice.client_sdk.spark.ranges import Form, Typed, check_markers, current_columns, difference
+from sluice.protocol.canal.rows import Change
 from sluice.protocol.errors import (
     BadPositionError,
     NotSubscribedError,
@@ -17,7 +18,6 @@ from sluice.protocol.errors import (
     UnknownTableError,
 )
 from sluice.protocol.position import Position
-from sluice.protocol.rows import Change
 
 logger = logging.getLogger(__name__)
 

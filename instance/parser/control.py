@@ -18,7 +18,7 @@ from sluice.instance.parser.start import error_text
 from sluice.instance.parser.table_map import TableMap, counts_years
 from sluice.instance.parser.xa import commits_in_one_phase
 from sluice.instance.sink.filters import TableFilter
-from sluice.protocol import entry_pb2 as pb
+from sluice.protocol.canal import entry_pb2 as pb
 from sluice.protocol.errors import DecodeError, PurgedError, SourceError
 from sluice.protocol.xa import XA_PROP, Xa, XaState
 from sluice.store.ring import Flag, Kind, Ring

@@ -1,6 +1,6 @@
 """Arrow IPC streams of one record batch, whose schema's metadata says which batch it was."""
 
-from sluice.protocol.arrow import EnvelopeDecoder
+from sluice.protocol.canal.arrow import EnvelopeDecoder
 from sluice.protocol.formats.format import Encodable, Format, Part
 from sluice.protocol.formats.messages import PROTOBUF
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from sluice.protocol.flat import flat_json, flat_ndjson
+from sluice.protocol.canal.flat import flat_json, flat_ndjson
 from sluice.protocol.formats.format import Encodable, Format, Lines, Part, Pieces, summary
 
 

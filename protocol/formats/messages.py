@@ -15,8 +15,8 @@ no headers for them::
 
 import struct
 
+from sluice.protocol.canal.rows import decode_changes
 from sluice.protocol.formats.format import Encodable, Format, Part, Pieces
-from sluice.protocol.rows import decode_changes
 from sluice.protocol.varint import varint
 
 LENGTH = struct.Struct(">I")

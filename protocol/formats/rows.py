@@ -7,9 +7,9 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from sluice.protocol.canal.rows import Change, decode_changes
 from sluice.protocol.formats.format import Encodable, Format, Lines, Part
 from sluice.protocol.formats.messages import PROTOBUF
-from sluice.protocol.rows import Change, decode_changes
 from sluice.protocol.types import JSON_NULL, JsonNull
 
 

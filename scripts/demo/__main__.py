@@ -19,7 +19,7 @@ from scripts.demo.replica import Replica, checksum
 from scripts.demo.traffic import SCHEMA, TABLES, Traffic
 from scripts.serving import serving
 from sluice.client_sdk import Client
-from sluice.protocol.rows import Change, Row
+from sluice.protocol.canal.rows import Change, Row
 from sluice.server.tail import describe
 from tests.servers import Server
 

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from sluice.protocol.rows import Row
+from sluice.protocol.canal.rows import Row
 
 
 def canonical(value: object) -> str:

@@ -20,7 +20,7 @@ import struct
 
 from google.protobuf.message import Message
 
-from sluice.protocol.packet_pb2 import Ack, Handshake, Messages, Packet
+from sluice.protocol.canal.packet_pb2 import Ack, Handshake, Messages, Packet
 from sluice.protocol.varint import varint
 from sluice.server.network import Part
 from sluice.store.batch import Batch

@@ -9,7 +9,7 @@ from typing import cast
 
 from google.protobuf.message import DecodeError
 
-from sluice.protocol.packet_pb2 import Packet
+from sluice.protocol.canal.packet_pb2 import Packet
 from sluice.server.config import ServerConfig
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.http.auth import Credentials

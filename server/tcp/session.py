@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
+from sluice.protocol.canal.packet_pb2 import ClientAck, ClientAuth, ClientRollback, Get, Packet, Sub, Unsub
 from sluice.protocol.errors import (
     AckOutOfOrderError,
     BadParameterError,
@@ -20,7 +21,6 @@ from sluice.protocol.errors import (
     UnknownBatchError,
     UnknownDestinationError,
 )
-from sluice.protocol.packet_pb2 import ClientAck, ClientAuth, ClientRollback, Get, Packet, Sub, Unsub
 from sluice.server.embedded import DEFAULT_BATCH_SIZE, EMPTY, EmbeddedServer
 from sluice.server.http.problems import kind_of
 from sluice.server.metrics import Metrics

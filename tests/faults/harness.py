@@ -21,9 +21,9 @@ import urllib3
 
 from sluice.client_sdk import Batch, Client
 from sluice.client_sdk.calls import Limits
+from sluice.protocol.canal.rows import Change
 from sluice.protocol.errors import UnknownBatchError
 from sluice.protocol.position import Position
-from sluice.protocol.rows import Change
 from tests.servers import Server
 from tests.servers.server import free_port
 

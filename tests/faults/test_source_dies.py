@@ -7,8 +7,8 @@ import re
 import pytest
 
 from sluice.client_sdk import Client
+from sluice.protocol.canal.packet_pb2 import Get
 from sluice.protocol.errors import PurgedError, SourceChangedError
-from sluice.protocol.packet_pb2 import Get
 from tests.canal import CanalClient, CanalError
 from tests.conftest import Database
 from tests.faults.harness import Consumer, Load, Sluice, consuming, eventually

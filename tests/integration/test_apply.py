@@ -19,7 +19,7 @@ from sluice.client_sdk.spark.database import Database
 from sluice.client_sdk.spark.progress import BUCKETS, Progress
 from sluice.client_sdk.spark.shares import COLUMNS
 from sluice.client_sdk.spark.target import Target, fixed_offset
-from sluice.protocol.arrow import EnvelopeDecoder
+from sluice.protocol.canal.arrow import EnvelopeDecoder
 from sluice.protocol.errors import TargetError
 from sluice.protocol.position import Position
 from sluice.protocol.tls import SslMode

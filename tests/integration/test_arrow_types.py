@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pytest
 
-from sluice.protocol.arrow import TableDecoder, arrow_type, columns_of
+from sluice.protocol.canal.arrow import TableDecoder, arrow_type, columns_of
 from tests.conftest import Database
 from tests.delivery import Delivery, deliver
 from tests.integration.samples import SAMPLES, Sample

@@ -7,7 +7,7 @@ import pytest
 
 from sluice.instance.config import BatchMode, InstanceConfig
 from sluice.instance.parser.parser import Parser
-from sluice.protocol.rows import decode_rows
+from sluice.protocol.canal.rows import decode_rows
 from sluice.server.embedded import EmbeddedServer
 from tests.conftest import Database
 from tests.servers import Server

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from sluice.protocol.canal.rows import decode_rows
 from sluice.protocol.errors import PurgedError, SourceChangedError, UnknownBatchError
 from sluice.protocol.position import Position
-from sluice.protocol.rows import decode_rows
 from sluice.server.embedded import EmbeddedServer
 from tests.conftest import Database
 from tests.reading import config, embedded

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.protocol.entry_pb2 import Entry, EntryType
+from sluice.protocol.canal.entry_pb2 import Entry, EntryType
 from tests.conftest import Database
 from tests.delivery import deliver, delivered, end_of_binlog, props, rows_of, transcript
 from tests.servers import Server

@@ -22,7 +22,7 @@ import pytest
 import urllib3
 
 from sluice.client_sdk import Batch, Client
-from sluice.protocol.packet_pb2 import Messages
+from sluice.protocol.canal.packet_pb2 import Messages
 from tests.conftest import Database
 from tests.integration.test_end_to_end import Serving
 from tests.servers import Server

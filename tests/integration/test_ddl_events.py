@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sluice.instance.parser.quarantine import path_of
-from sluice.protocol.entry_pb2 import EventType, RowChange
+from sluice.protocol.canal.entry_pb2 import EventType, RowChange
 from sluice.store.ring import Kind
 from tests.conftest import Database
 from tests.delivery import deliver, delivered, end_of_binlog, execute, rows_of, transcript, values

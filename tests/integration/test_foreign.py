@@ -11,9 +11,9 @@ import pytest
 
 from sluice.instance.parser.connection import Connection
 from sluice.instance.parser.start import StartFinder
+from sluice.protocol.canal.rows import decode_rows
 from sluice.protocol.errors import PurgedError, SluiceError, SourceChangedError
 from sluice.protocol.position import Position
-from sluice.protocol.rows import decode_rows
 from sluice.server.embedded import EmbeddedServer
 from sluice.store.cursor import Cursor
 from tests.reading import config, embedded

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sluice.protocol.entry_pb2 import EntryType
+from sluice.protocol.canal.entry_pb2 import EntryType
 from tests.conftest import Database
 from tests.delivery import deliver, delivered, end_of_binlog, execute, props, transcript
 from tests.servers import Server

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from sluice.protocol.entry_pb2 import RowChange
-from sluice.protocol.flat import flat_json
-from sluice.protocol.packet_pb2 import Messages
-from sluice.protocol.rows import decode_rows
+from sluice.protocol.canal.entry_pb2 import RowChange
+from sluice.protocol.canal.flat import flat_json
+from sluice.protocol.canal.packet_pb2 import Messages
+from sluice.protocol.canal.rows import decode_rows
 from tests.conftest import Database
 from tests.delivery import deliver, delivered, execute, rows_of, values
 from tests.servers import Server

@@ -12,7 +12,7 @@ import pytest
 from sluice.client_sdk.spark.database import Database as Address
 from sluice.client_sdk.spark.database import Session
 from sluice.client_sdk.spark.keyranges import LITERAL, KeyRange, Table, connect, cut, describe, quoted, read, select
-from sluice.protocol.arrow import EnvelopeDecoder, TableDecoder, columns_of
+from sluice.protocol.canal.arrow import EnvelopeDecoder, TableDecoder, columns_of
 from sluice.protocol.errors import SourceError
 from tests.conftest import Database
 from tests.delivery import deliver

@@ -22,7 +22,7 @@ import asyncio, json, sys
 from pathlib import Path
 from sluice.instance.config import InstanceConfig
 from sluice.instance.parser.parser import Parser
-from sluice.protocol.rows import decode_rows
+from sluice.protocol.canal.rows import decode_rows
 from sluice.server.embedded import EmbeddedServer
 
 settings = json.loads(sys.argv[1])

@@ -8,7 +8,7 @@ import pytest
 
 from sluice.instance.parser.columns import Column
 from sluice.instance.parser.table_map import TableMap
-from sluice.protocol import entry_pb2 as pb
+from sluice.protocol.canal import entry_pb2 as pb
 from tests.conftest import Database
 from tests.reading import Reading, config
 from tests.servers import Server

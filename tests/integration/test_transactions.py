@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from sluice.client_sdk import Batch
-from sluice.protocol.arrow import EnvelopeDecoder
-from sluice.protocol.entry_pb2 import Entry, EntryType, RowChange, TransactionBegin, TransactionEnd
+from sluice.protocol.canal.arrow import EnvelopeDecoder
+from sluice.protocol.canal.entry_pb2 import Entry, EntryType, RowChange, TransactionBegin, TransactionEnd
+from sluice.protocol.canal.flat import flat_json
+from sluice.protocol.canal.packet_pb2 import Messages
+from sluice.protocol.canal.rows import decode_changes, decode_rows
 from sluice.protocol.errors import PreparedError
-from sluice.protocol.flat import flat_json
-from sluice.protocol.packet_pb2 import Messages
-from sluice.protocol.rows import decode_changes, decode_rows
 from sluice.protocol.xa import Xa
 from sluice.server.tail import describe
 from tests.conftest import Database

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pymysql.cursors import DictCursor
 
-from sluice.protocol.rows import decode_rows
+from sluice.protocol.canal.rows import decode_rows
 from tests.conftest import Database
 from tests.delivery import deliver
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from sluice.protocol.entry_pb2 import EventType
+from sluice.protocol.canal.entry_pb2 import EventType
 from sluice.server.verify import verify
 from tests.conftest import Database
 from tests.delivery import config_for, deliver, end_of_binlog, rows_of, values

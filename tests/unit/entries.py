@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from sluice.protocol.entry_pb2 import (
+from sluice.protocol.canal.entry_pb2 import (
     DELETE,
     INSERT,
     ROWDATA,
@@ -22,7 +22,7 @@ from sluice.protocol.entry_pb2 import (
     TransactionBegin,
     TransactionEnd,
 )
-from sluice.protocol.entry_pb2 import Column as PbColumn
+from sluice.protocol.canal.entry_pb2 import Column as PbColumn
 from sluice.protocol.types import JSON_NULL
 
 LABELS = ("a", "it's", "x,y", "", "(ü)")

@@ -6,8 +6,8 @@ from typing import Any
 from sluice.instance.parser.columns import Column
 from sluice.instance.parser.plan import PlanOptions, RowsKind, TablePlan
 from sluice.instance.parser.table_map import TableMap
-from sluice.protocol.entry_pb2 import Column as PbColumn
-from sluice.protocol.entry_pb2 import RowChange
+from sluice.protocol.canal.entry_pb2 import Column as PbColumn
+from sluice.protocol.canal.entry_pb2 import RowChange
 
 WIRE = {  # first word of the type -> type code; its metadata follows from the digits in the type
     "tinyint": 1,

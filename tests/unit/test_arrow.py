@@ -18,8 +18,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.protocol.arrow import EnvelopeDecoder, TableDecoder, arrow_type, columns_of
-from sluice.protocol.entry_pb2 import (
+from sluice.protocol.canal.arrow import EnvelopeDecoder, TableDecoder, arrow_type, columns_of
+from sluice.protocol.canal.entry_pb2 import (
     DELETE,
     INSERT,
     QUERY,
@@ -31,9 +31,9 @@ from sluice.protocol.entry_pb2 import (
     Header,
     RowChange,
 )
+from sluice.protocol.canal.packet_pb2 import Messages
+from sluice.protocol.canal.rows import decode_rows
 from sluice.protocol.errors import BadParameterError, DecodeError, SchemaMismatchError
-from sluice.protocol.packet_pb2 import Messages
-from sluice.protocol.rows import decode_rows
 from tests.decoding import binlogs, dump
 from tests.decoding import decode as decode_binlog
 from tests.unit.entries import encode_change, entries, frame, length_delimited, mutated, plain_value, plain_xa, varint
@@ -730,7 +730,7 @@ def test_threads_share_a_decoder() -> None:
 def test_without_pyarrow_the_module_is_there_and_names_the_extra() -> None:
     script = (
         "import sys; sys.modules['pyarrow'] = None\n"
-        "from sluice.protocol.arrow import EnvelopeDecoder\n"
+        "from sluice.protocol.canal.arrow import EnvelopeDecoder\n"
         "try: EnvelopeDecoder()\n"
         "except ImportError as error: print(error)"
     )

@@ -13,9 +13,9 @@ from sluice.instance.parser.decoder import Decoder, Status
 from sluice.instance.parser.events import EventType
 from sluice.instance.parser.quarantine import Quarantine, path_of, read
 from sluice.instance.parser.schema import Schemas, TableSchema
-from sluice.protocol import entry_pb2 as pb
+from sluice.protocol.canal import entry_pb2 as pb
+from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import DecodeError, PurgedError, SourceError
-from sluice.protocol.packet_pb2 import Messages
 from sluice.store.ring import Kind, Ring
 from tests.binlog import Log
 from tests.decoding import feed

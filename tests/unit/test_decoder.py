@@ -17,7 +17,7 @@ from sluice.instance.parser.file_packets import PacketWriter, file_packets
 from sluice.instance.parser.plan import TablePlan
 from sluice.instance.parser.table_map import TableMap
 from sluice.instance.parser.variables import statement_text
-from sluice.protocol.entry_pb2 import Entry, RowChange, TransactionBegin, TransactionEnd
+from sluice.protocol.canal.entry_pb2 import Entry, RowChange, TransactionBegin, TransactionEnd
 from sluice.protocol.errors import DecodeError, SourceChangedError
 from sluice.protocol.position import Position
 from sluice.store.ring import Flag, Kind, Ring

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typing_extensions import Buffer
 
-from sluice.protocol.entry_pb2 import ROWDATA, UPDATE, Entry, Header, RowChange
+from sluice.protocol.canal.entry_pb2 import ROWDATA, UPDATE, Entry, Header, RowChange
+from sluice.protocol.canal.flat import flat_json, flat_ndjson
 from sluice.protocol.errors import DecodeError
-from sluice.protocol.flat import flat_json, flat_ndjson
 from tests.unit.entries import entries, frame, mutated, plain_flat
 
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from sluice.client_sdk.batch import Batch as SdkBatch
-from sluice.protocol.entry_pb2 import INSERT, ROWDATA, Column, Entry, Header, RowChange, RowData
+from sluice.protocol.canal.entry_pb2 import INSERT, ROWDATA, Column, Entry, Header, RowChange, RowData
+from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import BadParameterError, NotAcceptableError
 from sluice.protocol.formats import ARROW, FORMATS, JSON, NDJSON, PROTOBUF
 from sluice.protocol.formats.format import Format
-from sluice.protocol.packet_pb2 import Messages
 from sluice.server.embedded import EMPTY
 from sluice.server.http.formats import SINGLE, STREAMED, negotiate
 from sluice.store.batch import Batch

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from sluice.instance.parser.columns import Column
 from sluice.instance.parser.plan import PlanOptions, RowsKind, TablePlan
 from sluice.instance.parser.table_map import TableMap
-from sluice.protocol.entry_pb2 import Column as PbColumn
-from sluice.protocol.entry_pb2 import RowChange
+from sluice.protocol.canal.entry_pb2 import Column as PbColumn
+from sluice.protocol.canal.entry_pb2 import RowChange
 from sluice.protocol.errors import DecodeError
 from tests.unit.plans import plan, rows, table_map
 

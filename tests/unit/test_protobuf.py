@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.message import Message
 
-from sluice.protocol import entry_pb2, packet_pb2
+from sluice.protocol.canal import entry_pb2, packet_pb2
 
 ROOT = Path(__file__).parents[2]
 
@@ -16,7 +16,9 @@ def test_generating_anew_gives_the_modules_that_are_committed(tmp_path: Path) ->
     generated = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert sorted(generated) == ["entry_pb2.py", "entry_pb2.pyi", "packet_pb2.py", "packet_pb2.pyi"]
     for name, text in generated.items():
-        assert text == (ROOT / "protocol" / name).read_text(), f"run scripts/generate_protobuf.py: {name} is outdated"
+        assert text == (ROOT / "protocol" / "canal" / name).read_text(), (
+            f"run scripts/generate_protobuf.py: {name} is outdated"
+        )
 
 
 @pytest.mark.parametrize(

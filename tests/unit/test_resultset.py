@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.protocol.arrow import EnvelopeDecoder
-from sluice.protocol.entry_pb2 import INSERT, ROWDATA, Entry, RowChange
+from sluice.protocol.canal.arrow import EnvelopeDecoder
+from sluice.protocol.canal.entry_pb2 import INSERT, ROWDATA, Entry, RowChange
+from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import DecodeError
-from sluice.protocol.packet_pb2 import Messages
 from sluice.protocol.resultset import RowEncoder
 
 COLUMNS = [("id", "int", True), ("name", "varchar(20)", False), ("data", "blob", False)]

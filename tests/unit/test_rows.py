@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluice.protocol.entry_pb2 import (
+from sluice.protocol.canal.entry_pb2 import (
     INSERT,
     ROWDATA,
     UPDATE,
@@ -23,9 +23,9 @@ from sluice.protocol.entry_pb2 import (
     TransactionBegin,
     TransactionEnd,
 )
+from sluice.protocol.canal.packet_pb2 import Messages
+from sluice.protocol.canal.rows import Row, decode_changes, decode_rows, envelope, occurs_in_header
 from sluice.protocol.errors import DecodeError
-from sluice.protocol.packet_pb2 import Messages
-from sluice.protocol.rows import Row, decode_changes, decode_rows, envelope, occurs_in_header
 from sluice.protocol.types import JsonExpression, labels_of
 from tests.unit.entries import entries, frame, mutated, plain_rows
 

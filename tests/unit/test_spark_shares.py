@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from sluice.client_sdk.spark.shares import COLUMNS, Share, share
-from sluice.protocol.arrow import EnvelopeDecoder
+from sluice.protocol.canal.arrow import EnvelopeDecoder
 
 ENVELOPE = EnvelopeDecoder().schema
 OPERATIONS = ("INSERT", "UPDATE", "DELETE")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sluice.protocol.entry_pb2 import (
+from sluice.protocol.canal.entry_pb2 import (
     ALTER,
     DELETE,
     INSERT,
@@ -20,9 +20,9 @@ from sluice.protocol.entry_pb2 import (
     RowData,
     TransactionBegin,
 )
+from sluice.protocol.canal.rows import decode_changes
 from sluice.protocol.formats.csv import Csv
 from sluice.protocol.formats.rows import json_lines
-from sluice.protocol.rows import decode_changes
 from sluice.server.tail import describe
 from tests.unit.entries import frame
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 import aiohttp
 import pytest
 
-from sluice.protocol.packet_pb2 import Messages
+from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.server.config import ServerConfig
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.process import serve

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import ConfigError
-from sluice.protocol.packet_pb2 import Messages
 from sluice.server.http.auth import FREE_FAILURES, Credentials, Grant, Scope
 from tests.integration.http.served import CLIENT, MEGABYTE, PROTOBUF, Api, running
 from tests.source import numbers

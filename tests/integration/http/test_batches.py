@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sluice.protocol.packet_pb2 import Messages
+from sluice.protocol.canal.packet_pb2 import Messages
 from tests.integration.http.served import ARROW, CLIENT, MEGABYTE, NDJSON, PROTOBUF, Api, running
 from tests.source import eventually, numbers
 

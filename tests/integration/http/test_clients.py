@@ -2,7 +2,7 @@
 
 import asyncio
 
-from sluice.protocol.packet_pb2 import Messages
+from sluice.protocol.canal.packet_pb2 import Messages
 from tests.integration.http.served import CLIENT, PROTOBUF, Api
 from tests.source import eventually, numbers
 

@@ -109,7 +109,7 @@ async def test_problems_and_batches_fit_their_schemas(api: Api) -> None:
 
 
 def test_every_key_of_a_flat_message_has_a_schema() -> None:
-    codec = (Path(__file__).parents[3] / "protocol" / "flat.pyx").read_text()
+    codec = (Path(__file__).parents[3] / "protocol" / "canal" / "flat.pyx").read_text()
     assert set(re.findall(r"""b'[,{]?"(\w+)":""", codec)) == set(FlatMessage.model_fields)
 
 

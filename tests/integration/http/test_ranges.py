@@ -11,8 +11,8 @@ import aiohttp
 import pyarrow as pa
 import pytest
 
+from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import SourceError
-from sluice.protocol.packet_pb2 import Messages
 from sluice.store.batch import Batch
 from tests.integration.http.served import ARROW, CLIENT, NDJSON, PROTOBUF, Api, running
 from tests.source import eventually, numbers

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from sluice.protocol.canal.packet_pb2 import ClientAuth, Packet, Sub
 from sluice.protocol.errors import ConfigError
-from sluice.protocol.packet_pb2 import ClientAuth, Packet, Sub
 from sluice.server.config import ServerConfig
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.http.auth import Credentials, Grant

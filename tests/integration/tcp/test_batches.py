@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.protocol.packet_pb2 import Get
+from sluice.protocol.canal.packet_pb2 import Get
 from tests.canal import CanalClient, CanalError
 from tests.integration.tcp.served import MEGABYTE, Canal, refused, running, silent
 from tests.source import eventually, numbers

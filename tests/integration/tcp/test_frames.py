@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.protocol.packet_pb2 import Ack, ClientAuth, Get, Packet, Sub
+from sluice.protocol.canal.packet_pb2 import Ack, ClientAuth, Get, Packet, Sub
 from tests.canal import CanalClient, frames
 from tests.integration.tcp.served import Canal, refused, running
 from tests.source import eventually, numbers

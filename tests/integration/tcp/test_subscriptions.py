@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluice.protocol.packet_pb2 import ClientAck, ClientRollback, Get, Packet, Sub, Unsub
+from sluice.protocol.canal.packet_pb2 import ClientAck, ClientRollback, Get, Packet, Sub, Unsub
 from tests.canal import CanalClient, CanalError, frames
 from tests.integration.tcp.served import Canal, refused
 from tests.source import eventually, numbers

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
+from sluice.protocol.canal.packet_pb2 import ClientAck, Get, Sub
 from sluice.protocol.errors import StaleSessionError
-from sluice.protocol.packet_pb2 import ClientAck, Get, Sub
 from tests.canal import CanalClient
 from tests.integration.tcp.served import Canal, refused, silent
 from tests.source import eventually, numbers

@@ -15,7 +15,7 @@ from sluice.instance.config import Address, InstanceConfig
 from sluice.instance.parser import columns
 from sluice.instance.parser.status import ParserStatus
 from sluice.instance.sink.filters import TableFilter
-from sluice.protocol.entry_pb2 import INSERT, ROWDATA, Column, Entry, Header, RowChange
+from sluice.protocol.canal.entry_pb2 import INSERT, ROWDATA, Column, Entry, Header, RowChange
 from sluice.protocol.errors import SluiceError
 from sluice.protocol.position import Position
 from sluice.server.config import ServerConfig

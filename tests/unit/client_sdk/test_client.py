@@ -18,9 +18,9 @@ from sluice.client_sdk.batch import Decoding
 from sluice.client_sdk.calls import Limits, Reply
 from sluice.client_sdk.endpoint import error_of
 from sluice.protocol import errors
-from sluice.protocol.entry_pb2 import INSERT, QUERY, ROWDATA, Entry, EventType, Header, RowChange
+from sluice.protocol.canal.entry_pb2 import INSERT, QUERY, ROWDATA, Entry, EventType, Header, RowChange
+from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import PreparedError
-from sluice.protocol.packet_pb2 import Messages
 from sluice.protocol.position import Position
 from sluice.protocol.xa import Xa
 from tests.faults.harness import eventually

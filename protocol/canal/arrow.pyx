@@ -31,8 +31,8 @@ from cython.operator cimport dereference
 from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
-from sluice.protocol.column cimport Cell, get_cell, get_changing
-from sluice.protocol.tags cimport (
+from sluice.protocol.canal.entry cimport Cell, get_cell, get_changing
+from sluice.protocol.canal.tags cimport (
     AFTER_COLUMNS,
     BEFORE_COLUMNS,
     ENTRY_TYPE,
@@ -54,7 +54,7 @@ from sluice.protocol.tags cimport (
 from sluice.protocol.wire cimport Span, WireField, get_field, get_varint, is_same, span_of
 
 from sluice.protocol.errors import BadParameterError, DecodeError, SchemaMismatchError
-from sluice.protocol.rows import decode_changes
+from sluice.protocol.canal.rows import decode_changes
 from sluice.protocol.types import Kind, SqlType, kind_of, labels_of, width_of
 
 

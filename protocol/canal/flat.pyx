@@ -26,9 +26,9 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset, strlen
 
-from sluice.protocol.column cimport Cell, get_cell
+from sluice.protocol.canal.entry cimport Cell, get_cell
 from sluice.protocol.escapes cimport skip_plain
-from sluice.protocol.tags cimport (
+from sluice.protocol.canal.tags cimport (
     AFTER_COLUMNS,
     BEFORE_COLUMNS,
     CHANGE_EVENT_TYPE,

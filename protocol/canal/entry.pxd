@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 
-from sluice.protocol.tags cimport INDEX, IS_KEY, IS_NULL, MYSQL_TYPE, NAME, SQL_TYPE, UPDATED, VALUE
+from sluice.protocol.canal.tags cimport INDEX, IS_KEY, IS_NULL, MYSQL_TYPE, NAME, SQL_TYPE, UPDATED, VALUE
 from sluice.protocol.wire cimport Span, WireField, get_field, get_varint, span_of
 
 

@@ -29,8 +29,8 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
-from sluice.protocol.column cimport Cell, get_cell, get_changing
-from sluice.protocol.tags cimport (
+from sluice.protocol.canal.entry cimport Cell, get_cell, get_changing
+from sluice.protocol.canal.tags cimport (
     AFTER_COLUMNS,
     BATCH_ID,
     BEFORE_COLUMNS,

@@ -1,23 +1,18 @@
 """What can be configured of one destination. Keys that start with ``canal.`` mean what they mean in Canal."""
 
-import contextlib
-import functools
-import os
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 
-from sluice.instance.parser.values import Zone
 from sluice.instance.settings import FolderPath, Settings, setting
 from sluice.instance.sink.filters import FieldFilter, Patterns, TableFilter
+from sluice.instance.zones import offsets_of
 from sluice.protocol.errors import ConfigError, FilterError
-from sluice.protocol.tls import SslMode
+from sluice.protocol.mysql.ssl_mode import SslMode
 
 DEFAULT_PORT = 3306
 IN_ZOOKEEPER = ("zookeeper", "mixed", "period")
@@ -93,31 +88,10 @@ def _charset(value: str) -> str:
     return JAVA_CHARSETS.get(value.lower(), value.lower())
 
 
-@functools.cache
-def has_daylight_saving(time_zone: str | None) -> bool:
-    """Whether an hour a year has two meanings in ``time_zone``; None is the zone of the process. Raises ConfigError."""
-    return Zone(time_zone).has_daylight_saving
-
-
-@functools.cache
-def local_time_zone() -> str:
-    """Return the name of the zone of the process; empty when nothing names it."""
-    name = os.environ.get("TZ", "").removeprefix(":")
-    if not name and not (name := Path("/etc/localtime").resolve().as_posix().partition("/zoneinfo/")[2]):
-        with contextlib.suppress(OSError):
-            name = Path("/etc/timezone").read_text().strip()
-    now = datetime.now(UTC)  # noqa: TID251  asks for the zone, not the time
-    try:
-        is_that = now.astimezone(ZoneInfo(name)).utcoffset() == now.astimezone().utcoffset()
-    except (ZoneInfoNotFoundError, ValueError, OSError):  # a zone that TZ describes instead of naming it
-        return ""
-    return name if is_that else ""
-
-
 def _zone(value: str | None) -> str | None:
     if value is not None:
         try:
-            has_daylight_saving(value)
+            offsets_of(value)
         except ConfigError as error:
             raise ValueError(str(error)) from None
     return value

@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 
-from sluice.instance.config import DESTINATION_NAME, IN_ZOOKEEPER, InstanceConfig, has_daylight_saving, is_host
+from sluice.instance.config import DESTINATION_NAME, IN_ZOOKEEPER, InstanceConfig, is_host
 from sluice.instance.properties import Lookup, Property, environment_name, is_service_link, read_properties
 from sluice.instance.settings import FolderPath, Settings, setting
+from sluice.instance.zones import has_daylight_saving
 from sluice.protocol.errors import ConfigError, UnknownDestinationError
 from sluice.server.canal_keys import STANDBY, why_without_effect
 from sluice.server.logging import LogFormat, LogLevel, redactor
-from sluice.server.tcp.auth import double_sha1
 
 MAIN_FILE = "canal.properties"
 INSTANCE_FILE = "instance.properties"
@@ -27,6 +27,12 @@ PLACEHOLDER = re.compile(r"\$\{([^:{}]+)")
 MS_A_YEAR = 31_556_952_000
 LIKELY_SECONDS = 10**11
 """A time in ms below it is of a year before MySQL, and a time of our century in seconds."""
+KNOWN_PASSWORDS = {
+    "e3619321c1a937c46a0d8bd1dac39f93b27d4458": "canal",
+    "4acfe3202a5ff5cf467898fc58aab1d615029441": "admin",
+    "6bb4837eb74329105ee4568dda7dc67ed2ca2ad9": "123456",
+}
+"""Passwords that are in Canal's own files, by the SHA-1 of their SHA-1."""
 BEAN_KEY = re.compile(r"canal\.instance\.(?!tsdb\.)[^.]+\.spring\.xml")
 MOST_DESTINATIONS = 10_000
 NAMES_HAVE = "has up to 200 letters, digits, '.', '_' and '-', and begins with a letter or digit"
@@ -389,12 +395,10 @@ class Configuration:
         return [text]
 
     def _known_password(self) -> list[str]:
-        stored = self.server.tcp_passwd.get_secret_value().lower()
-        return [
-            f"canal.passwd is that of the password {password}, which is in Canal's own files: set another"
-            for password in ("canal", "admin", "123456")
-            if stored == double_sha1(password.encode()).hex()
-        ]
+        password = KNOWN_PASSWORDS.get(self.server.tcp_passwd.get_secret_value().lower())
+        if password is None:
+            return []
+        return [f"canal.passwd is that of the password {password}, which is in Canal's own files: set another"]
 
     def _ambiguous_zones(self) -> list[str]:
         names = defaultdict(list)

@@ -9,13 +9,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from sluice.instance.catchup import mask_of
-from sluice.instance.config import BatchMode, InstanceConfig, local_time_zone
+from sluice.instance.config import BatchMode, InstanceConfig
 from sluice.instance.instance import Instance
 from sluice.instance.meta.base import MetaStore
 from sluice.instance.meta.memory import MemoryMetaStore
 from sluice.instance.parser.columns import Column
 from sluice.instance.parser.status import ParserStatus
 from sluice.instance.source import ParserFactory
+from sluice.instance.zones import local_time_zone
 from sluice.protocol.errors import (
     BadParameterError,
     BadPositionError,

@@ -46,7 +46,7 @@ from sluice.instance.parser.parser import Parser
 from sluice.instance.parser.schema import InformationSchema
 from sluice.protocol.canal.rows import Change, decode_changes
 from sluice.protocol.errors import ConfigError, DecodeError, SourceError
-from sluice.protocol.mysql import Session
+from sluice.protocol.mysql.session import MysqlSession
 from sluice.protocol.position import Position, file_number
 from sluice.protocol.types import JsonExpression, JsonNull, labels_of
 from sluice.store.ring import Ring
@@ -297,7 +297,7 @@ class Comparison:
         arguments = login_arguments(self._config, self._config.master_address)
         reader = BinLogStreamReader(
             connection_settings=arguments,
-            pymysql_wrapper=Session,
+            pymysql_wrapper=MysqlSession,
             server_id=Replica.unique().server_id,
             resume_stream=True,
             log_file=self._report.start.file,

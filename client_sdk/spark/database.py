@@ -11,10 +11,10 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 import pymysql
 from pymysql.constants import CR, ER
 
-from sluice.protocol import mysql
 from sluice.protocol.errors import BadParameterError, SourceError
-from sluice.protocol.mysql import ExposedPasswordError, Limits
-from sluice.protocol.tls import SslMode, tls_arguments
+from sluice.protocol.mysql.session import ExposedPasswordError, Limits, MysqlSession
+from sluice.protocol.mysql.ssl_mode import SslMode
+from sluice.protocol.mysql.tls import tls_arguments
 
 READ_TIMEOUT: Final = 600.0
 """Seconds that a statement may be silent."""
@@ -130,7 +130,7 @@ _PROOF: Final = (
 )
 
 
-class Session(mysql.Session):
+class Session(MysqlSession):
     """A session with a `Database`."""
 
     database: Database

@@ -18,8 +18,9 @@ from pymysql.constants import COMMAND, CR, ER
 
 from sluice.instance.config import Address, InstanceConfig
 from sluice.protocol.errors import SluiceError, SourceError
-from sluice.protocol.mysql import ExposedPasswordError, LimitError, Limits, Protection, Session
-from sluice.protocol.tls import SslMode, tls_arguments
+from sluice.protocol.mysql.session import ExposedPasswordError, LimitError, Limits, MysqlSession, Protection
+from sluice.protocol.mysql.ssl_mode import SslMode
+from sluice.protocol.mysql.tls import tls_arguments
 
 logger = logging.getLogger(__name__)
 
@@ -114,7 +115,7 @@ class Connection:
         """Log in to `address`, by default the configured master; raises SourceError."""
         self.address = address or config.master_address
         self._ssl_mode = config.ssl_mode
-        self._session = Session(
+        self._session = MysqlSession(
             **login_arguments(config, self.address),
             database=config.default_database_name or None,
             autocommit=True,
@@ -427,7 +428,7 @@ def _cure(error: Exception) -> str:
 
 
 def login_arguments(config: InstanceConfig, address: Address) -> dict[str, Any]:
-    """Return the arguments of a `Session` to reach and log in to `address`."""
+    """Return the arguments of a `MysqlSession` to reach and log in to `address`."""
     return {
         "host": address.host,
         "port": address.port,

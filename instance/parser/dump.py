@@ -10,7 +10,7 @@ from typing import Final
 from sluice.instance.parser.connection import Connection
 from sluice.protocol.errors import SourceError
 from sluice.protocol.gtid import GtidSet, MariadbGtidSet
-from sluice.protocol.mysql import end
+from sluice.protocol.mysql.session import end
 
 COM_BINLOG_DUMP: Final = 0x12
 COM_BINLOG_DUMP_GTID: Final = 0x1E

@@ -6,12 +6,7 @@ The layouts are those of the MySQL documentation, "MySQL Internals: Replication,
 `sql_type_uuid.h` and `field_comp.cc`.
 """
 
-import re
 import threading
-from datetime import datetime as datetime_class
-from time import localtime
-from time import time as wall_clock
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
@@ -21,7 +16,7 @@ from sluice.instance.parser.littleendian cimport le16, le24, le32, le64
 from sluice.protocol.floats cimport put_java_double, put_java_float
 from sluice.protocol.utf8 cimport put_latin1, skip_ascii
 
-from sluice.protocol.errors import ConfigError
+from sluice.instance.zones import offsets_of
 
 cdef extern from "<charconv>" namespace "std" nogil:
     cdef struct to_chars_result:
@@ -658,69 +653,22 @@ cdef class Zone:
         self.transitions.offset = NULL
 
     def __init__(self, str name):
-        """`name`: an IANA name, an offset such as `+08:00` or `GMT+8`, or None for the zone of the process.
-
-        Raises ConfigError when there is no such zone. Takes some 50 ms.
-        """
-        cdef list since = [0]
-        cdef list offsets
-        cdef int64_t low
-        cdef int64_t high
-        cdef int64_t middle
-        cdef int64_t day
+        """`name` is as `offsets_of` takes it. Raises ConfigError when there is no such zone."""
         cdef Py_ssize_t i
-        offset_at = offsets_of(name)
-        offsets = [offset_at(0)]
-        for day in range(86400, <int64_t>1 << 32, 86400):
-            offset = offset_at(day)
-            if offset == offsets[len(offsets) - 1]:
-                continue
-            low = day - 86400
-            high = day
-            while high - low > 1:
-                middle = (low + high) // 2
-                if offset_at(middle) == offset:
-                    high = middle
-                else:
-                    low = middle
-            since.append(high)
-            offsets.append(offset)
-        self.transitions.count = len(since)
-        self.transitions.since = <int64_t *>calloc(len(since), sizeof(int64_t))
-        self.transitions.offset = <int32_t *>calloc(len(since), sizeof(int32_t))
+        found = offsets_of(name)
+        self.transitions.count = len(found)
+        self.transitions.since = <int64_t *>calloc(len(found), sizeof(int64_t))
+        self.transitions.offset = <int32_t *>calloc(len(found), sizeof(int32_t))
         if self.transitions.since == NULL or self.transitions.offset == NULL:
             raise MemoryError
-        for i in range(len(since)):
-            (<int64_t *>self.transitions.since)[i] = since[i]
-            (<int32_t *>self.transitions.offset)[i] = offsets[i]
+        for i in range(len(found)):
+            (<int64_t *>self.transitions.since)[i], (<int32_t *>self.transitions.offset)[i] = found[i]
 
     def __dealloc__(self):
         free(<void *>self.transitions.since)
         free(<void *>self.transitions.offset)
 
-    @property
-    def has_daylight_saving(self):
-        """Whether the offset will change again, so that texts of TIMESTAMP values are ambiguous."""
-        return self.transitions.count > 1 and self.transitions.since[self.transitions.count - 1] > wall_clock()
 
-
-def offsets_of(name):
-    """A function from seconds since 1970 UTC to the zone's offset in seconds."""
-    if name is None:
-        return lambda seconds: localtime(seconds).tm_gmtoff
-    if fixed_offset := OFFSET.fullmatch(name):
-        sign, hours, minutes = fixed_offset.groups()
-        offset = (int(hours or 0) * 60 + int(minutes or 0)) * (-60 if sign == "-" else 60)
-        if abs(offset) <= 18 * 3600:
-            return lambda seconds: offset
-    try:
-        zone = ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ConfigError(f"{name!r} is no time zone: use an IANA name such as Asia/Shanghai, or +08:00") from error
-    return lambda seconds: int(datetime_class.fromtimestamp(seconds, zone).utcoffset().total_seconds())
-
-
-OFFSET = re.compile(r"(?:GMT|UTC|Z)?(?:([+-])(\d{1,2})(?::?(\d{2}))?)?")
 cdef dict ZONES = {}               # plans point into them: none is ever replaced or removed
 cdef object MAKING = threading.Lock()
 

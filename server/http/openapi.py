@@ -12,6 +12,7 @@ from pydantic.json_schema import models_json_schema
 from sluice.protocol import errors
 from sluice.protocol.formats import JSON, NDJSON, PROTOBUF
 from sluice.server.http import problems
+from sluice.server.problems import problem_type
 
 REFERENCE: Final = "#/components/schemas/{model}"
 
@@ -181,8 +182,8 @@ def _complete(operation: dict[str, Any], path: str) -> None:
             content[NDJSON.media_type]["x-itemSchema"] = _reference("StreamLine")  # as OpenAPI 3.2 says it
     texts = defaultdict(list)
     for error in _errors(operation, path):
-        kind = problems.kind_of(error)
-        texts[str(kind.status)].append(f"`{error.type}`: {kind.title}.")
+        described = problem_type(error)
+        texts[str(described.status)].append(f"`{error.type}`: {described.title}.")
     for status, lines in sorted(texts.items()):
         if status in responses:
             responses[status]["description"] += " ".join(["", *lines])

@@ -10,9 +10,9 @@ from pydantic.alias_generators import to_camel
 
 from sluice.server import lag
 from sluice.server.embedded import DestinationStatus, RangeStatus
-from sluice.server.http import problems
 from sluice.server.http.auth import Scope
 from sluice.server.lag import Stage
+from sluice.server.problems import advice
 from sluice.store.status import ClientStatus, Lag
 
 
@@ -78,7 +78,7 @@ class ClientView(View):
             state=status.state,
             error=status.error,
             problem=status.problem,
-            advice=problems.advice(status.problem),
+            advice=advice(status.problem),
             position=status.position,
             acked=status.acked,
             got=status.got,

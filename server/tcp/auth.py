@@ -16,11 +16,6 @@ SEED_SIZE = 8
 TOKEN_SIZE = 20
 
 
-def double_sha1(password: bytes) -> bytes:
-    """Return what is stored of a password."""
-    return _sha1(_sha1(password))
-
-
 def is_scramble_of(token: bytes, seed: bytes, stored: bytes) -> bool:
     """Tell whether a token was made with the seed and the password that is stored."""
     if len(token) != TOKEN_SIZE:

@@ -22,9 +22,9 @@ from sluice.protocol.errors import (
     UnknownDestinationError,
 )
 from sluice.server.embedded import DEFAULT_BATCH_SIZE, EMPTY, EmbeddedServer
-from sluice.server.http.problems import kind_of
 from sluice.server.metrics import Metrics
 from sluice.server.network import Part
+from sluice.server.problems import problem_type
 from sluice.server.tcp.auth import SEED_SIZE, Account
 from sluice.server.tcp.frames import GOOD, FrameError, batch_parts, handshake, refusal
 from sluice.server.waiting import Waiter
@@ -263,7 +263,7 @@ class Session:
         destination, client_id = self._client
         text = CANAL_TEXTS.get(type(error))
         if text is None:
-            return f"{error}. {kind_of(type(error)).advice}" if isinstance(error, SluiceError) else str(error)
+            return f"{error}. {problem_type(type(error)).advice}" if isinstance(error, SluiceError) else str(error)
         return text.format(destination=destination, client=client_id, batch=self._batch_id) + str(error)
 
     def _failure(self, text: str) -> str:

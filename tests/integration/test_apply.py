@@ -21,8 +21,8 @@ from sluice.client_sdk.spark.shares import COLUMNS
 from sluice.client_sdk.spark.target import Target, fixed_offset
 from sluice.protocol.canal.arrow import EnvelopeDecoder
 from sluice.protocol.errors import TargetError
+from sluice.protocol.mysql.ssl_mode import SslMode
 from sluice.protocol.position import Position
-from sluice.protocol.tls import SslMode
 from tests.conftest import Database as Schemas
 from tests.delivery import Delivery, deliver, end_of_binlog, execute
 from tests.faults.harness import eventually

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from sluice.instance.config import Address, BatchMode, InstanceConfig, has_daylight_saving
+from sluice.instance.config import Address, BatchMode, InstanceConfig
 from sluice.instance.properties import Property, environment_name
+from sluice.instance.zones import offsets_of
 from sluice.protocol.errors import ConfigError, UnknownDestinationError
-from sluice.protocol.tls import SslMode
+from sluice.protocol.mysql.ssl_mode import SslMode
 from sluice.server.config import KEYS, Configuration, ServerConfig, expand
+from tests.canal import stored
 
 SOURCE = """
 canal.instance.master.address = 127.0.0.1:3306
@@ -49,11 +51,11 @@ def utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The process's zone has no daylight saving, of which there would be a warning."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
-    has_daylight_saving.cache_clear()
+    offsets_of.cache_clear()
     yield
     monkeypatch.undo()
     time.tzset()
-    has_daylight_saving.cache_clear()
+    offsets_of.cache_clear()
 
 
 @pytest.fixture
@@ -119,7 +121,7 @@ def test_values_are_read_as_canal_reads_them() -> None:
         ({"canal.instance.binlog.image": "FULL,NONE"}, "f:1: canal.instance.binlog.image: .*'FULL', 'MINIMAL' or 'NO"),
         ({"canal.instance.memory.batch.mode": "SIZE"}, "batch.mode: has to be 'MEMSIZE' or 'ITEMSIZE'"),
         ({"canal.instance.gtidon": "maybe"}, "f:1: canal.instance.gtidon: has to be true or false"),
-        ({"sluice.instance.timeZone": "Mars/Base"}, "'Mars/Base' is no time zone"),
+        ({"sluice.instance.timeZone": "Mars/Base"}, "'Mars/Base' is not a time zone"),
         ({"canal.instance.master.position": "4"}, "position needs canal.instance.master.journal.name"),
         ({"canal.instance.master.gtid": "0-1-2"}, "gtid needs canal.instance.gtidon = true"),
         ({"sluice.instance.sslCert": "a.pem"}, "sslCert and sluice.instance.sslKey belong together"),
@@ -557,10 +559,11 @@ def test_a_password_that_protects_nothing_is_an_error(conf: Conf, lines: str, co
     assert "= secret" not in str(caught.value)
 
 
-def test_a_password_that_everybody_knows_is_a_warning(conf: Conf) -> None:
-    conf.write("canal.properties", "canal.passwd = E3619321C1A937C46A0D8BD1DAC39F93B27D4458\n")
+@pytest.mark.parametrize("password", ["canal", "admin", "123456"])
+def test_a_password_that_everybody_knows_is_a_warning(conf: Conf, password: str) -> None:
+    conf.write("canal.properties", f"canal.passwd = {stored(password).upper()}\n")
     (warning,) = conf.read().warnings()
-    assert "that of the password canal, which is in Canal's own files" in warning
+    assert f"that of the password {password}, which is in Canal's own files" in warning
 
 
 def test_a_time_zone_with_daylight_saving_is_a_warning(conf: Conf) -> None:

@@ -16,10 +16,11 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from sluice.client_sdk.spark.database import Database
 from sluice.instance.config import InstanceConfig
 from sluice.instance.parser.connection import Connection
-from sluice.protocol import mysql
 from sluice.protocol.errors import SourceError
-from sluice.protocol.mysql import Limits, Protection, Session, is_local
-from sluice.protocol.tls import SslMode, tls_arguments
+from sluice.protocol.mysql import session as mysql
+from sluice.protocol.mysql.session import Limits, MysqlSession, Protection, is_local
+from sluice.protocol.mysql.ssl_mode import SslMode
+from sluice.protocol.mysql.tls import tls_arguments
 from tests.peer import EOF, OK, SALT, VARIABLES, Peer, Talk, column
 
 PASSWORD = b"correct horse battery staple"
@@ -53,9 +54,9 @@ def tls(authority: Path) -> ssl.SSLContext:
     return context
 
 
-def log_in(peer: Peer, mode: SslMode = SslMode.DISABLED, *, password: bytes = PASSWORD, **files: Any) -> Session:
+def log_in(peer: Peer, mode: SslMode = SslMode.DISABLED, *, password: bytes = PASSWORD, **files: Any) -> MysqlSession:
     """Log in; raises MySQLError."""
-    session = Session(
+    session = MysqlSession(
         host="localhost" if mode is SslMode.VERIFY_IDENTITY else "127.0.0.1",
         port=peer.port,
         user="cdc",
@@ -493,7 +494,7 @@ def test_the_rows_of_a_long_result_may_each_take_as_long_as_a_read() -> None:
     limits = Limits(answer_timeout=1.0)
     with (
         Peer(behave) as peer,
-        Session(
+        MysqlSession(
             host="127.0.0.1", port=peer.port, user="cdc", autocommit=True, read_timeout=7, limits=limits
         ) as session,
     ):

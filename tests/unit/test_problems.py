@@ -9,6 +9,7 @@ from starlette.types import Message
 
 from sluice.protocol import errors
 from sluice.server.http import problems
+from sluice.server.problems import problem_type
 
 STATUSES = {
     "internal": 500,
@@ -57,7 +58,7 @@ def make(kind: type[errors.SluiceError]) -> errors.SluiceError:
 
 
 def test_types_and_statuses_are_stable() -> None:
-    assert {it.type: problems.kind_of(it).status for it in ERRORS} == STATUSES
+    assert {it.type: problem_type(it).status for it in ERRORS} == STATUSES
 
 
 @pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.type)

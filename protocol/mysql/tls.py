@@ -1,7 +1,6 @@
 """TLS to a MySQL or MariaDB server, by the names of MySQL's own clients."""
 
 import ssl
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +9,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from sluice.protocol.errors import SourceError
-
-
-class SslMode(StrEnum):
-    """Whether a connection is encrypted, and how far the server's certificate is checked."""
-
-    DISABLED = "DISABLED"
-    PREFERRED = "PREFERRED"
-    """Encrypted if the server offers it, unchecked: no protection from whoever answers in its place."""
-    REQUIRED = "REQUIRED"
-    """Encrypted, unchecked: no protection from whoever answers in its place, either."""
-    VERIFY_CA = "VERIFY_CA"
-    """By an authority that is trusted."""
-    VERIFY_IDENTITY = "VERIFY_IDENTITY"
-    """By an authority that is trusted, and for the host's name."""
+from sluice.protocol.mysql.ssl_mode import SslMode
 
 
 def tls_arguments(
@@ -33,7 +19,7 @@ def tls_arguments(
     key: str | Path | None = None,
     public_key: str | Path | None = None,
 ) -> dict[str, Any]:
-    """Translate a mode, and the files of the authority and of our own certificate, into arguments of a `Session`.
+    """Translate a mode, and the files of the authority and of our own certificate, into arguments of a `MysqlSession`.
 
     PREFERRED is what PyMySQL does unasked. With files of its own it is REQUIRED: they would be of no use on a
     connection without TLS. VERIFY_CA proves something by an authority of one's own only: those of the system sign for

@@ -124,7 +124,7 @@ def is_local(sock: socket.socket) -> bool:
     return address.is_loopback
 
 
-class Session(pymysql.connections.Connection):
+class MysqlSession(pymysql.connections.Connection):
     """PyMySQL's connection. Whatever the other side answers, a method returns within its limits or raises MySQLError.
 
     An answer that no server would give is an OperationalError with the code CR_MALFORMED_PACKET.
@@ -339,7 +339,7 @@ class Session(pymysql.connections.Connection):
 class _GuardedPlugin:
     """Answers a server that is not proven to be the right one, for the plugins that may send the password."""
 
-    def __init__(self, session: Session, name: str) -> None:
+    def __init__(self, session: MysqlSession, name: str) -> None:
         self._session = session
         self._name = name
 

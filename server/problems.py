@@ -1,0 +1,116 @@
+"""What each error means to a caller: its status in HTTP, a title, and what to do about it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sluice.protocol import errors
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemType:
+    """What all problems of one type share."""
+
+    status: int
+    title: str
+    advice: str
+
+
+PROBLEM_TYPES: Mapping[type[errors.SluiceError], ProblemType] = {
+    errors.SluiceError: ProblemType(500, "Internal error", "See the server's log; report it if it comes again."),
+    errors.BadRequestError: ProblemType(400, "Bad request", "Send HTTP/1.1; /docs describes the calls."),
+    errors.RequestTimeoutError: ProblemType(
+        408,
+        "Request timeout",
+        "Send the request in one piece; the times are sluice.http.headerTimeout and requestTimeout.",
+    ),
+    errors.BodyTooLargeError: ProblemType(
+        413, "Body too large", "Send less, or raise the limit, sluice.http.maxBody, in the server's configuration."
+    ),
+    errors.UrlTooLongError: ProblemType(
+        414, "URL too long", "Send less, or raise the limit, sluice.http.maxUrl, in the server's configuration."
+    ),
+    errors.HeaderTooLargeError: ProblemType(
+        431, "Header too large", "Send less, or raise the limit, sluice.http.maxHeader, in the server's configuration."
+    ),
+    errors.BusyError: ProblemType(503, "Busy", "Try again in a moment."),
+    errors.BadParameterError: ProblemType(422, "Bad parameter", "Correct the parameter; /docs describes each."),
+    errors.BadPositionError: ProblemType(422, "Not a position", "Use a position that this server returned."),
+    errors.NotAcceptableError: ProblemType(406, "No acceptable format", "Accept one of the formats that /docs names."),
+    errors.UnauthorizedError: ProblemType(
+        401,
+        "No valid credentials",
+        "Send 'Authorization: Bearer <token>'; POST /v1/tokens exchanges a password for one.",
+    ),
+    errors.ForbiddenError: ProblemType(403, "Not allowed", "Use a token whose scope and destinations cover the call."),
+    errors.TooManyAttemptsError: ProblemType(429, "Too many failed logins", "Wait as long as Retry-After says."),
+    errors.UnknownDestinationError: ProblemType(
+        404, "Unknown destination", "GET /v1/destinations lists those configured here."
+    ),
+    errors.DestinationStoppedError: ProblemType(
+        503, "Destination not running", "Start it by POST /v1/destinations/{destination}/start, or try again later."
+    ),
+    errors.NotSubscribedError: ProblemType(409, "Not subscribed", "POST …/subscribe first."),
+    errors.UnknownBatchError: ProblemType(
+        409,
+        "Unknown batch",
+        "It was acked or rolled back before, or belongs to an earlier run: POST …/rollback and read on from there.",
+    ),
+    errors.AckOutOfOrderError: ProblemType(
+        409, "Ack out of order", "Ack the outstanding batches oldest first, or roll back."
+    ),
+    errors.StaleSessionError: ProblemType(
+        409, "Stale session", "Another consumer took this client id over: stop, or open a new session."
+    ),
+    errors.FilterError: ProblemType(
+        409, "Filter cannot match", "Correct the filter, or widen the filter of the instance."
+    ),
+    errors.SourceChangedError: ProblemType(
+        409,
+        "Source changed",
+        "The position belongs to another source or history: check which server this is. If it is the right"
+        " one, take a new snapshot, unsubscribe, and subscribe anew.",
+    ),
+    errors.GoneError: ProblemType(
+        410,
+        "Gone",
+        "The range is no longer in the buffer. A registered client is served again from its cursor when its destination"
+        " is stopped and started, as long as the source has that binlog. Else unsubscribe, subscribe anew from"
+        " 'earliest', and take a new snapshot of what lies between.",
+    ),
+    errors.PurgedError: ProblemType(
+        410,
+        "Purged from the source",
+        "The source's binlog starts later: take a new snapshot, unsubscribe, and subscribe anew.",
+    ),
+    errors.SourceError: ProblemType(
+        503, "Source not usable", "Mend the source as the detail says; the server tries again."
+    ),
+    errors.UnknownTableError: ProblemType(
+        404, "Unknown table", "Correct the name, or let the source's account see it."
+    ),
+    errors.DecodeError: ProblemType(
+        500, "Undecodable", "Report it with the file and offset; the destination can skip it."
+    ),
+    errors.ConfigError: ProblemType(500, "Bad configuration", "Correct the configuration, then start the destination."),
+    errors.ZooKeeperError: ProblemType(
+        503, "ZooKeeper not usable", "Mend ZooKeeper or the way to it as the detail says; the server tries again."
+    ),
+    errors.NotStoredError: ProblemType(
+        507,
+        "Not stored",
+        "The ack counts but would not survive the server: make room for the cursors; the server tries again.",
+    ),
+    errors.FencedError: ProblemType(
+        421, "Not the active server", "Ask the server that has taken the destination over."
+    ),
+}
+
+
+def advice(problem: str) -> str:
+    """Return what to do about a problem of that type; empty for none."""
+    return next((described.advice for error, described in PROBLEM_TYPES.items() if error.type == problem), "")
+
+
+def problem_type(error: type[errors.SluiceError]) -> ProblemType:
+    """Return the type of an error's class, or of its nearest base that has one."""
+    return next(PROBLEM_TYPES[base] for base in error.__mro__ if base in PROBLEM_TYPES)

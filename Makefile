@@ -4,7 +4,8 @@
 #   make simulate  1,000,000 random schedules of failures of several servers; SEED=7 shows what happens in one
 #   make fuzz      under AddressSanitizer: many destinations that start at once, then 1,000,000 mutated events for the
 #                  decoder; INPUTS=, SEED=, BLOCK=
-#   make mutants   150 random one-token changes of the compiled core: do the unit tests notice? SEED=, LIMIT=; resumable
+#   make mutants   all one-token changes of the Python that decides what is delivered to whom, and 150 random ones of
+#                  the compiled core: do the tests notice? SEED=, LIMIT=; resumable, under 2 hours
 #   make chaos     random failures of real servers for 3 minutes, or MINUTES=60; SEED=7 repeats a sequence
 #   make compat    stock Canal and Sluice on the same sources, entry by entry; writes docs/compat.md
 # And: make lint, docs, soak (what takes hours), test-all (on all servers), bench, bench-all, bench-quick, lock, clean.

@@ -1,0 +1,144 @@
+"""Runs the unit tests on mutants of the compiled core.
+
+For each one its module is rebuilt without optimization in a copy of the sources, and the tests of that module run,
+then, if it survives, all unit tests.
+"""
+
+import contextlib
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+
+from tests.mutants.mutant import ROOT, Mutant
+
+PACKAGES = ("protocol", "store", "instance", "server", "client_sdk", "pyspark_sluice")
+FLAGS = "-O0 -g0 -DNDEBUG -fwrapv"
+LONGEST = 900.0
+"""Seconds that tests may take: a mutant that hangs is found."""
+DECODER = ("test_decoder", "test_control", "test_executed", "test_plan")
+TESTS: dict[str, tuple[str, ...]] = {
+    "client_sdk/spark/changes.pyx": ("test_spark_changes",),
+    "instance/parser/charset.pyx": ("test_charset", "test_plan"),
+    "instance/parser/json.pyx": ("test_json",),
+    "instance/parser/plan.pyx": ("test_plan", "test_values", "test_decoder"),
+    "instance/parser/values.pyx": ("test_values", "test_plan"),
+    "protocol/canal/arrow.pyx": ("test_arrow",),
+    "protocol/canal/flat.pyx": ("test_flat",),
+    "protocol/resultset.pyx": ("test_resultset",),
+    "protocol/canal/rows.pyx": ("test_rows",),
+    "store/ring.pyx": ("test_ring", "test_ring_model", "test_ranges", "test_cursors"),
+    "store/segment.pyx": ("test_ring", "test_ring_model"),
+}
+"""The unit tests to ask first, by module; of others those of the decoder."""
+
+
+def sources() -> list[Path]:
+    """Return the modules that are changed."""
+    return sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.pyx"))
+
+
+class Workshop:
+    """A copy of the sources, and what is built of it without optimization."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.sources = folder / "sources"
+
+    def prepare(self) -> None:
+        """Take over the sources as they are, and build what has changed. Raises SystemExit."""
+        self.sources.mkdir(parents=True, exist_ok=True)
+        ignored = shutil.ignore_patterns("*.so", "__pycache__")
+        for name in PACKAGES:
+            shutil.copytree(ROOT / name, self.sources / name, dirs_exist_ok=True, ignore=ignored)
+        for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+            shutil.copy2(ROOT / name, self.sources / name)
+        if failure := self.build():
+            raise SystemExit(f"the sources cannot be built:\n{failure}")
+
+    def build(self) -> str:
+        """Build what has changed; return why it cannot be built."""
+        done = subprocess.run(
+            [sys.executable, "setup.py", "-q", "build", "--build-base", "objects", "--build-lib", "library"],
+            cwd=self.sources,
+            env={**os.environ, "CXXFLAGS": FLAGS},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.stderr[-4000:] if done.returncode else ""
+
+    def passes(self, *tests: str) -> bool:
+        """Whether tests pass with what is built."""
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", *tests]
+        environment = {**os.environ, "PYTHONPATH": str(self.sources / "library")}
+        try:
+            done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False, timeout=LONGEST)
+        except subprocess.TimeoutExpired:
+            return False
+        return done.returncode == 0
+
+    def judge(self, mutant: Mutant) -> str:
+        """Return what becomes of a mutant: `killed`, `survived`, or `invalid` when it cannot be compiled."""
+        with self.kept(mutant.path) as path:
+            path.write_text(mutant.apply(path.read_text()))
+            if self.build():
+                return "invalid"
+            near = [f"tests/unit/{name}.py" for name in TESTS.get(mutant.path, DECODER)]
+            return "survived" if self.passes(*near) and self.passes("tests/unit") else "killed"
+
+    @contextlib.contextmanager
+    def kept(self, name: str) -> Iterator[Path]:
+        """Put a module's source back at the end, and what was built of it, so that it need not be built again."""
+        stem = name.removesuffix(".pyx")
+        built = (f"build/cython/{stem}.cpp", f"objects/temp*/build/cython/{stem}.o", f"library/sluice/{stem}.*.so")
+        files = [path for place in (name, *built) for path in self.sources.glob(place)]
+        with tempfile.TemporaryDirectory() as folder:
+            for number, path in enumerate(files):
+                shutil.copy2(path, f"{folder}/{number}")
+            try:
+                yield self.sources / name
+            finally:
+                for number, path in enumerate(files):
+                    shutil.copy2(f"{folder}/{number}", path)
+
+
+def judge_all(
+    folder: Path,
+    mutants: Sequence[Mutant],
+    is_open: Callable[[Mutant, str], bool],
+    done: Callable[[Mutant, str, str], None],
+) -> None:
+    """Try the mutants that are open with the unit tests as they are, and say what became of each."""
+    digest = hashlib.sha256()
+    for path in sorted((ROOT / "tests" / "unit").rglob("*.py")):
+        digest.update(path.read_bytes())
+    tests = digest.hexdigest()[:12]
+    left = [mutant for mutant in mutants if is_open(mutant, tests)]
+    workshops: SimpleQueue[Workshop] = SimpleQueue()
+    count = min(len(os.sched_getaffinity(0)), len(left))
+    for number in range(count):
+        workshop = Workshop(folder / str(number))
+        if not workshop.folder.exists() and number:
+            shutil.copytree(folder / "0", workshop.folder, ignore=shutil.ignore_patterns("links"))
+        workshop.prepare()
+        workshops.put(workshop)
+    if left and not Workshop(folder / "0").passes("tests/unit"):
+        raise SystemExit("the unit tests fail without a mutant")
+
+    def judge(mutant: Mutant) -> None:
+        workshop = workshops.get()
+        try:
+            outcome = workshop.judge(mutant)
+        finally:
+            workshops.put(workshop)
+        done(mutant, outcome, tests)
+
+    with ThreadPoolExecutor(max(count, 1)) as threads:
+        list(threads.map(judge, left))

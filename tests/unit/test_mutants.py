@@ -1,0 +1,54 @@
+"""What `make mutants` changes, and the list of what nobody can notice."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.mutants import compiled, interpreted
+from tests.mutants.mutant import ROOT, compiled_mutants, explanations, python_mutants
+
+
+@pytest.mark.parametrize(
+    ("path", "change", "code"),
+    [
+        ("store/attachment.py", "subscriber.marks.clear() -> pass", "subscriber.marks.clear()"),
+        ("store/cursors.py", "2 -> 3", "return (self._next_id + IDS_PER_EPOCH // 2) // IDS_PER_EPOCH"),
+        ("store/cursors.py", ">= -> >", "(last := ring.last_data(subscriber.ack, sequence)) >= 0"),
+        ("store/subscriber.py", "<= -> <", "if _order(token) <= _order(self.session):"),
+        ("instance/meta/file.py", "os.fsync(file.fileno()) -> pass", "os.fsync(file.fileno())"),
+        ("instance/meta/canal.py", "or -> and", "cursor.timestamp or _creation(cursor)"),
+        ("server/http/auth.py", "not in -> in", 'not in ("none", "same-origin")'),
+        ("server/ha/election.py", "+ -> -", "self._held_off = now + HOLD_OFF"),
+        ("server/lag.py", "max -> min", "behind > max(NOTICEABLE, age(client.lag, now))"),
+    ],
+)
+def test_a_mistake_that_once_went_unnoticed_is_made(path: str, change: str, code: str) -> None:
+    assert ROOT / path in interpreted.sources()
+    made = [it.explanation.split(" | ", 2) for it in python_mutants(ROOT / path)]
+    assert any(name == change and code in line for _, name, line in made)
+
+
+def test_all_that_is_changed_is_another_program() -> None:
+    path = ROOT / "store/subscriber.py"
+    text = path.read_text()
+    changed = {mutant.apply(text) for mutant in python_mutants(path)}
+    assert text not in changed
+    assert len(changed) > 50
+    for mutant in changed:
+        compile(mutant, str(path), "exec")
+
+
+def test_what_is_only_said_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "said.py"
+    path.write_text(
+        'import logging\nlogger = logging.getLogger("x")\n\n\ndef check(rows: "int | None" = None) -> "int | None":\n'
+        '    """Say 1 + 1."""\n    logger.info("%d", 1 + 1)\n    text: int | None = None\n'
+        '    assert text is None\n    raise ValueError(f"{1 + 1} rows" if rows else "none")\n'
+    )
+    assert python_mutants(path) == []
+
+
+def test_each_explanation_is_of_a_mutant_that_there_is() -> None:
+    there = {mutant.explanation for path in interpreted.sources() for mutant in python_mutants(path)}
+    there |= {mutant.explanation for path in compiled.sources() for mutant in compiled_mutants(path)}
+    assert explanations() - there == set()

@@ -10,7 +10,9 @@ from sluice.protocol.position import Position, file_number
 class Cursor:
     """How far a subscriber has confirmed, as it is stored: Canal's fields, and ours where we wrote it.
 
-    Canal's fields name the last event confirmed, a transaction end or DDL; ``position`` names the place after it.
+    Canal's fields name the last event confirmed, a transaction end or DDL; ``position`` names the place after it. It is
+    the cursor of one member of a source: sets of GTIDs of two members are never joined, for one may have what the other
+    has not.
     """
 
     journal: str

@@ -54,6 +54,7 @@ cdef class Staging:
     cdef readonly Py_ssize_t taken             # of them already put
     cdef Py_ssize_t capacity
     cdef readonly Py_ssize_t bytes             # of framed entries not yet put
+    cdef readonly object released              # the place after the last slot that was put, None before there is one
 
     # Ends the writer's unfinished entry: its slot, zeroed but for segment, offset, length. Valid until the next call.
     cdef Slot *finish(self, SegmentWriter writer) except NULL nogil

@@ -51,6 +51,7 @@ class Staging:
     count: int
     taken: int
     bytes: int
+    released: Place | None
 
     def __len__(self) -> int: ...
     def clear(self) -> None: ...

@@ -190,7 +190,8 @@ cdef inline bint is_wanted(const Slot *slot, const unsigned char[::1] allowed):
 cdef class Ring:
     """The slots of a destination and the memory of their entries, between the oldest needed and the newest put.
 
-    A sequence counts slots from 0. One thread puts; all other methods belong to one other thread (the event loop).
+    A sequence counts slots from 0. One thread puts, that of a parser or of what merges several; each of these has a
+    staging of its own. All other methods belong to one other thread (the event loop).
     Scans hold the GIL: they are short (a ring of 16,384 slots takes microseconds), and this makes a slot that is
     visible by `next` a complete one.
     """
@@ -310,6 +311,8 @@ cdef class Ring:
             staging.taken += 1
             self.next += 1
             taken += 1
+        if taken:
+            staging.released = self.after(self.next - 1)
         return taken
 
     cdef int enlarge(self) except -1:

@@ -26,6 +26,7 @@ from sluice.protocol.gtid import GtidSet
 from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor
 from sluice.store.ring import Ring
+from sluice.store.track import Track
 
 logger = logging.getLogger(__name__)
 
@@ -81,6 +82,7 @@ class Parser:
         self._purged = ""  # the text of the error, when the last attempt found its place purged
         self._failure: SluiceError | None = None
         self._begun = False
+        self._first: Position | None = None  # where the stream begins
         self._connections = 0
         self._quiet_since = 0.0  # monotonic time since which the thread waits for the source, 0 while it does not
         self._read_until = 0.0  # monotonic time: all that the source wrote before is read
@@ -309,11 +311,10 @@ class Parser:
 
         The decoder may have come further, as far as the table maps of a transaction of which nothing was put.
         """
-        place = self._ring.after(self._ring.next - 1)
-        if place is None or self._ring.sources[place[0]] != facts.source:
+        released = self._decoder.staging.released  # the ring may have others' slots after it
+        position = self._first if released is None else Track(self._ring).position(released)
+        if position is None or position.source != facts.source:
             return start
-        file, created = self._ring.files[place[1]]
-        position = Position(facts.source, file, created, *place[2:])
         executed = self._decoder.executed
         gtids = parse_gtids(executed, mariadb=facts.mariadb) if executed else None
         # The set holds the transaction that the decoder is in: to ask by it would lose that one.
@@ -367,6 +368,7 @@ class Parser:
             position = start.position
             if position is None and isinstance(start.dump, FileStart) and self._decoder.position is not None:
                 position = replace(self._decoder.position, begin=start.dump.offset, n=0)
+            self._first = position
             if self._on_begin is not None:
                 self._on_begin(position, start.gtids)
         self._failure = None

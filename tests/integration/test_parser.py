@@ -11,7 +11,8 @@ import pytest
 from sluice.instance.parser.quarantine import path_of
 from sluice.instance.parser.status import ParserStatus
 from sluice.instance.sink.filters import TableFilter
-from sluice.store.ring import Flag, Kind, Ring
+from sluice.store.ring import Flag, Kind, Ring, Staging
+from sluice.store.segment import SegmentWriter
 from tests.conftest import Database
 from tests.proxy import Proxy
 from tests.reading import Reading, config, cursor
@@ -195,6 +196,27 @@ def test_cut_connections_are_made_again_without_loss_or_repetition(
             assert numbers == list(range(3000))
             lines = [line for line in reading.lines() if line in ("BEGIN", "END")]
             assert lines == ["BEGIN", "END"] * 30
+
+
+def test_a_parser_goes_on_after_its_own_last_slot_though_another_has_put_since(
+    mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    name = database(mariadb118)
+    mariadb118.query("CREATE TABLE t (id INT)", database=name)
+    proxy = Proxy((mariadb118.host, mariadb118.port))
+    with proxy, Reading(config(mariadb118, tmp_path, master_address=f"127.0.0.1:{proxy.port}")) as reading:
+        reading.wait(lambda: reading.running)
+        mariadb118.query("INSERT INTO t VALUES (1)", database=name)
+        reading.wait(lambda: reading.lines()[-1:] == ["END"])
+        ring, other = reading.ring, Staging()
+        source, file = ring.sources.intern("another source"), ring.files.intern(("binlog.000009", 1))
+        writer = SegmentWriter(ring.pool)
+        other.add_entry(writer, Kind.ADVANCE, source=source, file=file, begin=4, next_file=file, next_begin=104)
+        ring.put(other)
+        proxy.cut()
+        mariadb118.query("INSERT INTO t VALUES (2)", database=name)
+        reading.wait_for(f"INSERT {name}.t 2")
+        assert reading.rows() == [f"INSERT {name}.t 1", f"INSERT {name}.t 2"]
 
 
 def test_a_restart_of_the_source_is_survived(mysql97: Server, database: Database, tmp_path: Path) -> None:

@@ -339,6 +339,7 @@ def test_blocked_put_ends(how: str) -> None:
         ring.close()
     putter.join()
     assert results == [False]
+    assert source.staging.released == (0, 1, 6, 0), "behind the two of three that fitted"
 
 
 def test_put_notifies_after_publishing_and_before_waiting() -> None:

@@ -239,14 +239,14 @@ class _Reader:
 def counts_years(version: str) -> bool | None:
     """Whether a server of that version writes a sign for YEAR columns, too; None where that is not known.
 
-    MariaDB does, MySQL 8.0.15 does not, 8.0.29 does: `is_numeric_type` of its sql/log_event.cc became
-    `has_signedess_information_type` of sql/field_common_properties.h, a file that was begun in 2020.
+    MariaDB does, MySQL 8.0.20 does not, 8.0.27 does: `is_numeric_type` of its sql/field.h became
+    `has_signedess_information_type` of sql/field_common_properties.h, which 8.0.20 does not have and 8.0.27 includes.
     """
     numbers = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
     if numbers is None or "mariadb" in version.lower():
         return True
     release = tuple(map(int, numbers.groups()))
-    return None if (8, 0, 15) < release < (8, 0, 29) else release > (8, 0, 15)
+    return None if (8, 0, 20) < release < (8, 0, 27) else release > (8, 0, 20)
 
 
 def _signs(types: tuple[int, ...], data: bytes, *, years: bool) -> tuple[bool, ...]:

@@ -90,9 +90,10 @@ def test_where_the_version_leaves_years_open_both_readings_are_given_that_have_r
     [
         ("8.0.15", False),
         ("8.0.4-rc-log", False),
-        ("8.0.16", None),
-        ("8.0.28-0ubuntu4", None),
-        ("8.0.29", True),
+        ("8.0.20", False),
+        ("8.0.21", None),
+        ("8.0.26-0ubuntu4", None),
+        ("8.0.27", True),
         ("9.7.4-2", True),
         ("10.5.23-MariaDB-log", True),
         ("5.5.5-10.11.18-MariaDB", True),

@@ -20,6 +20,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated, NamedTuple
@@ -52,6 +53,7 @@ LONGEST_WAIT = 900.0  # seconds
 REMEMBERED_FAILURES = 10_000  # pairs of user and address
 PARALLEL_LOGINS = 2  # an argon2id hash takes 64 MiB and a core for some 50 ms
 WAITING_LOGINS = 16
+WAITING_OF_AN_ADDRESS = 4  # of them, so that one caller with many user names does not fill the queue
 PUBLIC = frozenset({b"/healthz", b"/readyz", b"/docs", b"/openapi.json", b"/v1/tokens"})
 """The calls that need no credentials."""
 PUBLIC_FOLDER = b"/docs/assets/"
@@ -249,29 +251,19 @@ class Credentials:
 class LoginLimiter:
     """Makes who keeps failing to log in wait longer and longer: 1 s after the fifth failure, then double.
 
-    Failures count by user and address, so that nobody is kept out by another user who shares the address of a proxy.
-    IPv6 addresses count by their /64, which is what one customer usually holds.
+    Failures count by user and network, so that a user is not kept out by another one behind the same proxy.
     """
 
     def __init__(self) -> None:
         self._failures: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
 
-    @staticmethod
-    def key(user: str, address: str) -> tuple[str, str]:
-        """Return what stands for ``user`` at ``address`` here."""
-        try:
-            parsed = ipaddress.ip_address(address)
-        except ValueError:
-            return user, address
-        return user, str(ipaddress.ip_network((parsed, 64), strict=False)) if parsed.version == 6 else address
-
     def wait(self, user: str, address: str, now: float) -> float:
         """Seconds until ``user`` may try again from ``address``; 0 when that may be now."""
-        return max(0.0, self._failures.get(self.key(user, address), (0, now))[1] - now)
+        return max(0.0, self._failures.get((user, network_of(address)), (0, now))[1] - now)
 
     def failed(self, user: str, address: str, now: float) -> None:
         """Note a failed login."""
-        key = self.key(user, address)
+        key = user, network_of(address)
         count = self._failures.pop(key, (0, 0.0))[0] + 1
         pause = 0.0 if count < FREE_FAILURES else min(2.0 ** (count - FREE_FAILURES), LONGEST_WAIT)
         self._failures[key] = (count, now + pause)
@@ -280,7 +272,24 @@ class LoginLimiter:
 
     def succeeded(self, user: str, address: str) -> None:
         """Forget the failures of ``user`` from ``address``."""
-        self._failures.pop(self.key(user, address), None)
+        self._failures.pop((user, network_of(address)), None)
+
+
+def network_of(address: str) -> str:
+    """Return what stands for a caller's address: of IPv6 its /64, which is what one customer usually holds."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    return str(ipaddress.ip_network((parsed, 64), strict=False)) if parsed.version == 6 else address
+
+
+@dataclass(slots=True)
+class _Callers:
+    """The logins that are under way from one network; their passwords are hashed one at a time."""
+
+    count: int = 0
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Gate:
@@ -297,6 +306,7 @@ class Gate:
         self._limiter = LoginLimiter()
         self._logins = asyncio.Semaphore(PARALLEL_LOGINS)
         self._waiting = 0
+        self._callers: dict[str, _Callers] = {}  # by network; a login that ends leaves nothing
 
     def grant(self, request: Request) -> Grant:
         """Tell what the caller may do. Raises UnauthorizedError or ForbiddenError."""
@@ -310,12 +320,20 @@ class Gate:
         return self.credentials.authenticate(token)
 
     async def login(self, user: str, password: str, lifetime: timedelta, address: str) -> IssuedToken:
-        """Exchange a password for a token. Raises UnauthorizedError, TooManyAttemptsError."""
-        if self._waiting >= WAITING_LOGINS:
+        """Exchange a password for a token. Raises UnauthorizedError, TooManyAttemptsError.
+
+        One network never has more than one hash at a time, nor more than a part of the queue: whoever changes the user
+        name with each call is not slowed down by failures, and would keep all others out.
+        """
+        network = network_of(address)
+        callers = self._callers.setdefault(network, _Callers())
+        if self._waiting >= WAITING_LOGINS or callers.count >= WAITING_OF_AN_ADDRESS:
+            self._forget(network)
             raise TooManyAttemptsError("Too many logins at once.", 1.0)
         self._waiting += 1
+        callers.count += 1
         try:
-            async with self._logins:
+            async with callers.turn, self._logins:
                 wait = self._limiter.wait(user, address, time.monotonic())
                 if wait:
                     raise TooManyAttemptsError("Too many failed logins of this user from this address.", wait)
@@ -325,8 +343,14 @@ class Gate:
             raise
         finally:
             self._waiting -= 1
+            callers.count -= 1
+            self._forget(network)
         self._limiter.succeeded(user, address)
         return issued
+
+    def _forget(self, network: str) -> None:
+        if not self._callers[network].count:
+            del self._callers[network]
 
 
 class Guard:

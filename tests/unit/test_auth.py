@@ -18,9 +18,11 @@ from sluice.server.http.auth import (
     LONGEST_WAIT,
     REMEMBERED_FAILURES,
     REREAD_INTERVAL,
+    WAITING_OF_AN_ADDRESS,
     Credentials,
     Gate,
     Grant,
+    IssuedToken,
     LoginLimiter,
     Scope,
     refuse_browsers_from_elsewhere,
@@ -163,6 +165,36 @@ class TestPasswords:
         logins = [gate.login("ops", "correct horse", timedelta(hours=1), f"192.0.2.{n}") for n in range(20)]
         results = await asyncio.gather(*logins, return_exceptions=True)
         assert sum(isinstance(it, TooManyAttemptsError) for it in results) == 4
+
+    @pytest.mark.parametrize("address", ["192.0.2.7", "2001:db8::{}"])
+    async def test_one_address_with_many_user_names_leaves_room_for_others(
+        self, credentials: Credentials, address: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        under_way: list[str] = []
+        together: list[tuple[str, ...]] = []
+        hashed = credentials.login
+
+        def login(user: str, password: str, lifetime: timedelta) -> IssuedToken:
+            under_way.append(user)
+            together.append(tuple(under_way))
+            try:
+                return hashed(user, password, lifetime)
+            finally:
+                under_way.remove(user)
+
+        monkeypatch.setattr(credentials, "login", login)
+        credentials.set_password("ops", "correct horse", READ)
+        gate = Gate(credentials, "127.0.0.1")
+        guesses = [gate.login(f"guess{n}", "wrong", timedelta(hours=1), address.format(n)) for n in range(40)]
+        guessing = asyncio.gather(*guesses, return_exceptions=True)
+        await asyncio.sleep(0)
+        issued = await gate.login("ops", "correct horse", timedelta(hours=1), "192.0.2.8")
+        assert issued.token.name == "ops"
+        refused = [it for it in await guessing if isinstance(it, TooManyAttemptsError)]
+        assert len(refused) == 40 - WAITING_OF_AN_ADDRESS
+        assert {it.retry_after for it in refused} == {1.0}
+        assert max(sum(name != "ops" for name in names) for names in together) == 1
+        assert gate._callers == {}
 
 
 class TestLimiter:

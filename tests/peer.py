@@ -26,8 +26,10 @@ SSL_REQUEST = 32
 
 def lenenc(data: bytes) -> bytes:
     """A string behind its length."""
-    assert len(data) < 251
-    return bytes([len(data)]) + data
+    if len(data) < 251:
+        return bytes([len(data)]) + data
+    assert len(data) < 1 << 16
+    return b"\xfc" + struct.pack("<H", len(data)) + data
 
 
 class Talk:
@@ -105,10 +107,11 @@ class Talk:
         self.receive()
         self.send(OK)
 
-    def result(self, names: Sequence[str], *rows: Sequence[str]) -> None:
-        """Answer with texts."""
+    def result(self, names: Sequence[str], *rows: Sequence[str | bytes]) -> None:
+        """Answer with texts, whose columns say that they are UTF-8 also where they are not."""
         self.send(bytes([len(names)]), *map(column, names), EOF)
-        self.send(*(b"".join(lenenc(value.encode()) for value in row) for row in rows), EOF)
+        texts = ([it.encode() if isinstance(it, str) else it for it in row] for row in rows)
+        self.send(*(b"".join(map(lenenc, row)) for row in texts), EOF)
 
 
 def column(name: str) -> bytes:

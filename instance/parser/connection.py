@@ -11,7 +11,7 @@ import ssl
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import pymysql
 from pymysql.constants import COMMAND, CR, ER
@@ -108,6 +108,15 @@ class ServerFacts:
         )
 
 
+class ShownEvent(NamedTuple):
+    """An event as SHOW BINLOG EVENTS lists it."""
+
+    offset: int
+    kind: str
+    info: bytes
+    """Of an event with a statement its text, in which a binary literal is not valid in any character set."""
+
+
 class Connection:
     """A session on the source. Every failure is a SourceError that names the source and never the password."""
 
@@ -183,10 +192,11 @@ class Connection:
     ) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows, none for a statement without a result. Raises SourceError.
 
-        Values are texts, or bytes where the column is binary. `row` converts those of the first columns, and leaves out
-        the others; what it cannot convert is an answer that no source gives.
+        Values are texts, or bytes where the column is binary. `row` converts those of the first columns, all of which
+        it gets as bytes, and leaves out the others; what it cannot convert is an answer that no source gives.
         """
         statement = sql
+        self._session.use_unicode = not row
         try:
             with self._session.cursor() as cursor:
                 statement = cursor.mogrify(sql, parameters or None)
@@ -194,7 +204,9 @@ class Connection:
                 rows = list(cursor.fetchall())
         except (pymysql.MySQLError, OSError) as error:
             cure = _cure(error) if isinstance(error, LimitError) else ""
-            raise _RefusedError(error, f"{self.name} refuses {statement!r}: {_text(error)}{cure}") from error
+            is_long = isinstance(error, LimitError) and error.limit == "answer_bytes"
+            refusal = LongAnswerError if is_long else _RefusedError
+            raise refusal(error, f"{self.name} refuses {statement!r}: {_text(error)}{cure}") from error
         if not row:
             return rows
         try:
@@ -257,6 +269,12 @@ class Connection:
         if not files:
             raise SourceError(f"{self.name} has no binlog files (log_bin is off)")
         return [(name, size) for name, size in files]
+
+    def shown_events(self, where: str, *parameters: object) -> list[ShownEvent]:
+        """Ask for events by what follows SHOW BINLOG EVENTS. Raises SourceError, LongAnswerError."""
+        columns = (optional_text, number, text, optional_text, optional_text, bytes)
+        rows = self.query(f"SHOW BINLOG EVENTS {where}", parameters, row=columns)
+        return [ShownEvent(offset, kind, info) for _, offset, kind, _, _, info in rows]
 
     def detach(self) -> socket.socket:
         """Give the socket away; the connection is closed for everything else."""
@@ -378,6 +396,10 @@ class _RefusedError(SourceError):
     def __init__(self, cause: Exception, message: str) -> None:
         super().__init__(message)
         self.code: int = cause.args[0] if cause.args and isinstance(cause.args[0], int) else 0
+
+
+class LongAnswerError(_RefusedError):
+    """An answer has more bytes than are allowed; the connection is closed."""
 
 
 LONGEST_TEXT: Final = 1000

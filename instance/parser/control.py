@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Final
 
 from sluice.instance.config import InstanceConfig
@@ -51,8 +52,8 @@ class Control:
     mariadb: bool
     asks_schemas: bool
     """The source does not write full metadata into its binlog."""
-    connect: Callable[[], Connection]
-    """Opens a connection to the source."""
+    connect: Callable[[], AbstractContextManager[Connection]]
+    """Opens a connection to the source, which ends with the parser."""
 
     def __init__(self, config: InstanceConfig, ring: Ring, decoder: Decoder, quarantine: Quarantine) -> None:
         """Answer for `decoder`, which writes for `ring`."""
@@ -275,8 +276,7 @@ class Control:
     def _xa_transaction(self, event: Event) -> None:
         """The decoder does not see how the transaction at hand ends, because it is large."""
         assert event.position is not None
-        with self.connect() as connection:
-            one_phase = commits_in_one_phase(connection, event.position.file, event.position.begin)
+        one_phase = commits_in_one_phase(self.connect, event.position.file, event.position.begin)
         self._decoder.decide_xa(one_phase=one_phase)
 
     # --- what breaks the stream

@@ -4,7 +4,8 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
@@ -89,7 +90,8 @@ class Parser:
         self._stopping = threading.Event()
         self._hurry = threading.Event()  # no wait before the next attempt
         self._lock = threading.Lock()
-        self._open: Connection | Dump | None = None  # what stop() has to interrupt
+        self._open: Connection | Dump | None = None  # what stop() has to interrupt ...
+        self._further: Connection | None = None  # ... as well
         self._thread = threading.Thread(target=self._run, name=f"parser {config.destination}", daemon=True)
 
     @property
@@ -182,8 +184,9 @@ class Parser:
         self._stopping.set()
         self._hurry.set()
         with self._lock:
-            if self._open is not None:
-                self._open.shutdown()
+            for opened in (self._open, self._further):
+                if opened is not None:
+                    opened.shutdown()
         self._schema_source.shutdown()
         self._ring.wake()
 
@@ -237,6 +240,20 @@ class Parser:
         self._interruptible(connection)
         return connection
 
+    @contextmanager
+    def _further_connection(self) -> Iterator[Connection]:
+        """Open a connection to ask while the dump waits; stop() interrupts what it waits for, too."""
+        with Connection(self._config) as connection:
+            with self._lock:
+                self._further = connection
+            try:
+                if self._stopping.is_set():
+                    connection.shutdown()
+                yield connection
+            finally:
+                with self._lock:
+                    self._further = None
+
     def _interruptible(self, opened: Connection | Dump) -> None:
         with self._lock:
             self._open = opened
@@ -250,7 +267,7 @@ class Parser:
                 connection.check(self._config, self._config.slave_id)
                 start = self._start = self._find_start(connection)
                 facts = connection.facts
-                self._control.connect = lambda: Connection(self._config)
+                self._control.connect = self._further_connection
                 self._control.charsets = charsets(connection)
                 self._control.mariadb = facts.mariadb
                 self._control.asks_schemas = facts.row_metadata != "FULL"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sluice.instance.config import InstanceConfig
-from sluice.instance.parser.connection import Connection, optional_text, text
+from sluice.instance.parser.connection import Connection, optional_text
 from sluice.instance.parser.ddl import Query
 from sluice.instance.parser.dump import FIRST_EVENT, MAX_DUMP_OFFSET, Dump, FileStart, GtidStart, Replica
 from sluice.instance.parser.events import EventType
@@ -219,10 +219,10 @@ class StartFinder:
             " lists those that there are)"
         )
         try:
-            rows = self._shown_events("IN %s FROM %s LIMIT 1", file, offset)
+            rows = self._connection.shown_events("IN %s FROM %s LIMIT 1", file, offset)
         except SourceError as error:
             raise SourceError(f"no event was found at {place}: {error}") from error
-        if not rows or rows[0][0] in _SHOWN_BEGINNINGS or rows[0][1] == "BEGIN":
+        if not rows or rows[0].kind in _SHOWN_BEGINNINGS or rows[0].info == b"BEGIN":
             return self._at_boundary(file, offset)
         for found in self._walk(file):
             if found.header.offset == offset:
@@ -244,10 +244,10 @@ class StartFinder:
             return self._binlog_gtid_pos(file, offset)
         if not self._facts.gtid:
             return None
-        rows = self._shown_events("IN %s LIMIT 1, 1", file)
-        if not rows or rows[0][0] != "Previous_gtids":
+        rows = self._connection.shown_events("IN %s LIMIT 1, 1", file)
+        if not rows or rows[0].kind != "Previous_gtids":
             return None
-        gtids: MysqlGtidSet = self._answered_gtids(rows[0][1])
+        gtids: MysqlGtidSet = self._answered_gtids(rows[0].info)
         if offset > FIRST_EVENT:
             with closing(self._walk(file)) as walk:
                 for found in walk:
@@ -295,12 +295,6 @@ class StartFinder:
         question = "SELECT BINLOG_GTID_POS(%s, %s)"
         found: MariadbGtidSet = self._connection.ask(question, (file, offset), row=(self._answered_gtids,))
         return found
-
-    def _shown_events(self, where: str, *parameters: object) -> list[tuple[str, str]]:
-        """Ask for type and text of events: the third and sixth column of SHOW BINLOG EVENTS."""
-        columns = (optional_text, optional_text, text, optional_text, optional_text, text)
-        rows = self._connection.query(f"SHOW BINLOG EVENTS {where}", parameters, row=columns)
-        return [(row[2], row[5]) for row in rows]
 
     def _walk(self, file: str) -> "Generator[_Found]":
         connection = self._connect()

@@ -39,7 +39,7 @@ def schema(server: Server, database: Database) -> str:
 def run(server: Server, schema: str, tmp_path: Path) -> Run:
     """Run statements on one connection: what is delivered of them, apart from the statements' texts."""
 
-    def run(statements: Iterable[str], **settings: Any) -> list[Entry]:
+    def run(statements: Iterable[str | bytes], **settings: Any) -> list[Entry]:
         settings = {"filter_regex": rf"{schema}\..*", "filter_query_dml": True} | settings
         with deliver(server, tmp_path, **settings) as delivery:
             run.thread = execute(server, statements, database=schema)  # type: ignore[attr-defined]
@@ -251,6 +251,23 @@ def test_an_xa_transaction_says_from_its_begin_on_whether_it_is_committed_in_one
     entries = run(["XA START 'd'", *rows, "XA END 'd'", "XA PREPARE 'd'", "XA ROLLBACK 'd'"])
     assert {props(entry).get("sluice.xa") for entry in entries[:-1]} == {"prepared X'64',X'',1"}
     assert props(entries[-1])["sluice.xa"] == "rolled-back X'64',X'',1"
+
+
+def test_how_an_xa_transaction_ends_is_found_among_long_statements_with_binary_literals(
+    run: Run, server: Server, schema: str
+) -> None:
+    if server.name == "mysql56":
+        return
+    execute(server, ["CREATE TABLE v (v LONGBLOB)"], database=schema)
+    setting = "binlog_annotate_row_events" if server.mariadb else "binlog_rows_query_log_events"
+    insert = b"INSERT INTO v VALUES (_binary'" + b"\xff" * 900_000 + b"')"
+    inserts = [insert] * 20 + [b"INSERT INTO v VALUES (_binary'\xfe')"] * 50  # 18 MB of texts, and 210 events
+    for end, mark in (("COMMIT 'c' ONE PHASE", "one-phase X'63',X'',1"), ("PREPARE 'c'", "prepared X'63',X'',1")):
+        entries = run([f"SET SESSION {setting} = 1", "XA START 'c'", *inserts, "XA END 'c'", f"XA {end}"])
+        assert len(entries) == 1 + len(inserts) + 1
+        expected = None if server.mariadb and end.startswith("COMMIT") else mark
+        assert {props(entry).get("sluice.xa") for entry in entries} == {expected}
+    execute(server, ["XA ROLLBACK 'c'"])
 
 
 def test_other_transactions_may_come_between_the_phases_of_xa(run: Run, server: Server, schema: str) -> None:

@@ -352,7 +352,7 @@ cdef class RowEncoder:
         else:
             if not parse_double(<const char *>value, <const char *>value + size, &number):
                 with gil:
-                    raise DecodeError(f"{self.name}: {(<const char *>value)[:size]!r} is no floating-point number")
+                    raise DecodeError(f"{self.name}: {(<const char *>value)[:size]!r} is not a floating-point number")
             out = put_java_float(text, <float>number) if column.way == FLOAT else put_java_double(text, number)
             value = text
             text_size = size = out - text

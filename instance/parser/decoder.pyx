@@ -336,7 +336,7 @@ cdef class Decoder:
         cdef KnownTable table = KnownTable(plan, body[self.table_id_size() + 2:])
         cdef bytes name
         if not self.unfinished or self.event.type != TABLE_MAP_EVENT:
-            raise RuntimeError("the event is no TABLE_MAP")
+            raise RuntimeError("the event is not a TABLE_MAP")
         name = name_in(<const uint8_t *>PyBytes_AS_STRING(table.body), PyBytes_GET_SIZE(table.body))
         self.retire(name)
         self.known[name] = table
@@ -538,7 +538,7 @@ cdef class Decoder:
             self.place.offset = max(self.offset, 0)
             if not may_be_made_up(self.header.type):
                 with gil:
-                    raise DecodeError("an event that is no part of the file, but of a type that has to be")
+                    raise DecodeError("an event that is not a part of the file, but of a type that has to be")
         elif self.header.type == FORMAT_DESCRIPTION_EVENT:
             self.place.offset = FIRST_OFFSET
         else:
@@ -584,7 +584,7 @@ cdef class Decoder:
         self.event_n = self.n
         if self.group == NO_GROUP:
             with gil:
-                raise DecodeError("an event in a transaction payload behind the end of the transaction")
+                raise DecodeError("an event in a transaction payload after the end of the transaction")
         if self.header.type == GTID_EVENT or self.header.type == ANONYMOUS_GTID_EVENT or (
             self.header.type == GTID_TAGGED_EVENT or self.header.type == TRANSACTION_PAYLOAD_EVENT
             or self.header.type == FORMAT_DESCRIPTION_EVENT or self.header.type == ROTATE_EVENT

@@ -31,7 +31,7 @@ cdef class ExecutedSet:
     """
 
     def __init__(self, text: str = ""):
-        """Raises BadPositionError when the text is no GTID set."""
+        """Raises BadPositionError when the text is not a GTID set."""
         cdef Executed *source
         for item in text.replace("\n", "").split(","):
             item = item.strip()
@@ -46,7 +46,7 @@ cdef class ExecutedSet:
                     source.server_id = server_id
                     source.number = number
             except (ValueError, OverflowError) as error:
-                raise BadPositionError(f"{item!r} is no set of GTIDs") from error
+                raise BadPositionError(f"{item!r} is not a set of GTIDs") from error
 
     def add_mysql(self, item: str):
         cdef Executed *source = NULL

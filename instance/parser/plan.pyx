@@ -230,16 +230,16 @@ cdef class TablePlan:
         elif code == Type.NEWDECIMAL:
             field.precision, field.scale = meta >> 8, meta & 0xFF
             if not (0 < field.precision <= MAX_PRECISION and field.scale <= field.precision):
-                raise DecodeError(f"there is no DECIMAL({field.precision},{field.scale})")
+                raise DecodeError(f"DECIMAL({field.precision},{field.scale}) is not a type of MySQL")
             field.size = values.decimal_bytes(field.precision, field.scale)
             sql_type, field.decode = SqlType.DECIMAL, values.decimal_number
         elif code == Type.BIT:
             if not 0 < meta <= 64:
-                raise DecodeError(f"there is no BIT({meta})")
+                raise DecodeError(f"BIT({meta}) is not a type of MySQL")
             field.size, sql_type, field.decode = (meta + 7) // 8, SqlType.BIT, values.bits
         elif code == Type.ENUM or code == Type.SET:
             if not 0 < meta <= 8:
-                raise DecodeError(f"there is no ENUM or SET of {meta} bytes")
+                raise DecodeError(f"an ENUM or SET of {meta} bytes is not a type of MySQL")
             field.size, field.decode = meta, values.mask
             sql_type, null = SqlType.INTEGER, SqlType.INTEGER
             if code == Type.SET:
@@ -268,7 +268,7 @@ cdef class TablePlan:
         """The sqlType."""
         if code in (Type.TIME2, Type.DATETIME2, Type.TIMESTAMP2):
             if meta > 6:
-                raise DecodeError(f"there are no {meta} digits of a second's fraction")
+                raise DecodeError(f"a time with {meta} digits of a second's fraction is not a type of MySQL")
             field.digits = meta
         elif code in (Type.TIME, Type.DATETIME, Type.TIMESTAMP) and FRACTION.search(column.mysql_type):
             raise DecodeError(
@@ -305,7 +305,7 @@ cdef class TablePlan:
             is_text = "binary" not in column.mysql_type.lower() if strict else word in ("char", "varchar")
         else:
             if not 0 < meta <= 4:
-                raise DecodeError(f"there is no length of {meta} bytes")
+                raise DecodeError(f"a length of {meta} bytes is not one that MySQL writes")
             field.length_bytes = meta
             sql_type = SqlType.CLOB
             is_text = (column.mysql_type.lower() if strict else word) in TEXTS

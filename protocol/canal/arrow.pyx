@@ -725,7 +725,7 @@ cdef class Zone:
             self.zone = ZoneInfo(name)
         except (ZoneInfoNotFoundError, ValueError, OSError) as error:
             raise BadParameterError(
-                f"{name!r} is no time zone: use an IANA name such as Asia/Shanghai, or +08:00", "time_zone"
+                f"{name!r} is not a time zone: use an IANA name such as Asia/Shanghai, or +08:00", "time_zone"
             ) from error
 
     cdef inline int64_t offset_at(self, int64_t seconds) noexcept nogil:

@@ -162,5 +162,5 @@ def test_nothing_may_follow_a_result() -> None:
 
 def test_a_number_that_is_none_is_an_error() -> None:
     encoder = RowEncoder("shop", "goods", [("c", "double", False)])
-    with pytest.raises(DecodeError, match="'x' is no floating-point number"):
+    with pytest.raises(DecodeError, match="'x' is not a floating-point number"):
         encoder.feed(packets(row(b"x")))

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -30,6 +30,7 @@ from sluice.protocol.errors import (
     ZooKeeperError,
 )
 from sluice.protocol.formats import FORMATS, PROTOBUF
+from sluice.protocol.mysql.ssl_mode import tls_options
 from sluice.server.arguments import (
     INTERRUPTED,
     NO,
@@ -255,7 +256,7 @@ def parser() -> argparse.ArgumentParser:
         "Match a filter with the tables that the source has now. Regular expressions, separated by commas, match\n"
         "the whole of schema.table in any case of letters. In a properties file backslashes are doubled; here not.",
         r"sluice filter try 'shop\..*' --conf conf",
-        r"sluice filter try 'shop\.(orders|items),crm\..*' --mysql canal@127.0.0.1:3306",
+        r"sluice filter try 'shop\.(orders|items),crm\..*' --mysql 'canal@db:3306?sslMode=VERIFY_CA&sslCa=ca.pem'",
     )
     attempt.add_argument("regex", metavar="REGEX")
     attempt.add_argument("--all", action="store_true", help="show the tables that do not match, too")
@@ -264,7 +265,8 @@ def parser() -> argparse.ArgumentParser:
     source.add_argument(
         "--mysql",
         metavar="USER[:PASSWORD]@HOST[:PORT]",
-        help="the source; without password that of $SLUICE_INSTANCE_DB_PASSWORD is taken",
+        help="the source; without password that of $SLUICE_INSTANCE_DB_PASSWORD is taken; sslMode, sslCa, sslCert,"
+        " sslKey and serverPublicKey may follow a ?",
     )
     attempt.add_argument("--destination", metavar="NAME", help="the destination of --conf, when it has several")
 
@@ -505,8 +507,9 @@ def _source_of(options: Any) -> InstanceConfig:
         if options.destination is None and len(names) != 1:
             raise ConfigError(f"name one of the destinations with --destination: {', '.join(names) or 'there is none'}")
         return configuration.instance(options.destination or names[0])
-    user, at, address = options.mysql.rpartition("@")
+    user, at, place = options.mysql.rpartition("@")
     user, colon, password = user.partition(":")
+    address, _, query = place.partition("?")
     try:
         if not at or not user:
             raise ValueError(f"{options.mysql!r} is not a source")  # noqa: TRY301  the same advice as for a bad address
@@ -514,7 +517,14 @@ def _source_of(options: Any) -> InstanceConfig:
     except ValueError:
         raise ConfigError("--mysql has to be USER:PASSWORD@HOST:PORT, such as canal:secret@127.0.0.1:3306") from None
     secret = SecretStr(password if colon else os.environ.get("SLUICE_INSTANCE_DB_PASSWORD", ""))
-    return InstanceConfig(destination="try", master_address=parsed, db_username=user, db_password=secret)
+    try:
+        tls = tls_options(query)
+        return InstanceConfig(destination="try", master_address=parsed, db_username=user, db_password=secret, **tls)
+    except ValidationError as error:
+        text = "; ".join(item["msg"].removeprefix("Value error, ") for item in error.errors())
+        raise ConfigError(f"--mysql: {text}") from None
+    except ValueError as error:
+        raise ConfigError(f"--mysql: {error}") from None
 
 
 def tail_command(options: Any) -> int:

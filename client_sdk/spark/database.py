@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pymysql
 from pymysql.constants import CR, ER
 
 from sluice.protocol.errors import BadParameterError, SourceError
 from sluice.protocol.mysql.session import ExposedPasswordError, Limits, MysqlSession
-from sluice.protocol.mysql.ssl_mode import SslMode
+from sluice.protocol.mysql.ssl_mode import SslMode, tls_options
 from sluice.protocol.mysql.tls import tls_arguments
 
 READ_TIMEOUT: Final = 600.0
@@ -64,21 +64,10 @@ class Database:
             raise BadParameterError("a database is named as mysql://user@host:port/?sslMode=…", "url")
         if parts.password is not None:
             raise BadParameterError("the password must not stand in the URL of a database, for URLs are logged", "url")
-        files = {
-            "sslCa": "ssl_ca",
-            "sslCert": "ssl_cert",
-            "sslKey": "ssl_key",
-            "serverPublicKey": "server_public_key",
-        }
-        more: dict[str, Any] = {}
-        for name, value in parse_qsl(parts.query, keep_blank_values=True):
-            if name == "sslMode" and value.upper() in SslMode.__members__:
-                more["ssl_mode"] = SslMode[value.upper()]
-            elif name in files and value:
-                more[files[name]] = value
-            else:
-                expected = f"sslMode ({', '.join(SslMode)}), {', '.join(files)}"
-                raise BadParameterError(f"{name}={value} in the URL of a database: {expected} are known", "url")
+        try:
+            more = tls_options(parts.query)
+        except ValueError as error:
+            raise BadParameterError(f"the URL of a database has {error}", "url") from None
         if ("ssl_cert" in more) != ("ssl_key" in more):
             raise BadParameterError("sslCert and sslKey belong together: give both or neither", "url")
         if "server_public_key" in more and more.get("ssl_mode") is not SslMode.DISABLED:

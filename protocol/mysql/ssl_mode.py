@@ -1,6 +1,8 @@
 """How far a connection to a MySQL or MariaDB server is protected, by the names of MySQL's own clients."""
 
 from enum import StrEnum
+from typing import Any, Final
+from urllib.parse import parse_qsl
 
 
 class SslMode(StrEnum):
@@ -15,3 +17,24 @@ class SslMode(StrEnum):
     """By an authority that is trusted."""
     VERIFY_IDENTITY = "VERIFY_IDENTITY"
     """By an authority that is trusted, and for the host's name."""
+
+
+_FILES: Final = {
+    "sslCa": "ssl_ca",
+    "sslCert": "ssl_cert",
+    "sslKey": "ssl_key",
+    "serverPublicKey": "server_public_key",
+}
+
+
+def tls_options(query: str) -> dict[str, Any]:
+    """Read what follows the ? of a database: ``sslMode=VERIFY_CA&sslCa=ca.pem``. Raises ValueError."""
+    found: dict[str, Any] = {}
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name == "sslMode" and value.upper() in SslMode.__members__:
+            found["ssl_mode"] = SslMode[value.upper()]
+        elif name in _FILES and value:
+            found[_FILES[name]] = value
+        else:
+            raise ValueError(f"{name}={value}: sslMode ({', '.join(SslMode)}), {', '.join(_FILES)} are known")
+    return found

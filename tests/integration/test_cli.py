@@ -297,6 +297,18 @@ def test_filter_try_shows_which_tables_match_and_why(conf: Conf, mariadb118: Ser
     assert re.search(rf"✗ +{schema}\.items +no item of the filter matches", done.stdout)
 
 
+def test_filter_try_checks_the_certificate_of_a_source_when_it_is_told_to(
+    conf: Conf, mysql97: Server, authority: Path
+) -> None:
+    def attempt(ca: Path) -> "subprocess.CompletedProcess[str]":
+        return conf.run("filter", "try", ".*", "--mysql", f"{mysql97.dsn}?sslMode=VERIFY_CA&sslCa={ca}")
+
+    assert "tables match" in attempt(mysql97.data / "ca.pem").stdout
+    refused = attempt(authority / "ca.pem")
+    assert refused.returncode == 3
+    assert "certificate verify failed" in refused.stderr
+
+
 def test_versioned_tables_of_mariadb_are_tables_too(conf: Conf, mariadb118: Server, database: Database) -> None:
     schema = database(mariadb118)
     mariadb118.query(f"CREATE TABLE {schema}.prices (id INT) WITH SYSTEM VERSIONING")

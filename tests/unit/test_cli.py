@@ -108,6 +108,8 @@ def test_wrong_arguments_are_status_2(sluice: Sluice, arguments: tuple[str, ...]
         (("filter", "try", "x", "--mysql", "db"), "has to be USER:PASSWORD@HOST:PORT"),
         (("filter", "try", "x", "--mysql", "u:p@db:x"), "has to be USER:PASSWORD@HOST:PORT"),
         (("filter", "try", "(", "--mysql", "u@127.0.0.1:1"), "cannot be a filter"),
+        (("filter", "try", "x", "--mysql", "u@db?sslmode=REQUIRED"), "--mysql: sslmode=REQUIRED: sslMode (DISABLED, "),
+        (("filter", "try", "x", "--mysql", "u@db?sslCa=ca.pem"), "sslMode is DISABLED; set it to VERIFY_CA"),
         (("token", "revoke", "0123"), "there is no token '0123'; sluice token list shows the ids"),
         (
             ("status", "--url", "127.0.0.1:1"),

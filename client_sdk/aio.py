@@ -147,7 +147,7 @@ class AsyncClient:
         if batch:
             try:
                 await self.ack(batch)
-            except BaseException:  # nobody has the batch: it comes again with the next get
+            except BaseException:  # no caller has the batch: it comes again with the next get
                 self._endpoint.has_marks = True
                 raise
         return batch
@@ -169,11 +169,11 @@ class AsyncClient:
         return await self._perform(calls.position(after, until, timeout, max_rows, max_bytes))
 
     async def splits(self, from_: str | Position, to: str | Position, n: int) -> list[Part]:
-        """Cut a range into at most ``n`` parts of about equal bytes, one behind the other."""
+        """Cut a range into at most ``n`` parts of about equal bytes, one after the other."""
         return await self._perform(calls.splits(from_, to, n))
 
     async def rows(self, from_: str | Position, to: str | Position) -> Batch:
-        """Read what lies between two positions; it may be repeated, and needs no ack."""
+        """Read what is between two positions; it may be repeated, and needs no ack."""
         return await self._perform(calls.rows(from_, to, self._decoding))
 
     async def status(self) -> dict[str, Any]:
@@ -185,7 +185,7 @@ class AsyncClient:
         return await self._perform(calls.destination())
 
     async def latest(self) -> str:
-        """Return the source's current end: the position behind its last change."""
+        """Return the source's current end: the position after its last change."""
         return await self._perform(calls.latest())
 
     async def tables(self, filter: str = "") -> list[str]:  # noqa: A002  the API's name

@@ -57,7 +57,7 @@ class Attempts(Generic[T]):
         return [*calls, rollback] if rollback is not None and endpoint.has_marks else calls
 
     def delay(self, failure: Interrupted) -> float:
-        """Seconds to wait before the next try; raises the reason of the failure when there shall be none.
+        """Seconds to wait before the next try; raises the reason of the failure when there is to be none.
 
         When the call carries an ack it raises the failure itself, for then two calls are to be made of it.
         """
@@ -66,7 +66,7 @@ class Attempts(Generic[T]):
             self._give_up = now + self._patience
         endpoint = self._endpoint
         self._failures[self._server] = self._last_failures[self._server] = str(failure.reason)
-        others = (failure.active, endpoint.active, *endpoint.behind(self._server))
+        others = (failure.active, endpoint.active, *endpoint.after(self._server))
         endpoint.leave(self._server, next((it for it in others if it and it not in self._failures), failure.active))
         if self.call.carries_ack:
             raise failure
@@ -115,7 +115,7 @@ class Attempts(Generic[T]):
         return error
 
     def succeeded(self) -> None:
-        """Begin anew: what fails from now on has nothing to do with earlier failures."""
+        """Start over: what fails from now on has nothing to do with earlier failures."""
         if self._said is not None:
             took = time.monotonic() - self._failing_since
             logger.info("%s: %s answers again after %.1f s", self._endpoint.name, self._endpoint.server, took)

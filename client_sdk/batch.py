@@ -42,7 +42,7 @@ class Decoding:
 class Batch:
     """What one get returned; false when it holds nothing. Iterating over it gives its rows.
 
-    Decoding is done when asked for, and anew each time. `DecodeError` says that a value does not fit its column's type.
+    Each call decodes again. `DecodeError` says that a value does not fit its column's type.
 
     Rows of an XA transaction that is only prepared may yet be rolled back. `changes`, `rows` and `to_arrow` raise
     `PreparedError` for a batch with such rows, unless the client was made with ``on_prepared="take"``.
@@ -223,7 +223,7 @@ class Range:
     partial: bool
     """It ends inside a transaction: the durable cursor stays before that one."""
     reached: bool
-    """Nothing wanted lies between its end and the ``until`` of the call; without that, ``latest``."""
+    """Nothing wanted is between its end and the ``until`` of the call; without that, ``latest``."""
     latest: str
     """The source's end when the call came; empty when the source did not say."""
     acked: str

@@ -136,7 +136,7 @@ def rollback(batch_id: int | None = None) -> Call[None]:
 
 _ROLLBACK: Final = Call("POST", "/rollback", _nothing, body={}, ordered=True, rolls_back=True)
 _ROLLED_BACK: Final[Mapping[type[SluiceError], type[SluiceError]]] = {BadPositionError: UnknownBatchError}
-"""A batch that was rolled back meanwhile lies beyond what was given."""
+"""A batch that was rolled back meanwhile is beyond what was given."""
 
 
 def get_without_ack(
@@ -200,7 +200,7 @@ def ack_again(batch: Batch, *, durable: bool) -> Call[None]:
 
 
 def ack_all(batches: Sequence[Batch]) -> Call[None]:
-    """Ack the oldest outstanding batches, several at once by the position behind the last of them."""
+    """Ack the oldest outstanding batches, several at once by the position after the last of them."""
     call = ack(batches[-1], durable=False)
     return call if len(batches) == 1 or call.instead is None else call.instead
 

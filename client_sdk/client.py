@@ -176,7 +176,7 @@ class Client:
         if batch:
             try:
                 self.ack(batch)
-            except BaseException:  # nobody has the batch: it comes again with the next get
+            except BaseException:  # no caller has the batch: it comes again with the next get
                 self._endpoint.has_marks = True
                 raise
         return batch
@@ -198,11 +198,11 @@ class Client:
         return self._perform(calls.position(after, until, timeout, max_rows, max_bytes))
 
     def splits(self, from_: str | Position, to: str | Position, n: int) -> list[Part]:
-        """Cut a range into at most ``n`` parts of about equal bytes, one behind the other."""
+        """Cut a range into at most ``n`` parts of about equal bytes, one after the other."""
         return self._perform(calls.splits(from_, to, n))
 
     def rows(self, from_: str | Position, to: str | Position) -> Batch:
-        """Read what lies between two positions; it may be repeated, and needs no ack."""
+        """Read what is between two positions; it may be repeated, and needs no ack."""
         return self._perform(calls.rows(from_, to, self._decoding))
 
     def status(self) -> dict[str, Any]:
@@ -214,7 +214,7 @@ class Client:
         return self._perform(calls.destination())
 
     def latest(self) -> str:
-        """Return the source's current end: the position behind its last change."""
+        """Return the source's current end: the position after its last change."""
         return self._perform(calls.latest())
 
     def tables(self, filter: str = "") -> list[str]:  # noqa: A002  the API's name
@@ -324,11 +324,11 @@ class Client:
                 batch.acked = True
 
     def _leave(self) -> None:
-        """Give back what is outstanding, if the server can be reached; else whoever comes next does."""
+        """Give back what is outstanding, if the server can be reached; else the next consumer does."""
         self._say_last(calls.rollback())
 
     def _say_last(self, call: Call[Any]) -> None:
-        """Make a call once, for what a loop leaves behind that may outlive the client; it may fail."""
+        """Make a call once, for what a loop leaves that may outlive the client; it may fail."""
         is_closed = self._http.closed.is_set()
         with (
             closing(Connections(self._ssl)) if is_closed else nullcontext(self._http) as http,

@@ -256,7 +256,7 @@ def registry_of(
 
     Raises:
         ImportError: kazoo is not installed.
-        BadParameterError: ``hosts`` are no addresses.
+        BadParameterError: ``hosts`` are not addresses.
     """
     try:
         from sluice.client_sdk.zookeeper import Registry  # noqa: PLC0415

@@ -21,7 +21,7 @@ class Connections:
     def __init__(self, ssl_context: ssl.SSLContext | None) -> None:
         """``ssl_context``: the settings of TLS; None where no server is reached by it."""
         self.closed = threading.Event()
-        """Set when they are closed; whoever waited on one of them was interrupted."""
+        """Set when they are closed; callers that waited on one of them were interrupted."""
         self._ssl = ssl_context
         self._pools: dict[str, urllib3.HTTPConnectionPool] = {}  # by server; urllib3 takes long to find them
         self._sockets: WeakKeyDictionary[socket.socket, str] = WeakKeyDictionary()  # to which server
@@ -38,7 +38,7 @@ class Connections:
             pool.close()
 
     def leave(self, server: str) -> None:
-        """End those to one server, also those on which other threads wait; later ones are opened anew."""
+        """End those to one server, also those on which other threads wait; later calls open new ones."""
         with self._lock:
             sockets = [it for it, of in self._sockets.items() if of == server]
         for opened in sockets:

@@ -85,7 +85,7 @@ class Endpoint:
         self.has_moved = False
         """Whether another one was in use before: ids of batches may be that one's."""
         self.has_marks = False
-        """Whether the server may hold batches that nobody has here, and that no get would give again."""
+        """Whether the server may hold batches that no caller has here, and that no get would give again."""
         self.generation = 0
         """Counts rollbacks and moves: a batch of an earlier generation comes again."""
         self.lost = 0
@@ -166,7 +166,7 @@ class Endpoint:
             server = self.server  # which another thread may replace
             self.deposed = server if self.active not in (None, server) else None
 
-    def behind(self, server: str) -> list[str]:
+    def after(self, server: str) -> list[str]:
         """Return the servers in the order in which they are tried when this one fails; itself comes last."""
         servers = self._servers  # which another thread replaces
         after = servers.index(server) + 1 if server in servers else 0
@@ -176,7 +176,7 @@ class Endpoint:
         """Use another server than this one, unless that was done already: the active one where it is known."""
         if server != self.server:
             return
-        other = active or self.behind(server)[0]
+        other = active or self.after(server)[0]
         if other != server:
             self.server, self.deposed = other, None
             self.has_moved = self.has_marks = True

@@ -58,7 +58,7 @@ class Registry:
         hear: called in a thread of the registry whenever `seen` has changed.
 
     Raises:
-        BadParameterError: ``hosts`` are no addresses.
+        BadParameterError: ``hosts`` are not addresses.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Registry:
                 except (kazoo.KazooException, KazooTimeoutError, OSError) as error:
                     logger.info("ZooKeeper (%s) does not answer: %s", self.hosts, type(error).__name__)
                     wait = RETRY
-                except Exception:  # whatever it is, without this thread nobody hears of another server any more
+                except Exception:  # whatever it is, without this thread no caller hears of another server again
                     logger.exception("what ZooKeeper (%s) holds cannot be read", self.hosts)
                     wait = RETRY
             self._wake.wait(wait)
@@ -205,7 +205,7 @@ class Registry:
                     probe.connect(address)
                     here = probe.getsockname()
                     return f"{here[0]}:{here[1]}"
-            except OSError as error:  # a server that is gone for good keeps nobody from the others
+            except OSError as error:  # a server that is gone for good does not keep a caller from the others
                 reason = error
         raise reason
 

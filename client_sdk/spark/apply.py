@@ -164,7 +164,7 @@ def last_changes(changes: pa.Table) -> pa.RecordBatch:
 
 
 def _left(changes: pa.RecordBatch, places: Mapping[int, Place]) -> pa.RecordBatch:
-    """Return those that lie behind the places of their buckets."""
+    """Return those that are after the places of their buckets."""
     first = min(places.values())
     changes = changes.slice(_count_before(changes, first))
     later = {bucket: place for bucket, place in places.items() if place > first}

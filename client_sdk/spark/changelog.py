@@ -30,7 +30,7 @@ def start_changelog(
 
     The files lie in ``date=…/schema=…/table=…`` below ``path`` and have the columns of the envelope
     (docs/arrow-types.md). ``spark.read.parquet(path)`` gives those of all finished micro-batches, also while more are
-    written; whoever reads the folder by other means sees unfinished ones, too. To have the changes of a table in the
+    written; a reader of the folder by other means sees unfinished ones, too. To have the changes of a table in the
     order of the source, order by ``_pos``.
 
     Args:

@@ -315,7 +315,7 @@ def kinds(images, rows):
     for kind in range(<int32_t>keys.size()):
         listed = PyBytes_FromStringAndSize(<const char *>members[kind].data(), members[kind].size() * 4)
         columns = keys[kind].c_str()[:keys[kind].size()].decode().split("\0")
-        columns.pop()                              # what stands behind the last one
+        columns.pop()                              # what stands after the last one
         found.append((columns, integers(listed, pa.int32(), 4)))
     return found
 
@@ -420,7 +420,7 @@ def statements(bytes head, terms, bytes separator, bytes tail, int64_t count, in
 
     Args:
         head: where every statement begins.
-        terms: of the text of a row, one behind the other: constant bytes, and the values behind them: texts, the number
+        terms: of the text of a row, one after the other: constant bytes, and the values after them: texts, the number
             of each row's in them, its `Way`, and the bytes that a value of bytes is filled up to; or None of all.
         separator: stands between two rows.
         tail: where every statement ends.

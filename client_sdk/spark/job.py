@@ -40,7 +40,7 @@ class SubscriptionJob:
 
         job.run(process, after=stored)
 
-    A batch without rows for the client is no Spark job: a DDL, or what its filter leaves out.
+    A batch without rows for the client starts no Spark job: a DDL, or what its filter leaves out.
     """
 
     def __init__(self, spark: "SparkSession", options: Mapping[str, Any], *, prefetch: int = 2) -> None:
@@ -77,14 +77,14 @@ class SubscriptionJob:
         """Call ``process(batch, changes)`` for batch after batch, until `stop`.
 
         ``batch`` is the range: ``from_``, ``to``, ``rows``, ``bytes``, ``partial``. ``changes`` is a DataFrame of its
-        rows, in no order; each action reads them anew, and always the same. When the function raises, all that is
+        rows, in no order; each action reads them again, and always the same. When the function raises, all that is
         marked is given back, and the error leaves this method; the next run begins where the batch did.
 
         Args:
             process: the function.
             once: return when everything is done that the source has now.
             after: the position where to begin, such as ``batch.to`` of the last batch that is known to be done; what
-                lies before it is acknowledged with the first batch. None: after the last batch acknowledged.
+                is before it is acknowledged with the first batch. None: after the last batch acknowledged.
 
         Raises:
             StaleSessionError: another job or query was started with the same ``clientId``.
@@ -149,7 +149,7 @@ class Limits:
 
 
 class Marks:
-    """Marks ranges one behind the other, by a thread, so that some are there before they are asked for."""
+    """Marks ranges one after the other, by a thread, so that some are there before they are asked for."""
 
     def __init__(self, client: Client, place: str, limits: Limits, prefetch: int) -> None:
         """Prepare; ``prefetch`` ranges are marked beyond the one that was asked for last."""
@@ -195,5 +195,5 @@ def _pinned(form: Form) -> dict[str, str]:
 def _give_back(client: Client) -> None:
     try:
         client.rollback()
-    except SluiceError as error:  # whoever begins next does so at the last ack all the same
+    except SluiceError as error:  # the next run begins at the last ack all the same
         logger.warning("what was marked ahead could not be given back: %s", error)

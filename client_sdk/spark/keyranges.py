@@ -29,7 +29,7 @@ FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0  # seconds between the tries to connect ag
 EXACT: Final = 16
 """Up to so many ranges are counted out, more are estimated where that is possible."""
 
-# The texts of TIMESTAMP are in UTC; who reads slowly is waited for.
+# The texts of TIMESTAMP are in UTC; a slow reader is waited for.
 SETTINGS: Final = (
     "SET time_zone = '+00:00', net_write_timeout = 3600, wait_timeout = 86400, sql_select_limit = 18446744073709551615,"
     " sql_mode = 'ALLOW_INVALID_DATES'"
@@ -148,7 +148,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """The rows behind one row of the key, up to another one and with it; None is the table's own end."""
+    """The rows after one row of the key, up to another one and with it; None is the table's own end."""
 
     after: Key | None = None
     to: Key | None = None
@@ -239,7 +239,7 @@ def describe(session: Session, schema: str, table: str) -> Table:
 
 
 def cut(session: Session, table: Table, rows: int, after: Key | None = None) -> Iterator[KeyRange]:
-    """Cut a table, or what is behind a row of its key, into ranges of about that many rows, one by one.
+    """Cut a table, or what is after a row of its key, into ranges of about that many rows, one by one.
 
     Up to `EXACT` ranges are counted out along the index. Of a table that seems larger, and has a single integer for a
     key, ranges are found by the server's estimates, which reads but a few pages. The last range is open: rows that
@@ -346,9 +346,9 @@ def select(session: Session, table: Table, part: KeyRange, *, size: int = PIECE)
 def read(
     database: Database, table: Table, part: KeyRange, *, size: int = PIECE, rate: float | None = None
 ) -> Iterator[Piece]:
-    """Read the rows of a range as `select`; when the connection is lost, go on behind the last row handed on.
+    """Read the rows of a range as `select`; when the connection is lost, go on after the last row handed on.
 
-    Without a key there is no going on once rows were handed on. ``rate``: at most so many rows a second.
+    A table without a key cannot go on once rows were handed on. ``rate``: at most so many rows a second.
 
     Raises:
         SourceError: the database refuses, or was not reached for `PATIENCE`.
@@ -366,7 +366,7 @@ def read(
 
 
 def ranges(database: Database, table: Table, rows: int, after: Key | None = None) -> Iterator[KeyRange]:
-    """Cut a table as `cut`; when the connection is lost, go on behind the last range.
+    """Cut a table as `cut`; when the connection is lost, go on after the last range.
 
     Raises:
         SourceError: the database refuses, or was not reached for `PATIENCE`.
@@ -381,7 +381,7 @@ def _resumed(
     items: Callable[[Session, Key | None], Iterator[T]],
     end: Callable[[T], Key | None],
 ) -> Iterator[T]:
-    """Hand on what begins behind a key; when the connection is lost, begin again behind the end of the last item."""
+    """Hand on what begins after a key; when the connection is lost, begin again after the end of the last item."""
     deadline = time.monotonic() + PATIENCE
     delay = FIRST_DELAY
     while True:

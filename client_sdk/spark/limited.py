@@ -48,7 +48,7 @@ class LimitedStream(Stream, SupportsTriggerAvailableNow):
 
     @advised()
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Confirm what lies before ``start``, and return where the micro-batch after it ends.
+        """Confirm what is before ``start``, and return where the micro-batch after it ends.
 
         ``start`` itself when there is nothing for the query; after some minutes of that, or of entries without rows
         that fill the ring, the place up to which there is nothing.

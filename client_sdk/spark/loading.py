@@ -3,8 +3,8 @@
     sluice_snapshot   job | run | position | is_done
     sluice_chunks     job, source_schema, source_table, number | run | after_key, to_key, last_key | loaded | is_done
 
-A chunk is a range of a table's key: the rows behind ``after_key``, up to ``to_key`` and with it. ``last_key`` is that
-of the last row that was loaded; it is committed with the rows, so whoever goes on begins behind it. ``run`` counts the
+A chunk is a range of a table's key: the rows after ``after_key``, up to ``to_key`` and with it. ``last_key`` is that
+of the last row that was loaded; it is committed with the rows, so the next run begins after it. ``run`` counts the
 starts: tasks of an earlier one, of which some may still be at work somewhere, are refused.
 """
 
@@ -56,7 +56,7 @@ class Run:
     """All is loaded already."""
 
     def resume(self, cursor: "Cursor", chunk: Chunk) -> Chunk:
-        """Return a chunk as it is now, behind what is loaded, and keep it locked to the end of the transaction.
+        """Return a chunk as it is now, after what is loaded, and keep it locked to the end of the transaction.
 
         Raises:
             TargetError: another run has taken over.

@@ -126,7 +126,7 @@ class _Mirror:
             self._progress.finish(max(Place(*result.place) for result in results), position)
 
     def _position(self) -> Position:
-        """Return the client's cursor, which lies before the micro-batch; the first time, look at both sides."""
+        """Return the client's cursor, which is before the micro-batch; the first time, look at both sides."""
         if self._client is not None:
             return Position.parse(self._client.status()["position"])
         client = self._options.client()

@@ -2,7 +2,7 @@
 
 The changes of a job are spread over buckets by their key. A bucket's progress is the place of the last change in it
 that was applied. Between two micro-batches all buckets stand at the same place. While one is applied each moves on by
-itself, and what lies at or before its place is dropped when the micro-batch comes again.
+itself, and what is at or before its place is dropped when the micro-batch comes again.
 
     sluice_mirror     job, source_member | run | position | pos_file, pos_begin, pos_n, pos_row
     sluice_progress   job, source_member, bucket | run | batch | pos_file, pos_begin, pos_n, pos_row
@@ -115,7 +115,7 @@ class Progress:
         return self._target.transact(work)
 
     def begin(self, batch: str, position: Position) -> None:
-        """Begin a micro-batch. ``batch`` is the same whenever the changes are; ``position`` lies before them.
+        """Begin a micro-batch. ``batch`` is the same whenever the changes are; ``position`` is before them.
 
         When another one is unfinished, all buckets go back to where the last finished one ended, for this one may end
         elsewhere. Changes that were applied are then applied again, which leaves each row as its last change says.
@@ -129,8 +129,8 @@ class Progress:
             if known is not None and not _is_comparable(Position.parse(known), position):
                 raise TargetError(
                     f"job {self._job} has mirrored up to {known}, and the changes now come from {position}: from"
-                    " another source, or one whose binlog was begun anew (RESET MASTER, a restored backup). Load the"
-                    " target anew, or make sure that it is as the source was there; then go on under another job name"
+                    " another source, or one whose binlog was reset (RESET MASTER, a restored backup). Load the"
+                    " target again, or make sure that it is as the source was there; then go on under another job name"
                 )
             cursor.execute(
                 f"SELECT COUNT(*) FROM {self._progress} WHERE {_KEY} AND batch <> %s",  # noqa: S608
@@ -187,7 +187,7 @@ class Progress:
         return run
 
     def _locked(self, cursor: "Cursor", columns: str) -> tuple[Any, ...]:
-        """Return columns of the job, which nobody else writes now."""
+        """Return columns of the job, which no other run writes now."""
         cursor.execute(f"SELECT run, {columns} FROM {self._mirror} WHERE {_KEY} FOR UPDATE", (self._job,))  # noqa: S608
         found = cursor.fetchall()
         if not found or found[0][0] != self._run:

@@ -191,7 +191,7 @@ def difference(ours: Sequence[tuple[str, str]], theirs: Sequence[tuple[str, str]
 
 @dataclass
 class RangePartition(InputPartition):
-    """What one task reads: pieces of a range, one behind the other, each from a position to another."""
+    """What one task reads: pieces of a range, one after the other, each from a position to another."""
 
     pieces: list[tuple[str, str]]
     servers: tuple[str, ...] = ()
@@ -261,7 +261,7 @@ def read(options: Options, form: Form, partition: RangePartition) -> Iterator[pa
 
 
 def check_markers(batch: Batch, form: Form, on_marker: Literal["fail", "skip"]) -> None:
-    """Raise DecodeError for rows that are missing in a batch, or log them as a warning when they shall be skipped."""
+    """Raise DecodeError for rows that are missing in a batch, or log them as a warning when they are to be skipped."""
     for marker in batch.markers():
         if form.table is not None and marker.table and (marker.schema, marker.table) != form.table:
             continue
@@ -269,7 +269,7 @@ def check_markers(batch: Batch, form: Form, on_marker: Literal["fail", "skip"]) 
         what = f"rows{table} are missing at {marker.logfile_name}:{marker.logfile_offset} ({marker.sql})"
         if on_marker == "fail":
             raise DecodeError(
-                f"{what}: mend the cause, take these rows from the table or from `sluice quarantine retry`, and go on"
+                f"{what}: fix the cause, take these rows from the table or from `sluice quarantine retry`, and go on"
                 " with the option onMarker=skip"
             )
         logger.warning("%s, skipped as onMarker says", what)

@@ -91,7 +91,7 @@ def load_snapshot(
 
     The client id is subscribed first, at the source's present end unless it is already; changes wait there until the
     mirror is started. The tables have to be on the target, with the same columns and primary keys, and empty. When it
-    ends early, by whatever, the next call with the same job goes on behind the last rows that were loaded. After it is
+    ends early, by whatever, the next call with the same job goes on after the last rows that were loaded. After it is
     complete a call returns at once. A table must not be altered meanwhile.
 
     Args:
@@ -147,7 +147,7 @@ def _check_cursor(position: Position, run: Run) -> None:
     if not begin.same_history(position) or position > begin:
         raise TargetError(
             f"the snapshot of job {run.job} was begun at {begin}, but its client id stands at {position}: changes in"
-            " between were confirmed, and the copy would lack them. Begin anew with another job and another client id,"
+            " between were confirmed, and the copy would lack them. Start over with another job and another client id,"
             " on empty tables"
         )
 

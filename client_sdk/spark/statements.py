@@ -4,7 +4,7 @@ A change brings Canal's texts (docs/arrow-types.md). What literal a text becomes
 the text of a statement is put together by compiled code, so that no Python runs for a row.
 
 The statements are for the session that `sluice.client_sdk.spark.target` sets up: a backslash in a string is nothing
-special, a zero is no request for a new number, and a date may be one that the calendar does not have.
+special, a zero does not ask for a new number, and a date may be one that the calendar does not have.
 """
 
 import re
@@ -161,7 +161,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A part of the text of each row: what is the same in all, and the value behind it, if there is one."""
+    """A part of the text of each row: what is the same in all, and the value after it, if there is one."""
 
     constant: str
     values: Values | None = None

@@ -64,7 +64,7 @@ class Stream(DataSourceStreamReader):
 
     @advised()
     def commit(self, end: Offset) -> None:
-        """Confirm what lies before ``end``; it may come again."""
+        """Confirm what is before ``end``; it may come again."""
         self._subscription.ack(end["position"])
 
     def stop(self) -> None:

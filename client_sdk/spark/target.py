@@ -1,4 +1,4 @@
-"""The target of a mirror: transactions in a session that is alike on every server, and is made anew when it is lost."""
+"""The target of a mirror: transactions in a session that is alike on every server and replaced when lost."""
 
 import random
 import time

@@ -50,7 +50,7 @@ class UnlimitedStream(Stream):
     def latestOffset(self) -> Offset:  # type: ignore[override]  # as Spark 4.1 has it
         """Return the source's end, or where the next micro-batch begins when there is nothing for the query.
 
-        A marker or DDL that ends the query comes first in a micro-batch, unless it lies further away than the ring
+        A marker or DDL that ends the query comes first in a micro-batch, unless it is further away than the ring
         holds.
         """
         if self._start is None:

@@ -288,7 +288,7 @@ def test_a_marker_ends_the_query_unless_it_shall_be_skipped(
     sluice.start()
     sluice.wait_running()
     error = failure(sink.start(load(spark, sluice, **others), availableNow=True))
-    assert re.search(rf"rows of {schema}\.t are missing at \S+:\d+ \(.*mend the cause.*onMarker=skip", error)
+    assert re.search(rf"rows of {schema}\.t are missing at \S+:\d+ \(.*fix the cause.*onMarker=skip", error)
     sink.read_available(load(spark, sluice, onMarker="skip", **others))
     assert [row["id"] if table else row["after"]["id"] for row in sink.rows][-1] in (3, "3")
 

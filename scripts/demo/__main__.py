@@ -20,7 +20,7 @@ from scripts.demo.traffic import SCHEMA, TABLES, Traffic
 from scripts.serving import serving
 from sluice.client_sdk import Client
 from sluice.protocol.canal.rows import Change, Row
-from sluice.server.tail import describe
+from sluice.server.cli.tail import describe
 from tests.servers import Server
 
 DESTINATION = "demo"

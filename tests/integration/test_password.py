@@ -10,7 +10,7 @@ from sluice.instance.parser.connection import Connection
 from sluice.protocol.errors import SourceError
 from sluice.protocol.mysql import session as mysql
 from sluice.protocol.mysql.session import Protection
-from sluice.server.cli import main
+from sluice.server.cli.command import main
 from tests.reading import config
 from tests.servers import Server
 

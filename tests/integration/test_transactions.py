@@ -15,7 +15,7 @@ from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.canal.rows import decode_changes, decode_rows
 from sluice.protocol.errors import PreparedError
 from sluice.protocol.xa import Xa
-from sluice.server.tail import describe
+from sluice.server.cli.tail import describe
 from tests.conftest import Database
 from tests.delivery import deliver, execute, props, transcript
 from tests.servers import Server

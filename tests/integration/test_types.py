@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from sluice.protocol.canal.entry_pb2 import EventType
-from sluice.server.verify import verify
+from sluice.server.cli.comparison import verify
 from tests.conftest import Database
 from tests.delivery import config_for, deliver, end_of_binlog, rows_of, values
 from tests.integration.samples import SAMPLES, Sample

@@ -29,7 +29,10 @@ def test_a_url_names_server_account_and_tls() -> None:
         ("mysql://shop@db.example:x", "a database is named as mysql://user@host:port/"),
         ("postgresql://shop@db.example", "a database is named as mysql://user@host:port/"),
         ("mysql://shop:s3cret@db.example", "the password must not stand in the URL"),
-        ("mysql://shop@db.example?sslMode=ON", "the URL of a database has sslMode=ON: sslMode .DISABLED, PREFERRED, .* are known"),
+        (
+            "mysql://shop@db.example?sslMode=ON",
+            "the URL of a database has sslMode=ON: sslMode .DISABLED, PREFERRED, .* are known",
+        ),
         ("mysql://shop@db.example?charset=utf8", "the URL of a database has charset=utf8: "),
         ("mysql://shop@db.example?sslCert=c", "sslCert and sslKey belong together"),
         ("mysql://shop@db.example?serverPublicKey=k", "serverPublicKey is for connections without TLS"),

@@ -17,7 +17,7 @@ FORMAT = """
 import pathlib, sys
 from sluice.client_sdk.batch import Batch
 from sluice.protocol.formats import FORMATS
-from sluice.server.cli import parser
+from sluice.server.cli.command import parser
 from sluice.server.http.data import router
 from sluice.server.http.formats import SINGLE, negotiate
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sluice.server.remote import DEFAULT_URL
+from sluice.server.cli.remote import DEFAULT_URL
 
 NO = 1  # the answer is no: a check failed, a comparison found differences
 USAGE = 2  # arguments or configuration are wrong

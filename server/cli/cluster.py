@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rich.console import Console
 
 from sluice.protocol.errors import ConfigError, ZooKeeperError
-from sluice.server.arguments import add_command, add_conf
+from sluice.server.cli.common import add_command, add_conf
 from sluice.server.config import Configuration, ServerConfig
 
 if TYPE_CHECKING:

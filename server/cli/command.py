@@ -31,7 +31,8 @@ from sluice.protocol.errors import (
 )
 from sluice.protocol.formats import FORMATS, PROTOBUF
 from sluice.protocol.mysql.ssl_mode import tls_options
-from sluice.server.arguments import (
+from sluice.server.cli.cluster import add_cluster_commands, in_session
+from sluice.server.cli.common import (
     INTERRUPTED,
     NO,
     UNREACHABLE,
@@ -43,14 +44,13 @@ from sluice.server.arguments import (
     add_server,
     positive,
 )
-from sluice.server.cluster_commands import add_cluster_commands, in_session
+from sluice.server.cli.credentials import add_credential_commands
+from sluice.server.cli.findings import Findings, examine_password
+from sluice.server.cli.migrate import add_migrate_command
+from sluice.server.cli.remote import Remote
+from sluice.server.cli.spark import add_spark_commands
+from sluice.server.cli.status import show, summarize
 from sluice.server.config import Configuration, ServerConfig
-from sluice.server.credential_commands import add_credential_commands
-from sluice.server.findings import Findings, examine_password
-from sluice.server.migrate_commands import add_migrate_command
-from sluice.server.remote import Remote
-from sluice.server.spark_commands import add_spark_commands
-from sluice.server.status import show, summarize
 
 if TYPE_CHECKING:
     from sluice.instance.parser.connection import Connection
@@ -422,7 +422,7 @@ def _examine(server: ServerConfig, config: InstanceConfig, findings: Findings) -
     """
     from sluice.instance.parser.connection import Connection
     from sluice.instance.parser.start import StartFinder
-    from sluice.server.saved import read_saved, try_filter
+    from sluice.server.cli.saved import read_saved, try_filter
     from sluice.store.cursor import starts
 
     table_filter = config.table_filter()
@@ -529,7 +529,7 @@ def _source_of(options: Any) -> InstanceConfig:
 
 def tail_command(options: Any) -> int:
     """Show changes as they come."""
-    from sluice.server.tail import LONGEST_VALUE, Tail, described, write_line
+    from sluice.server.cli.tail import LONGEST_VALUE, Tail, described, write_line
 
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
         signal.signal(signal.SIGHUP, _interrupt)  # its terminal is closed: it unsubscribes then, too
@@ -621,7 +621,7 @@ def verify_command(options: Any) -> int:
     """Decode a range twice and compare."""
     if find_spec("pymysqlreplication") is None:
         raise ConfigError("pymysqlreplication, the other decoder, not found: pip install 'sluice[verify]'")
-    from sluice.server.verify import show, verify
+    from sluice.server.cli.comparison import show, verify
 
     config = Configuration(options.conf, os.environ).instance(options.destination)
     return 0 if show(verify(config, options.start, options.stop, out), out) else NO
@@ -629,7 +629,7 @@ def verify_command(options: Any) -> int:
 
 def quarantine_list_command(options: Any) -> int:
     """List the row events in quarantine."""
-    from sluice.server.reread import listed
+    from sluice.server.cli.reread import listed
 
     for item in listed(Configuration(options.conf, os.environ).instance(options.destination)):
         out.print(Text(f"{item.position}  {item.schema}.{item.table}", style="bold"))
@@ -643,8 +643,8 @@ def quarantine_retry_command(options: Any) -> int:
 
     from sluice.protocol.canal.flat import flat_ndjson
     from sluice.protocol.canal.rows import decode_changes
-    from sluice.server.reread import listed, reread
-    from sluice.server.tail import describe
+    from sluice.server.cli.reread import listed, reread
+    from sluice.server.cli.tail import describe
 
     config = Configuration(options.conf, os.environ).instance(options.destination)
     items = [item for item in listed(config) if options.position in (None, item.position)]
@@ -668,7 +668,3 @@ def quarantine_retry_command(options: Any) -> int:
             for line in (line for change in decode_changes(data) for line in describe(change, longest=None)):
                 out.print(line)
     return NO if still else 0
-
-
-if __name__ == "__main__":
-    main()

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sluice.protocol.errors import ConfigError
-from sluice.server.arguments import add_command, add_conf, add_group, positive
+from sluice.server.cli.common import add_command, add_conf, add_group, positive
 from sluice.server.config import Configuration, ServerConfig
 
 if TYPE_CHECKING:

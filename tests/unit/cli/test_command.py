@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from sluice.protocol.errors import ConfigError, SourceError
-from sluice.server import cli, cluster_commands, spark_commands
+from sluice.server.cli import cluster, command, spark
 from sluice.server.http.auth import Credentials
 
 SOURCE = "canal.instance.master.address = 127.0.0.1:1\ncanal.instance.dbUsername = cdc\n"
@@ -39,7 +39,7 @@ def sluice(capsys: pytest.CaptureFixture[str]) -> Sluice:
 
     def run(*arguments: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as exit_:
-            cli.main(arguments)
+            command.main(arguments)
         written = capsys.readouterr()
         code = exit_.value.code or 0
         assert isinstance(code, int)
@@ -68,7 +68,7 @@ def commands(parser: argparse.ArgumentParser, *path: str) -> Iterator[tuple[str,
     yield path
 
 
-COMMANDS = list(commands(cli.parser()))
+COMMANDS = list(commands(command.parser()))
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -81,7 +81,7 @@ def test_the_help_of_a_command_explains_it_with_examples_that_parse(sluice: Slui
     assert examples
     for example in examples:
         assert example.startswith(" ".join(command))
-        options = cli.parser().parse_args(shlex.split(example))
+        options = command.parser().parse_args(shlex.split(example))
         assert callable(options.run)
 
 
@@ -189,7 +189,7 @@ def test_the_password_of_a_command_line_never_shows(sluice: Sluice) -> None:
 
 
 def test_spark_asks_the_server_before_it_is_started(sluice: Sluice, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark_commands, "RETRY", 0.0)
+    monkeypatch.setattr(spark, "RETRY", 0.0)
     status, _, error = sluice(*SPARK, "--url", "http://127.0.0.1:1")
     assert status == 3
     assert "Connection refused" in error
@@ -218,7 +218,7 @@ Take a new snapshot.
     ],
 )
 def test_the_cause_is_found_in_an_error_of_spark(text: str, kind: type[Exception], cause: str | None) -> None:
-    found = spark_commands._cause(Exception(text))
+    found = spark._cause(Exception(text))
     assert type(found) is kind
     assert str(found) == (cause or "An error occurred.\n: org.E: [NO] such thing")
 
@@ -227,7 +227,7 @@ SPARK = ("spark", "changelog", "example", "2001", "--to", "changes", "--checkpoi
 
 
 def test_the_help_of_a_command_needs_no_spark() -> None:
-    code = "import sys; from sluice.server.cli import parser; parser(); print('pyspark' in sys.modules)"
+    code = "import sys; from sluice.server.cli.command import parser; parser(); print('pyspark' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
 
 
@@ -357,7 +357,7 @@ def test_check_says_all_that_is_wrong_at_once(sluice: Sluice, conf: Path) -> Non
 
 
 def test_check_asks_zookeeper(sluice: Sluice, conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_commands, "LONGEST", 0.1)
+    monkeypatch.setattr(cluster, "LONGEST", 0.1)
     (conf / "canal.properties").write_text("canal.destinations = example\ncanal.zkServers = 127.0.0.1:1\n")
     status, text, _ = sluice("check")
     assert status == 1

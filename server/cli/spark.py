@@ -19,7 +19,7 @@ from rich.text import Text
 
 from sluice.protocol import errors
 from sluice.protocol.errors import ConfigError, ConnectionLostError, SluiceError, SourceError, TargetError
-from sluice.server.arguments import add_client, add_command, add_server, positive
+from sluice.server.cli.common import add_client, add_command, add_server, positive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from sluice.protocol.errors import ConfigError
 from sluice.protocol.types import JSON_NULL, JsonExpression
-from sluice.server.verify import EPOCH, Place, Report, as_json, compare, show
+from sluice.server.cli.comparison import EPOCH, Place, Report, as_json, compare, show
 
 NEW_YEAR = datetime(2026, 1, 1)  # noqa: DTZ001  as the server wrote it
 

@@ -23,7 +23,7 @@ from sluice.protocol.canal.entry_pb2 import (
 from sluice.protocol.canal.rows import decode_changes
 from sluice.protocol.formats.csv import Csv
 from sluice.protocol.formats.rows import json_lines
-from sluice.server.tail import describe
+from sluice.server.cli.tail import describe
 from tests.unit.entries import frame
 
 NAME: dict[str, Any] = {"mysqlType": "varchar(9)", "sqlType": 12, "name": "name"}

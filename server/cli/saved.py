@@ -8,7 +8,7 @@ from sluice.instance.meta.file import FileMetaStore
 from sluice.instance.meta.nodes import NoNodeError, Session
 from sluice.instance.meta.zookeeper import DESTINATIONS, ZooKeeperClients
 from sluice.instance.sink.filters import TableFilter
-from sluice.server.cluster_commands import in_session
+from sluice.server.cli.cluster import in_session
 from sluice.server.config import ServerConfig
 from sluice.store.cursor import Cursor, StoredClient
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sluice.server.status import summarize
+from sluice.server.cli.status import summarize
 
 
 def destination(state: str = "running", *clients: dict[str, Any], error: str = "", active: str = "") -> dict[str, Any]:

@@ -12,8 +12,8 @@ from sluice.protocol.canal.rows import Change, Row, decode_changes
 from sluice.protocol.errors import ConfigError
 from sluice.protocol.formats.rows import sql_time
 from sluice.protocol.types import JsonNull
+from sluice.server.cli.remote import Remote
 from sluice.server.logging import one_line
-from sluice.server.remote import Remote
 
 CLIENT_IDS = range(30_000, 1 << 15)
 """One of these that is free is the client id of a tail, so that several can run side by side."""

@@ -9,9 +9,9 @@ from rich.console import Console
 
 from sluice.instance.config import InstanceConfig
 from sluice.protocol.errors import FilterError, SluiceError
-from sluice.server.arguments import NO, add_command
+from sluice.server.cli.common import NO, add_command
+from sluice.server.cli.findings import Findings, examine_password
 from sluice.server.config import Configuration
-from sluice.server.findings import Findings, examine_password
 
 if TYPE_CHECKING:
     from sluice.instance.parser.start import StartFinder
@@ -85,7 +85,7 @@ def _examine(configuration: Configuration, config: InstanceConfig, findings: Fin
     """Examine a destination. Raises SluiceError: it cannot be served as things are."""
     from sluice.instance.parser.connection import Connection
     from sluice.instance.parser.start import StartFinder
-    from sluice.server.saved import read_saved
+    from sluice.server.cli.saved import read_saved
 
     saved = read_saved(configuration.server, config)
     if saved.running:
@@ -107,7 +107,7 @@ def _examine(configuration: Configuration, config: InstanceConfig, findings: Fin
 
 
 def _examine_client(config: InstanceConfig, client: "StoredClient", finder: "StartFinder", findings: Findings) -> None:
-    from sluice.server.saved import try_filter
+    from sluice.server.cli.saved import try_filter
 
     name = f"{config.destination}, client {client.client_id}"
     text = f"filter {client.filter}, " if client.filter else ""

@@ -5,10 +5,8 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rich.console import Console
-
 from sluice.protocol.errors import ConfigError, ZooKeeperError
-from sluice.server.cli.common import add_command, add_conf
+from sluice.server.cli.common import add_command, add_conf, out
 from sluice.server.config import Configuration, ServerConfig
 
 if TYPE_CHECKING:
@@ -65,11 +63,10 @@ def rebalance_command(options: Any) -> int:
 
 
 def _report(moves: "list[Move]") -> int:
-    console = Console(highlight=False, soft_wrap=True)
     for move in moves:
-        console.print(f"{move.destination}: {move.owner} gives it up" + (f" for {move.wanted}" if move.wanted else ""))
+        out.print(f"{move.destination}: {move.owner} gives it up" + (f" for {move.wanted}" if move.wanted else ""))
     if not moves:
-        console.print("every destination is where it shall be")
+        out.print("every destination is where it shall be")
     return 0
 
 

@@ -1,12 +1,14 @@
-"""What the arguments of all commands have in common, and the exit statuses."""
+"""What the commands have in common: arguments, exit statuses, where they print and whom they call."""
 
 import argparse
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from sluice.server.cli.remote import DEFAULT_URL
+from rich.console import Console
+
+from sluice.server.cli.remote import DEFAULT_URL, Remote
 
 NO = 1  # the answer is no: a check failed, a comparison found differences
 USAGE = 2  # arguments or configuration are wrong
@@ -14,6 +16,8 @@ UNREACHABLE = 3  # source or server cannot be used
 FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}  # what `shtab` completes, by shell
 DIRECTORIES = {"bash": "_shtab_compgen_dirs", "zsh": "_files -/", "tcsh": "d"}
 INTERRUPTED = 130  # as shells say of Ctrl-C
+
+out = Console(highlight=False, soft_wrap=True)
 
 
 def add_group(commands: Any, name: str, summary: str) -> Any:
@@ -73,3 +77,13 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 up")
     return int(text)
+
+
+def remote_of(options: Any) -> Remote:
+    """Return the server that the options of `add_server` name, with the token of the environment."""
+    return Remote(options.url, token=os.environ.get("SLUICE_TOKEN", ""), ca=options.ca)
+
+
+def interrupt(_number: int, _frame: object) -> NoReturn:
+    """Handle a signal as Ctrl-C."""
+    raise KeyboardInterrupt

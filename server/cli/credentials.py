@@ -7,18 +7,15 @@ from datetime import timedelta
 from getpass import getpass
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from sluice.protocol.errors import ConfigError
-from sluice.server.cli.common import add_command, add_conf, add_group, positive
+from sluice.server.cli.common import add_command, add_conf, add_group, out, positive
 from sluice.server.config import Configuration, ServerConfig
 
 if TYPE_CHECKING:
     from sluice.server.http.auth import Credentials, Grant
-
-out = Console(highlight=False, soft_wrap=True)
 
 
 def add_credential_commands(commands: Any) -> None:

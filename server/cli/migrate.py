@@ -5,11 +5,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 from sluice.instance.config import InstanceConfig
 from sluice.protocol.errors import FilterError, SluiceError
-from sluice.server.cli.common import NO, add_command
+from sluice.server.cli.common import NO, add_command, out
 from sluice.server.cli.findings import Findings, examine_password
 from sluice.server.config import Configuration
 
@@ -48,7 +46,7 @@ def migrate_command(options: Any) -> int:
     """Say what would happen."""
     from sluice.server.capacity import find_shortages
 
-    findings = Findings(Console(highlight=False, soft_wrap=True))
+    findings = Findings(out)
     given = {"zk_servers": options.zk} if options.zk else {}
     configuration = Configuration(options.conf, os.environ, **given)
     _examine_server(configuration, findings)

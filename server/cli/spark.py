@@ -19,7 +19,7 @@ from rich.text import Text
 
 from sluice.protocol import errors
 from sluice.protocol.errors import ConfigError, ConnectionLostError, SluiceError, SourceError, TargetError
-from sluice.server.cli.common import add_client, add_command, add_server, positive
+from sluice.server.cli.common import add_client, add_command, add_group, add_server, positive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,9 +42,10 @@ log = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def add_spark_commands(commands: Any) -> None:
-    """Describe the commands and their arguments."""
+    """Add the commands to those of the command line."""
+    jobs = add_group(commands, "spark", "write changes elsewhere with Spark")
     changelog = add_command(
-        commands,
+        jobs,
         "changelog",
         changelog_command,
         "write all changes to Parquet files",
@@ -59,7 +60,7 @@ def add_spark_commands(commands: Any) -> None:
     add_stream(changelog, interval=10)
 
     mirror = add_command(
-        commands,
+        jobs,
         "mirror",
         mirror_command,
         "keep the tables of another MySQL or MariaDB server like those of the source",

@@ -1,17 +1,21 @@
-"""Changes as lines for people, or for programs, as they come."""
+"""``sluice tail``: changes as lines for people, or for programs, as they come."""
 
 import random
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 from rich.text import Text
 
 from sluice.protocol.canal.rows import Change, Row, decode_changes
 from sluice.protocol.errors import ConfigError
+from sluice.protocol.formats import FORMATS, PROTOBUF
 from sluice.protocol.formats.rows import sql_time
 from sluice.protocol.types import JsonNull
+from sluice.server.cli.common import add_command, add_server, interrupt, out, positive, remote_of
 from sluice.server.cli.remote import Remote
 from sluice.server.logging import one_line
 
@@ -21,6 +25,64 @@ EXPIRY = 600  # seconds after which the server removes the client of a tail that
 WAIT = 10_000  # ms that a call waits for changes
 LONGEST_VALUE = 60  # characters of a value that are shown
 STYLES = {"INSERT": "green", "UPDATE": "yellow", "DELETE": "red"}
+
+
+def add_tail_command(commands: Any) -> None:
+    """Add the command to those of the command line."""
+    tail = add_command(
+        commands,
+        "tail",
+        tail_command,
+        "show changes as they come",
+        "Subscribe to a running server under a client id of its own, show changes, and unsubscribe at the end.\n"
+        "Consumers are not disturbed: each has its own cursor. What no other client has subscribed to is then gone.",
+        "sluice tail example",
+        r"sluice tail example --filter 'shop\.orders' --from earliest",
+        r"sluice tail example --filter 'shop\.orders' --from '2026-11-21 07:30' --csv > orders.csv",
+        "sluice tail example --rows | jq 'select(.type == \"DELETE\").before'",
+        "sluice tail example --json --limit 10 | jq .data",
+    )
+    tail.add_argument("destination", metavar="DESTINATION", help="its name, as in canal.destinations")
+    tail.add_argument("--filter", default="", metavar="REGEX", help=r"tables to show, such as 'shop\..*'")
+    tail.add_argument(
+        "--from",
+        dest="start",
+        type=_start,
+        default="latest",
+        metavar="START",
+        help="latest (default), earliest (the oldest change still held), a position, or a time, local unless it says"
+        " otherwise: '2026-11-21 07:30', 2026-11-21T07:30Z",
+    )
+    tail.add_argument("--limit", type=positive, metavar="N", help="stop after N entries")
+    tail.add_argument("--full", action="store_true", help="show long values whole, as always when a program reads")
+    form = tail.add_mutually_exclusive_group()
+    form.add_argument("--transactions", action="store_true", help="also show where transactions begin and end")
+    for it in (it.lines for it in FORMATS if it.lines):
+        form.add_argument(f"--{it.flag}", dest="lines", action="store_const", const=it, help=it.help)
+    add_server(tail)
+
+
+def tail_command(options: Any) -> int:
+    """Show changes as they come."""
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+        signal.signal(signal.SIGHUP, interrupt)  # its terminal is closed: it unsubscribes then, too
+    remote = remote_of(options)
+    if options.lines:
+        tail = Tail(remote, options.lines.media_type, options.lines.open(), write_line)
+    else:
+        longest = LONGEST_VALUE if sys.stdout.isatty() and not options.full else None
+        lines = partial(described, transactions=options.transactions, longest=longest)
+        tail = Tail(remote, PROTOBUF.media_type, lines, out.print)
+    tail.run(options.destination, table_filter=options.filter, start=options.start, limit=options.limit)
+    return 0
+
+
+def _start(text: str) -> str | int:
+    """Read where a tail begins: a time becomes ms since 1970, all else is for the server."""
+    try:
+        return round(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        return text
 
 
 class Tail:

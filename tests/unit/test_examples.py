@@ -17,7 +17,7 @@ FORMAT = """
 import pathlib, sys
 from sluice.client_sdk.batch import Batch
 from sluice.protocol.formats import FORMATS
-from sluice.server.cli.command import parser
+from sluice.server.cli.command import argument_parser
 from sluice.server.http.data import router
 from sluice.server.http.formats import SINGLE, negotiate
 
@@ -25,7 +25,7 @@ data = pathlib.Path(sys.argv[1]).read_bytes()
 print(Batch(7, "here", "there", data).encode("tables").decode())
 form = negotiate("application/vnd.sluice.tables+json", SINGLE)
 print(form.name)
-print(*parser().parse_args(["tail", "shop", "--tables"]).lines.open()(data))
+print(*argument_parser().parse_args(["tail", "shop", "--tables"]).lines.open()(data))
 (get,) = [route for route in router.routes if route.path.endswith("/getWithoutAck")]
 print(form.media_type in get.responses[200]["content"])
 table = "".join(f"| `{it.media_type}` | {it.text} |\\n" for it in FORMATS if it.media_type)

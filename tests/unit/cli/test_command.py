@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from sluice.protocol.errors import ConfigError, SourceError
-from sluice.server.cli import cluster, command, spark
+from sluice.server.cli import cluster, spark
+from sluice.server.cli.command import argument_parser, main
 from sluice.server.http.auth import Credentials
 
 SOURCE = "canal.instance.master.address = 127.0.0.1:1\ncanal.instance.dbUsername = cdc\n"
@@ -39,7 +40,7 @@ def sluice(capsys: pytest.CaptureFixture[str]) -> Sluice:
 
     def run(*arguments: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as exit_:
-            command.main(arguments)
+            main(arguments)
         written = capsys.readouterr()
         code = exit_.value.code or 0
         assert isinstance(code, int)
@@ -68,7 +69,7 @@ def commands(parser: argparse.ArgumentParser, *path: str) -> Iterator[tuple[str,
     yield path
 
 
-COMMANDS = list(commands(command.parser()))
+COMMANDS = list(commands(argument_parser()))
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -81,7 +82,7 @@ def test_the_help_of_a_command_explains_it_with_examples_that_parse(sluice: Slui
     assert examples
     for example in examples:
         assert example.startswith(" ".join(command))
-        options = command.parser().parse_args(shlex.split(example))
+        options = argument_parser().parse_args(shlex.split(example))
         assert callable(options.run)
 
 
@@ -227,7 +228,10 @@ SPARK = ("spark", "changelog", "example", "2001", "--to", "changes", "--checkpoi
 
 
 def test_the_help_of_a_command_needs_no_spark() -> None:
-    code = "import sys; from sluice.server.cli.command import parser; parser(); print('pyspark' in sys.modules)"
+    code = (
+        "import sys; from sluice.server.cli.command import argument_parser; argument_parser();"
+        " print('pyspark' in sys.modules)"
+    )
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"
 
 

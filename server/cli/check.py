@@ -1,0 +1,134 @@
+"""``sluice check``: what a start would find, without starting anything."""
+
+import os
+from typing import Any
+
+from sluice.instance.config import InstanceConfig
+from sluice.protocol.errors import ConfigError, FilterError, SluiceError
+from sluice.server.cli.cluster import in_session
+from sluice.server.cli.common import NO, add_command, add_conf, out
+from sluice.server.cli.filters import live_tables
+from sluice.server.cli.findings import Findings, examine_password
+from sluice.server.config import Configuration, ServerConfig
+
+
+def add_check_command(commands: Any) -> None:
+    """Add the command to those of the command line."""
+    check = add_command(
+        commands,
+        "check",
+        check_command,
+        "verify configuration and sources without starting",
+        "Read the configuration, connect to the source of each destination, and say all that is wrong, with the SQL\n"
+        "that mends it: also when a client's filter cannot be used any more, or when a source allows too few\n"
+        "connections for all its destinations. One of several clients that has lost its place in the binlog is noted:\n"
+        "the others would be served, and it would be told. Nothing is started and nothing is changed. The exit status\n"
+        "is 1 when anything is wrong, notes aside.",
+        "sluice check --conf conf",
+        "sluice check example other",
+    )
+    check.add_argument("destinations", nargs="*", metavar="DESTINATION", help="check these; all when none is named")
+    add_conf(check)
+
+
+def check_command(options: Any) -> int:
+    """Verify configuration and sources."""
+    from sluice.server.capacity import find_shortages
+    from sluice.server.http.auth import require_safe_server
+    from sluice.server.tcp.serve import bypass
+    from sluice.server.tcp.serve import require_safe_binding as require_safe_port
+
+    configuration = Configuration(options.conf, os.environ)
+    server = configuration.server
+    findings = Findings(out)
+    for warning in configuration.warnings():
+        findings.note("configuration", warning)
+    try:
+        require_safe_server(server)
+    except ConfigError as error:
+        findings.wrong("HTTP API", error)
+    try:
+        require_safe_port(server)
+    except ConfigError as error:
+        findings.wrong("Canal's port", error)
+    if warning := bypass(server):
+        findings.note("Canal's port", warning)
+    if server.zk_servers:
+        try:
+            in_session(server, _nothing)
+        except SluiceError as error:
+            findings.wrong("ZooKeeper", error)
+    names = options.destinations or configuration.destinations()
+    if not names:
+        findings.wrong(configuration.main_file, "canal.destinations is empty: nothing to serve")
+    configs = []
+    for name in names:
+        try:
+            config = configuration.instance(name)
+            configs.append(config)
+            findings.good(name, _examine(server, config, findings))
+        except SluiceError as error:
+            findings.wrong(name, error)
+    for address, text in find_shortages(configs):
+        findings.wrong(f"source {address}", text)
+    return 0 if findings.healthy else NO
+
+
+async def _nothing(_session: object) -> None:
+    """Do nothing in a session: it could be opened."""
+
+
+def _examine(server: ServerConfig, config: InstanceConfig, findings: Findings) -> str:
+    """Ask the source of a destination all that a start would ask; raises SluiceError.
+
+    A client that has lost its place is noted: the start serves the others.
+    """
+    from sluice.instance.parser.connection import Connection
+    from sluice.instance.parser.start import StartFinder
+    from sluice.server.cli.saved import read_saved, try_filter
+    from sluice.store.cursor import starts
+
+    table_filter = config.table_filter()
+    saved = read_saved(server, config)
+    for client in saved.clients:
+        try:
+            try_filter(config, client.filter)
+        except FilterError as error:
+            findings.wrong(f"{config.destination}, client {client.client_id}", f"would not be served: {error}")
+    places = starts([client.cursor for client in saved.clients], saved.place)
+    with Connection(config) as connection:
+        connection.check(config, config.slave_id)
+        facts = connection.facts
+        file, offset, _gtids = connection.end_of_binlog()
+        tables = live_tables(connection)
+        examine_password(findings, config.destination, connection)
+        start, refused = StartFinder(connection, config, lambda: Connection(config)).find_first(places)
+    if start is None:
+        raise next(iter(refused.values()))
+    for client in saved.clients:
+        if client.cursor in refused:
+            findings.note(
+                f"{config.destination}, client {client.client_id}",
+                f"would not be served, only the others: {refused[client.cursor]}. Unsubscribe it, and let it subscribe"
+                " anew",
+            )
+    passing = sum(table_filter.accepts(schema, table) for schema, table in tables)
+    advice = ""
+    if facts.row_metadata not in ("", "FULL"):
+        advice += (
+            "\n      advice: SET GLOBAL binlog_row_metadata = 'FULL'; -- events then name their columns, and no later"
+            " ALTER can confuse them"
+        )
+    if facts.row_image not in ("FULL", "FULL_NODUP"):
+        advice += (
+            f"\n      advice: SET GLOBAL binlog_row_image = 'FULL'; -- with {facts.row_image} rows lack columns:"
+            " consumers must do without"
+        )
+    if tables and not passing:
+        advice += (
+            "\n      advice: no table passes the filter, which has to match schema.table; try it by sluice filter try"
+        )
+    return (
+        f"{facts.flavour} {facts.version_text} at {config.master_address}, binlog at {file}:{offset};"
+        f" {passing} of {len(tables)} tables pass the filter{advice}"
+    )

@@ -1,0 +1,137 @@
+"""The commands about the clients of a running server."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from sluice.server.cli.common import NO, add_client, add_command, add_server, out, remote_of
+from sluice.server.cli.status import show, summarize
+
+
+def add_client_commands(commands: Any) -> None:
+    """Add the commands to those of the command line."""
+    clients = add_command(
+        commands,
+        "clients",
+        clients_command,
+        "list the clients and when they were last heard of",
+        "One that nobody needs any more holds its place in the stream: sluice unsubscribe removes it.",
+        "sluice clients",
+        "sluice clients example",
+    )
+    clients.add_argument("destination", nargs="?", metavar="DESTINATION", help="of this one; of all when not given")
+    add_server(clients)
+
+    unsubscribe = add_command(
+        commands,
+        "unsubscribe",
+        unsubscribe_command,
+        "remove a client and its cursor",
+        "What the client had not acknowledged is not delivered again. Subscribing anew begins at another place.",
+        "sluice unsubscribe example 1001",
+    )
+    add_client(unsubscribe)
+    add_server(unsubscribe)
+
+    status = add_command(
+        commands,
+        "status",
+        status_command,
+        "show destinations and where clients stand",
+        "Show the destinations of a running server, their clients, cursors, outstanding batches and lag. The first\n"
+        "line sums them up. The exit status is 0 when each destination runs or stands by for another server and each\n"
+        "client is served, else 1.",
+        "sluice status",
+        "sluice status example --json",
+    )
+    status.add_argument("destination", nargs="?", metavar="DESTINATION", help="only this one")
+    status.add_argument("--json", action="store_true", help="as the API says it")
+    add_server(status)
+
+    ack = add_command(
+        commands,
+        "ack",
+        ack_command,
+        "acknowledge batches of a client",
+        "Acknowledge for a client whose consumer cannot: a batch, or everything up to a position. What is\n"
+        "acknowledged is never delivered again.",
+        "sluice ack example 1001 --batch 3000000007",
+        "sluice ack example 1001 --position 1/mysql-bin.000003@1767225600:4096:0",
+    )
+    add_client(ack)
+    what = ack.add_mutually_exclusive_group(required=True)
+    what.add_argument("--batch", type=int, metavar="ID", help="the oldest outstanding batch, as sluice status shows it")
+    what.add_argument("--position", metavar="POSITION", help="everything before this position")
+    add_server(ack)
+
+    rollback = add_command(
+        commands,
+        "rollback",
+        rollback_command,
+        "have unacknowledged batches of a client delivered again",
+        "Forget the outstanding batches of a client: what is in them is delivered again, in the same order.",
+        "sluice rollback example 1001",
+    )
+    add_client(rollback)
+    rollback.add_argument("--batch", type=int, metavar="ID", help="only this batch, the oldest outstanding one")
+    add_server(rollback)
+
+
+def clients_command(options: Any) -> int:
+    """List the clients of destinations."""
+    remote = remote_of(options)
+    found = remote.call("GET", "/v1/destinations", options.destination) if options.destination else None
+    table = Table("destination", "client", "state", "last call", "behind", "filter", box=None, header_style="bold")
+    for destination in [found] if found else remote.call("GET", "/v1/destinations"):
+        for client in destination["clients"]:
+            table.add_row(
+                Text(destination["destination"]),
+                str(client["clientId"]),
+                client["state"],
+                f"{timedelta(seconds=round(client['idle']))} ago",
+                f"{client['lag']['seconds']:.1f} s",
+                Text(client["filter"]),
+            )
+    out.print(table if table.row_count else "no client")
+    return 0
+
+
+def unsubscribe_command(options: Any) -> int:
+    """Remove a client and its cursor."""
+    remote_of(options).client_call(options.destination, options.client, "unsubscribe")
+    out.print(f"client {options.client} and its cursor are gone")
+    return 0
+
+
+def status_command(options: Any) -> int:
+    """Show where destinations and clients stand."""
+    remote = remote_of(options)
+    found = remote.call("GET", "/v1/destinations", options.destination) if options.destination else None
+    destinations = [found] if found else remote.call("GET", "/v1/destinations")
+    summary = summarize(destinations)
+    if options.json:
+        print(json.dumps(found or destinations, indent=2))
+    else:
+        summary.show(out)
+        for destination in destinations:
+            show(out, destination)
+    return NO if summary.wrong else 0
+
+
+def ack_command(options: Any) -> int:
+    """Acknowledge for a client."""
+    body = {"batchId": options.batch} if options.batch is not None else {"position": options.position}
+    remote_of(options).client_call(options.destination, options.client, "ack", {"durable": "true"}, body)
+    out.print(Text(f"acknowledged {options.batch or options.position}"))
+    return 0
+
+
+def rollback_command(options: Any) -> int:
+    """Have batches of a client delivered again."""
+    body = {} if options.batch is None else {"batchId": options.batch}
+    remote_of(options).client_call(options.destination, options.client, "rollback", {}, body)
+    out.print("rolled back")
+    return 0

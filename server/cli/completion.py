@@ -1,0 +1,31 @@
+"""``sluice completion``: what makes a shell complete commands."""
+
+import argparse
+from functools import partial
+from typing import Any
+
+from sluice.server.cli.common import add_command
+
+SHELLS = ("bash", "zsh", "tcsh")
+
+
+def add_completion_command(commands: Any, command_line: argparse.ArgumentParser) -> None:
+    """Add the command to those of the command line, which is what it completes."""
+    completion = add_command(
+        commands,
+        "completion",
+        partial(completion_command, command_line),
+        "print what makes a shell complete commands",
+        "Commands, options and files are completed by Tab once the shell has read what this prints.",
+        "sluice completion bash > /etc/bash_completion.d/sluice",
+        "sluice completion zsh > ~/.zfunc/_sluice    # a folder in $fpath",
+    )
+    completion.add_argument("shell", choices=SHELLS, metavar="SHELL", help=" or ".join(SHELLS))
+
+
+def completion_command(command_line: argparse.ArgumentParser, options: Any) -> int:
+    """Print what makes a shell complete commands."""
+    import shtab
+
+    print(shtab.complete(command_line, options.shell))
+    return 0

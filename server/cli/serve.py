@@ -1,0 +1,54 @@
+"""``sluice serve``: the server itself."""
+
+import os
+from importlib.metadata import version
+from typing import Any
+
+from sluice.server.cli.common import add_command, add_conf
+from sluice.server.config import Configuration
+
+
+def add_serve_command(commands: Any) -> None:
+    """Add the command to those of the command line."""
+    serve = add_command(
+        commands,
+        "serve",
+        serve_command,
+        "run the server",
+        "Run until SIGTERM or Ctrl-C: start the destinations, serve the HTTP API and Canal's clients, follow the conf\n"
+        "folder.",
+        "sluice serve --conf conf",
+        "SLUICE_INSTANCE_DB_PASSWORD=... sluice serve --conf conf",
+        "SLUICE_HTTP_HOST=0.0.0.0 sluice serve --insecure    # where everybody may read everything",
+    )
+    add_conf(serve)
+    serve.add_argument(
+        "--insecure", action="store_true", help="listen beyond this host without certificate or credentials"
+    )
+
+
+def serve_command(options: Any) -> int:
+    """Run the server."""
+    import logging
+    import resource
+
+    import uvloop
+
+    from sluice.server.logging import configure_logging
+    from sluice.server.process import run
+
+    given = {"insecure": True} if options.insecure else {}
+    configuration = Configuration(options.conf, os.environ, **given)
+    configure_logging(configuration.server.log_level, configuration.server.log_format)
+    logger = logging.getLogger("sluice.server")
+    for warning in configuration.warnings():
+        logger.warning("%s", warning)
+
+    def listening(url: str) -> None:
+        logger.info("sluice %s serves %s (all calls: %s/docs)", version("sluice"), url, url)
+
+    _now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # connections must not keep cursors from being written
+    uvloop.run(run(configuration, listening))
+    logger.info("stopped")
+    return 0

@@ -58,8 +58,13 @@ def client_keys(client: StoredClient) -> dict[str, str]:
 
 
 def read_expiry(ours: dict[str, str]) -> int | None:
-    """Understand when a client expires. Raises one of `MALFORMED` if it is no number."""
-    return int(ours["expireAfter"]) if "expireAfter" in ours else None
+    """Understand when a client expires. Raises one of `MALFORMED` if it is not a number of seconds."""
+    if "expireAfter" not in ours:
+        return None
+    text = ours["expireAfter"]
+    if not (text.isascii() and text.isdecimal()):
+        raise ValueError(f"expireAfter is not a number of seconds: {text!r}")
+    return int(text)
 
 
 def read_cursor(data: dict[str, Any], ours: dict[str, str]) -> Cursor:

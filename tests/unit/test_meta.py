@@ -158,6 +158,20 @@ async def test_broken_or_foreign_file_is_an_error_and_stays_as_it_is(tmp_path: P
     assert path(tmp_path).read_text() == text
 
 
+@pytest.mark.parametrize("text", ["-1", "soon", ""])
+async def test_time_after_which_a_client_expires_is_refused_with_its_key_unless_it_is_one(
+    tmp_path: Path, text: str
+) -> None:
+    path(tmp_path).parent.mkdir()
+    identity = {"clientId": 1001, "destination": "example"}
+    data = {"clientDatas": [{"clientIdentity": identity, "sluice": {"expireAfter": text}}], "destination": "example"}
+    path(tmp_path).write_text(json.dumps(data))
+    with pytest.raises(
+        ConfigError, match=rf"meta\.dat is not a file .*expireAfter is not a number of seconds: '{text}'"
+    ):
+        await make(tmp_path).open()
+
+
 async def test_two_processes_cannot_use_the_same_file(tmp_path: Path) -> None:
     async with opened(tmp_path):
         with pytest.raises(ConfigError, match="another process"):

@@ -414,16 +414,16 @@ class EmbeddedServer:
 
     async def _ack_to(self, instance: Instance, client_id: int, position: Position, session: str | None) -> None:
         """Confirm up to a position; after a restart, or behind the ring, wait until the stream has come to it again."""
-        cursors = instance.cursors
         deadline = time.monotonic() + LONGEST_REREAD
         exists = False
-        while not cursors.ack_to(client_id, position, now=time.monotonic(), session=session, exists=exists):
+        while not instance.cursors.ack_to(client_id, position, now=time.monotonic(), session=session, exists=exists):
             instance.check_stream(client_id)
             # While the stream has not come to the client's cursor, it may also be that of another source.
-            if not exists and cursors.awaited(client_id) is None:
-                if position > (end := await instance.source_end()):
-                    raise BadPositionError(f"{position} lies beyond the end of the source's binlog, {end}")
+            if not exists and instance.cursors.awaited(client_id) is None:
+                end = await instance.source_end()
                 instance.check_running()
+                if position > end:
+                    raise BadPositionError(f"{position} lies beyond the end of the source's binlog, {end}")
                 exists = True
                 continue
             remaining = deadline - time.monotonic()
@@ -617,7 +617,9 @@ class EmbeddedServer:
                 return result
             remaining = deadline - time.monotonic()
             if instance.ring.waiting or remaining <= 0:
-                if end > await instance.source_end():
+                source_end = await instance.source_end()
+                instance.check_running()
+                if end > source_end:
                     raise BadPositionError(f"{end} lies beyond the end of the source's binlog")
                 return None
             await instance.wait(min(remaining, 1.0))

@@ -237,6 +237,52 @@ async def test_a_position_that_the_source_does_not_have_confirms_nothing_in_a_ne
         await putting
 
 
+async def test_an_ack_that_waits_for_the_stream_is_refused_when_the_destination_has_begun_another_life(
+    setup: Setup,
+) -> None:
+    await setup.server.subscribe(NAME, CLIENT)
+    setup.parser.write(b"one")
+    given = await setup.server.get_without_ack(NAME, CLIENT)
+    setup.waits = True
+    for _ in range(2):
+        await setup.server.stop(NAME)
+        await setup.server.start(NAME)
+        acking = asyncio.create_task(setup.server.ack(NAME, CLIENT, position=given.to))
+        await asyncio.sleep(0.01)
+    before = setup.server.instances[NAME]
+    setup.waits = False
+    await setup.server.stop(NAME)
+    await setup.server.start(NAME)
+    before.wake()
+    with pytest.raises(DestinationStoppedError, match="should start first"):
+        await acking
+    setup.parser.write(b"one")
+    assert entries((await setup.server.get_without_ack(NAME, CLIENT)).slices) == [b"begin", b"one", b"end"]
+
+
+async def test_an_ack_that_asks_for_the_end_of_the_source_is_refused_when_the_destination_has_begun_another_life(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await setup.server.subscribe(NAME, CLIENT)
+    await setup.server.stop(NAME)
+    await setup.server.start(NAME)
+    end, asked, answered = setup.parser.stream.end, threading.Event(), threading.Event()
+
+    def says_its_end() -> Position:
+        asked.set()
+        answered.wait(10)
+        return end
+
+    monkeypatch.setattr(setup.parser, "end", says_its_end)
+    acking = asyncio.create_task(setup.server.ack(NAME, CLIENT, position=str(setup.parser.stream.position(3))))
+    await eventually(asked.is_set)
+    await setup.server.stop(NAME)
+    await setup.server.start(NAME)
+    answered.set()
+    with pytest.raises(DestinationStoppedError, match="should start first"):
+        await acking
+
+
 async def test_a_mistake_that_also_breaks_the_stop_leaves_a_destination_that_can_be_started(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 
 CLOSING = 3.0
 """Seconds that the parser has to end when the destination stops."""
+GLANCE = 1.0
+"""Seconds between two looks at who holds others back, whose turn is over, and who has expired."""
 BEGINNING = 5.0
 """Seconds that a subscription waits for the source to say where the stream begins."""
 
@@ -69,7 +71,7 @@ class Instance:
         self._filter = config.table_filter()
         self._meta = meta or make_meta(config)
         self._parser: Parser | None = None
-        self._flusher: asyncio.Task[None] | None = None
+        self._periodic: list[asyncio.Task[None]] = []
         self._writing: set[asyncio.Task[None]] = set()
         self._unstored = asyncio.Event()
         self._changed = asyncio.Event()
@@ -113,7 +115,10 @@ class Instance:
             logger.exception("it cannot start", extra={"destination": self.config.destination})
             raise SluiceError(f"it cannot start: {type(error).__name__}: {error}") from error  # others can
         self._parser.start()
-        self._flusher = asyncio.create_task(self._flush_each_period(), name=f"flush {self.config.destination}")
+        self._periodic = [
+            asyncio.create_task(self._flush_each_period(), name=f"flush {self.config.destination}"),
+            asyncio.create_task(self._look_each_second(), name=f"look {self.config.destination}"),
+        ]
 
     def _prepare(self, epoch: int, clients: Sequence[StoredClient]) -> Parser:
         """Make ring and cursors anew, and the parser that will fill the ring."""
@@ -210,14 +215,15 @@ class Instance:
 
     async def stop(self) -> None:
         """Store the cursors, end the parser, wake everybody who waits."""
-        parser, flusher = self._parser, self._flusher
-        if parser is None or flusher is None:
+        parser = self._parser
+        if parser is None:
             if self.state == "standby":
                 self._set_state("stopped", "")
             return
-        self._parser = self._flusher = None
+        self._parser = None
         self._set_state("stopped", "")
-        flusher.cancel()
+        for task in self._periodic:
+            task.cancel()
         parser.stop()
         self.ring.close()
         try:
@@ -413,6 +419,15 @@ class Instance:
                 return
             await self.wait(left)
 
+    async def _look_each_second(self) -> None:
+        """Do what time alone asks for, however rarely something is put, called or stored."""
+        while not self._failure:
+            await asyncio.sleep(GLANCE)
+            self._attempt(self.ring.pool.trim)
+            if self.cursors.client_ids or self.catch_up.count:
+                self._attempt(self._expire)
+                self._tend()
+
     # --- storing -----------------------------------------------------------------------------------------------------
 
     async def flush(self) -> None:
@@ -471,9 +486,6 @@ class Instance:
                 async with asyncio.timeout(self.config.flush_period):
                     await self._unstored.wait()
             self._unstored.clear()
-            self._attempt(self.ring.pool.trim)
-            self._attempt(self._expire)
-            self._tend()
             try:
                 await self.flush()
             except SluiceError as error:

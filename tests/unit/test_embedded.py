@@ -283,6 +283,11 @@ async def test_an_ack_that_asks_for_the_end_of_the_source_is_refused_when_the_de
         await acking
 
 
+async def test_who_is_gone_is_noticed_though_nothing_is_put_called_or_stored(setup: Setup) -> None:
+    await setup.server.subscribe(NAME, CLIENT, expire_after=1)
+    await eventually(lambda: not setup.server.destination_status(NAME).clients, 4)
+
+
 async def test_a_mistake_that_also_breaks_the_stop_leaves_a_destination_that_can_be_started(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:

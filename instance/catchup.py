@@ -7,13 +7,13 @@ turns (`sluice.store.patience`).
 
 import asyncio
 import contextlib
-import functools
 import logging
 import threading
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
+from functools import partial
 
 from sluice.instance.config import InstanceConfig
 from sluice.instance.source import Parser, ParserFactory
@@ -59,12 +59,11 @@ class Reader:
         )
         self._parser.start()
 
-    def close(self, error: SluiceError | None = None) -> None:
-        """Stop the parser, because of an error. What was read stays valid for those who hold it."""
+    def close(self) -> None:
+        """Stop the parser. What was read stays valid for those who hold it."""
         self._parser.stop()
         self.ring.close()
         self.ring.on_put = None
-        self.error = error or self.error or DestinationStoppedError("the catch-up reader was closed")
 
     def join(self, timeout: float) -> None:
         """Wait until the parser has ended."""
@@ -88,111 +87,151 @@ class Reader:
 
 
 class Window:
-    """A part of a shared reader's ring that somebody reads through."""
+    """What somebody reads by a shared reader, turn after turn: where it goes on, and where that is in its ring."""
 
-    def __init__(self, shared: "SharedReader", from_: Position) -> None:
-        """``from_`` is where it begins; the reader keeps what follows until `advance`."""
-        self._shared = shared
-        self._from = from_
-        self.ring = shared.reader.ring
-        self.track = shared.reader.track
-        self.sequence: int | None = None
+    def __init__(self, shared: "SharedReader", from_: Position, to: Position, wanted: TableFilter | None) -> None:
+        """It reads from ``from_`` up to ``to`` at most; ``wanted`` is a filter, None for none."""
+        self.place = from_
+        """What lies before was read; the reader keeps what follows."""
+        self.to = to
         self.hungry = False
-        self.locate()
+        """It waits for the reader."""
+        self._shared = shared
+        self._wanted = wanted
+        self._track: Track | None = None
+        self._mask: TableMask | None = None
+        self._sequence: int | None = None
 
-    def locate(self) -> int | None:
-        """Return the next slot to read; None while the reader has not come to it."""
-        if self.sequence is None:
-            self.sequence = self.track.sequence_of(self._from)
-        return self.sequence
+    def locate(self, track: Track) -> int | None:
+        """Return the next slot to read in the ring of the reader; None while that has not come to it."""
+        if self._track is not track:  # the reader of another turn
+            self._track, self._sequence = track, None
+            self._mask = None if self._wanted is None else TableMask(track.ring, self._wanted)
+        if self._sequence is None:
+            self._sequence = track.sequence_of(self.place)
+        return self._sequence
 
-    def advance(self, sequence: int) -> None:
+    async def chunks(self, *, transactions: bool) -> AsyncIterator[Collected]:
+        """Read to the end, piece by piece: what `Ring.read` gives for the whole. ``place`` is where a piece ends."""
+        while True:
+            track = self._shared.track
+            sequence = None if track is None else self.locate(track)
+            if track is not None and sequence is not None:
+                ring, stop = track.ring, track.sequence_of(self.to)
+                end = ring.next if stop is None else max(stop, sequence)
+                read = partial(ring.read, max_bytes=CHUNK, transactions=transactions, allowed=self._allowed())
+                found = read(sequence, end, whole=stop is not None)
+                if found.stop == sequence < end and ring.waiting:  # a BEGIN, and no room for what follows
+                    found = read(sequence, sequence + 1, whole=True)
+                self._advance(track, found.stop)
+                if found.entries:
+                    yield found  # the reader may be another one when this comes back
+                if found.stop == stop:
+                    return
+                if found.stop > sequence:
+                    continue
+            await self._more()
+
+    async def range(self, limits: RangeLimits) -> Range:
+        """Return the range that begins here, as far as the limits allow (see `Ring.cut`)."""
+        after = self.place
+        while True:
+            track = self._shared.track
+            sequence = None if track is None else self.locate(track)
+            if track is not None and sequence is not None:
+                ring, stop = track.ring, track.sequence_of(self.to)
+                allowed = self._allowed()
+                until = ring.next if stop is None else max(stop, sequence)
+                inside = stop is not None or ring.waiting
+                found, entries = ring.cut(
+                    sequence, until, max_rows=limits.rows, max_bytes=limits.bytes, inside=inside, allowed=allowed
+                )
+                to = track.position_before(found) or after
+                if entries:
+                    read = ring.read(sequence, found, allowed=allowed)
+                    is_partial = not ring.slot(found - 1).flags & Flag.BOUNDARY
+                    reached = limits.until is not None and to >= limits.until
+                    return Range(-1, str(after), str(to), read.entries, read.rows, read.bytes, is_partial, reached)
+                if stop is not None:
+                    return Range(-1, str(after), str(self.to), 0, 0, 0, partial=False, reached=self.to == limits.until)
+                self._advance(track, found)
+            await self._more()
+
+    def _advance(self, track: Track, sequence: int) -> None:
         """Say that what lies before a slot was read."""
-        self.sequence = sequence
+        if sequence != self._sequence:
+            self._sequence = sequence
+            self.place = track.position_before(sequence) or self.place
+            self._shared.has_moved = True
         self._shared.heard = time.monotonic()
 
-    async def more(self) -> None:
-        """Wait until the reader has read more."""
-        if self._shared.reader.error is not None:
-            raise self._shared.reader.error
+    def _allowed(self) -> bytearray | None:
+        return None if self._mask is None else self._mask.current()
+
+    async def _more(self) -> None:
+        """Wait until the reader has read more, or another turn has begun."""
         self.hungry = True
-        changed = self._shared.changed
-        self._shared.make_room()
         try:
-            await changed.wait()
+            await self._shared.more()
         finally:
             self.hungry = False
 
-    async def chunks(self, to: Position, mask: TableMask | None, *, transactions: bool) -> AsyncIterator[Collected]:
-        """Read up to a position, piece by piece: what `Ring.read` gives for the whole."""
-        while True:
-            self._check_open()
-            sequence = self.locate()
-            stop = None if sequence is None else self.track.sequence_of(to)
-            if sequence is not None:
-                end = self.ring.next if stop is None else max(stop, sequence)
-                found = self._read(sequence, end, mask, transactions=transactions, whole=stop is not None)
-                if found.stop == sequence < end and self.ring.waiting:  # a BEGIN, and no room for what follows
-                    found = self._read(sequence, sequence + 1, mask, transactions=transactions, whole=True)
-                if found.entries:
-                    yield found
-                self.advance(found.stop)
-                if found.stop > sequence:
-                    continue
-                if found.stop == stop:
-                    return
-            await self.more()
-
-    async def range(self, after: Position, end: Position, limits: RangeLimits, mask: TableMask | None) -> Range:
-        """Return the range that follows a position, up to ``end`` or as far as the limits allow (see `Ring.cut`)."""
-        while True:
-            self._check_open()
-            sequence = self.locate()
-            stop = None if sequence is None else self.track.sequence_of(end)
-            if sequence is not None:
-                allowed = None if mask is None else mask.current()
-                until = self.ring.next if stop is None else max(stop, sequence)
-                inside = stop is not None or self.ring.waiting
-                found, entries = self.ring.cut(
-                    sequence, until, max_rows=limits.rows, max_bytes=limits.bytes, inside=inside, allowed=allowed
-                )
-                to = self.track.position_before(found) or after
-                if entries:
-                    read = self.ring.read(sequence, found, allowed=allowed)
-                    partial = not self.ring.slot(found - 1).flags & Flag.BOUNDARY
-                    reached = limits.until is not None and to >= limits.until
-                    return Range(-1, str(after), str(to), read.entries, read.rows, read.bytes, partial, reached)
-                if stop is not None:
-                    return Range(-1, str(after), str(end), 0, 0, 0, partial=False, reached=end == limits.until)
-                self.advance(found)
-            await self.more()
-
-    def _check_open(self) -> None:
-        if self.ring.closed and self._shared.reader.error is not None:
-            raise self._shared.reader.error
-
-    def _read(self, start: int, stop: int, mask: TableMask | None, *, transactions: bool, whole: bool) -> Collected:
-        allowed = None if mask is None else mask.current()
-        return self.ring.read(start, stop, max_bytes=CHUNK, transactions=transactions, whole=whole, allowed=allowed)
-
 
 class SharedReader:
-    """A reader for ranges, and the windows on it."""
+    """A reader for ranges, and the windows on it. In each of its turns it goes on where the first of them is."""
 
-    def __init__(self, who: Reading, make: Callable[[Cursor, Callable[[], None]], Reader], start: Position) -> None:
-        """``make`` makes the reader, which begins at ``start``; ``who`` has the turn."""
+    def __init__(
+        self,
+        who: Reading,
+        make: Callable[[Cursor, Callable[[], None]], Reader],
+        start: Position,
+        ask: Callable[[], None],
+    ) -> None:
+        """``make`` makes a reader; ``who`` has the turn, in which it begins at ``start``; ``ask`` asks for another."""
         self.who = who
-        self.changed = asyncio.Event()
         self.windows: list[Window] = []
         self.heard = time.monotonic()
         """When it was used last."""
-        self._start = start
-        self._reach = start
-        self.reader = make(Cursor(start.file, start.begin, 0, 0, position=start), self._on_change)
+        self.has_moved = False
+        """A window has moved on in this turn."""
+        self.reader: Reader | None = None
+        """None between two turns."""
+        self._make = make
+        self._ask = ask
+        self._changed = asyncio.Event()
+        self._error: SluiceError | None = None
+        """Why there will be no further turn."""
+        self.begin(start)
+
+    @property
+    def track(self) -> Track | None:
+        """What its reader reads; None between two turns. Raises why there will be no further one."""
+        if self._error is not None:
+            raise self._error
+        return None if self.reader is None else self.reader.track
+
+    @property
+    def hungry(self) -> bool:
+        """Whether a window waits for the reader."""
+        return any(window.hungry for window in self.windows)
+
+    def begin(self, start: Position | None = None) -> None:
+        """Begin a turn, where the first of the windows is when no place is given."""
+        self._start = start or min(window.place for window in self.windows)
+        self._reach = max([self._start, *(window.to for window in self.windows)])
+        self.has_moved = False
+        place = Cursor(self._start.file, self._start.begin, 0, 0, position=self._start)
+        self.reader = self._make(place, self._on_change)
+
+    def end(self, error: SluiceError | None = None) -> Reader | None:
+        """End the turn, for ever with an error; return its reader, which is to be closed."""
+        reader, self.reader, self._error = self.reader, None, error
+        self.wake()
+        return reader
 
     def covers(self, from_: Position) -> bool:
         """Whether a range from there on is or will be read anyway."""
-        if self.reader.error is not None:
+        if self.reader is None or self.reader.error is not None:
             return False
         floor = self.reader.track.floor if self.reader.ring.first > 0 else self._start
         if floor is None or not floor.same_history(from_) or from_ < floor:
@@ -201,10 +240,10 @@ class SharedReader:
         return from_ <= self._reach or (end is not None and end.same_history(from_) and from_ <= end)
 
     @contextmanager
-    def window(self, from_: Position, to: Position) -> Iterator[Window]:
+    def window(self, from_: Position, to: Position, wanted: TableFilter | None) -> Iterator[Window]:
         """Open a window on a range."""
         self._reach = max(self._reach, to)
-        window = Window(self, from_)
+        window = Window(self, from_, to, wanted)
         self.windows.append(window)
         try:
             yield window
@@ -213,22 +252,33 @@ class SharedReader:
             self.heard = time.monotonic()
             self.make_room()
 
+    async def more(self) -> None:
+        """Wait until the reader has read more, or another turn has begun. Raises why the reader has failed."""
+        if self.reader is not None and self.reader.error is not None:
+            raise self.reader.error
+        changed = self._changed
+        if self.reader is None:
+            self._ask()
+        else:
+            self.make_room()
+        await changed.wait()
+
     def make_room(self) -> None:
         """Drop what every window has passed, when the ring is full and somebody needs what comes next.
 
         Until then everything is kept: parts of a range are asked for one after the other, and some again.
         """
+        if self.reader is None or not (self.reader.ring.waiting and self.hungry):
+            return
         ring = self.reader.ring
-        if ring.waiting and any(window.hungry for window in self.windows):
-            for window in self.windows:  # the reader may just have come to it
-                window.locate()
-            least = min((it.sequence for it in self.windows if it.sequence is not None), default=ring.next)
-            if least > ring.first:
-                ring.free_to(least)
+        places = [window.locate(self.reader.track) for window in self.windows]
+        least = min((place for place in places if place is not None), default=ring.next)
+        if least > ring.first:
+            ring.free_to(least)
 
     def wake(self) -> None:
         """Let the windows look again."""
-        changed, self.changed = self.changed, asyncio.Event()
+        changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
     def _on_change(self) -> None:
@@ -256,24 +306,34 @@ class CatchUp:
     @property
     def count(self) -> int:
         """How many readers there are."""
-        return len(self.clients) + len(self._shared)
+        return len(self.clients) + sum(shared.reader is not None for shared in self._shared)
 
     def tend(self, cursors: Cursors, now: float) -> None:
         """Take readers from those who have had their turns, and give them to those whose turn comes."""
         for shared in self._shared:
-            self.turns.ask(shared.who, shared.heard)
-            self.turns.set_busy(shared.who, busy=bool(shared.windows))
+            if shared.hungry:
+                self.turns.ask(shared.who, now)
+            elif shared.reader is not None:
+                self.turns.ask(shared.who, shared.heard)
+            if shared.reader is not None and (shared.has_moved or not shared.windows):
+                self.turns.move(shared.who, now)
         cursors.take_turns(self.turns, now)
         finished = self.turns.finished(now)
         for shared in list(self._shared):
-            if shared.who in finished or (shared.reader.error is not None and not shared.windows):
-                self._drop(shared, SourceError("the catch-up reader was needed by others: read on from the last place"))
+            failed = shared.reader is not None and shared.reader.error is not None
+            if not shared.windows and (shared.who in finished or shared.reader is None or failed):
+                self._drop(shared)
+            elif shared.who in finished:
+                self._end_turn(shared)
         for client_id in self.clients.keys() - cursors.catching_up:  # joined, gone, or waiting for their next turn
             self.close_client(client_id)
         behind = cursors.behind
         while (who := self.turns.begin(now)) is not None:
             kind, client_id = who
             if kind == "ranges":
+                for shared in self._shared:
+                    if shared.who == who:
+                        shared.begin()
                 self._wake()
             elif client_id in behind:
                 cursors.catch_up(client_id, self._for_client(client_id, behind[client_id]).track)
@@ -286,14 +346,14 @@ class CatchUp:
         self.turns.leave(("client", client_id))
 
     @asynccontextmanager
-    async def window(self, from_: Position, to: Position) -> AsyncGenerator[Window]:
-        """Open a window on a range, on a reader that has it or a new one.
+    async def window(self, from_: Position, to: Position, wanted: TableFilter | None) -> AsyncGenerator[Window]:
+        """Open a window on a range, for a filter or None, on a reader that has it or a new one.
 
         Raises:
             SourceError: all readers are at work, and none was free in time.
         """
         shared = self._covering(from_) or await self._reader_for(from_)
-        with shared.window(from_, to) as window:
+        with shared.window(from_, to, wanted) as window:
             self._wake()
             yield window
 
@@ -303,14 +363,17 @@ class CatchUp:
         for client_id in list(self.clients):
             self.close_client(client_id)
         for shared in list(self._shared):
-            self._drop(shared)
+            self._drop(shared, DestinationStoppedError("the destination was stopped"))
         if self._closing:
             await asyncio.wait(self._closing)
 
     def _for_client(self, client_id: int, cursor: Cursor) -> Reader:
         logger.info("client %d catches up from %s", client_id, cursor.position or f"{cursor.journal}:{cursor.offset}")
-        reader = self.clients[client_id] = Reader(self.config, self._make_parser, cursor, self._on_change)
+        reader = self.clients[client_id] = self._make_reader(cursor, self._on_change)
         return reader
+
+    def _make_reader(self, start: Cursor, on_change: Callable[[], None]) -> Reader:
+        return Reader(self.config, self._make_parser, start, on_change)
 
     def _covering(self, from_: Position) -> SharedReader | None:
         """Return a reader that reads a place anyway, and is not to be left to others."""
@@ -328,7 +391,7 @@ class CatchUp:
                 now = time.monotonic()
                 if self.turns.has(who):
                     logger.info("reading again from %s", from_)
-                    shared = SharedReader(who, functools.partial(Reader, self.config, self._make_parser), from_)
+                    shared = SharedReader(who, self._make_reader, from_, self._on_change)
                     self._shared.append(shared)
                     break
                 if self._closed:
@@ -357,17 +420,16 @@ class CatchUp:
 
     def _drop(self, shared: SharedReader, error: SluiceError | None = None) -> None:
         self._shared.remove(shared)
-        self._close(shared.reader, error)
-        self.turns.leave(shared.who)
-        shared.wake()
+        self._end_turn(shared, error)
 
-    def _close(self, reader: Reader, error: SluiceError | None = None) -> None:
-        reader.close(error)
+    def _end_turn(self, shared: SharedReader, error: SluiceError | None = None) -> None:
+        self.turns.leave(shared.who)
+        reader = shared.end(error)
+        if reader is not None:
+            self._close(reader)
+
+    def _close(self, reader: Reader) -> None:
+        reader.close()
         closing = asyncio.create_task(asyncio.to_thread(reader.join, CLOSING))
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
-
-
-def mask_of(track: Track, wanted: TableFilter | None) -> TableMask | None:
-    """Return a filter as the ring of a track wants it; None for no filter."""
-    return None if wanted is None else TableMask(track.ring, wanted)

@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from sluice.instance.catchup import mask_of
 from sluice.instance.config import BatchMode, InstanceConfig
 from sluice.instance.instance import Instance
 from sluice.instance.meta.base import MetaStore
@@ -39,6 +38,8 @@ logger = logging.getLogger(__name__)
 DEFAULT_BATCH_SIZE = 1000
 LONGEST_QUESTION = 5.0
 """Seconds that the source may take to say its end."""
+FIRST_DATA = 5.0
+"""Seconds that a get waits at least for a reader of its client and for what that finds first; see `Turns`."""
 LONGEST_REREAD = 30.0
 """Seconds that a range may wait for the stream to come to it again."""
 EMPTY = Batch(batch_id=-1, slices=[], from_="", to="", entries=0, rows=0, bytes=0, timestamp=0)
@@ -320,7 +321,8 @@ class EmbeddedServer:
             destination: name of the destination.
             client_id: the client.
             batch_size: entries (ITEMSIZE) or units of memory (MEMSIZE), as configured; 1000 if no limit is given.
-            timeout: seconds to wait for the first entry; None or 0 answers at once, `math.inf` waits for ever.
+            timeout: seconds to wait for the first entry; None or 0 answers at once, unless the client waits for a
+                catch-up reader (`FIRST_DATA`); `math.inf` waits for ever.
             max_entries: entries at most.
             max_bytes: bytes at most; a larger entry comes alone.
             min_bytes: wait until so many bytes are there, ...
@@ -348,7 +350,8 @@ class EmbeddedServer:
             entries = min(units, entries or units)
         full_entries = entries if wait_full and not memory_limit else 0
         full_bytes = max(min_bytes or 0, memory_limit if wait_full else 0)
-        deadline = time.monotonic() + (timeout or 0)
+        begun = time.monotonic()
+        deadline = begun + (timeout or 0)
         patience = deadline
         while True:
             instance.check_running()
@@ -373,10 +376,13 @@ class EmbeddedServer:
                 if batch is not None:
                     return batch
                 instance.check_stream(client_id)
-                if now >= deadline:
-                    return EMPTY
                 patience = deadline  # what was found was passed over: it is not wanted
-            await instance.wait(patience - now)
+                until = max(deadline, begun + FIRST_DATA) if cursors.awaits_reader(client_id) else deadline
+                if now >= until:
+                    return EMPTY
+                await instance.wait(until - now)
+            else:
+                await instance.wait(patience - now)
 
     async def ack(
         self,
@@ -539,15 +545,14 @@ class EmbeddedServer:
         begin, end = Position.parse(from_), Position.parse(to)
         transactions = not instance.config.filter_transaction_entry
         read = functools.partial(instance.cursors.read_range, client_id, begin, end, transactions=transactions)
-        batch = await self._when_read(instance, end, read)
+        batch = await self._when_read(instance, client_id, end, read)
         if batch is not None:
             yield batch
             return
-        async with instance.catch_up.window(begin, end) as window:
-            mask = mask_of(window.track, instance.cursors.wanted(client_id))
-            async for chunk in window.chunks(end, mask, transactions=transactions):
-                place = window.track.position_before(chunk.stop)
-                piece_end = to if place is None or place >= end else str(place)
+        async with instance.catch_up.window(begin, end, instance.cursors.wanted(client_id)) as window:
+            async for chunk in window.chunks(transactions=transactions):
+                instance.cursors.hear(client_id, time.monotonic())
+                piece_end = to if window.place >= end else str(window.place)
                 yield Batch(
                     batch_id=UNMARKED,
                     slices=chunk.slices,
@@ -567,15 +572,14 @@ class EmbeddedServer:
         begin, end = Position.parse(from_), Position.parse(to)
         transactions = not instance.config.filter_transaction_entry
         split = functools.partial(instance.cursors.split_range, client_id, begin, end, parts, transactions=transactions)
-        found = await self._when_read(instance, end, split)
+        found = await self._when_read(instance, client_id, end, split)
         if found is not None:
             return found
         pieces = []
-        async with instance.catch_up.window(begin, end) as window:
-            mask = mask_of(window.track, instance.cursors.wanted(client_id))
-            async for chunk in window.chunks(end, mask, transactions=transactions):
-                place = str(window.track.position_before(chunk.stop))
-                pieces.append(Part("", place, chunk.entries, chunk.rows, chunk.bytes))
+        async with instance.catch_up.window(begin, end, instance.cursors.wanted(client_id)) as window:
+            async for chunk in window.chunks(transactions=transactions):
+                instance.cursors.hear(client_id, time.monotonic())
+                pieces.append(Part("", str(window.place), chunk.entries, chunk.rows, chunk.bytes))
         return join_parts(pieces, from_, to, parts)
 
     async def _old_range(
@@ -588,9 +592,8 @@ class EmbeddedServer:
         end = Position.parse(status.acked)
         if limits.until is not None:
             end = min(end, limits.until)
-        async with instance.catch_up.window(after, end) as window:
-            mask = mask_of(window.track, instance.cursors.wanted(client_id))
-            return await window.range(after, end, limits, mask)
+        async with instance.catch_up.window(after, end, instance.cursors.wanted(client_id)) as window:
+            return await window.range(limits)
 
     async def _source_end(self, instance: Instance) -> str:
         try:
@@ -600,13 +603,16 @@ class EmbeddedServer:
             logger.warning("the source does not say its end: %s", error)
             return ""
 
-    async def _when_read(self, instance: Instance, end: Position, attempt: Callable[[], T | None]) -> T | None:
+    async def _when_read(
+        self, instance: Instance, client_id: int, end: Position, attempt: Callable[[], T | None]
+    ) -> T | None:
         """Make an attempt when the stream has come to the end of a range; None when it has left the range behind.
 
         A range that a destination gave in an earlier life may lie ahead of it: soon it comes there again.
         """
         deadline = time.monotonic() + LONGEST_REREAD
         while True:
+            instance.cursors.hear(client_id, time.monotonic())
             try:
                 result = attempt()
             except GoneError:

@@ -102,7 +102,7 @@ class Attachment:
 
     def attach(self, subscriber: Subscriber, sequence: int) -> None:
         """Let a subscriber read from a slot of its ring on."""
-        subscriber.get = subscriber.ack = subscriber.durable = sequence
+        subscriber.get = subscriber.ack = subscriber.durable = subscriber.attached = sequence
         subscriber.resume = None
         if subscriber.cursor is not None and subscriber.cursor.gtid:
             subscriber.gtids = parse_gtids(subscriber.cursor.gtid)

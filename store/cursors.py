@@ -113,6 +113,12 @@ class Cursors:
         """The clients that are served from readers of their own."""
         return {client_id for client_id, it in self._subscribers.items() if self._attachment.has_reader(it)}
 
+    def awaits_reader(self, client_id: int) -> bool:
+        """Return whether a client is to be served from a reader, and was not given anything by one."""
+        subscriber = self._subscriber(client_id)
+        catching_up = subscriber.behind or self._attachment.has_reader(subscriber)
+        return catching_up and subscriber.error is None and not subscriber.has_moved()
+
     @property
     def wants_reader(self) -> bool:
         """Whether a client that is not served from the ring has made a call since `take_turns`."""
@@ -131,6 +137,8 @@ class Cursors:
         reading = {it for it in self.catching_up if turns.has(("client", it))}
         for client_id in reading:
             turns.set_busy(("client", client_id), busy=bool(self._subscribers[client_id].marks))
+            if self._subscribers[client_id].has_moved():
+                turns.move(("client", client_id), now)
         for kind, client_id in turns.finished(now):
             if kind == "client" and client_id in reading:
                 self._attachment.suspend(self._subscribers[client_id])
@@ -250,6 +258,10 @@ class Cursors:
         return sorted(self._subscribers)
 
     # --- get, ack, rollback ------------------------------------------------------------------------------------------
+
+    def hear(self, client_id: int, now: float) -> None:
+        """Count a call of a client that no other method is told of; raises `NotSubscribedError`."""
+        self._subscriber(client_id).last_active = now
 
     def wanted(self, client_id: int) -> TableFilter | None:
         """Return the filter of a client; None when it wants everything."""

@@ -2,7 +2,9 @@
 
 * The parser waits for the ring, and the ring for its slowest attached subscriber. `Pace` says how long the others wait
   for that one: whoever does not confirm a full ring within ``detachAfter`` leaves it.
-* One that has left it reads by a catch-up reader, of which there are few. `Turns` says who has one, and for how long.
+* One that has left it reads by a catch-up reader, of which there are few. `Turns` says who has one, and for how long:
+  whoever makes a call at least every ``detachAfter`` seconds moves on in each of its turns, however rarely it calls,
+  and no reader is kept for longer for a client that is gone.
 * One whose place the stream has not come to, or that has read past the end of the ring, holds nothing back, and counts
   as held back.
 * With a single subscriber, or when nobody has confirmed the whole of a full ring, nobody is held back, and all stay.
@@ -13,11 +15,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 TURN = 5.0
-"""Seconds for which a reader is had at least, while others wait for one."""
+"""Seconds for which a reader moves its holder on at least, while others wait for one."""
 IDLE = 30.0
-"""Seconds for which a reader, or a place in the queue for one, is kept for a holder that is not heard of."""
+"""Seconds for which a reader, or a place in the queue for one, is kept at least for a holder that is not heard of."""
 PATIENCE = 300.0
-"""Seconds to wait for the confirmation of what a reader gave, where ``detachAfter`` is 0."""
+"""Seconds to wait for the next call of a holder, or its confirmation, where ``detachAfter`` is 0."""
 
 
 @dataclass(slots=True)
@@ -80,6 +82,8 @@ class Pace:
 class _Turn:
     since: float
     heard: float
+    moved: float | None = None
+    """Since when the reader moves its holder on."""
     busy: bool = False
 
 
@@ -93,15 +97,19 @@ class Turns:
     Whoever wants one asks, and asks again as long as it does. All get one in the order in which they began to ask, but
     the first of the clients, or of the ranges, comes before others while none of its kind has one.
 
-    While others wait, a turn is over after `TURN`: nothing more is given to its holder, which loses the reader as soon
-    as it has confirmed what it was given, or after so much patience. Whoever is not heard of for `IDLE` loses it too;
-    with something to confirm after the same patience.
+    A turn counts from when the reader has moved its holder on: has given it something, or passed over what it does not
+    want. While others wait, it is over after `TURN`: nothing more is given to its holder, which loses the reader as
+    soon as it has confirmed what it was given, or after so much patience. As long a reader has to move its holder on.
+
+    A reader, or a place in the queue, is kept for a client that is not heard of for the same patience, at least `IDLE`:
+    so much time may lie between two of its calls. Ranges are heard of while they are read, and kept for `IDLE`.
     """
 
     def __init__(self, places: int, patience: float) -> None:
         """``places`` is the number of readers; ``patience`` in seconds, 0 for `PATIENCE`."""
         self.places = places
         self._patience = patience or PATIENCE
+        self._kept = max(self._patience, IDLE)
         self._turns: dict[Reading, _Turn] = {}
         self._queue: dict[Reading, float] = {}  # in order: when it was heard of last
         self._last: str = ""
@@ -123,24 +131,28 @@ class Turns:
         self._queue.pop(who, None)
 
     def set_busy(self, who: Reading, *, busy: bool) -> None:
-        """Say whether a holder has something to confirm, or to read to its end."""
+        """Say whether a holder has something to confirm."""
         self._turns[who].busy = busy
+
+    def move(self, who: Reading, now: float) -> None:
+        """Say that a reader has moved its holder on, in this turn."""
+        turn = self._turns[who]
+        turn.moved = now if turn.moved is None else turn.moved
 
     def begin(self, now: float) -> Reading | None:
         """Give the next one its turn, if there is a free reader and somebody wants it."""
-        self._queue = {who: heard for who, heard in self._queue.items() if now - heard <= IDLE}
+        self._queue = {who: heard for who, heard in self._queue.items() if not self._is_gone(who, heard, now)}
         if not self._queue or len(self._turns) >= self.places:
             return None
         served: set[str] = {kind for kind, _ in self._turns} or {self._last}
         who = next((it for it in self._queue if it[0] not in served), next(iter(self._queue)))
-        del self._queue[who]
-        self._turns[who] = _Turn(now, now)
+        self._turns[who] = _Turn(now, self._queue.pop(who))
         self._last = who[0]
         return who
 
     def is_over(self, who: Reading, now: float) -> bool:
         """Whether nothing more is to be given to a holder, because others wait."""
-        return self._in_vain > 0 and now - self._turns[who].since > TURN
+        return self._in_vain > 0 and now > self._end(self._turns[who])
 
     def finished(self, now: float) -> list[Reading]:
         """Return those that have to give their readers back now; who has had one for longest comes first."""
@@ -148,12 +160,20 @@ class Turns:
         in_vain = self._in_vain
         for who, turn in sorted(self._turns.items(), key=lambda item: item[1].since):
             turn.since, turn.heard = min(turn.since, now), min(turn.heard, now)  # the clock may have gone back
-            more = self._patience if turn.busy else 0.0
-            over = in_vain > 0 and now - turn.since > TURN + more
-            if over or now - turn.heard > (more or IDLE):
+            turn.moved = None if turn.moved is None else min(turn.moved, now)
+            over = in_vain > 0 and now > self._end(turn) + (self._patience if turn.busy else 0.0)
+            if over or self._is_gone(who, turn.heard, now):
                 finished.append(who)
                 in_vain -= 1
         return finished
+
+    def _end(self, turn: _Turn) -> float:
+        """When a turn is over, if others wait."""
+        return turn.since + self._kept if turn.moved is None else turn.moved + TURN
+
+    def _is_gone(self, who: Reading, heard: float, now: float) -> bool:
+        """Whether somebody was not heard of for too long."""
+        return now - heard > (self._kept if who[0] == "client" else IDLE)
 
     @property
     def _in_vain(self) -> int:

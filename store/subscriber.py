@@ -63,6 +63,8 @@ class Subscriber:
     """Why it cannot be served from the ring; it holds nothing back."""
     gtids: GtidSet | None = None
     """Executed at ``durable``."""
+    attached: int = 0
+    """The slot from which on it reads its ring."""
     durable: int = 0
     """The sequence that the durable cursor stands for."""
     boundary: SlotView | None = None
@@ -92,6 +94,10 @@ class Subscriber:
     def served(self) -> bool:
         """Return whether the ring holds what it gets next; a closed one holds nothing."""
         return self.error is None and self.resume is None and not self.track.ring.closed
+
+    def has_moved(self) -> bool:
+        """Return whether the ring that it reads has given it something, or passed over what it does not want."""
+        return self.served() and self.get > self.attached
 
     def allowed(self) -> bytearray | None:
         """Return its filter by table number, brought up to date with the tables seen; None when it wants all."""

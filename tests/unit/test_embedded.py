@@ -34,6 +34,7 @@ from sluice.protocol.errors import (
 )
 from sluice.protocol.gtid import GtidSet, MariadbGtidSet
 from sluice.protocol.position import Position
+from sluice.server import embedded
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.ha.cluster import Cluster, Identity
 from sluice.server.ha.election import State
@@ -184,14 +185,10 @@ async def test_get_returns_at_once_what_is_there(setup: Setup) -> None:
     assert (batch.entries, batch.rows) == (3, 1)
 
 
-@pytest.mark.parametrize("waits", [True, False], ids=["told by a put", "found by the flusher"])
+@pytest.mark.parametrize("waits", [True, False], ids=["told by a put", "found by a look each second"])
 async def test_a_mistake_on_the_event_loop_is_the_error_of_the_destination_until_it_is_started_anew(
     setup: Setup, waits: bool
 ) -> None:
-    if not waits:
-        setup.change(file_flush_period=10)
-        await setup.server.stop(NAME)
-        await setup.server.start(NAME)
     await setup.server.subscribe(NAME, CLIENT)
     waiting = asyncio.create_task(setup.server.get_without_ack(NAME, CLIENT, timeout=30))
     await asyncio.sleep(0)
@@ -281,6 +278,64 @@ async def test_an_ack_that_asks_for_the_end_of_the_source_is_refused_when_the_de
     answered.set()
     with pytest.raises(DestinationStoppedError, match="should start first"):
         await acking
+
+
+class TestCatchingUp:
+    """A client whose place the ring has left."""
+
+    @pytest.fixture
+    async def start(self, setup: Setup) -> str:
+        """Its place; it is client 2, and there is one reader."""
+        setup.change(catch_up_readers=1)
+        await setup.server.stop(NAME)
+        await setup.server.start(NAME)
+        await setup.server.subscribe(NAME, CLIENT)
+        start = setup.server.status(NAME, CLIENT).position
+        setup.parser.write(b"one")
+        batch = await setup.server.get_without_ack(NAME, CLIENT)
+        await setup.server.ack(NAME, CLIENT, batch_id=batch.batch_id)
+        await setup.server.subscribe(NAME, 2, start=start)
+        assert setup.server.status(NAME, 2).state == "catching-up"
+        return start
+
+    @pytest.mark.usefixtures("start")
+    async def test_a_get_without_a_timeout_waits_for_its_reader_and_what_that_gives_first(self, setup: Setup) -> None:
+        main = setup.parser
+        getting = asyncio.create_task(setup.server.get_without_ack(NAME, 2))
+        await eventually(lambda: setup.parser is not main)
+        await asyncio.sleep(0.05)
+        assert not getting.done()
+        setup.parser.write(b"one")
+        async with asyncio.timeout(2):
+            batch = await getting
+            assert entries(batch.slices) == [b"begin", b"one", b"end"]
+            assert not (await setup.server.get_without_ack(NAME, 2)).entries, "it was given all, and has to confirm it"
+            await setup.server.ack(NAME, 2, batch_id=batch.batch_id)
+            await eventually(lambda: setup.server.status(NAME, 2).state == "attached")
+            assert not (await setup.server.get_without_ack(NAME, 2)).entries
+
+    @pytest.mark.usefixtures("start")
+    async def test_a_get_without_a_timeout_does_not_wait_for_ever_for_a_reader(
+        self, setup: Setup, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(embedded, "FIRST_DATA", 0.05)
+        async with asyncio.timeout(2):
+            assert not (await setup.server.get_without_ack(NAME, 2)).entries
+
+    async def test_reading_a_range_is_a_call(self, setup: Setup, start: str) -> None:
+        end, main = str(setup.parser.stream.end), setup.parser
+        reading = asyncio.create_task(anext(setup.server.rows(NAME, CLIENT, start, end)))
+        await eventually(lambda: setup.parser is not main)
+        asked = setup.server.status(NAME, CLIENT).last_active
+        setup.parser.write(b"one")
+        assert entries((await reading).slices) == [b"begin", b"one", b"end"]
+        read = setup.server.status(NAME, CLIENT).last_active
+        assert asked < read
+        assert await setup.server.splits(NAME, CLIENT, start, end, 2)
+        split = setup.server.status(NAME, CLIENT).last_active
+        assert read < split
+        await anext(setup.server.rows(NAME, CLIENT, end, end))
+        assert split < setup.server.status(NAME, CLIENT).last_active
 
 
 async def test_who_is_gone_is_noticed_though_nothing_is_put_called_or_stored(setup: Setup) -> None:

@@ -11,12 +11,14 @@ RANGE: Reading = ("ranges", 1)
 PATIENCE = 100.0
 
 
-def begun(places: int, *readings: Reading, now: float = 0.0) -> Turns:
-    """Turns that all these have."""
-    turns = Turns(places, PATIENCE)
+def begun(places: int, *readings: Reading, now: float = 0.0, patience: float = PATIENCE, moved: bool = True) -> Turns:
+    """Turns that all these have; ``moved``: their readers have moved them on at once."""
+    turns = Turns(places, patience)
     for who in readings:
         turns.ask(who, now)
         assert turns.begin(now) == who
+        if moved:
+            turns.move(who, now)
     return turns
 
 
@@ -54,28 +56,65 @@ def test_turn_ends_while_another_waits_when_all_is_confirmed_or_patience_is_over
     assert turns.begin(seconds + 1) is None
 
 
+def test_turn_counts_from_when_the_reader_has_moved_its_holder_on() -> None:
+    turns = begun(1, A, moved=False)
+    turns.ask(B, 0.0)
+    turns.ask(A, 50.0)
+    turns.move(A, 50.0)
+    assert not turns.is_over(A, 50.0 + TURN)
+    assert turns.finished(50.0 + TURN) == []
+    turns.move(A, 50.0 + TURN)
+    assert turns.is_over(A, 51.0 + TURN)
+    assert turns.finished(51.0 + TURN) == [A]
+
+
+def test_reader_that_moves_nobody_on_goes_to_another_after_the_patience_though_its_holder_calls() -> None:
+    turns = begun(1, A, moved=False)
+    turns.ask(B, 0.0)
+    turns.ask(A, PATIENCE)
+    assert turns.finished(PATIENCE) == []
+    turns.ask(A, PATIENCE + 1)
+    assert turns.is_over(A, PATIENCE + 1)
+    assert turns.finished(PATIENCE + 1) == [A]
+
+
 def test_only_as_many_turns_end_as_there_are_who_wait_those_that_began_first() -> None:
     turns = begun(2, A)
     turns.ask(B, 1.0)
     assert turns.begin(1.0) == B
+    turns.move(B, 1.0)
     turns.ask(C, 2.0)
     assert turns.finished(2 * TURN) == [A]
 
 
-@pytest.mark.parametrize(("busy", "seconds"), [(False, IDLE), (True, PATIENCE)])
-def test_reader_is_not_kept_for_who_is_gone_though_nobody_waits(busy: bool, seconds: float) -> None:
-    turns = begun(1, A)
-    turns.set_busy(A, busy=busy)
+@pytest.mark.parametrize(
+    ("who", "patience", "seconds"), [(A, PATIENCE, PATIENCE), (A, 1.0, IDLE), (RANGE, PATIENCE, IDLE)]
+)
+@pytest.mark.parametrize("busy", [True, False])
+def test_reader_is_not_kept_for_who_is_gone_though_nobody_waits(
+    who: Reading, patience: float, seconds: float, busy: bool
+) -> None:
+    turns = begun(1, who, patience=patience)
+    turns.set_busy(who, busy=busy)
     assert turns.finished(seconds) == []
-    assert turns.finished(seconds + 1) == [A]
+    assert turns.finished(seconds + 1) == [who]
 
 
 def test_nobody_who_is_gone_is_waited_for() -> None:
     turns = begun(1, A)
     turns.ask(B, 0.0)
-    turns.ask(C, IDLE)
+    turns.ask(C, PATIENCE)
     turns.leave(A)
-    assert turns.begin(IDLE + 1) == C
+    assert turns.begin(PATIENCE + 1) == C
+
+
+def test_time_in_the_queue_counts_for_who_is_gone() -> None:
+    turns = begun(1, A)
+    turns.ask(B, 0.0)
+    turns.leave(A)
+    assert turns.begin(PATIENCE) == B
+    assert turns.finished(PATIENCE) == []
+    assert turns.finished(PATIENCE + 1) == [B]
 
 
 @pytest.mark.parametrize("places", [1, 2])

@@ -1,8 +1,8 @@
 """Random histories of all kinds of clients, and of ranges, that share a full ring and a few catch-up readers.
 
-Time passes in ticks of a second. In each, every client does what is its kind: it takes and confirms everything,
-confirms a little now and then, takes and never confirms, confirms by position, or is gone. Whatever the others are,
-who does its part gets every row, in order, and soon.
+Time passes in ticks of a second. In each, every client does what is its kind: it takes and confirms everything, does so
+by a single call now and then, confirms a little now and then, takes and never confirms, confirms by position, or is
+gone. Whatever the others are, who does its part gets every row, in order, and soon, and every range is read.
 """
 
 import re
@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -27,7 +28,8 @@ from tests.unit.test_ring_model import MEMORY, NAMES, SIZE, TABLES, Entry, compi
 DETACH_AFTER = 20.0
 READERS = 2
 CLIENTS = [1, 2, 3, 4, 5]
-KINDS = ["active", "by position", "dribbling", "hoarding", "abandoned"]
+PATIENT = ["active", "by position", "polling"]
+KINDS = [*PATIENT, "dribbling", "hoarding", "abandoned"]
 RANGES = 3
 SOON = 15 * (DETACH_AFTER + TURN)
 """Seconds within which who does its part gets on: each other client, or range, has kept it waiting once or twice."""
@@ -122,11 +124,22 @@ class Feed:
 
 
 @dataclass
+class Range:
+    """What is read by a reader piece by piece, one a second."""
+
+    pieces: int
+    slow: bool  # in each turn its reader takes as long as it may to come to its place
+    since: float  # when it got on last
+    waited: int = 0  # seconds in this turn
+
+
+@dataclass
 class Client:
     """What a client knows, and what is expected of it: indexes into the list of all entries."""
 
     kind: str
     filter: str
+    period: int  # seconds between two calls of one that polls
     got: int
     confirmed: int = 0
     restarted: bool = True  # the durable cursor may lie before what was confirmed
@@ -141,14 +154,14 @@ class PatienceMachine(RuleBasedStateMachine):
         """A history longer than the ring, a client at its end, and others anywhere before."""
         self.history = History()
         self.clients: dict[int, Client] = {}
-        self.reading: dict[Reading, int] = {}  # seconds that ranges go on reading, by who they are
+        self.reading: dict[Reading, Range] = {}
         self.now = 1000.0
         self.open(1, [], 0)
         self.write(sizes, 20, 2)
-        self.subscribe(0, "active", "", 1.0)
+        self.subscribe(0, "active", "", 1.0, 1)
         self.tend()
         for client_id, kind in enumerate(kinds[:3], 1):
-            self.subscribe(client_id, kind, "", client_id / 4)
+            self.subscribe(client_id, kind, "", client_id / 4, 12 * client_id - 7)
 
     def open(self, epoch: int, stored: list[StoredClient], begin: int) -> None:
         self.epoch = epoch
@@ -188,8 +201,8 @@ class PatienceMachine(RuleBasedStateMachine):
             self.now += 1.0
             for client_id, client in self.clients.items():
                 self.act(client_id, client)
-            for who in list(self.reading):
-                self.read(who)
+            for who, range_ in list(self.reading.items()):
+                self.read(who, range_)
             self.tend()
 
     @rule(seconds=st.integers(1, 10_000))
@@ -197,6 +210,8 @@ class PatienceMachine(RuleBasedStateMachine):
         self.now -= seconds
         for client in self.clients.values():
             client.since -= seconds
+        for range_ in self.reading.values():
+            range_.since -= seconds
 
     @rule()
     def restart(self) -> None:
@@ -222,14 +237,10 @@ class PatienceMachine(RuleBasedStateMachine):
             for reader in self.readers.values():
                 reader.fill(2)
             self.cursors.advance(self.now)
-        for who in self.reading:
-            if self.turns.has(who):
-                self.turns.set_busy(who, busy=self.reading[who] > 0)
         self.cursors.take_turns(self.turns, self.now)
         for ended in self.turns.finished(self.now):
             if ended[0] == "ranges":
                 self.turns.leave(ended)
-                self.reading.pop(ended, None)
         for client_id in self.readers.keys() - self.cursors.catching_up:
             self.readers.pop(client_id).ring.close()
             self.turns.leave(("client", client_id))
@@ -253,15 +264,16 @@ class PatienceMachine(RuleBasedStateMachine):
         kind=st.sampled_from(KINDS),
         text=st.sampled_from(["", "one"]),
         start=st.floats(0, 1),
+        period=st.integers(1, int(IDLE)),
     )
-    def subscribe(self, client_id: int, kind: str, text: str, start: float) -> None:
+    def subscribe(self, client_id: int, kind: str, text: str, start: float, period: int) -> None:
         """A client comes, at a place that the ring holds, has left, or has not come to; or becomes another kind."""
         if client_id in self.clients:
             self.clients[client_id].kind = kind
             return
         index = int(start * len(self.history))
         self.cursors.subscribe(client_id, filter_text=text, start=place(index), now=self.now)
-        self.clients[client_id] = Client(kind, text, index, index, since=self.now)
+        self.clients[client_id] = Client(kind, text, period, index, index, since=self.now)
 
     @rule(client_id=st.sampled_from(CLIENTS), kind=st.sampled_from(KINDS))
     def become(self, client_id: int, kind: str) -> None:
@@ -276,16 +288,22 @@ class PatienceMachine(RuleBasedStateMachine):
         del self.clients[client_id]
         self.tend()
 
-    @rule(number=st.integers(1, RANGES), seconds=st.sampled_from([1, 7, 60, 10_000]))
-    def ask_for_a_range(self, number: int, seconds: int) -> None:
-        self.reading.setdefault(("ranges", number), seconds)
+    @rule(number=st.integers(1, RANGES), pieces=st.sampled_from([1, 7, 60, 10_000]), slow=st.booleans())
+    def ask_for_a_range(self, number: int, pieces: int, slow: bool) -> None:
+        self.reading.setdefault(("ranges", number), Range(pieces, slow, self.now))
 
-    def read(self, who: Reading) -> None:
-        """A range waits for its turn, reads on, and is done."""
+    def read(self, who: Reading, range_: Range) -> None:
+        """A range waits for its turn, reads on, and is done. A slow one has to come to its place in each turn."""
         self.turns.ask(who, self.now)
-        if self.turns.has(who):
-            self.reading[who] -= 1
-            if not self.reading[who]:
+        if not self.turns.has(who):
+            range_.waited = 0
+        elif range_.slow and range_.waited < DETACH_AFTER:
+            range_.waited += 1
+        else:
+            self.turns.move(who, self.now)
+            range_.pieces -= 1
+            range_.since = self.now
+            if not range_.pieces:
                 self.turns.leave(who)
                 del self.reading[who]
 
@@ -299,6 +317,9 @@ class PatienceMachine(RuleBasedStateMachine):
                 if not client.late or self.confirm_late(client_id, client):
                     while client.given or self.get(client_id, client, 7):
                         self.confirm_to(client_id, client)
+            case "polling":
+                if self.now % client.period == 0 and (client.given or self.get(client_id, client, 7)):
+                    self.confirm(client_id, client)
             case "dribbling":
                 if not client.given:
                     self.get(client_id, client, 1)
@@ -323,6 +344,7 @@ class PatienceMachine(RuleBasedStateMachine):
         assert all(index >= client.confirmed for index in found), "nothing that was confirmed comes again"
         client.got = end
         client.given.append((batch.batch_id, batch.to))
+        client.late.clear()  # it comes again
         return True
 
     def lose_if_out(self, client_id: int, client: Client) -> None:
@@ -372,9 +394,11 @@ class PatienceMachine(RuleBasedStateMachine):
     @invariant()
     def whoever_does_its_part_gets_on(self) -> None:
         for client_id, client in self.clients.items():
-            if client.kind not in ("active", "by position") or not self.rows(client.filter, client.confirmed, 1 << 30):
+            if client.kind not in PATIENT or not self.rows(client.filter, client.confirmed, 1 << 30):
                 client.since = self.now
             assert self.now - client.since <= SOON, self.cursors.status(client_id)
+        for who, range_ in self.reading.items():
+            assert self.now - range_.since <= SOON, who
 
     @invariant()
     def every_client_has_a_status(self) -> None:
@@ -403,14 +427,18 @@ class PatienceMachine(RuleBasedStateMachine):
             return not any(
                 self.rows(client.filter, client.confirmed, len(self.history))
                 for client in self.clients.values()
-                if client.kind in ("active", "by position")
+                if client.kind in PATIENT
             )
 
+        for client in self.clients.values():  # it has got on; to have everything might take it hours
+            if client.kind == "polling":
+                client.kind = "active"
         self.pass_until(done, SOON + 2 * DETACH_AFTER * (1 + len(self.history) // SIZE))
         assert done()
         for client in self.clients.values():
             client.kind = "abandoned"
-        self.reading = dict.fromkeys(self.reading, 1)
+        for range_ in self.reading.values():
+            range_.pieces = 1
         self.pass_until(lambda: not self.readers, DETACH_AFTER + IDLE + TURN)
         assert not self.readers, "a reader is kept for somebody who is gone"
 
@@ -423,3 +451,12 @@ class PatienceMachine(RuleBasedStateMachine):
 
 PatienceMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestPatience = PatienceMachine.TestCase
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_clients_that_poll_rarely_get_on_among_ranges_that_always_want_a_reader(slow: bool) -> None:
+    machine = PatienceMachine()
+    machine.start(sizes=[20] * 40, kinds=["polling"] * 3)
+    for number in range(1, RANGES + 1):
+        machine.ask_for_a_range(number=number, pieces=10_000, slow=slow)
+    machine.pass_until(lambda: False, 2 * SOON)

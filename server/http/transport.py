@@ -116,6 +116,7 @@ class Protocol(HttpToolsProtocol):
         # The request that is being received, or awaited as the first one.
         self._receiving = True
         self._in_header = True
+        self._empty_line = b""  # what is ignored of one that comes before the next request, as old clients send it
         self._begun = self.loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self._header = 0  # bytes of its URL and header fields
@@ -149,6 +150,11 @@ class Protocol(HttpToolsProtocol):
         """Parse what has arrived."""
         if self._refused:
             return
+        if not self._receiving:
+            while self._empty_line and data.startswith(self._empty_line[:1]):  # RFC 9112 section 2.2
+                data, self._empty_line = data[1:], self._empty_line[1:]
+            if not data:
+                return
         self._unset_keepalive_if_required()
         if not self._receiving:
             self._receiving = self._in_header = True
@@ -259,6 +265,7 @@ class Protocol(HttpToolsProtocol):
         if self._skipped:
             return
         self._receiving = False
+        self._empty_line = b"\r\n"
         self._uncount()
         super().on_message_complete()
 

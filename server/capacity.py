@@ -11,6 +11,7 @@ from sluice.instance.config import Address, InstanceConfig
 from sluice.instance.parser.connection import CONNECTIONS, Connection, text
 from sluice.protocol.errors import SluiceError
 from sluice.server.config import Configuration
+from sluice.server.network import is_loopback
 
 logger = logging.getLogger(__name__)
 
@@ -44,17 +45,23 @@ def find_shortages(configs: Iterable[InstanceConfig]) -> list[tuple[Address, str
     """
     sources: dict[Address, list[InstanceConfig]] = defaultdict(list)
     for config in configs:
-        sources[config.master_address].append(config)
+        sources[_one_name(config.master_address)].append(config)
     found = []
-    for address, sharing in sources.items():
+    for sharing in sources.values():
         if len(sharing) > 1:
             try:
                 shortage = _shortage(sharing)
             except SluiceError:
                 continue
             if shortage:
-                found.append((address, shortage))
+                found.append((sharing[0].master_address, shortage))
     return found
+
+
+def _one_name(address: Address) -> Address:
+    """Return the same for all ways to write an address of this host, and for a name in capitals."""
+    host = address.host.lower()
+    return Address("localhost" if is_loopback(host) else host, address.port)
 
 
 def _shortage(sharing: list[InstanceConfig]) -> str:

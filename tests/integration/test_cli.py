@@ -1,5 +1,6 @@
 """The command line against real servers: check, serve, tail, status, ack, rollback, filter try, verify."""
 
+import itertools
 import json
 import os
 import re
@@ -238,8 +239,8 @@ def test_too_few_connections_for_all_destinations_of_a_source_are_noticed_before
     names = [f"shop{number}" for number in range(8)]
     conf.main(canal__destinations=",".join(names))
     with Server("mariadb118", ["--max-connections=15"]) as server:
-        for name in names:
-            conf.destination(name, server)
+        for name, host in zip(names, itertools.cycle(["127.0.0.1", "localhost", "LOCALHOST"]), strict=False):
+            conf.destination(name, server, canal__instance__master__address=f"{host}:{server.port}")
         done = conf.run("check")
         assert done.returncode == 1
         wrong = rf"wrong source 127\.0\.0\.1:{server.port}: 8 destinations take 16 connections of it, 48 with all"

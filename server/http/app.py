@@ -2,6 +2,7 @@
 
 import logging
 import time
+import uuid
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -67,8 +68,9 @@ class Observe:
         except Exception:
             if status:  # too late for an answer: the server breaks the connection off
                 raise
-            log.exception("%s %s failed", scope["method"], scope["path"])
-            await problems.internal_error()(scope, receive, noting)
+            instance = uuid.uuid4().urn
+            log.exception("%s %s failed: %s", scope["method"], scope["path"], instance)
+            await problems.internal_error(instance)(scope, receive, noting)
         finally:
             seconds = time.perf_counter() - begin
             route: APIRoute | None = scope.get("route")

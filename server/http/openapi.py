@@ -73,6 +73,7 @@ class Problem(BaseModel):
     advice: str = Field(description="What to do about it.")
     parameter: str | None = Field(default=None, description="The first bad parameter, where there is one.")
     errors: list[InvalidParameter] | None = Field(default=None, description="All bad parameters, where there are any.")
+    instance: str | None = Field(default=None, description="Of an internal error: what the server's log calls it.")
     active: str | None = Field(default=None, description="URL of the server that has the destination, where known.")
 
 

@@ -97,11 +97,10 @@ def http_error(request: Request, error: HTTPException) -> ProblemResponse:
     return ProblemResponse(name, described, detail, headers=error.headers)
 
 
-def internal_error() -> ProblemResponse:
-    """Answer to an error that nobody foresaw; its text stays in the log."""
-    return ProblemResponse(
-        errors.SluiceError.type, PROBLEM_TYPES[errors.SluiceError], "The server failed on this call."
-    )
+def internal_error(instance: str) -> ProblemResponse:
+    """Answer to an error that was not foreseen; its text stays in the log, which names it by `instance`."""
+    detail = f"The server failed on this call; its log has the cause, beside {instance}."
+    return ProblemResponse(errors.SluiceError.type, PROBLEM_TYPES[errors.SluiceError], detail, {"instance": instance})
 
 
 def install(app: FastAPI) -> None:

@@ -73,8 +73,8 @@ class TestProblems:
         async with asyncio.timeout(5):
             assert await waiting == "destination-stopped"
 
-    async def test_an_error_that_nobody_foresaw_is_a_problem_without_details(
-        self, api: Api, monkeypatch: pytest.MonkeyPatch
+    async def test_an_error_that_was_not_foreseen_is_a_problem_without_details_which_the_log_names(
+        self, api: Api, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         def fail(*_: Any) -> None:
             raise ZeroDivisionError("inner workings")
@@ -83,3 +83,20 @@ class TestProblems:
         response = await api.call("GET", "/v1/destinations/example", status=500)
         assert response.json()["type"] == "internal"
         assert "inner workings" not in response.text()
+        (logged,) = [it for it in caplog.records if it.exc_info]
+        assert response.json()["instance"] in logged.getMessage()
+        assert "inner workings" in caplog.text
+
+    async def test_an_error_that_was_not_foreseen_touches_no_other_call(
+        self, api: Api, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: Any, **__: Any) -> None:
+            raise ZeroDivisionError("inner workings")
+
+        waiting = asyncio.create_task(api.post("getWithoutAck?timeout=30000"))
+        await eventually(lambda: api.waiting() == 1)
+        with monkeypatch.context() as patch:
+            patch.setattr(api.embedded, "ack", fail)
+            assert await api.problem("POST", f"{CLIENT}/ack", 500, json={"batchId": 5}) == "internal"
+        api.source.put()
+        assert len((await waiting).json()["entries"]) == 1

@@ -9,6 +9,7 @@ from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
 
 from bench.measuring import say
 
@@ -16,10 +17,8 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results"
 PAGE = ROOT / "docs" / "performance.md"
 SECTION = "<!-- {} of bench/results/{}.json -->"
-"""What stands around a table in the page; one without it gets its place behind the last."""
+"""The lines before and after a table in the page; a new table is added at the end."""
 LESS = "server_cpu_ratio"
-LOGARITHMIC = 20
-"""From this ratio of the greatest to the least figure on, an axis is logarithmic."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -162,43 +161,82 @@ def stages_table(cases: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def plot(result: dict[str, Any], file: Path) -> None:
-    """Draw the cases beside what they are compared with; for what scales, the line of the ideal."""
+    """Draw the cases, and beside them their ratios to what they are compared with; for what scales, lines."""
     mpl.rcParams["svg.hashsalt"] = "sluice"  # the same results give the same file
     cases = [case for case in result["cases"] if case["unit"] == result["cases"][0]["unit"]]
-    figure = Figure(figsize=(8, 4), layout="constrained")
-    axes = figure.subplots()
-    if result["bench"] == "scale":
-        for group in dict.fromkeys(case["case"].rpartition("-")[0] for case in cases):
-            members = [case for case in cases if case["case"].rpartition("-")[0] == group]
-            counts = [int(case["case"].rpartition("-")[2]) for case in members]
-            (line,) = axes.loglog(counts, [case["ours"] for case in members], "o-", label=group)
-            ideal = [max(members[0]["ours"], members[-1]["ours"])] * len(counts)
-            axes.loglog(counts, ideal, "--", color=line.get_color(), label=f"{group}, ideal")
-        axes.set_xlabel("subscribers, destinations, units of a batch")
-    else:
-        draw_bars(axes, cases)
-    axes.set_ylabel(", ".join(dict.fromkeys(case["unit"] for case in cases)))
-    axes.legend()
+    figure = scale_lines(cases) if result["bench"] == "scale" else bars(cases)
     figure.savefig(file, metadata={"Date": None})
 
 
-def draw_bars(axes: Any, cases: Sequence[dict[str, Any]]) -> None:
-    """Draw bars with the least and the most of the runs, and those of what they are compared with."""
-    places = range(len(cases))
+def scale_lines(cases: Sequence[dict[str, Any]]) -> Figure:
+    """Return a line of each group of cases, and beside it the line of the ideal, on axes of powers of ten."""
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axes = figure.subplots()
+    for group in dict.fromkeys(case["case"].rpartition("-")[0] for case in cases):
+        members = [case for case in cases if case["case"].rpartition("-")[0] == group]
+        counts = [int(case["case"].rpartition("-")[2]) for case in members]
+        (line,) = axes.loglog(counts, [case["ours"] for case in members], "o-", label=group)
+        ideal = [max(members[0]["ours"], members[-1]["ours"])] * len(counts)
+        axes.loglog(counts, ideal, "--", color=line.get_color(), label=f"{group}, ideal")
+    axes.set_xlabel("subscribers, destinations, units of a batch")
+    axes.set_ylabel(cases[0]["unit"])
+    axes.legend()
+    return figure
+
+
+def bars(cases: Sequence[dict[str, Any]]) -> Figure:
+    """Return two panels with linear axes: the figures, with the least and the most of the runs, and their ratios.
+
+    Workloads differ by a factor of twenty, so that of the least only the ratio can be seen. Without anything to compare
+    with there is one panel.
+    """
+    compared = any(case["anchor"] for case in cases)
+    figure = Figure(figsize=(10 if compared else 8, 1.4 + 0.45 * len(cases)), layout="constrained")
+    panels = figure.subplots(1, 2 if compared else 1, sharey=True, squeeze=False)[0]
+    draw_figures(panels[0], cases)
+    if compared:
+        draw_ratios(panels[1], cases)
+    panels[0].set_yticks(range(len(cases)), [f"{case['case']}  {readable(case['ours'])}" for case in cases])
+    panels[0].invert_yaxis()  # the first case on top, as in the table
+    figure.legend(loc="outside lower center", ncols=3)
+    return figure
+
+
+def draw_figures(axes: Any, cases: Sequence[dict[str, Any]]) -> None:
+    """Draw what was measured, what it is compared with, and the goals, in the unit of the cases."""
+    half = 0.4 if any(case["anchor"] for case in cases) else 0
     ours = [case["ours"] for case in cases]
     errors = [
         [case["ours"] - case["spread"][0] for case in cases],
         [case["spread"][1] - case["ours"] for case in cases],
     ]
-    axes.bar([place - 0.2 for place in places], ours, 0.4, yerr=errors, capsize=3, label="Sluice")
-    anchors = [case["anchor"] or 0 for case in cases]
-    if any(anchors):
+    places = [place - half / 2 for place in range(len(cases))]
+    axes.barh(places, ours, 0.4, xerr=errors, capsize=2, color="C0", label="Sluice")
+    if half:
         names = ", ".join(dict.fromkeys(case["anchor_name"] for case in cases if case["anchor_name"]))
-        axes.bar([place + 0.2 for place in places], anchors, 0.4, label=names)
-    goals = {place: goal for place, case in enumerate(cases) if isinstance(goal := case.get("goal"), int)}
+        axes.barh(
+            [place + half for place in places], [case["anchor"] or 0 for case in cases], 0.4, color="C1", label=names
+        )
+    goals = {
+        place: goal for place, case in zip(places, cases, strict=True) if isinstance(goal := case.get("goal"), int)
+    }
     if goals:
-        axes.plot([place - 0.2 for place in goals], list(goals.values()), "k_", markersize=16, label="goal")
-    figures = [figure for figure in (*ours, *anchors) if figure]
-    if figures and max(figures) / min(figures) > LOGARITHMIC:
-        axes.set_yscale("log")
-    axes.set_xticks(list(places), [case["case"] for case in cases], rotation=30, ha="right")
+        axes.plot(list(goals.values()), list(goals), "k|", markersize=12, label="goal")
+    axes.set_xlabel(cases[0]["unit"])
+    axes.xaxis.set_major_formatter(EngFormatter())  # 500 k, 1 M
+    # A single slow run must not make all bars small: its whisker is cut.
+    axes.set_xlim(0, 1.1 * max(*ours, *(case["anchor"] or 0 for case in cases), *goals.values()))
+
+
+def draw_ratios(axes: Any, cases: Sequence[dict[str, Any]]) -> None:
+    """Draw how many times what it is compared with each case is, and a line where both are equal."""
+    ratios = {place: case["ours"] / case["anchor"] for place, case in enumerate(cases) if case["anchor"]}
+    drawn = axes.barh(list(ratios), list(ratios.values()), 0.6, color="C0")
+    axes.bar_label(drawn, [f"{ratio:.3g}" for ratio in ratios.values()], padding=3, fontsize=8)
+    axes.axvline(1, color="C1")
+    goals = {
+        place: goal / cases[place]["anchor"] for place in ratios if isinstance(goal := cases[place].get("goal"), int)
+    }
+    axes.plot(list(goals.values()), list(goals), "k|", markersize=16)
+    axes.set_xlabel("ratio")
+    axes.margins(x=0.15)  # room for the figures at the ends of the bars

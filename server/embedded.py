@@ -337,6 +337,7 @@ class EmbeddedServer:
             PurgedError: the source no longer has what comes next.
             SourceChangedError: its cursor belongs to another source or history.
         """
+        # Long: half of it says what the arguments mean.
         instance = self._running(destination)
         config, cursors = instance.config, instance.cursors
         if batch_size is None and max_entries is None and max_bytes is None:

@@ -1235,6 +1235,7 @@ cdef class Decoder:
     # image after | rows, in MariaDB's compressed events compressed
     # (`Rows_event`, libs/mysql/binlog/event/rows_event.h; `Rows_log_event::uncompress_buf`, MariaDB sql/log_event.cc)
     cdef int rows(self, const uint8_t *body, const uint8_t *end) except -1 nogil:
+        # Long: an event is read once from its front to its end, and each step needs what those before it have found.
         cdef RowsType rows
         cdef uint8_t post_header = self.post_header[self.header.type]
         cdef int id_size = 4 if post_header == 6 else 6

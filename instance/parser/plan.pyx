@@ -445,6 +445,7 @@ cdef class TablePlan:
         bint compare,
         bint partial_json,
     ) except NULL nogil:
+        # Long: the loop over columns is the hottest there is; parts of it as functions would pass its dozen variables.
         cdef Planned *columns = self.columns
         cdef Planned *column
         cdef Head *head

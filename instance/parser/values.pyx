@@ -178,6 +178,7 @@ cdef uint8_t *put_packed_decimal(
     `strict`: Canal prints a last group of fewer than nine digits after the point only when it is not zero, and a single
     0 when nothing follows the point.
     """
+    # Long: groups before the point and after it are read alike but for a few conditions, with shared variables.
     cdef int whole = precision - scale
     cdef bint negative = not data[0] & 0x80
     cdef uint8_t mask = 0xFF if negative else 0

@@ -372,6 +372,7 @@ cdef int read_prop(const uint8_t *p, const uint8_t *end, const char *key, Span *
 
 cdef int put_entry(Writer *out, const uint8_t *p, const uint8_t *end) noexcept nogil:
     """1 when the entry has become a message, 0 when it is none."""
+    # Long: two loops sort fields into what a message consists of, which is then written member by member, in order.
     cdef WireField field
     cdef Span header
     cdef Span body

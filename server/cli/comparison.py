@@ -425,7 +425,7 @@ def _holds_rows(event: Any) -> bool:
     )
 
 
-def compare(column: Any, ours: Any, theirs: Any, none_source: str) -> bool | str:
+def compare(column: Any, ours: Any, theirs: Any, none_source: str) -> bool | str:  # noqa: C901, PLR0912  a list of cases
     """Compare a value as both decoders have it; a text says why the other one cannot be asked.
 
     ``column`` is the other decoder's description, ``none_source`` its reason for a None.

@@ -44,6 +44,11 @@ log = Console(stderr=True, highlight=False, soft_wrap=True)
 def add_spark_commands(commands: Any) -> None:
     """Add the commands to those of the command line."""
     jobs = add_group(commands, "spark", "write changes elsewhere with Spark")
+    _add_changelog_command(jobs)
+    _add_mirror_command(jobs)
+
+
+def _add_changelog_command(jobs: Any) -> None:
     changelog = add_command(
         jobs,
         "changelog",
@@ -59,6 +64,8 @@ def add_spark_commands(commands: Any) -> None:
     changelog.add_argument("--to", required=True, metavar="FOLDER", help="of the files; nothing else may lie in it")
     add_stream(changelog, interval=10)
 
+
+def _add_mirror_command(jobs: Any) -> None:
     mirror = add_command(
         jobs,
         "mirror",

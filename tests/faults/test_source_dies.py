@@ -111,9 +111,10 @@ def _read(client: Client) -> list[int]:
     return rows
 
 
-def test_a_purge_stops_only_those_who_have_lost_their_place_and_moves_no_cursor(
+def test_a_purge_stops_only_those_who_have_lost_their_place_and_moves_no_cursor(  # noqa: PLR0915
     sluice: Sluice, doomed: Server, database: Database
 ) -> None:
+    # Long: one story, of which each step begins where the one before it has ended.
     schema = database(doomed)
     doomed.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY)")
     options: dict[str, object] = {"canal__instance__filter__regex": rf"{schema}\\..*"}

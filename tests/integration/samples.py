@@ -227,6 +227,7 @@ JSON_VALUES = (
 
 
 def _others() -> list[Sample]:
+    # Long: a list.
     return [
         Sample(
             "decimal(65,30)",

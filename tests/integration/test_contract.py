@@ -99,9 +99,10 @@ class Driver:
 
 
 @pytest.mark.parametrize("name", ["mariadb118", "mysql97"])
-def test_every_range_is_the_same_for_ever_though_both_sides_are_killed(
+def test_every_range_is_the_same_for_ever_though_both_sides_are_killed(  # noqa: PLR0915
     request: pytest.FixtureRequest, database: Database, tmp_path: Path, name: str
 ) -> None:
+    # Long: one story of processes that live side by side until its end.
     source = request.getfixturevalue(name)
     assert isinstance(source, Server)
     schema = database(source)

@@ -46,9 +46,10 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize("name", ["mariadb118", "mysql97"])
-async def test_kill_at_random_moments_under_load(
+async def test_kill_at_random_moments_under_load(  # noqa: PLR0915
     request: pytest.FixtureRequest, database: Database, tmp_path: Path, name: str
 ) -> None:
+    # Long: one story of processes that live side by side until its end.
     source = request.getfixturevalue(name)
     assert isinstance(source, Server)
     schema = database(source)

@@ -30,7 +30,7 @@ def extension(source: Path) -> Extension:
         name,
         [str(source.relative_to(ROOT))],
         language="c++",
-        include_dirs=["store", "protocol", "instance/parser"],
+        include_dirs=["store", "protocol"],
         libraries={"events": ["deflate"], "inflate": ["z", "zstd"], "values": ["z"]}.get(source.stem, []),
         # Structures that a call fills are "maybe uninitialized" to gcc, which does not follow Cython's error paths.
         extra_compile_args=[*OPTIONS, "-std=c++17", "-Wno-maybe-uninitialized"],

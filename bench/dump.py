@@ -5,8 +5,8 @@ import sys
 import time
 
 from sluice.instance.config import Address, InstanceConfig
-from sluice.instance.parser.connection import Connection
-from sluice.instance.parser.dump import Dump, FileStart, Replica
+from sluice.instance.sources.mysql.connection import Connection
+from sluice.instance.sources.mysql.dump import Dump, FileStart, Replica
 
 SPACE = 512 << 10  # as large as the parser's
 

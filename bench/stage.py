@@ -12,10 +12,10 @@ import time
 from bench.captures import Capture, captured
 from bench.processes import peak_of
 from sluice.instance.config import Address, InstanceConfig
-from sluice.instance.parser.decoder import Decoder, Status
-from sluice.instance.parser.events import Event, EventType
-from sluice.instance.parser.plan import PlanOptions, TablePlan
-from sluice.instance.parser.table_map import TableMap
+from sluice.instance.sources.mysql.decode.decoder import Decoder, Status
+from sluice.instance.sources.mysql.decode.events import Event, EventType
+from sluice.instance.sources.mysql.decode.plan import PlanOptions, TablePlan
+from sluice.instance.sources.mysql.decode.table_map import TableMap
 from sluice.store.ring import Ring
 
 STAGES = ("socket", "framing", "decode", "filter", "put", "get")

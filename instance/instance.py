@@ -8,14 +8,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from sluice.instance.catchup import CatchUp
+from sluice.instance.columns import Column
 from sluice.instance.config import IN_ZOOKEEPER, InstanceConfig
 from sluice.instance.meta.base import MetaStore
 from sluice.instance.meta.file import FileMetaStore
 from sluice.instance.meta.memory import MemoryMetaStore
-from sluice.instance.parser.columns import Column
-from sluice.instance.parser.status import ParserStatus
 from sluice.instance.sink.filters import TableFilter
 from sluice.instance.source import Parser, ParserFactory
+from sluice.instance.status import ParserStatus
 from sluice.protocol.errors import (
     ConfigError,
     DestinationStoppedError,

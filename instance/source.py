@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from sluice.instance.columns import Column
 from sluice.instance.config import InstanceConfig
-from sluice.instance.parser.columns import Column
-from sluice.instance.parser.status import ParserStatus
 from sluice.instance.sink.filters import TableFilter
+from sluice.instance.status import ParserStatus
 from sluice.protocol.errors import SluiceError
 from sluice.protocol.gtid import GtidSet
 from sluice.protocol.position import Position

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from sluice.instance.config import Address, InstanceConfig
-from sluice.instance.parser.connection import CONNECTIONS, Connection, text
+from sluice.instance.sources.mysql.connection import CONNECTIONS, Connection, text
 from sluice.protocol.errors import SluiceError
 from sluice.server.config import Configuration
 from sluice.server.network import is_loopback

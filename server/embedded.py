@@ -8,13 +8,13 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
+from sluice.instance.columns import Column
 from sluice.instance.config import BatchMode, InstanceConfig
 from sluice.instance.instance import Instance
 from sluice.instance.meta.base import MetaStore
 from sluice.instance.meta.memory import MemoryMetaStore
-from sluice.instance.parser.columns import Column
-from sluice.instance.parser.status import ParserStatus
 from sluice.instance.source import ParserFactory
+from sluice.instance.status import ParserStatus
 from sluice.instance.zones import local_time_zone
 from sluice.protocol.errors import (
     BadParameterError,

@@ -6,7 +6,7 @@ import gc
 import logging
 from collections.abc import AsyncIterator, Callable
 
-from sluice.instance.parser.parser import Parser
+from sluice.instance.sources.mysql.parser import Parser
 from sluice.protocol.errors import ConfigError, SluiceError
 from sluice.server.capacity import warn_of_shortages
 from sluice.server.config import Configuration, ServerConfig

@@ -3,8 +3,8 @@
 import struct
 import zlib
 
-from sluice.instance.parser.events import EventType
-from sluice.instance.parser.file_packets import PacketWriter
+from sluice.instance.sources.mysql.decode.events import EventType
+from sluice.instance.sources.mysql.file_packets import PacketWriter
 
 CREATED = 1_700_000_000
 """Unix time of every event that is given no other."""

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sluice.instance.parser.columns import Column
-from sluice.instance.parser.decoder import Decoder, Status
-from sluice.instance.parser.events import Event, EventType
-from sluice.instance.parser.file_packets import MAGIC, PacketWriter, file_packets
-from sluice.instance.parser.plan import PlanOptions, TablePlan
-from sluice.instance.parser.table_map import TableMap, Type
+from sluice.instance.columns import Column
+from sluice.instance.sources.mysql.decode.decoder import Decoder, Status
+from sluice.instance.sources.mysql.decode.events import Event, EventType
+from sluice.instance.sources.mysql.decode.plan import PlanOptions, TablePlan
+from sluice.instance.sources.mysql.decode.table_map import TableMap, Type
+from sluice.instance.sources.mysql.file_packets import MAGIC, PacketWriter, file_packets
 from sluice.protocol.canal.entry_pb2 import Entry, EntryType, RowChange
 from sluice.protocol.canal.entry_pb2 import EventType as CanalEventType
 from sluice.protocol.canal.packet_pb2 import Messages

@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from sluice.instance.config import InstanceConfig
-from sluice.instance.parser.parser import Parser
+from sluice.instance.sources.mysql.parser import Parser
 from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChange
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.store.ring import Ring

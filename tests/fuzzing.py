@@ -27,10 +27,10 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from sluice.instance.parser.decoder import Decoder, Status
-from sluice.instance.parser.events import EventType
-from sluice.instance.parser.file_packets import PacketWriter, file_packets
-from sluice.instance.parser.table_map import TableMap, Type
+from sluice.instance.sources.mysql.decode.decoder import Decoder, Status
+from sluice.instance.sources.mysql.decode.events import EventType
+from sluice.instance.sources.mysql.decode.table_map import TableMap, Type
+from sluice.instance.sources.mysql.file_packets import PacketWriter, file_packets
 from sluice.protocol.errors import DecodeError
 from sluice.store.ring import Kind, Ring
 from tests.decoding import Options, binlogs, decode, feed, plan_by_types

@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from sluice.instance.parser.columns import Column
-from sluice.instance.parser.decoder import Decoder
-from sluice.instance.parser.events import EventType
-from sluice.instance.parser.plan import PlanOptions, TablePlan
-from sluice.instance.parser.table_map import TableMap
+from sluice.instance.columns import Column
+from sluice.instance.sources.mysql.decode.decoder import Decoder
+from sluice.instance.sources.mysql.decode.events import EventType
+from sluice.instance.sources.mysql.decode.plan import PlanOptions, TablePlan
+from sluice.instance.sources.mysql.decode.table_map import TableMap
 from sluice.store.ring import Ring
 from tests.binlog import Log
 from tests.decoding import SOURCE, Decoded, Options, drive

@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from sluice.instance.config import InstanceConfig
-from sluice.instance.parser.connection import Connection
-from sluice.instance.parser.parser import Parser
+from sluice.instance.sources.mysql.connection import Connection
+from sluice.instance.sources.mysql.parser import Parser
 from sluice.protocol.canal import entry_pb2 as pb
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.position import Position

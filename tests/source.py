@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from sluice.instance.columns import Column
 from sluice.instance.config import Address, InstanceConfig
-from sluice.instance.parser.columns import Column
-from sluice.instance.parser.status import ParserStatus
 from sluice.instance.sink.filters import TableFilter
+from sluice.instance.status import ParserStatus
 from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChange
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import SluiceError, UnknownDestinationError, UnknownTableError

@@ -83,8 +83,8 @@ def _examine(server: ServerConfig, config: InstanceConfig, findings: Findings) -
 
     A client that has lost its place is noted: the start serves the others.
     """
-    from sluice.instance.parser.connection import Connection
-    from sluice.instance.parser.start import StartFinder
+    from sluice.instance.sources.mysql.connection import Connection
+    from sluice.instance.sources.mysql.start import StartFinder
     from sluice.server.cli.saved import read_saved, try_filter
     from sluice.store.cursor import starts
 

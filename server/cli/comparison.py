@@ -38,12 +38,12 @@ from rich.progress import Progress
 from rich.text import Text
 
 from sluice.instance.config import InstanceConfig
-from sluice.instance.parser import control, schema
-from sluice.instance.parser.connection import Connection, login_arguments
-from sluice.instance.parser.control import QUARANTINE_PROP
-from sluice.instance.parser.dump import FIRST_EVENT, Replica
-from sluice.instance.parser.parser import Parser
-from sluice.instance.parser.schema import InformationSchema
+from sluice.instance.sources.mysql import control, schema
+from sluice.instance.sources.mysql.connection import Connection, login_arguments
+from sluice.instance.sources.mysql.control import QUARANTINE_PROP
+from sluice.instance.sources.mysql.dump import FIRST_EVENT, Replica
+from sluice.instance.sources.mysql.parser import Parser
+from sluice.instance.sources.mysql.schema import InformationSchema
 from sluice.protocol.canal.rows import Change, decode_changes
 from sluice.protocol.errors import ConfigError, DecodeError, SourceError
 from sluice.protocol.mysql.session import MysqlSession

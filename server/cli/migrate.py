@@ -12,7 +12,7 @@ from sluice.server.cli.findings import Findings, examine_password
 from sluice.server.config import Configuration
 
 if TYPE_CHECKING:
-    from sluice.instance.parser.start import StartFinder
+    from sluice.instance.sources.mysql.start import StartFinder
     from sluice.store.cursor import Cursor, StoredClient
 
 
@@ -81,8 +81,8 @@ def _examine_server(configuration: Configuration, findings: Findings) -> None:
 
 def _examine(configuration: Configuration, config: InstanceConfig, findings: Findings) -> None:
     """Examine a destination. Raises SluiceError: it cannot be served as things are."""
-    from sluice.instance.parser.connection import Connection
-    from sluice.instance.parser.start import StartFinder
+    from sluice.instance.sources.mysql.connection import Connection
+    from sluice.instance.sources.mysql.start import StartFinder
     from sluice.server.cli.saved import read_saved
 
     saved = read_saved(configuration.server, config)
@@ -125,7 +125,7 @@ def _examine_client(config: InstanceConfig, client: "StoredClient", finder: "Sta
 
 
 def _begin(finder: "StartFinder", place: "Cursor | None") -> str:
-    from sluice.instance.parser.dump import FileStart
+    from sluice.instance.sources.mysql.dump import FileStart
 
     dump = finder.find(place).dump
     return f"at {dump.file}:{dump.offset}" if isinstance(dump, FileStart) else f"after the GTID set {dump.gtids}"

@@ -6,10 +6,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from sluice.instance.config import InstanceConfig
-from sluice.instance.parser.connection import Connection
-from sluice.instance.parser.parser import Parser
-from sluice.instance.parser.quarantine import Item, path_of, read
-from sluice.instance.parser.start import StartFinder
+from sluice.instance.quarantine import Item, path_of, read
+from sluice.instance.sources.mysql.connection import Connection
+from sluice.instance.sources.mysql.parser import Parser
+from sluice.instance.sources.mysql.start import StartFinder
 from sluice.protocol.errors import SourceError
 from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor

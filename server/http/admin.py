@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from prometheus_client.exposition import choose_encoder
 from pydantic import BaseModel, ConfigDict, Field
 
-from sluice.instance.parser.quarantine import path_of, read
+from sluice.instance.quarantine import path_of, read
 from sluice.server.http.auth import LOGIN_LIFETIME, Destination, Granted, may_administer, may_read
 from sluice.server.http.context import Ctx
 from sluice.server.http.views import (

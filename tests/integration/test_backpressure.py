@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sluice.instance.config import BatchMode, InstanceConfig
-from sluice.instance.parser.parser import Parser
+from sluice.instance.sources.mysql.parser import Parser
 from sluice.protocol.canal.rows import decode_rows
 from sluice.server.embedded import EmbeddedServer
 from tests.conftest import Database

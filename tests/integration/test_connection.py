@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from sluice.instance.parser.connection import Connection, number
-from sluice.instance.parser.dump import Dump, FileStart, Replica
-from sluice.instance.parser.schema import InformationSchema, charsets
+from sluice.instance.sources.mysql.connection import Connection, number
+from sluice.instance.sources.mysql.dump import Dump, FileStart, Replica
+from sluice.instance.sources.mysql.schema import InformationSchema, charsets
 from sluice.protocol.errors import DecodeError, SourceError
 from tests.conftest import Database
 from tests.reading import config

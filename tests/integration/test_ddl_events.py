@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.instance.parser.quarantine import path_of
+from sluice.instance.quarantine import path_of
 from sluice.protocol.canal.entry_pb2 import EventType, RowChange
 from sluice.store.ring import Kind
 from tests.conftest import Database

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from sluice.instance.parser.connection import Connection
-from sluice.instance.parser.start import StartFinder
+from sluice.instance.sources.mysql.connection import Connection
+from sluice.instance.sources.mysql.start import StartFinder
 from sluice.protocol.canal.rows import decode_rows
 from sluice.protocol.errors import PurgedError, SluiceError, SourceChangedError
 from sluice.protocol.position import Position

@@ -21,7 +21,7 @@ CONSUMER = """
 import asyncio, json, sys
 from pathlib import Path
 from sluice.instance.config import InstanceConfig
-from sluice.instance.parser.parser import Parser
+from sluice.instance.sources.mysql.parser import Parser
 from sluice.protocol.canal.rows import decode_rows
 from sluice.server.embedded import EmbeddedServer
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from sluice.instance.config import InstanceConfig
-from sluice.instance.parser.connection import Connection
-from sluice.instance.parser.schema import InformationSchema, charsets
-from sluice.instance.parser.start import StartFinder
+from sluice.instance.sources.mysql.connection import Connection
+from sluice.instance.sources.mysql.schema import InformationSchema, charsets
+from sluice.instance.sources.mysql.start import StartFinder
 from sluice.protocol.errors import SluiceError
 from sluice.store.cursor import Cursor
 from tests.conftest import Database

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sluice.instance.parser.columns import Column
-from sluice.instance.parser.table_map import TableMap
+from sluice.instance.columns import Column
+from sluice.instance.sources.mysql.decode.table_map import TableMap
 from sluice.protocol.canal import entry_pb2 as pb
 from tests.conftest import Database
 from tests.reading import Reading, config

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sluice.instance.parser.quarantine import path_of
-from sluice.instance.parser.status import ParserStatus
+from sluice.instance.quarantine import path_of
 from sluice.instance.sink.filters import TableFilter
+from sluice.instance.status import ParserStatus
 from sluice.store.ring import Flag, Kind, Ring, Staging
 from sluice.store.segment import SegmentWriter
 from tests.conftest import Database

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sluice.instance.parser.connection import Connection
+from sluice.instance.sources.mysql.connection import Connection
 from sluice.protocol.errors import SourceError
 from sluice.protocol.mysql import session as mysql
 from sluice.protocol.mysql.session import Protection

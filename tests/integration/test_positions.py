@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.instance.parser.connection import Connection
+from sluice.instance.sources.mysql.connection import Connection
 from sluice.protocol.canal.entry_pb2 import EntryType
 from sluice.protocol.position import Position
 from sluice.store.ring import Kind

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sluice.instance.parser.connection import Connection
-from sluice.instance.parser.start import Start, StartFinder
+from sluice.instance.sources.mysql.connection import Connection
+from sluice.instance.sources.mysql.start import Start, StartFinder
 from sluice.protocol.errors import BadPositionError, PurgedError, SourceChangedError, SourceError
 from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor

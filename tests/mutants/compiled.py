@@ -25,10 +25,10 @@ LONGEST = 900.0
 DECODER = ("test_decoder", "test_control", "test_executed", "test_plan")
 TESTS: dict[str, tuple[str, ...]] = {
     "client_sdk/spark/changes.pyx": ("test_spark_changes",),
-    "instance/parser/charset.pyx": ("test_charset", "test_plan"),
-    "instance/parser/json.pyx": ("test_json",),
-    "instance/parser/plan.pyx": ("test_plan", "test_values", "test_decoder"),
-    "instance/parser/values.pyx": ("test_values", "test_plan"),
+    "instance/sources/mysql/decode/charset.pyx": ("test_charset", "test_plan"),
+    "instance/sources/mysql/decode/json.pyx": ("test_json",),
+    "instance/sources/mysql/decode/plan.pyx": ("test_plan", "test_values", "test_decoder"),
+    "instance/sources/mysql/decode/values.pyx": ("test_values", "test_plan"),
     "protocol/canal/arrow.pyx": ("test_arrow",),
     "protocol/canal/flat.pyx": ("test_flat",),
     "protocol/resultset.pyx": ("test_resultset",),

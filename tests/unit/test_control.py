@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from sluice.instance.columns import Column
 from sluice.instance.config import InstanceConfig
-from sluice.instance.parser.columns import Column
-from sluice.instance.parser.control import Control
-from sluice.instance.parser.decoder import Decoder, Status
-from sluice.instance.parser.events import EventType
-from sluice.instance.parser.quarantine import Quarantine, path_of, read
-from sluice.instance.parser.schema import Schemas, TableSchema
+from sluice.instance.quarantine import Quarantine, path_of, read
+from sluice.instance.sources.mysql.control import Control
+from sluice.instance.sources.mysql.decode.decoder import Decoder, Status
+from sluice.instance.sources.mysql.decode.events import EventType
+from sluice.instance.sources.mysql.schema import Schemas, TableSchema
 from sluice.protocol.canal import entry_pb2 as pb
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import DecodeError, PurgedError, SourceError

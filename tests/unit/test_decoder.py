@@ -10,13 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sluice.instance.parser.columns import Column
-from sluice.instance.parser.decoder import Decoder, Status
-from sluice.instance.parser.events import Event, EventType
-from sluice.instance.parser.file_packets import PacketWriter, file_packets
-from sluice.instance.parser.plan import TablePlan
-from sluice.instance.parser.table_map import TableMap
-from sluice.instance.parser.variables import statement_text
+from sluice.instance.columns import Column
+from sluice.instance.sources.mysql.decode.decoder import Decoder, Status
+from sluice.instance.sources.mysql.decode.events import Event, EventType
+from sluice.instance.sources.mysql.decode.plan import TablePlan
+from sluice.instance.sources.mysql.decode.table_map import TableMap
+from sluice.instance.sources.mysql.decode.variables import statement_text
+from sluice.instance.sources.mysql.file_packets import PacketWriter, file_packets
 from sluice.protocol.canal.entry_pb2 import Entry, RowChange, TransactionBegin, TransactionEnd
 from sluice.protocol.errors import DecodeError, SourceChangedError
 from sluice.protocol.position import Position

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from sluice.instance.columns import Column
 from sluice.instance.config import Address, BatchMode, InstanceConfig
 from sluice.instance.meta.memory import MemoryMetaStore
-from sluice.instance.parser.columns import Column
-from sluice.instance.parser.status import ParserStatus
 from sluice.instance.sink.filters import TableFilter
+from sluice.instance.status import ParserStatus
 from sluice.protocol.errors import (
     BadParameterError,
     BadPositionError,

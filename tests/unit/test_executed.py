@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluice.instance.parser.executed import ExecutedSet
+from sluice.instance.sources.mysql.decode.executed import ExecutedSet
 from sluice.protocol.errors import BadPositionError
 
 A = "aaaaaaaa-0000-0000-0000-000000000001"

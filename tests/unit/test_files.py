@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sluice.instance.meta.file import FileMetaStore
-from sluice.instance.parser.quarantine import Item, Quarantine, path_of
+from sluice.instance.quarantine import Item, Quarantine, path_of
 from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor, StoredClient
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from sluice.instance.config import Address, InstanceConfig
-from sluice.instance.parser.parser import Parser
-from sluice.instance.parser.status import ParserStatus
+from sluice.instance.sources.mysql.parser import Parser
+from sluice.instance.status import ParserStatus
 from sluice.server.embedded import DestinationStatus
 from sluice.server.lag import Stage, explain
 from sluice.store.ring import Ring

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from sluice.client_sdk.spark.database import Database
 from sluice.instance.config import InstanceConfig
-from sluice.instance.parser.connection import Connection
+from sluice.instance.sources.mysql.connection import Connection
 from sluice.protocol.errors import SourceError
 from sluice.protocol.mysql import session as mysql
 from sluice.protocol.mysql.session import Limits, MysqlSession, Protection, is_local

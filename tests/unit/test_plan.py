@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.instance.parser.columns import Column
-from sluice.instance.parser.plan import PlanOptions, RowsKind, TablePlan
-from sluice.instance.parser.table_map import TableMap
+from sluice.instance.columns import Column
+from sluice.instance.sources.mysql.decode.plan import PlanOptions, RowsKind, TablePlan
+from sluice.instance.sources.mysql.decode.table_map import TableMap
 from sluice.protocol.canal.entry_pb2 import Column as PbColumn
 from sluice.protocol.canal.entry_pb2 import RowChange
 from sluice.protocol.errors import DecodeError

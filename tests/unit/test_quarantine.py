@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.instance.parser.quarantine import Item, Quarantine, path_of, read
+from sluice.instance.quarantine import Item, Quarantine, path_of, read
 from sluice.protocol.errors import ConfigError
 
 ITEM = Item("101/binlog.000001@1700000000:4:2", "shop", "orders", 30, 1_700_000_001, 101, 80, "no such table", "00ff")

@@ -4,9 +4,9 @@ import pickle
 
 import pytest
 
-from sluice.instance.parser.columns import Column
-from sluice.instance.parser.schema import Schemas, TableSchema
-from sluice.instance.parser.table_map import TableMap
+from sluice.instance.columns import Column
+from sluice.instance.sources.mysql.decode.table_map import TableMap
+from sluice.instance.sources.mysql.schema import Schemas, TableSchema
 from sluice.protocol.position import Position
 from tests.unit.plans import table_map
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.instance.parser.columns import Column
-from sluice.instance.parser.table_map import TableMap, Type, counts_years
+from sluice.instance.columns import Column
+from sluice.instance.sources.mysql.decode.table_map import TableMap, Type, counts_years
 from sluice.protocol.errors import DecodeError
 from tests.unit.entries import mutated
 from tests.unit.plans import packed, table_map

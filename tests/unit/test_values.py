@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.instance.parser.columns import Column
-from sluice.instance.parser.plan import PlanOptions, RowsKind, TablePlan
-from sluice.instance.parser.table_map import TableMap, Type
-from sluice.instance.parser.values import Zone
+from sluice.instance.columns import Column
+from sluice.instance.sources.mysql.decode.plan import PlanOptions, RowsKind, TablePlan
+from sluice.instance.sources.mysql.decode.table_map import TableMap, Type
+from sluice.instance.sources.mysql.decode.values import Zone
 from sluice.protocol.errors import ConfigError, DecodeError
 from tests.unit.plans import column, plan, rows, table_map, text
 

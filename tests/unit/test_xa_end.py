@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 
-from sluice.instance.parser.connection import Connection
-from sluice.instance.parser.parser import Parser
-from sluice.instance.parser.xa import EVENTS, commits_in_one_phase
+from sluice.instance.sources.mysql.connection import Connection
+from sluice.instance.sources.mysql.parser import Parser
+from sluice.instance.sources.mysql.xa import EVENTS, commits_in_one_phase
 from sluice.protocol.errors import SourceError
 from sluice.store.ring import Ring
 from tests.peer import Peer, Talk

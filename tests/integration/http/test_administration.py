@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from sluice.instance.parser.quarantine import Item, Quarantine, path_of
+from sluice.instance.quarantine import Item, Quarantine, path_of
 from sluice.instance.zones import local_time_zone
 from sluice.server.http import formats
 from tests.integration.http.served import Api

@@ -11,10 +11,10 @@ import pytest
 import urllib3
 
 from sluice.client_sdk import AsyncClient, Batch
+from sluice.instance import columns
 from sluice.instance.config import Address, InstanceConfig
-from sluice.instance.parser import columns
-from sluice.instance.parser.status import ParserStatus
 from sluice.instance.sink.filters import TableFilter
+from sluice.instance.status import ParserStatus
 from sluice.protocol.canal.entry_pb2 import INSERT, ROWDATA, Column, Entry, Header, RowChange
 from sluice.protocol.errors import SluiceError
 from sluice.protocol.position import Position

@@ -6,7 +6,7 @@ It is extended by every transaction without Python, and made text at the first e
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libcpp.string cimport string, to_string
 
-from sluice.instance.parser.gtid_event cimport TAG_MAX, UUID_SIZE, Gtid
+from sluice.instance.sources.mysql.decode.gtid_event cimport TAG_MAX, UUID_SIZE, Gtid
 
 from sluice.protocol.errors import BadPositionError
 

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 
-from sluice.instance.parser.values cimport Field, Value, Zone
+from sluice.instance.sources.mysql.decode.values cimport Field, Value, Zone
 from sluice.store.segment cimport SegmentWriter
 
 

@@ -1,9 +1,9 @@
 from enum import IntEnum
 from typing import Protocol
 
-from sluice.instance.parser.events import Event
-from sluice.instance.parser.packets import PacketBuffer
-from sluice.instance.parser.plan import TablePlan
+from sluice.instance.sources.mysql.decode.events import Event
+from sluice.instance.sources.mysql.decode.packets import PacketBuffer
+from sluice.instance.sources.mysql.decode.plan import TablePlan
 from sluice.protocol.position import Position
 from sluice.store.ring import Kind, Ring, Staging
 

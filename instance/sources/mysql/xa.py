@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Final
 
-from sluice.instance.parser.connection import Connection, LongAnswerError
+from sluice.instance.sources.mysql.connection import Connection, LongAnswerError
 from sluice.protocol.errors import SourceError
 
 EVENTS: Final = 200

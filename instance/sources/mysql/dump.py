@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntFlag
 from typing import Final
 
-from sluice.instance.parser.connection import Connection
+from sluice.instance.sources.mysql.connection import Connection
 from sluice.protocol.errors import SourceError
 from sluice.protocol.gtid import GtidSet, MariadbGtidSet
 from sluice.protocol.mysql.session import end

@@ -6,19 +6,19 @@ from contextlib import AbstractContextManager
 from typing import Final
 
 from sluice.instance.config import InstanceConfig
-from sluice.instance.parser.charset import decode
-from sluice.instance.parser.connection import Connection
-from sluice.instance.parser.ddl import DML, Change, EventType, Query, classify
-from sluice.instance.parser.decoder import Decoder
-from sluice.instance.parser.events import Event
-from sluice.instance.parser.events import EventType as Binlog
-from sluice.instance.parser.plan import PlanOptions, TablePlan
-from sluice.instance.parser.quarantine import Item, Quarantine
-from sluice.instance.parser.schema import Schemas, TableSchema
-from sluice.instance.parser.start import error_text
-from sluice.instance.parser.table_map import TableMap, counts_years
-from sluice.instance.parser.xa import commits_in_one_phase
+from sluice.instance.quarantine import Item, Quarantine
 from sluice.instance.sink.filters import TableFilter
+from sluice.instance.sources.mysql.connection import Connection
+from sluice.instance.sources.mysql.ddl import DML, Change, EventType, Query, classify
+from sluice.instance.sources.mysql.decode.charset import decode
+from sluice.instance.sources.mysql.decode.decoder import Decoder
+from sluice.instance.sources.mysql.decode.events import Event
+from sluice.instance.sources.mysql.decode.events import EventType as Binlog
+from sluice.instance.sources.mysql.decode.plan import PlanOptions, TablePlan
+from sluice.instance.sources.mysql.decode.table_map import TableMap, counts_years
+from sluice.instance.sources.mysql.schema import Schemas, TableSchema
+from sluice.instance.sources.mysql.start import error_text
+from sluice.instance.sources.mysql.xa import commits_in_one_phase
 from sluice.protocol.canal import entry_pb2 as pb
 from sluice.protocol.errors import DecodeError, PurgedError, SourceError
 from sluice.protocol.xa import XA_PROP, Xa, XaState

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sluice.instance.config import InstanceConfig
-from sluice.instance.parser.connection import Connection, optional_text
-from sluice.instance.parser.ddl import Query
-from sluice.instance.parser.dump import FIRST_EVENT, MAX_DUMP_OFFSET, Dump, FileStart, GtidStart, Replica
-from sluice.instance.parser.events import EventType
-from sluice.instance.parser.gtid_event import mysql_gtid
+from sluice.instance.sources.mysql.connection import Connection, optional_text
+from sluice.instance.sources.mysql.ddl import Query
+from sluice.instance.sources.mysql.decode.events import EventType
+from sluice.instance.sources.mysql.decode.gtid_event import mysql_gtid
+from sluice.instance.sources.mysql.dump import FIRST_EVENT, MAX_DUMP_OFFSET, Dump, FileStart, GtidStart, Replica
 from sluice.protocol.errors import BadPositionError, PurgedError, SluiceError, SourceChangedError, SourceError
 from sluice.protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet
 from sluice.protocol.position import Position, file_number

@@ -4,8 +4,8 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memmove
 
-from sluice.instance.parser.events cimport HEADER_SIZE
-from sluice.instance.parser.littleendian cimport le32, length_encoded
+from sluice.instance.sources.mysql.decode.events cimport HEADER_SIZE
+from sluice.instance.sources.mysql.decode.littleendian cimport le32, length_encoded
 
 from sluice.protocol.errors import DecodeError
 

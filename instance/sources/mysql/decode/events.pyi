@@ -1,6 +1,6 @@
 from enum import IntEnum
 
-from sluice.instance.parser.plan import TablePlan
+from sluice.instance.sources.mysql.decode.plan import TablePlan
 from sluice.protocol.errors import DecodeError
 from sluice.protocol.position import Position
 

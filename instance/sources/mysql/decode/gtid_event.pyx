@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from sluice.instance.parser.littleendian cimport le32, le48, le64
+from sluice.instance.sources.mysql.decode.littleendian cimport le32, le48, le64
 
 from sluice.protocol.errors import DecodeError
 

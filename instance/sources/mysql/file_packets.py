@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from sluice.instance.parser.events import EventType
+from sluice.instance.sources.mysql.decode.events import EventType
 from sluice.protocol.errors import DecodeError
 
 MAGIC = b"\xfebin"

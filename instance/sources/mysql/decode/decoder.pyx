@@ -22,7 +22,7 @@ from libcpp.string cimport string
 from libcpp.unordered_map cimport unordered_map
 from cython.operator cimport dereference
 
-from sluice.instance.parser.entries cimport (
+from sluice.instance.sources.mysql.decode.entries cimport (
     ANY_SIZE,
     ENTRY_ROW_DATA,
     ENTRY_TRANSACTION_BEGIN,
@@ -32,9 +32,9 @@ from sluice.instance.parser.entries cimport (
     EntryWriter,
     EventPlace,
 )
-from sluice.instance.parser.events cimport *
-from sluice.instance.parser.executed cimport ExecutedSet
-from sluice.instance.parser.gtid_event cimport (
+from sluice.instance.sources.mysql.decode.events cimport *
+from sluice.instance.sources.mysql.decode.executed cimport ExecutedSet
+from sluice.instance.sources.mysql.decode.gtid_event cimport (
     FL_COMPLETED_XA,
     FL_PREPARED_XA,
     FL_ROLLBACK_ALTER,
@@ -47,10 +47,10 @@ from sluice.instance.parser.gtid_event cimport (
     read_mariadb_gtid,
     read_tagged_gtid,
 )
-from sluice.instance.parser.inflate cimport Inflater, PayloadReader
-from sluice.instance.parser.littleendian cimport le16, le32, le48, le64, length_encoded
-from sluice.instance.parser.packets cimport PacketBuffer
-from sluice.instance.parser.plan cimport DELETE, INSERT, UPDATE, Scratch, TablePlan
+from sluice.instance.sources.mysql.decode.inflate cimport Inflater, PayloadReader
+from sluice.instance.sources.mysql.decode.littleendian cimport le16, le32, le48, le64, length_encoded
+from sluice.instance.sources.mysql.decode.packets cimport PacketBuffer
+from sluice.instance.sources.mysql.decode.plan cimport DELETE, INSERT, UPDATE, Scratch, TablePlan
 from sluice.protocol.utf8 cimport is_utf8, put_utf8, utf8_size
 from sluice.protocol.wire cimport (
     LENGTH_DELIMITED,
@@ -74,7 +74,7 @@ from sluice.store.ring cimport (
 )
 from sluice.store.segment cimport SegmentWriter
 
-from sluice.instance.parser.variables import statement_text
+from sluice.instance.sources.mysql.decode.variables import statement_text
 from sluice.protocol.errors import DecodeError, SourceChangedError
 from sluice.protocol.position import Position, file_number
 
@@ -1185,8 +1185,8 @@ cdef class Decoder:
     cdef int table_id_size(self) noexcept nogil:
         return 4 if self.post_header[<int>TABLE_MAP_EVENT] == 6 else 6
 
-    # table id 6 (4 where the post-header has 6 bytes) | flags 2 | what `sluice.instance.parser.table_map` reads
-    # (`Table_map_event`, libs/mysql/binlog/event/rows_event.h)
+    # table id 6 (4 where the post-header has 6 bytes) | flags 2 | what
+    # `sluice.instance.sources.mysql.decode.table_map` reads (`Table_map_event`, libs/mysql/binlog/event/rows_event.h)
     cdef bint table_map(self, const uint8_t *body, const uint8_t *end) except -1 nogil:
         cdef int id_size = self.table_id_size()
         cdef uint64_t id

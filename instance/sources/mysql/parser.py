@@ -9,19 +9,19 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
+from sluice.instance.columns import Column
 from sluice.instance.config import InstanceConfig
 from sluice.instance.context import current_destination
-from sluice.instance.parser.columns import Column
-from sluice.instance.parser.connection import Connection, ServerFacts
-from sluice.instance.parser.control import Control
-from sluice.instance.parser.decoder import Decoder, Status
-from sluice.instance.parser.dump import Dump, FileStart, GtidStart, Replica
-from sluice.instance.parser.events import EventType
-from sluice.instance.parser.quarantine import Quarantine, path_of
-from sluice.instance.parser.schema import InformationSchema, Schemas, charsets
-from sluice.instance.parser.start import Start, StartFinder, parse_gtids, resume
-from sluice.instance.parser.status import ParserStatus
+from sluice.instance.quarantine import Quarantine, path_of
 from sluice.instance.sink.filters import TableFilter
+from sluice.instance.sources.mysql.connection import Connection, ServerFacts
+from sluice.instance.sources.mysql.control import Control
+from sluice.instance.sources.mysql.decode.decoder import Decoder, Status
+from sluice.instance.sources.mysql.decode.events import EventType
+from sluice.instance.sources.mysql.dump import Dump, FileStart, GtidStart, Replica
+from sluice.instance.sources.mysql.schema import InformationSchema, Schemas, charsets
+from sluice.instance.sources.mysql.start import Start, StartFinder, parse_gtids, resume
+from sluice.instance.status import ParserStatus
 from sluice.protocol.errors import PurgedError, SluiceError, SourceError, UnknownTableError
 from sluice.protocol.gtid import GtidSet
 from sluice.protocol.position import Position

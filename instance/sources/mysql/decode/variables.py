@@ -2,7 +2,7 @@
 
 import struct
 
-from sluice.instance.parser.events import EventType
+from sluice.instance.sources.mysql.decode.events import EventType
 from sluice.protocol.errors import DecodeError
 
 _LAST_INSERT_ID = 1  # type of an INTVAR event; the other, 2, is INSERT_ID

@@ -1,6 +1,6 @@
 """Character sets of MySQL and MariaDB: the bytes of a text to UTF-8."""
 
-from sluice.instance.parser.values cimport Decode
+from sluice.instance.sources.mysql.decode.values cimport Decode
 
 
 cdef class Charset:

@@ -12,8 +12,8 @@ from libc.stdint cimport uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memmove
 
-from sluice.instance.parser.events cimport HEADER_SIZE
-from sluice.instance.parser.littleendian cimport le24
+from sluice.instance.sources.mysql.decode.events cimport HEADER_SIZE
+from sluice.instance.sources.mysql.decode.littleendian cimport le24
 
 from sluice.protocol.errors import DecodeError
 

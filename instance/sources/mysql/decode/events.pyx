@@ -4,8 +4,8 @@ import re
 
 from libc.stdint cimport uint8_t, uint32_t
 
-from sluice.instance.parser.littleendian cimport le32
-from sluice.instance.parser.plan cimport INSERT, UPDATE, RowsKind
+from sluice.instance.sources.mysql.decode.littleendian cimport le32
+from sluice.instance.sources.mysql.decode.plan cimport INSERT, UPDATE, RowsKind
 
 from sluice.protocol.errors import DecodeError
 

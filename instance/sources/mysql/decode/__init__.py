@@ -1,0 +1,1 @@
+"""From bytes of the binlog to entries in a staging."""

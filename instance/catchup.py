@@ -310,6 +310,12 @@ class CatchUp:
 
     def tend(self, cursors: Cursors, now: float) -> None:
         """Take readers from those who have had their turns, and give them to those whose turn comes."""
+        self._ask_for_ranges(now)
+        cursors.take_turns(self.turns, now)
+        self._end_turns(cursors, now)
+        self._begin_turns(cursors, now)
+
+    def _ask_for_ranges(self, now: float) -> None:
         for shared in self._shared:
             if shared.hungry:
                 self.turns.ask(shared.who, now)
@@ -317,7 +323,8 @@ class CatchUp:
                 self.turns.ask(shared.who, shared.heard)
             if shared.reader is not None and (shared.has_moved or not shared.windows):
                 self.turns.move(shared.who, now)
-        cursors.take_turns(self.turns, now)
+
+    def _end_turns(self, cursors: Cursors, now: float) -> None:
         finished = self.turns.finished(now)
         for shared in list(self._shared):
             failed = shared.reader is not None and shared.reader.error is not None
@@ -327,6 +334,8 @@ class CatchUp:
                 self._end_turn(shared)
         for client_id in self.clients.keys() - cursors.catching_up:  # joined, gone, or waiting for their next turn
             self.close_client(client_id)
+
+    def _begin_turns(self, cursors: Cursors, now: float) -> None:
         behind = cursors.behind
         while (who := self.turns.begin(now)) is not None:
             kind, client_id = who

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 
+from sluice.instance.meta import MetaKind
 from sluice.instance.settings import FolderPath, Settings, setting
 from sluice.instance.sink.filters import FieldFilter, Patterns, TableFilter
 from sluice.instance.zones import offsets_of
@@ -15,8 +16,6 @@ from sluice.protocol.errors import ConfigError, FilterError
 from sluice.protocol.mysql.ssl_mode import SslMode
 
 DEFAULT_PORT = 3306
-IN_ZOOKEEPER = ("zookeeper", "mixed", "period")
-"""Where cursors may be kept that several servers share."""
 LATEST = 253_402_300_799_999
 """The last millisecond of the year 9999."""
 DESTINATION_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
@@ -269,9 +268,7 @@ class InstanceConfig(Settings):
     """How many parsers may at most read the source again for what is no longer in the ring, each with a server id and a
     ring of its own. Clients that are behind the ring, and ranges, take turns; one that makes no call gets none. 0
     forbids it: a client that is behind the ring is `gone`."""
-    meta: Annotated[Literal["file", "memory", "zookeeper", "mixed", "period"], BeforeValidator(_lower)] = setting(
-        "sluice.instance.meta", "file"
-    )
+    meta: Annotated[MetaKind, BeforeValidator(_lower)] = setting("sluice.instance.meta", MetaKind.FILE)
     """Where subscriptions and cursors are kept: `file` survives a restart, `memory` does not. With `canal.zkServers`
     the default is `zookeeper`: an ack is answered when it is durable there, those that come meanwhile share the next
     write. `mixed` writes them as they come, and `period` each `canal.zookeeper.flush.period`; neither lets an ack wait,
@@ -295,7 +292,7 @@ class InstanceConfig(Settings):
     @property
     def flush_period(self) -> float:
         """Seconds between two writes of cursors that nobody waits for."""
-        milliseconds = self.zookeeper_flush_period if self.meta in IN_ZOOKEEPER else self.file_flush_period
+        milliseconds = self.zookeeper_flush_period if self.meta.is_shared else self.file_flush_period
         return milliseconds / 1000
 
     def table_filter(self) -> TableFilter:

@@ -9,10 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from sluice.instance.catchup import CatchUp
 from sluice.instance.columns import Column
-from sluice.instance.config import IN_ZOOKEEPER, InstanceConfig
+from sluice.instance.config import InstanceConfig
 from sluice.instance.meta.base import MetaStore
-from sluice.instance.meta.file import FileMetaStore
-from sluice.instance.meta.memory import MemoryMetaStore
 from sluice.instance.sink.filters import TableFilter
 from sluice.instance.source import Parser, ParserFactory
 from sluice.instance.status import ParserStatus
@@ -442,9 +440,9 @@ class Instance:
 
     async def confirm(self, *, durable: bool) -> None:
         """Make an ack durable if that is wanted, or the rule here; else it is stored in its time. Raises as `flush`."""
-        if durable or self.config.meta == "zookeeper":
+        if durable or self.config.meta.ack_waits:
             await self.flush()
-        elif self.config.meta == "mixed":
+        elif self.config.meta.writes_at_once:
             self._unstored.set()
 
     def _write(self, commits: Commits["asyncio.Future[None]"]) -> None:
@@ -501,9 +499,6 @@ class Instance:
 
 def make_meta(config: InstanceConfig) -> MetaStore:
     """Make the store of clients that is configured. Raises ConfigError for one that belongs to several servers."""
-    if config.meta == "memory":
-        return MemoryMetaStore()
-    if config.meta in IN_ZOOKEEPER:
+    if config.meta.make is None:
         raise ConfigError(f"cursors are kept in ZooKeeper ({config.meta}), which only a server among others uses")
-    parse = config.log_position == "parse"
-    return FileMetaStore(config.file_data_dir, config.destination, config.master_address, parse=parse)
+    return config.meta.make(config)

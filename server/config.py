@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 
-from sluice.instance.config import DESTINATION_NAME, IN_ZOOKEEPER, InstanceConfig, is_host
+from sluice.instance.config import DESTINATION_NAME, InstanceConfig, is_host
 from sluice.instance.properties import Lookup, Property, environment_name, is_service_link, read_properties
 from sluice.instance.settings import FolderPath, Settings, setting
 from sluice.instance.zones import has_daylight_saving
@@ -327,12 +327,12 @@ class Configuration:
 
     def _check_meta(self, config: InstanceConfig) -> None:
         """Refuse to share destinations whose cursors only this server can see: that loses changes without a word."""
-        if self.server.zk_servers and config.meta not in IN_ZOOKEEPER:
+        if self.server.zk_servers and not config.meta.is_shared:
             raise ConfigError(
                 f"canal.zkServers is set, but cursors are kept in {config.meta}, where other servers cannot see them:"
                 " set sluice.instance.meta to zookeeper, or leave canal.zkServers empty"
             )
-        if not self.server.zk_servers and config.meta in IN_ZOOKEEPER:
+        if not self.server.zk_servers and config.meta.is_shared:
             raise ConfigError(f"cursors are to be kept in ZooKeeper ({config.meta}): set canal.zkServers")
 
     def understood(self) -> dict[str, list[str]]:

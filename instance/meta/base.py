@@ -37,6 +37,21 @@ class MetaStore(Protocol):
         """Let go of what is held; `open` may follow."""
 
 
+class LocalMetaStore(MetaStore, Protocol):
+    """A store of one server, which can be looked at while nothing runs."""
+
+    @property
+    def where(self) -> str:
+        """What it is, for a message."""
+
+    def read(self) -> list[StoredClient]:
+        """Return the clients, and see the place, without using or changing anything.
+
+        Raises:
+            ConfigError: what is stored cannot be used.
+        """
+
+
 def epoch_by_clock(above: int = 0) -> int:
     """Return an epoch for a destination whose last one is not known: minutes since 2025, but more than ``above``."""
     return max(above + 1, int(time.time() - _YEAR_2025) // 60)  # noqa: TID251  outlives the process

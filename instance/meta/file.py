@@ -81,6 +81,11 @@ class FileMetaStore:
             self._lock.close()
             self._lock = None
 
+    @property
+    def where(self) -> str:
+        """The path of the file."""
+        return str(self.path)
+
     def read(self) -> list[StoredClient]:
         """Return the clients in the file, and see the place, without using or changing it. Raises ConfigError."""
         return self._read()[1]

@@ -10,6 +10,7 @@ class MemoryMetaStore:
     """Keeps nothing: whoever consumes has to subscribe again after a restart."""
 
     place = None
+    where = "memory: consumers have to subscribe again after each start"
 
     def __init__(self) -> None:
         self._epoch = 0
@@ -18,6 +19,10 @@ class MemoryMetaStore:
         """Return a new epoch and no clients."""
         self._epoch = epoch_by_clock(self._epoch)
         return self._epoch, []
+
+    def read(self) -> list[StoredClient]:
+        """Return no clients."""
+        return []
 
     async def write(self, changes: Mapping[int, StoredClient | None], epoch: int) -> None:
         """Forget the changes, but not the epoch."""

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sluice.instance.config import IN_ZOOKEEPER, InstanceConfig
-from sluice.instance.meta.file import FileMetaStore
+from sluice.instance.config import InstanceConfig
 from sluice.instance.meta.nodes import NoNodeError, Session
 from sluice.instance.meta.zookeeper import DESTINATIONS, ZooKeeperClients
 from sluice.instance.sink.filters import TableFilter
@@ -27,14 +26,13 @@ class Saved:
 
 def read_saved(server: ServerConfig, config: InstanceConfig) -> Saved:
     """Read them where they are kept. Raises ConfigError for what cannot be read, ZooKeeperError."""
-    parse = config.log_position == "parse"
-    if config.meta == "file":
-        store = FileMetaStore(config.file_data_dir, config.destination, config.master_address, parse=parse)
-        clients = store.read()
-        return Saved(str(store.path), clients, store.place)
-    if config.meta not in IN_ZOOKEEPER:
-        return Saved("memory: consumers have to subscribe again after each start")
+    if config.meta.make is not None:
+        local = config.meta.make(config)
+        clients = local.read()
+        return Saved(local.where, clients, local.place)
     where = f"ZooKeeper ({server.zk_servers}, {config.meta})"
+
+    parse = config.log_position == "parse"
 
     async def read(session: Session) -> Saved:
         node = await session.find(f"{DESTINATIONS}/{config.destination}/running")

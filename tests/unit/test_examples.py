@@ -32,6 +32,34 @@ table = "".join(f"| `{it.media_type}` | {it.text} |\\n" for it in FORMATS if it.
 print(table in open("docs/http.md").read())
 """
 
+META_STORE = """
+import asyncio
+from pathlib import Path
+
+from sluice.instance.config import InstanceConfig
+from sluice.instance.meta import MetaKind
+from sluice.protocol.position import Position
+from sluice.store.cursor import Cursor, StoredClient
+
+place = Position.parse("1/mysql-bin.000001@1700000000:344:0")
+client = StoredClient(1001, "shop", Cursor("mysql-bin.000001", 4, 1, 1, position=place, delivered=place), 60)
+config = InstanceConfig(
+    destination="shop", master_address="db:3306", db_username="cdc", meta="sqlite", file_data_dir="."
+)
+
+async def main():
+    store = config.meta.make(config)
+    first, clients = await store.open()
+    print(clients)
+    await store.write({1001: client, 1002: StoredClient(1002), 1003: None}, first)
+    await store.close()
+    second, clients = await config.meta.make(config).open()
+    print(second > first, clients == [client, StoredClient(1002)] == store.read())
+
+asyncio.run(main())
+print(config.meta.is_shared, Path("shop/meta.sqlite").exists())
+"""
+
 
 def changed(folder: Path, patch: str) -> Path:
     """A copy of the sources, with what is compiled, to which an example has been applied."""
@@ -46,12 +74,10 @@ def changed(folder: Path, patch: str) -> Path:
     return folder
 
 
-def test_a_format_is_a_file_a_line_in_the_registry_and_one_in_the_documentation(tmp_path: Path) -> None:
-    folder = changed(tmp_path / "sources", "add_a_format.patch")
-    data = tmp_path / "batch"
-    data.write_bytes(rows_of(3))
+def run(script: str, folder: Path, *arguments: Path) -> list[str]:
+    """What a script prints, in lines, which imports the sources in a folder."""
     done = subprocess.run(
-        [sys.executable, "-c", FORMAT, data],
+        [sys.executable, "-c", script, *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(folder / "import")},
         capture_output=True,
@@ -59,7 +85,19 @@ def test_a_format_is_a_file_a_line_in_the_registry_and_one_in_the_documentation(
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    encoded, name, lines, is_described, is_documented = done.stdout.splitlines()
+    return done.stdout.splitlines()
+
+
+def test_a_meta_store_is_a_file_and_a_line_in_the_enumeration(tmp_path: Path) -> None:
+    folder = changed(tmp_path / "sources", "add_a_meta_store.patch")
+    assert run(META_STORE, folder) == ["[]", "True True", "False True"]
+
+
+def test_a_format_is_a_file_a_line_in_the_registry_and_one_in_the_documentation(tmp_path: Path) -> None:
+    folder = changed(tmp_path / "sources", "add_a_format.patch")
+    data = tmp_path / "batch"
+    data.write_bytes(rows_of(3))
+    encoded, name, lines, is_described, is_documented = run(FORMAT, folder, data)
     assert json.loads(encoded) == {"shop.items": 3}
     assert (name, is_described, is_documented) == ("tables", "True", "True")
     assert lines == str([json.dumps({"shop.items": 3})])

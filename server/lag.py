@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sluice.server.embedded import DestinationStatus
+from sluice.server.embedded.destinations import DestinationStatus
 from sluice.store.status import ClientStatus, Lag
 
 NOTICEABLE = 2.0

@@ -14,7 +14,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from sluice.instance.config import BatchMode
-from sluice.server.embedded import DestinationStatus, EmbeddedServer
+from sluice.server.embedded import EmbeddedServer
+from sluice.server.embedded.destinations import DestinationStatus
 from sluice.server.lag import age
 from sluice.store.batch import Batch
 

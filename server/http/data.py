@@ -9,7 +9,8 @@ from pydantic.alias_generators import to_camel
 
 from sluice.protocol.errors import DestinationStoppedError
 from sluice.protocol.formats import JSON, NDJSON
-from sluice.server.embedded import EMPTY, EmbeddedServer
+from sluice.server.embedded import EmbeddedServer
+from sluice.server.embedded.calls import EMPTY
 from sluice.server.http.auth import Destination, may_read
 from sluice.server.http.context import Context, Ctx
 from sluice.server.http.formats import SINGLE, STREAMED, PartsResponse, described, encode, negotiate

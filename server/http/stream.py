@@ -11,7 +11,7 @@ from starlette.types import Receive, Scope, Send
 from sluice.protocol.errors import SluiceError
 from sluice.protocol.formats import NDJSON
 from sluice.protocol.formats.format import Format, Part, Pieces
-from sluice.server.embedded import EMPTY
+from sluice.server.embedded.calls import EMPTY
 from sluice.server.http import problems
 from sluice.server.http.context import Context
 from sluice.server.http.formats import STREAMED, encode, send_or_cut

@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from sluice.server import lag
-from sluice.server.embedded import DestinationStatus, RangeStatus
+from sluice.server.embedded.destinations import DestinationStatus
+from sluice.server.embedded.ranges import RangeStatus
 from sluice.server.http.auth import Scope
 from sluice.server.lag import Stage
 from sluice.server.problems import advice

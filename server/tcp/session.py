@@ -21,7 +21,8 @@ from sluice.protocol.errors import (
     UnknownBatchError,
     UnknownDestinationError,
 )
-from sluice.server.embedded import DEFAULT_BATCH_SIZE, EMPTY, EmbeddedServer
+from sluice.server.embedded import EmbeddedServer
+from sluice.server.embedded.calls import DEFAULT_BATCH_SIZE, EMPTY
 from sluice.server.metrics import Metrics
 from sluice.server.network import Part
 from sluice.server.problems import problem_type

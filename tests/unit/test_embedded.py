@@ -34,8 +34,7 @@ from sluice.protocol.errors import (
 )
 from sluice.protocol.gtid import GtidSet, MariadbGtidSet
 from sluice.protocol.position import Position
-from sluice.server import embedded
-from sluice.server.embedded import EmbeddedServer
+from sluice.server.embedded import EmbeddedServer, calls
 from sluice.server.ha.cluster import Cluster, Identity
 from sluice.server.ha.election import State
 from sluice.server.ha.operations import Ask, Look, Running, Seen
@@ -318,7 +317,7 @@ class TestCatchingUp:
     async def test_a_get_without_a_timeout_does_not_wait_for_ever_for_a_reader(
         self, setup: Setup, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(embedded, "FIRST_DATA", 0.05)
+        monkeypatch.setattr(calls, "FIRST_DATA", 0.05)
         async with asyncio.timeout(2):
             assert not (await setup.server.get_without_ack(NAME, 2)).entries
 

@@ -15,7 +15,7 @@ from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import BadParameterError, NotAcceptableError
 from sluice.protocol.formats import ARROW, FORMATS, JSON, NDJSON, PROTOBUF
 from sluice.protocol.formats.format import Format
-from sluice.server.embedded import EMPTY
+from sluice.server.embedded.calls import EMPTY
 from sluice.server.http.formats import SINGLE, STREAMED, negotiate
 from sluice.store.batch import Batch
 from sluice.store.ring import Kind, Ring, Staging

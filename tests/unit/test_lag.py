@@ -8,7 +8,7 @@ import pytest
 from sluice.instance.config import Address, InstanceConfig
 from sluice.instance.sources.mysql.parser import Parser
 from sluice.instance.status import ParserStatus
-from sluice.server.embedded import DestinationStatus
+from sluice.server.embedded.destinations import DestinationStatus
 from sluice.server.lag import Stage, explain
 from sluice.store.ring import Ring
 from sluice.store.status import NO_LAG, ClientStatus, Lag

@@ -1,0 +1,270 @@
+"""Canal's calls: subscribe, get, ack, rollback."""
+
+import time
+
+from sluice.instance.config import BatchMode, InstanceConfig
+from sluice.instance.instance import Instance
+from sluice.protocol.errors import BadParameterError, BadPositionError
+from sluice.protocol.position import Position
+from sluice.server.embedded.destinations import Destinations
+from sluice.store.batch import Batch
+from sluice.store.status import ClientStatus
+
+DEFAULT_BATCH_SIZE = 1000
+FIRST_DATA = 5.0
+"""Seconds that a get waits at least for a reader of its client and for what that finds first; see `Turns`."""
+LONGEST_REREAD = 30.0
+"""Seconds that an ack by position, or a range, may wait for the stream to come to it again."""
+EMPTY = Batch(batch_id=-1, slices=[], from_="", to="", entries=0, rows=0, bytes=0, timestamp=0)
+"""What a get returns when nothing is there."""
+
+
+class Calls(Destinations):
+    """What Canal's clients call, and a consumer over HTTP."""
+
+    # --- subscriptions -----------------------------------------------------------------------------------------------
+
+    async def subscribe(
+        self,
+        destination: str,
+        client_id: int,
+        *,
+        filter: str = "",  # noqa: A002  Canal's name
+        start: str | dict[str, int] = "earliest",
+        expire_after: int | None = None,
+    ) -> dict[str, object]:
+        """Register a client, durably, or change the filter of a registered one, whose cursor wins over ``start``.
+
+        While the destination starts, it answers when the source has said where the stream begins (see
+        `Instance.name_place`): the client then gets every change from here on, whatever happens.
+
+        Args:
+            destination: name of the destination.
+            client_id: a 16-bit integer.
+            filter: tables, as in `TableFilter`; it narrows the destination's, or takes its place where filters are
+                shared. Empty wants all.
+            start: ``earliest`` in the ring, ``latest``, the text of a position, or ``{"timestamp": ms}``.
+            expire_after: seconds without a call after which the client is removed; 0 for never, None as the destination
+                is configured.
+
+        Raises:
+            BadParameterError: the client id is out of range.
+            FilterError: the filter is none, or cannot match anything.
+            BadPositionError: ``start`` is none.
+            GoneError: it lies before what is stored.
+            SourceChangedError: it belongs to another source or history.
+        """
+        instance = self._running(destination)
+        if not -(1 << 15) <= client_id < 1 << 15:
+            raise BadParameterError(f"client id {client_id} is not a 16-bit integer")
+        is_new = client_id not in instance.cursors.client_ids
+        instance.cursors.subscribe(
+            client_id,
+            filter_text=filter,
+            start=start["timestamp"] if isinstance(start, dict) else start,
+            expire_after=expire_after,
+            now=time.monotonic(),
+            unix_time=time.time(),  # noqa: TID251  beside that of events
+        )
+        instance.share_filter(filter)
+        if is_new:
+            instance.seek_start()
+        instance.wake()
+        await instance.name_place(client_id)
+        await instance.flush()
+        status = instance.cursors.status(client_id)
+        return {
+            "destination": destination,
+            "clientId": client_id,
+            "filter": status.filter,
+            "state": status.state,
+            "position": status.position,
+        }
+
+    async def unsubscribe(self, destination: str, client_id: int) -> None:
+        """Remove a client and its cursor, durably; `NotSubscribedError` when it has not subscribed."""
+        instance = self._running(destination)
+        instance.cursors.unsubscribe(client_id)
+        instance.seek_start()
+        instance.wake()
+        await instance.flush()
+
+    def open_session(self, destination: str, client_id: int) -> str:
+        """Open a session, which fences all earlier ones of the client; return its token."""
+        instance = self._running(destination)
+        token = instance.cursors.open_session(client_id, time.monotonic())
+        instance.wake()
+        return token
+
+    def status(self, destination: str, client_id: int) -> ClientStatus:
+        """Return where a client stands; `NotSubscribedError` when it has not subscribed."""
+        return self._running(destination).cursors.status(client_id)
+
+    def check(self, destination: str, client_id: int, session: str | None = None) -> None:
+        """Raise what a get would raise."""
+        self._running(destination).cursors.check(client_id, session)
+
+    def outstanding(self, destination: str, client_id: int) -> int:
+        """Return how many batches a client was given and has not acked; raises as `status`."""
+        return self._running(destination).cursors.outstanding(client_id)
+
+    # --- get, ack, rollback ------------------------------------------------------------------------------------------
+
+    async def get_without_ack(
+        self,
+        destination: str,
+        client_id: int,
+        *,
+        batch_size: int | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  part of the call's meaning
+        max_entries: int | None = None,
+        max_bytes: int | None = None,
+        min_bytes: int | None = None,
+        linger: float | None = None,
+        wait_full: bool = False,
+        session: str | None = None,
+    ) -> Batch:
+        """Return the next batch, to be acked or rolled back; `EMPTY` when nothing is there in time.
+
+        A call that is cancelled while it waits takes no batch.
+
+        Args:
+            destination: name of the destination.
+            client_id: the client.
+            batch_size: entries (ITEMSIZE) or units of memory (MEMSIZE), as configured; 1000 if no limit is given.
+            timeout: seconds to wait for the first entry; None or 0 answers at once, unless the client waits for a
+                catch-up reader (`FIRST_DATA`); `math.inf` waits for ever.
+            max_entries: entries at most.
+            max_bytes: bytes at most; a larger entry comes alone.
+            min_bytes: wait until so many bytes are there, ...
+            linger: ... at most so many seconds after the first entry was, and not beyond the timeout.
+            wait_full: Canal's rule: wait until ``batch_size`` is reached, or for the timeout.
+            session: token of the session, for clients that have opened one.
+
+        Raises:
+            NotSubscribedError: the client has not subscribed.
+            StaleSessionError: a newer session took over.
+            GoneError: its cursor lies before what is stored.
+            PurgedError: the source no longer has what comes next.
+            SourceChangedError: its cursor belongs to another source or history.
+        """
+        # Long: half of it says what the arguments mean.
+        instance = self._running(destination)
+        config, cursors = instance.config, instance.cursors
+        if batch_size is None and max_entries is None and max_bytes is None:
+            batch_size = DEFAULT_BATCH_SIZE
+        entries, memory_limit = _limits(config, batch_size or 0, max_entries or 0)
+        full_entries = entries if wait_full and not memory_limit else 0
+        full_bytes = max(min_bytes or 0, memory_limit if wait_full else 0)
+        begun = time.monotonic()
+        deadline = begun + (timeout or 0)
+        patience = deadline
+        while True:
+            instance.check_running()
+            cursors.check(client_id, session)
+            now = time.monotonic()
+            ready = True
+            if full_entries or full_bytes:
+                found, size = cursors.available(client_id)
+                ready = instance.ring.waiting or (found >= full_entries and size >= full_bytes)
+                if found and linger is not None and patience == deadline:
+                    patience = min(deadline, now + linger)
+            if ready or now >= patience:
+                batch = cursors.get(
+                    client_id,
+                    now=time.monotonic(),
+                    max_entries=entries,
+                    max_bytes=max_bytes or 0,
+                    memory_limit=memory_limit,
+                    ddl_isolation=config.get_ddl_isolation,
+                    session=session,
+                )
+                if batch is not None:
+                    return batch
+                instance.check_stream(client_id)
+                patience = deadline  # what was found was passed over: it is not wanted
+                until = max(deadline, begun + FIRST_DATA) if cursors.awaits_reader(client_id) else deadline
+                if now >= until:
+                    return EMPTY
+                await instance.wait(until - now)
+            else:
+                await instance.wait(patience - now)
+
+    async def ack(
+        self,
+        destination: str,
+        client_id: int,
+        *,
+        batch_id: int | None = None,
+        position: str | None = None,
+        durable: bool = False,
+        session: str | None = None,
+    ) -> None:
+        """Confirm the oldest outstanding batch, or everything before a position.
+
+        With ``durable``, and always where cursors are kept in ``zookeeper``, the call returns when the cursor is
+        stored; otherwise that happens within the flush period.
+
+        Raises:
+            BadParameterError: not exactly one of batch id and position is given.
+            NotSubscribedError: the client has not subscribed.
+            StaleSessionError: a newer session took over.
+            UnknownBatchError: no such batch is outstanding.
+            AckOutOfOrderError: an older one is.
+            BadPositionError: the position is none, or lies beyond what the client was given.
+            SourceChangedError: the position belongs to another source or history.
+            PurgedError: the source no longer has what the client waits for.
+        """
+        instance = self._running(destination)
+        if batch_id is not None and position is None:
+            instance.cursors.ack(client_id, batch_id, now=time.monotonic(), session=session)
+        elif position is not None and batch_id is None:
+            await self._ack_to(instance, client_id, Position.parse(position), session)
+        else:
+            raise BadParameterError("an ack names either a batch or a position")
+        await instance.confirm(durable=durable)
+
+    async def _ack_to(self, instance: Instance, client_id: int, position: Position, session: str | None) -> None:
+        """Confirm up to a position; after a restart, or behind the ring, wait until the stream has come to it again."""
+        deadline = time.monotonic() + LONGEST_REREAD
+        exists = False
+        while not instance.cursors.ack_to(client_id, position, now=time.monotonic(), session=session, exists=exists):
+            instance.check_stream(client_id)
+            # While the stream has not come to the client's cursor, it may also be that of another source.
+            if not exists and instance.cursors.awaited(client_id) is None:
+                end = await instance.source_end()
+                instance.check_running()
+                if position > end:
+                    raise BadPositionError(f"{position} lies beyond the end of the source's binlog, {end}")
+                exists = True
+                continue
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                raise BadPositionError(
+                    f"{position} cannot be acked yet: the stream has not come to it again within {LONGEST_REREAD:g} s."
+                    " Try again, or roll back and process again what follows the client's cursor"
+                )
+            await instance.wait(min(remaining, 1.0))
+            instance.check_running()
+
+    async def rollback(
+        self, destination: str, client_id: int, *, batch_id: int | None = None, session: str | None = None
+    ) -> None:
+        """Forget the outstanding batches, so that their entries are given again; or, as in Canal, only the oldest one.
+
+        Raises:
+            NotSubscribedError: the client has not subscribed.
+            StaleSessionError: a newer session took over.
+            UnknownBatchError: no such batch is outstanding.
+            AckOutOfOrderError: an older one is.
+        """
+        instance = self._running(destination)
+        instance.cursors.rollback(client_id, batch_id, now=time.monotonic(), session=session)
+        instance.wake()
+
+
+def _limits(config: InstanceConfig, units: int, max_entries: int) -> tuple[int, int]:
+    """Return how many entries, and bytes of memory, a batch has at most; 0 is no limit. `units` are as configured."""
+    if config.memory_batch_mode is BatchMode.MEMSIZE:
+        return max_entries, units * config.memory_buffer_memunit
+    return min(units, max_entries or units) if units else max_entries, 0

@@ -1,0 +1,195 @@
+"""The destinations of this process: which there are, and where each stands."""
+
+import asyncio
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sluice.instance.columns import Column
+from sluice.instance.config import InstanceConfig
+from sluice.instance.instance import Instance
+from sluice.instance.meta.base import MetaStore
+from sluice.instance.meta.memory import MemoryMetaStore
+from sluice.instance.source import ParserFactory
+from sluice.instance.status import ParserStatus
+from sluice.instance.zones import local_time_zone
+from sluice.protocol.errors import UnknownDestinationError
+from sluice.protocol.position import Position
+from sluice.store.status import ClientStatus
+
+if TYPE_CHECKING:
+    from sluice.server.ha.cluster import Cluster
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationStatus:
+    """Where a destination stands."""
+
+    destination: str
+    state: str
+    """``starting``, ``running``, ``error`` (it tries again), ``stopped``, or ``standby`` for another server."""
+    error: str
+    clients: list[ClientStatus]
+    first: str
+    """The oldest position that is stored; empty when the stream has not begun."""
+    last: str
+    """The position up to which the source was read."""
+    entries: int
+    bytes: int
+    full: bool
+    """The parser waits for room."""
+    fill: float
+    """The part of the ring that is in use, of its entries or its bytes, whichever is more; pinned bytes count."""
+    capacity: int
+    """Bytes that the ring holds at most."""
+    pinned: int
+    """Bytes that only slow readers still hold."""
+    blocked: float
+    """Seconds for which the parser has waited for room since the start."""
+    parser: ParserStatus
+    time_zone: str
+    """The zone that TIMESTAMP values are written in; empty where that of the process has no name."""
+    active: str
+    """Among several servers the address of the one that has it; empty when none has, or there are no others."""
+
+
+class Destinations:
+    """The destinations of this process.
+
+    Every method that takes a destination raises `UnknownDestinationError`; those that need it running raise
+    `DestinationStoppedError`, too.
+    """
+
+    def __init__(self, load: Callable[[str], InstanceConfig], make_parser: ParserFactory) -> None:
+        """``load`` reads the configuration of a destination; it raises `UnknownDestinationError` and `ConfigError`."""
+        self.instances: dict[str, Instance] = {}
+        self.cluster: Cluster | None = None
+        """The servers with which the destinations are shared; to be set before any is started."""
+        self._load = load
+        self._make_parser = make_parser
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    async def start(self, destination: str) -> None:
+        """Start a destination with its configuration as it is now; a running one goes on as it is.
+
+        Among several servers it stands by until it is this server's turn.
+
+        Raises:
+            SluiceError: its configuration, or what is stored of it, cannot be used.
+        """
+        async with self._locks.setdefault(destination, asyncio.Lock()):
+            known = self.instances.get(destination)
+            if known is not None and known.state != "stopped":
+                if self.cluster is not None:
+                    self.cluster.start(destination)  # it may have been left to Canal's own server
+                return
+            config = await asyncio.to_thread(self._load, destination)
+            if self.cluster is None:
+                instance = self.instances[destination] = Instance(config, self._make_parser)
+                await instance.start()
+            else:
+                self._stand_by(destination, config)
+                self.cluster.start(destination)
+
+    async def stop(self, destination: str) -> None:
+        """Stop a destination and store its cursors; a stopped one stays so."""
+        async with self._locks.setdefault(destination, asyncio.Lock()):
+            instance = self._known(destination)
+            if self.cluster is not None and instance.check_active is not None:  # also while it is given up
+                await self.cluster.stop(destination)
+                instance = self._known(destination)
+                instance.check_active = None
+            await instance.stop()
+
+    async def activate(self, destination: str, meta: MetaStore) -> None:
+        """Start a destination that this server has taken over. Raises SluiceError when it cannot start."""
+        config = await asyncio.to_thread(self._load, destination)
+        instance = self._stand_by(destination, config, meta)
+        try:
+            await instance.start()
+        except Exception:
+            instance.stand_by()  # the election goes on, and knows what is wrong
+            raise
+
+    async def deactivate(self, destination: str) -> None:
+        """Stop a destination that this server gives up. Raises SluiceError when its cursors cannot be stored."""
+        instance = self._known(destination)
+        try:
+            await instance.stop()
+        finally:
+            if self.cluster is None or instance.check_active is not None:  # else its operator has stopped it meanwhile
+                instance.stand_by()
+
+    async def close(self) -> None:
+        """Stop all destinations."""
+        results = await asyncio.gather(*map(self.stop, list(self.instances)), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    def destination_status(self, destination: str) -> DestinationStatus:
+        """Return where a destination stands, stopped or not."""
+        instance = self._known(destination)
+        ring, cursors = instance.ring, instance.cursors
+        cluster = self.cluster if instance.state != "stopped" else None
+        return DestinationStatus(
+            destination=destination,
+            state=instance.state,
+            error=instance.error or (cluster.problem_of(destination) if cluster is not None else ""),
+            clients=[cursors.status(client_id) for client_id in cursors.client_ids],
+            first=str(cursors.position_before(ring.first) or ""),
+            last=str(cursors.position_before(ring.next) or ""),
+            entries=len(ring),
+            bytes=ring.bytes,
+            full=ring.waiting,
+            fill=ring.fill,
+            capacity=ring.memory,
+            pinned=ring.pool.pinned,
+            blocked=ring.blocked_seconds,
+            parser=instance.parser_status,
+            time_zone=instance.config.time_zone or local_time_zone(),
+            active=cluster.active(destination) if cluster is not None else "",
+        )
+
+    async def latest(self, destination: str) -> Position:
+        """Return the source's current end: the place after its last change. Raises as `Instance.source_end`."""
+        return await self._running(destination).source_end()
+
+    async def columns(self, destination: str, schema: str, table: str, wanted: str = "") -> list[Column]:
+        """Return the columns of a table as the source has them now, without those that are filtered out.
+
+        ``wanted`` is a filter that has to pass the table, too. Raises:
+            FilterError: the destination does not deliver the table, or that filter leaves it out.
+            UnknownTableError: the source has no such table.
+            SourceError: it cannot be asked.
+        """
+        return await self._running(destination).columns(schema, table, wanted)
+
+    async def tables(self, destination: str, wanted: str = "") -> list[str]:
+        """Return the tables that the source has now and that pass, as ``schema.table``; ``wanted`` is a filter more.
+
+        Raises:
+            FilterError: that filter is wrong.
+            SourceError: the source cannot be asked.
+        """
+        return await self._running(destination).tables(wanted)
+
+    def _stand_by(self, destination: str, config: InstanceConfig, meta: MetaStore | None = None) -> Instance:
+        """Make a destination that is served when, and as long as, it is this server's."""
+        check = functools.partial(self.cluster.check, destination) if self.cluster is not None else None
+        instance = Instance(config, self._make_parser, meta or MemoryMetaStore(), check)
+        self.instances[destination] = instance
+        instance.stand_by()
+        return instance
+
+    def _known(self, destination: str) -> Instance:
+        instance = self.instances.get(destination)
+        if instance is None:
+            raise UnknownDestinationError(f"no destination {destination!r} is configured here")
+        return instance
+
+    def _running(self, destination: str) -> Instance:
+        instance = self._known(destination)
+        instance.check_running()
+        return instance

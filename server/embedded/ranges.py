@@ -1,0 +1,210 @@
+"""Ranges of the stream by position, the same for ever, for consumers that keep their own place."""
+
+import asyncio
+import functools
+import logging
+import time
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from sluice.instance.instance import Instance
+from sluice.protocol.errors import BadPositionError, GoneError, SourceChangedError, SourceError
+from sluice.protocol.position import Position
+from sluice.server.embedded.calls import LONGEST_REREAD
+from sluice.server.embedded.destinations import Destinations
+from sluice.store.batch import UNMARKED, Batch, Part, Range, RangeLimits, join_parts
+
+T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+LONGEST_QUESTION = 5.0
+"""Seconds that the source may take to say its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeStatus:
+    """A range, and where the stream is."""
+
+    range: Range
+    latest: str
+    """The source's end when the call came; empty when the source did not say."""
+    acked: str
+
+
+class Ranges(Destinations):
+    """What a consumer calls that keeps its own place."""
+
+    async def position(
+        self,
+        destination: str,
+        client_id: int,
+        *,
+        after: str,
+        until: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109  part of the call's meaning
+        max_rows: int | None = None,
+        max_bytes: int | None = None,
+        session: str | None = None,
+    ) -> RangeStatus:
+        """Mark the range that follows a position, to be read by `rows` and acked by its end.
+
+        It ends behind a transaction, or before a DDL, which comes alone; when no transaction ends within the limits, it
+        ends inside of one. The same position and limits give the same range until it is acked.
+
+        Args:
+            destination: name of the destination.
+            client_id: the client.
+            after: where the range begins: what lies before it is processed.
+            until: where it ends at the latest.
+            timeout: seconds to wait for something to read; then the range is empty.
+            max_rows: rows at most, unless the first entry has more.
+            max_bytes: bytes at most, unless the first entry has more.
+            session: token of the session, for clients that have opened one.
+
+        Raises:
+            BadPositionError: a position is none.
+            NotSubscribedError: the client has not subscribed.
+            StaleSessionError: a newer session took over.
+            GoneError: the position lies before what is stored.
+            PurgedError: the source no longer has what follows it.
+            SourceChangedError: it belongs to another source or history.
+        """
+        instance = self._running(destination)
+        begin = Position.parse(after)
+        limits = RangeLimits(Position.parse(until) if until else None, max_rows or 0, max_bytes or 0)
+        instance.cursors.check(client_id, session)
+        latest, changed = "", None
+        try:
+            latest = await self._source_end(instance)
+        except SourceChangedError as error:  # what was read of it is still given
+            changed = error
+        deadline = time.monotonic() + (timeout or 0)
+        while True:
+            instance.check_running()
+            remaining = deadline - time.monotonic()
+            try:
+                found = instance.cursors.mark_range(
+                    client_id,
+                    begin,
+                    limits,
+                    now=time.monotonic(),
+                    final=remaining <= 0,
+                    transactions=not instance.config.filter_transaction_entry,
+                    session=session,
+                )
+            except GoneError as error:
+                found = await self._old_range(instance, client_id, begin, limits, error)
+            if found is None or not (found.entries or found.reached):
+                instance.check_stream(client_id)
+                if changed is not None:
+                    raise changed
+            if found is not None:
+                if not limits.until and latest:
+                    found = replace(found, reached=Position.parse(found.to) >= Position.parse(latest))
+                return RangeStatus(found, latest, instance.cursors.status(client_id).acked)
+            await instance.wait(remaining)
+
+    async def rows(self, destination: str, client_id: int, from_: str, to: str) -> AsyncGenerator[Batch]:
+        """Yield what lies between two positions, as often as asked; no cursor moves.
+
+        What the ring has comes as one batch. The rest is read from the source again, by a catch-up reader, and comes in
+        pieces, as does what the ring has only in part.
+
+        Raises:
+            BadPositionError: a position is none, or the range ends before it begins, or lies beyond the stream's end.
+            NotSubscribedError: the client has not subscribed.
+            PurgedError: the source no longer has the range.
+            SourceChangedError: it belongs to another source or history.
+            SourceError: the source cannot be read, or too many read it already.
+        """
+        instance = self._running(destination)
+        begin, end = Position.parse(from_), Position.parse(to)
+        transactions = not instance.config.filter_transaction_entry
+        read = functools.partial(instance.cursors.read_range, client_id, begin, end, transactions=transactions)
+        batch = await self._when_read(instance, client_id, end, read)
+        if batch is not None:
+            yield batch
+            return
+        async with instance.catch_up.window(begin, end, instance.cursors.wanted(client_id)) as window:
+            async for chunk in window.chunks(transactions=transactions):
+                instance.cursors.hear(client_id, time.monotonic())
+                piece_end = to if window.place >= end else str(window.place)
+                yield Batch(
+                    batch_id=UNMARKED,
+                    slices=chunk.slices,
+                    from_=from_,
+                    to=piece_end,
+                    entries=chunk.entries,
+                    rows=chunk.rows,
+                    bytes=chunk.bytes,
+                    timestamp=chunk.execute_ms,
+                    positions=chunk.positions,
+                )
+                from_ = piece_end
+
+    async def splits(self, destination: str, client_id: int, from_: str, to: str, parts: int) -> list[Part]:
+        """Cut a range into at most so many parts of about equal bytes, one behind the other; raises as `rows`."""
+        instance = self._running(destination)
+        begin, end = Position.parse(from_), Position.parse(to)
+        transactions = not instance.config.filter_transaction_entry
+        split = functools.partial(instance.cursors.split_range, client_id, begin, end, parts, transactions=transactions)
+        found = await self._when_read(instance, client_id, end, split)
+        if found is not None:
+            return found
+        pieces = []
+        async with instance.catch_up.window(begin, end, instance.cursors.wanted(client_id)) as window:
+            async for chunk in window.chunks(transactions=transactions):
+                instance.cursors.hear(client_id, time.monotonic())
+                pieces.append(Part("", str(window.place), chunk.entries, chunk.rows, chunk.bytes))
+        return join_parts(pieces, from_, to, parts)
+
+    async def _old_range(
+        self, instance: Instance, client_id: int, after: Position, limits: RangeLimits, error: GoneError
+    ) -> Range:
+        """Return what follows a position that is no longer in the ring, without a mark; `error` says that it is not."""
+        status = instance.cursors.status(client_id)
+        if not status.acked:
+            raise error
+        end = Position.parse(status.acked)
+        if limits.until is not None:
+            end = min(end, limits.until)
+        async with instance.catch_up.window(after, end, instance.cursors.wanted(client_id)) as window:
+            return await window.range(limits)
+
+    async def _source_end(self, instance: Instance) -> str:
+        try:
+            async with asyncio.timeout(LONGEST_QUESTION):
+                return str(await instance.source_end())
+        except (SourceError, TimeoutError) as error:
+            logger.warning("the source does not say its end: %s", error)
+            return ""
+
+    async def _when_read(
+        self, instance: Instance, client_id: int, end: Position, attempt: Callable[[], T | None]
+    ) -> T | None:
+        """Make an attempt when the stream has come to the end of a range; None when it has left the range behind.
+
+        A range that a destination gave in an earlier life may lie ahead of it: soon it comes there again.
+        """
+        deadline = time.monotonic() + LONGEST_REREAD
+        while True:
+            instance.cursors.hear(client_id, time.monotonic())
+            try:
+                result = attempt()
+            except GoneError:
+                if not instance.catch_up.turns.places:
+                    raise
+                return None
+            if result is not None:
+                return result
+            remaining = deadline - time.monotonic()
+            if instance.ring.waiting or remaining <= 0:
+                source_end = await instance.source_end()
+                instance.check_running()
+                if end > source_end:
+                    raise BadPositionError(f"{end} lies beyond the end of the source's binlog")
+                return None
+            await instance.wait(min(remaining, 1.0))
+            instance.check_running()

@@ -18,6 +18,24 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert broken == []
 
 
+@pytest.mark.parametrize("page", ["CONTRIBUTING.md", "docs/architecture.md", "docs/internals.md"])
+def test_modules_that_are_named_exist(page: str) -> None:
+    folders = [folder for folder in ROOT.iterdir() if folder.is_dir() and not folder.name.startswith((".", "build"))]
+    files = {f"/{path.relative_to(ROOT)}" for folder in folders for path in (folder, *folder.rglob("*"))}
+    code = re.sub(r"^ *```.*?^ *```", "", (ROOT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
+    named = re.findall(r"`([\w/]+\.(?:py|pyx|pxd|sql|patch)|[\w/]+/)`", code)
+    missing = [name for name in named if not any(file.endswith(f"/{name.rstrip('/')}") for file in files)]
+    assert named
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_targets_of_make_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    called = re.findall(r"^ *\$? ?make ([\w-]+)|`make ([\w-]+)", page.read_text(), re.MULTILINE)
+    assert {name for pair in called for name in pair if name} <= targets
+
+
 def test_every_problem_is_described() -> None:
     rows = re.findall(r"^\| (\d{3}) \| (.+?) \|", (ROOT / "docs/http.md").read_text(), re.MULTILINE)
     described = {name: int(status) for status, names in rows for name in re.findall(r"`([^`]+)`", names)}

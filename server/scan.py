@@ -16,8 +16,8 @@ Stamp = tuple[int, int, int]
 """When and what a file was: modification time in ns, size, inode."""
 
 
-class Destinations(Protocol):
-    """Who starts and stops destinations."""
+class DestinationControl(Protocol):
+    """Starts and stops destinations."""
 
     async def start(self, destination: str) -> None:
         """Start a destination from its files as they are now."""
@@ -33,7 +33,7 @@ class Scanner:
     changed file cannot be used, and all go on when the folder itself cannot be read.
     """
 
-    def __init__(self, configuration: Configuration, destinations: Destinations) -> None:
+    def __init__(self, configuration: Configuration, destinations: DestinationControl) -> None:
         self._configuration = configuration
         self._destinations = destinations
         self._known: dict[str, Stamp] = {}

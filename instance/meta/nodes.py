@@ -98,7 +98,7 @@ Watch = Callable[[], None]
 """Called once, in the event loop, when what was read may have changed, or the connection was lost."""
 
 
-class Session(Protocol):
+class NodeSession(Protocol):
     """A session with ZooKeeper. Calls are done in their order, and wait while there is no connection.
 
     What does not depend on one another is asked for together (`asyncio.gather`): it costs one way there and back. So

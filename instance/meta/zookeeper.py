@@ -29,7 +29,7 @@ from sluice.instance.meta.canal import (
     read_expiry,
     read_place,
 )
-from sluice.instance.meta.nodes import Check, Create, Delete, NodeError, NoNodeError, Operation, Put, Session
+from sluice.instance.meta.nodes import Check, Create, Delete, NodeError, NodeSession, NoNodeError, Operation, Put
 from sluice.protocol.errors import ConfigError
 from sluice.store.cursor import Cursor, StoredClient, earliest
 
@@ -59,7 +59,7 @@ def read_epoch(data: bytes, destination: str) -> int:
 class ZooKeeperClients:
     """The clients of one destination, read and written in one session."""
 
-    def __init__(self, session: Session, destination: str, address: Address, *, parse: bool = False) -> None:
+    def __init__(self, session: NodeSession, destination: str, address: Address, *, parse: bool = False) -> None:
         """``address`` is that of the source; Canal wants it in each cursor, and finds that again which was there.
 
         With ``parse`` the place is kept, too, in the node of that name.

@@ -66,7 +66,7 @@ MARIADB_COMPRESSED_ROWS = range(166, 172)
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class BinlogPlace:
     """An offset in a binlog file."""
 
     number: int
@@ -74,12 +74,12 @@ class Place:
     file: str = field(compare=False)
 
     @classmethod
-    def of(cls, file: str, offset: int) -> "Place":
+    def of(cls, file: str, offset: int) -> "BinlogPlace":
         """Make a place; files are ordered by the number at the end of their name."""
         return cls(file_number(file), offset, file)
 
     @classmethod
-    def parse(cls, text: str) -> "Place":
+    def parse(cls, text: str) -> "BinlogPlace":
         """Read ``file``, ``file:offset``, or a position. Raises ConfigError."""
         if "/" in text:
             position = Position.parse(text)
@@ -97,8 +97,8 @@ class Place:
 class Report:
     """What a comparison found."""
 
-    start: Place
-    stop: Place
+    start: BinlogPlace
+    stop: BinlogPlace
     events: int = 0
     rows: int = 0
     values: int = 0
@@ -130,8 +130,8 @@ def verify(config: InstanceConfig, start: str | None, stop: str | None, console:
         file, offset, _gtids = connection.end_of_binlog()
         files = dict(connection.binlog_files())
         mariadb = connection.facts.mariadb
-    begin = Place.parse(start) if start else Place.of(file, FIRST_EVENT)
-    end = min(Place.parse(stop) if stop else Place.of(file, offset), Place.of(file, offset))
+    begin = BinlogPlace.parse(start) if start else BinlogPlace.of(file, FIRST_EVENT)
+    end = min(BinlogPlace.parse(stop) if stop else BinlogPlace.of(file, offset), BinlogPlace.of(file, offset))
     for place in (begin, end):
         if place.file not in files:
             raise ConfigError(f"the source has no binlog file {place.file}, but {', '.join(files)}")
@@ -140,7 +140,7 @@ def verify(config: InstanceConfig, start: str | None, stop: str | None, console:
 
     report = Report(begin, end)
     clock = time.monotonic()
-    sizes = {name: size for name, size in files.items() if begin.number <= Place.of(name, 0).number <= end.number}
+    sizes = {name: size for name, size in files.items() if begin.number <= BinlogPlace.of(name, 0).number <= end.number}
     with (
         TemporaryDirectory(prefix="sluice-verify-") as folder,
         Progress(console=console, transient=True, disable=not console.is_terminal) as progress,
@@ -148,8 +148,8 @@ def verify(config: InstanceConfig, start: str | None, stop: str | None, console:
     ):
         task = progress.add_task("comparing", total=sum(sizes.values()))
 
-        def advance(place: Place) -> None:
-            before = sum(size for name, size in sizes.items() if Place.of(name, 0).number < place.number)
+        def advance(place: BinlogPlace) -> None:
+            before = sum(size for name, size in sizes.items() if BinlogPlace.of(name, 0).number < place.number)
             progress.update(task, completed=before + place.offset, description=f"comparing {place.file}")
 
         Comparison(config, report, ours, mariadb=mariadb).run(advance)
@@ -242,7 +242,7 @@ IMAGES = {
 """The images of a row, each with what the other decoder puts before the names of its parts."""
 
 
-def _unfiltered(config: InstanceConfig, start: Place, folder: Path) -> InstanceConfig:
+def _unfiltered(config: InstanceConfig, start: BinlogPlace, folder: Path) -> InstanceConfig:
     """Make a configuration that reads everything from ``start`` on and writes into ``folder`` alone."""
     settings = {
         name: model_field.default
@@ -277,7 +277,7 @@ class Comparison:
         self._mariadb = mariadb
         self._schemas = InformationSchema(lambda: Connection(config))
 
-    def run(self, advance: Callable[[Place], None]) -> None:
+    def run(self, advance: Callable[[BinlogPlace], None]) -> None:
         """Compare until the end of the range; ``advance`` is told how far it is."""
         try:
             for event, place in self._theirs(advance):
@@ -292,7 +292,7 @@ class Comparison:
         finally:
             self._schemas.close()
 
-    def _theirs(self, advance: Callable[[Place], None]) -> Iterator[tuple[Any, Place]]:
+    def _theirs(self, advance: Callable[[BinlogPlace], None]) -> Iterator[tuple[Any, BinlogPlace]]:
         """Yield the other decoder's events that matter, each with its end."""
         arguments = login_arguments(self._config, self._config.master_address)
         reader = BinLogStreamReader(
@@ -309,7 +309,7 @@ class Comparison:
         try:
             while (event := self._next(reader)) is not None:
                 # Within a transaction MariaDB 11.8 writes no offsets: then this is the last one known.
-                place = Place.of(reader.log_file, reader.log_pos)
+                place = BinlogPlace.of(reader.log_file, reader.log_pos)
                 if place > self._report.stop:
                     return
                 if not isinstance(event, NotImplementedEvent) or _holds_rows(event):
@@ -343,7 +343,7 @@ class Comparison:
             elif ours.data_type == "set":
                 theirs.set_values = list(labels_of(ours.mysql_type))
 
-    def _compare_event(self, event: RowsEvent, place: Place) -> None:
+    def _compare_event(self, event: RowsEvent, place: BinlogPlace) -> None:
         change = self._ours.take()
         name = f"{event.schema}.{event.table}"
         where = f"{name} at {change.logfile_name}:{change.logfile_offset}"
@@ -406,7 +406,7 @@ class Comparison:
             else:
                 self._report.unread[f"values: {verdict}"] += 1
 
-    def _pass_over(self, event: NotImplementedEvent, place: Place) -> None:
+    def _pass_over(self, event: NotImplementedEvent, place: BinlogPlace) -> None:
         """Skip on our side what an event holds that the other decoder does not know."""
         if event.event_type != TRANSACTION_PAYLOAD:
             self._report.unread["rows of MariaDB's compressed events"] += len(self._ours.take().rows())

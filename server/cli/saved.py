@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sluice.instance.config import InstanceConfig
-from sluice.instance.meta.nodes import NoNodeError, Session
+from sluice.instance.meta.nodes import NodeSession, NoNodeError
 from sluice.instance.meta.zookeeper import DESTINATIONS, ZooKeeperClients
 from sluice.instance.sink.filters import TableFilter
 from sluice.server.cli.cluster import in_session
@@ -34,7 +34,7 @@ def read_saved(server: ServerConfig, config: InstanceConfig) -> Saved:
 
     parse = config.log_position == "parse"
 
-    async def read(session: Session) -> Saved:
+    async def read(session: NodeSession) -> Saved:
         node = await session.find(f"{DESTINATIONS}/{config.destination}/running")
         running = "" if node is None else node.data.decode(errors="replace")
         store = ZooKeeperClients(session, config.destination, config.master_address, parse=parse)

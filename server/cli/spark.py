@@ -318,7 +318,7 @@ def run_stream(options: Any, start: "Callable[[SparkSession, Callable[[], bool]]
             query = start(spark, lambda: bool(asked))
             if query is None:
                 return 0
-            with Progress(query, client) as progress:
+            with ProgressLine(query, client) as progress:
                 while query.isActive and not asked:
                     progress.show()
                     time.sleep(LOOK)
@@ -409,7 +409,7 @@ class Line:
             log.print(Text(text()))
 
 
-class Progress(Line):
+class ProgressLine(Line):
     """What a query has done."""
 
     def __init__(self, query: "StreamingQuery", client: "Client") -> None:

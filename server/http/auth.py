@@ -458,18 +458,18 @@ Granted = Annotated[Grant, Depends(_grant)]
 Destination = Annotated[str, Path(description="Name of the destination: one source, one stream of changes.")]
 
 
-async def reader(grant: Granted, destination: Destination) -> Grant:
+async def grant_for(grant: Granted, destination: Destination) -> Grant:
     """Return a grant that reaches a destination. Raises ForbiddenError."""
     if not grant.covers(destination):
         raise ForbiddenError(f"The token does not reach destination {destination!r}.")
     return grant
 
 
-async def _admin(grant: Annotated[Grant, Depends(reader)]) -> Grant:
+async def _admin(grant: Annotated[Grant, Depends(grant_for)]) -> Grant:
     if grant.scope is not Scope.ADMIN:
         raise ForbiddenError("The call needs a token of scope 'admin'.")
     return grant
 
 
-may_read = Depends(reader)
+may_read = Depends(grant_for)
 may_administer = Depends(_admin)

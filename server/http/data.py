@@ -34,7 +34,7 @@ Session = Annotated[
 ]
 
 
-class Limits(BaseModel):
+class BatchLimits(BaseModel):
     """How much a batch holds. An unknown parameter is refused: it would be a misspelt limit."""
 
     model_config = ConfigDict(extra="forbid", alias_generator=to_camel)
@@ -73,7 +73,7 @@ class Limits(BaseModel):
         )
 
 
-class GetQuery(Limits):
+class GetQuery(BatchLimits):
     """Parameters of a get."""
 
     ack: int | str | None = Field(
@@ -88,7 +88,7 @@ class GetQuery(Limits):
     )
 
 
-class StreamQuery(Limits):
+class StreamQuery(BatchLimits):
     """Parameters of a stream."""
 
     window: int = Field(default=4, ge=1, le=1024, description="At most so many un-acked batches.")

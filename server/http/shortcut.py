@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from sluice.protocol.errors import SluiceError
 from sluice.server.http import data, problems
-from sluice.server.http.auth import reader
+from sluice.server.http.auth import grant_for
 from sluice.server.http.context import Context
 
 PATH: Final = re.compile(r"/v1/destinations/([^/]+)/clients/(-?[0-9]{1,4}|[12][0-9]{4})/(ack|getWithoutAck)")
@@ -58,7 +58,7 @@ class Shortcut:
             return
         scope["route"], scope["path_params"] = self._routes[call], {"destination": destination}
         try:
-            await reader(scope["state"]["grant"], destination)
+            await grant_for(scope["state"]["grant"], destination)
             response = await work()
         except SluiceError as error:
             response = problems.problem(error)

@@ -26,7 +26,7 @@ from sluice.server.network import (
 )
 from sluice.server.tcp.auth import Account
 from sluice.server.tcp.frames import FrameError, FrameReader
-from sluice.server.tcp.session import SILENT, Service, Session
+from sluice.server.tcp.session import SILENT, CanalSession, Service
 from sluice.server.waiting import STOP_SECONDS, Stopping
 
 logger = logging.getLogger("sluice.tcp")
@@ -71,7 +71,7 @@ async def serving(
     service = Service(embedded, metrics, account, config.get_linger / 1000)
     port = Port(service, config, stopping)
     with listen(config.tcp_host, config.tcp_port, "canal.ip and canal.port") as sock:
-        server = await asyncio.get_running_loop().create_server(lambda: Connection(port), sock=sock)
+        server = await asyncio.get_running_loop().create_server(lambda: CanalConnection(port), sock=sock)
         address = address_text(sock.getsockname())
         logger.info("Canal's clients are served at %s", address)
         if warning := bypass(config):
@@ -94,9 +94,9 @@ class Port:
         self.service = service
         self.config = config
         self.stopping = stopping
-        self.tasks: dict[asyncio.Task[None], Connection] = {}
+        self.tasks: dict[asyncio.Task[None], CanalConnection] = {}
 
-    def add(self, connection: "Connection", task: asyncio.Task[None]) -> None:
+    def add(self, connection: "CanalConnection", task: asyncio.Task[None]) -> None:
         """Take a connection up."""
         self.tasks[task] = connection
         self.stopping.listeners.add(connection)
@@ -122,7 +122,7 @@ class Port:
             await asyncio.wait(self.tasks)
 
 
-class Connection(asyncio.Protocol):
+class CanalConnection(asyncio.Protocol):
     """One connection. Requests are answered in their order by one task; acks and rollbacks go past a get that waits."""
 
     def __init__(self, port: Port) -> None:
@@ -149,7 +149,7 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=HIGH_WATER, low=0)
         self._socket: socket.socket = transport.get_extra_info("socket")
         self._peer = address_text(transport.get_extra_info("peername") or ("?", 0))
-        self._session = Session(self._port.service, self._peer)
+        self._session = CanalSession(self._port.service, self._peer)
         self._port.add(self, self._loop.create_task(self._run(), name=f"canal client {self._peer}"))
 
     def data_received(self, data: bytes) -> None:

@@ -92,7 +92,7 @@ class RefusedError(Exception):
         self.code = code
 
 
-class Session:
+class CanalSession:
     """One connection, from its handshake on."""
 
     def __init__(self, service: Service, peer: str) -> None:

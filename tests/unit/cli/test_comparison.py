@@ -14,7 +14,7 @@ from rich.console import Console
 
 from sluice.protocol.errors import ConfigError
 from sluice.protocol.types import JSON_NULL, JsonExpression
-from sluice.server.cli.comparison import EPOCH, Place, Report, as_json, compare, show
+from sluice.server.cli.comparison import EPOCH, BinlogPlace, Report, as_json, compare, show
 
 NEW_YEAR = datetime(2026, 1, 1)  # noqa: DTZ001  as the server wrote it
 
@@ -137,21 +137,21 @@ def test_numbers_of_json_are_compared_exactly_where_a_float_would_round() -> Non
     ],
 )
 def test_a_place_is_a_file_an_offset_or_a_position(text: str, shown: str) -> None:
-    assert str(Place.parse(text)) == shown
+    assert str(BinlogPlace.parse(text)) == shown
 
 
 @pytest.mark.parametrize("text", ["mysql-bin", "mysql-bin.000003:x", ":4", ""])
 def test_what_is_no_place_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"is not a place in a binlog; write mysql-bin\.000003"):
-        Place.parse(text)
+        BinlogPlace.parse(text)
 
 
 def test_places_are_ordered_by_the_number_of_the_file() -> None:
-    assert Place.of("b.999999", 9) < Place.of("b.1000000", 4) < Place.of("b.1000000", 5)
+    assert BinlogPlace.of("b.999999", 9) < BinlogPlace.of("b.1000000", 4) < BinlogPlace.of("b.1000000", 5)
 
 
 def test_a_report_names_what_differs_and_what_was_not_compared() -> None:
-    report = Report(Place.of("b.000001", 4), Place.of("b.000001", 900), events=2, rows=3, values=9)
+    report = Report(BinlogPlace.of("b.000001", 4), BinlogPlace.of("b.000001", 900), events=2, rows=3, values=9)
     report.unread = Counter({"values: zero timestamps": 2})
     stream = io.StringIO()
     assert show(report, Console(file=stream, soft_wrap=True)) is True

@@ -6,31 +6,18 @@ from pathlib import Path
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 
-ROOT = Path(__file__).parent
-FOLDERS = ("protocol", "store", "instance", "server", "client_sdk")
-
 # What CXXFLAGS say of it wins. (The modules are C++: CFLAGS do not reach them.) Python's own flags ask for what a
 # debugger reads; without it compiling takes a quarter less.
 FLAGS = os.environ.get("CXXFLAGS", "")
 OPTIONS = [*([] if "-O" in FLAGS else ["-O3"]), *([] if "-g" in FLAGS else ["-g0"])]
 
-# The folders stand at the top level but are imported as sluice.<folder>: links give Cython and mypy that view.
-LINKS = ROOT / "build" / "links"
-(LINKS / "sluice").mkdir(parents=True, exist_ok=True)
-places = {folder: f"sluice/{folder}" for folder in FOLDERS} | {"pyspark_sluice": "pyspark_sluice"}
-for folder, place in places.items():
-    link = LINKS / place
-    if not link.is_symlink():
-        link.symlink_to(ROOT / folder, target_is_directory=True)
-
 
 def extension(source: Path) -> Extension:
-    name = "sluice." + ".".join(source.relative_to(ROOT).with_suffix("").parts)
     return Extension(
-        name,
-        [str(source.relative_to(ROOT))],
+        ".".join(source.relative_to("src").with_suffix("").parts),
+        [str(source)],
         language="c++",
-        include_dirs=["store", "protocol"],
+        include_dirs=["src/sluice/protocol"],
         libraries={"events": ["deflate"], "inflate": ["z", "zstd"], "values": ["z"]}.get(source.stem, []),
         # Structures that a call fills are "maybe uninitialized" to gcc, which does not follow Cython's error paths.
         extra_compile_args=[*OPTIONS, "-std=c++17", "-Wno-maybe-uninitialized"],
@@ -40,11 +27,11 @@ def extension(source: Path) -> Extension:
 # An editable installation compiles in a folder that it throws away. scripts/setup.sh has it link only; what compiles is
 # `build_ext --inplace`, which knows what it has compiled before.
 links_only = "SETUP_LINKS_ONLY" in os.environ
-sources = [] if links_only else sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.pyx"))
+sources = [] if links_only else sorted(Path("src/sluice").glob("*/**/*.pyx"))
 setup(
     ext_modules=cythonize(  # type: ignore[no-untyped-call]  # Cython does not say
         [extension(source) for source in sources],
-        include_path=[str(LINKS)],
+        include_path=["src"],
         build_dir="build/cython",
         language_level=3,
         nthreads=os.cpu_count(),

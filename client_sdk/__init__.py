@@ -4,9 +4,9 @@ All that a consumer's program names is here: the errors, the types of arguments 
 """
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
+from sluice import __version__
 from sluice.client_sdk.batch import Batch, Column, InvalidDates, OnPrepared, Part, Range
 from sluice.client_sdk.calls import Limits, Start
 from sluice.client_sdk.client import Client
@@ -106,8 +106,6 @@ __all__ = [
     "ZooKeeperError",
     "__version__",
 ]
-
-__version__ = version("sluice")
 
 _LATER = {"AsyncClient": "aio", "AsyncClusterClient": "aio_cluster"}
 """Modules that are imported when they are asked for: aiohttp takes 0.1 s, and Spark starts many processes."""

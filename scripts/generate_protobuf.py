@@ -7,7 +7,8 @@ from tempfile import TemporaryDirectory
 
 from grpc_tools import protoc
 
-CANAL = Path(__file__).resolve().parent.parent / "protocol" / "canal"
+SOURCES = Path(__file__).resolve().parent.parent / "src"
+CANAL = SOURCES / "sluice" / "protocol" / "canal"
 
 
 def generate(target: Path) -> None:
@@ -15,18 +16,15 @@ def generate(target: Path) -> None:
     with TemporaryDirectory() as scratch:
         # The name of a file in protobuf's registry is its path: sluice/protocol/… meets nobody else's entry.proto.
         root = Path(scratch)
-        folder = Path("sluice", "protocol", "canal")
-        (root / folder.parent).mkdir(parents=True)
-        (root / folder).symlink_to(CANAL, target_is_directory=True)
         out = root / "out"
         out.mkdir()
-        names = [str(folder / path.name) for path in sorted(CANAL.glob("*.proto"))]
+        names = [str(path.relative_to(SOURCES)) for path in sorted(CANAL.glob("*.proto"))]
         include = files("grpc_tools") / "_proto"
         plugin = root / "protoc-gen-mypy"  # of this very interpreter, whatever PATH says
         plugin.write_text(f"#!/bin/sh\nexec '{sys.executable}' -m mypy_protobuf.main\n")
         plugin.chmod(0o755)
         arguments = [
-            f"-I{root}",
+            f"-I{SOURCES}",
             f"-I{include}",
             f"--plugin=protoc-gen-mypy={plugin}",
             f"--python_out={out}",
@@ -34,7 +32,7 @@ def generate(target: Path) -> None:
         ]
         if protoc.main(["protoc", *arguments, *names]):
             sys.exit("protoc failed")
-        for path in (out / folder).iterdir():
+        for path in (out / CANAL.relative_to(SOURCES)).iterdir():
             (target / path.name).write_bytes(path.read_bytes())
 
 

@@ -97,5 +97,3 @@ say "installing Python packages"
 # What is imported is compiled to byte code when it is: most of it never.
 pip install --no-index --no-deps --no-compile --find-links "$wheels" --require-hashes -r requirements.lock
 SETUP_LINKS_ONLY=1 pip install --no-index --no-deps --no-build-isolation -e .
-# Spark looks for data sources in the folders of the path, where a package that is installed in place is not.
-ln -sfn "$PWD/pyspark_sluice" "$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/pyspark_sluice"

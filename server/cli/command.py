@@ -5,8 +5,8 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 
+from sluice import __version__
 from sluice.protocol.errors import ConnectionLostError, SluiceError, SourceError, TargetError, ZooKeeperError
 from sluice.server.cli.check import add_check_command
 from sluice.server.cli.clients import add_client_commands
@@ -71,7 +71,7 @@ def argument_parser() -> argparse.ArgumentParser:
         "sluice COMMAND --help explains a command, with examples.\n\n" + EXIT_CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    top.add_argument("--version", action="version", version=f"sluice {version('sluice')}")
+    top.add_argument("--version", action="version", version=f"sluice {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for add in (
         add_serve_command,

@@ -1,9 +1,9 @@
 """``sluice serve``: the server itself."""
 
 import os
-from importlib.metadata import version
 from typing import Any
 
+from sluice import __version__
 from sluice.server.cli.common import add_command, add_conf
 from sluice.server.config import Configuration
 
@@ -45,7 +45,7 @@ def serve_command(options: Any) -> int:
         logger.warning("%s", warning)
 
     def listening(url: str) -> None:
-        logger.info("sluice %s serves %s (all calls: %s/docs)", version("sluice"), url, url)
+        logger.info("sluice %s serves %s (all calls: %s/docs)", __version__, url, url)
 
     _now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # connections must not keep cursors from being written

@@ -3,13 +3,13 @@
 import logging
 import time
 import uuid
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from sluice import __version__
 from sluice.server.config import ServerConfig
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.http import admin, data, docs, openapi, problems
@@ -86,7 +86,7 @@ def create_app(embedded: EmbeddedServer, config: ServerConfig, metrics: Metrics,
     context = Context(embedded, gate, metrics, stopping)
     app = FastAPI(
         title="Sluice",
-        version=version("sluice"),
+        version=__version__,
         description=DESCRIPTION,
         docs_url=None,
         redoc_url=None,

@@ -31,12 +31,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     subprocess.run(
-        ["bash", "-c", 'git ls-files -z | xargs -0 cp --parents -t "$1"', "-", str(source)], cwd=ROOT, check=True
+        ["bash", "-c", 'git ls-files -z | xargs -0 cp -d --parents -t "$1"', "-", str(source)], cwd=ROOT, check=True
     )
     subprocess.run([sys.executable, "setup.py", "-q", "--version"], cwd=source, check=True)  # translates
     compiled = source / f"build/lib.{sysconfig.get_platform()}-{sys.implementation.cache_tag}/sluice"
     for file in tracked("*.pyx"):
-        translation = Path("build/cython", file).with_suffix(".cpp")
+        translation = Path("build/cython/src/sluice", file).with_suffix(".cpp")
         if filecmp.cmp(ROOT / translation, source / translation, shallow=False):
             module = Path(file).with_suffix(sysconfig.get_config_var("EXT_SUFFIX"))
             (compiled / module).parent.mkdir(parents=True, exist_ok=True)
@@ -71,12 +71,10 @@ def test_everything_but_the_registration_lies_under_one_name(wheel: Path) -> Non
 def test_no_file_of_the_packages_is_missing(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     wanted = [
-        f"{package}/*.{suffix}"
-        for package in PACKAGES
-        for suffix in ("py", "pyi", "pxd", "h", "proto", "typed", "properties")
+        f"{package}/*.{suffix}" for package in PACKAGES for suffix in ("py", "pyi", "pxd", "h", "proto", "properties")
     ]
     assert [file for file in tracked(*wanted) if f"sluice/{file}" not in names] == []
-    assert [file for file in tracked(REGISTRATION) if file not in names] == []
+    assert [file for file in tracked("src/*/*.*") if file.removeprefix("src/") not in names] == []
 
 
 def test_every_compiled_module_is_there_with_its_types(wheel: Path) -> None:

@@ -18,7 +18,7 @@ from queue import SimpleQueue
 
 from tests.mutants.mutant import ROOT, Mutant
 
-PACKAGES = ("protocol", "store", "instance", "server", "client_sdk", "pyspark_sluice")
+PACKAGES = ("protocol", "store", "instance", "server", "client_sdk")
 FLAGS = "-O0 -g0 -DNDEBUG -fwrapv"
 LONGEST = 900.0
 """Seconds that tests may take: a mutant that hangs is found."""
@@ -57,7 +57,8 @@ class Workshop:
         ignored = shutil.ignore_patterns("*.so", "__pycache__")
         for name in PACKAGES:
             shutil.copytree(ROOT / name, self.sources / name, dirs_exist_ok=True, ignore=ignored)
-        for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
+        shutil.copytree(ROOT / "src", self.sources / "src", symlinks=True, dirs_exist_ok=True, ignore=ignored)
+        for name in ("__init__.py", "setup.py", "pyproject.toml", "README.md", "LICENSE"):
             shutil.copy2(ROOT / name, self.sources / name)
         if failure := self.build():
             raise SystemExit(f"the sources cannot be built:\n{failure}")
@@ -96,8 +97,8 @@ class Workshop:
     @contextlib.contextmanager
     def kept(self, name: str) -> Iterator[Path]:
         """Put a module's source back at the end, and what was built of it, so that it need not be built again."""
-        stem = name.removesuffix(".pyx")
-        built = (f"build/cython/{stem}.cpp", f"objects/temp*/build/cython/{stem}.o", f"library/sluice/{stem}.*.so")
+        stem = f"sluice/{name.removesuffix('.pyx')}"
+        built = (f"build/cython/src/{stem}.cpp", f"objects/temp*/build/cython/src/{stem}.o", f"library/{stem}.*.so")
         files = [path for place in (name, *built) for path in self.sources.glob(place)]
         with tempfile.TemporaryDirectory() as folder:
             for number, path in enumerate(files):
@@ -126,7 +127,7 @@ def judge_all(
     for number in range(count):
         workshop = Workshop(folder / str(number))
         if not workshop.folder.exists() and number:
-            shutil.copytree(folder / "0", workshop.folder, ignore=shutil.ignore_patterns("links"))
+            shutil.copytree(folder / "0", workshop.folder, symlinks=True)
         workshop.prepare()
         workshops.put(workshop)
     if left and not Workshop(folder / "0").passes("tests/unit"):

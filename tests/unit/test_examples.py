@@ -66,11 +66,10 @@ def changed(folder: Path, patch: str) -> Path:
     for name in PACKAGES:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "*.pyx", "*.pxd"))
     shutil.copytree(ROOT / "docs", folder / "docs", ignore=shutil.ignore_patterns("plots"))
+    shutil.copytree(ROOT / "src", folder / "src", symlinks=True)
+    shutil.copy(ROOT / "__init__.py", folder)
     subprocess.run(["git", "init", "-q", folder], check=True)
     subprocess.run(["git", "apply", EXAMPLES / patch], cwd=folder, check=True)
-    (folder / "import" / "sluice").mkdir(parents=True)
-    for name in PACKAGES:
-        (folder / "import" / "sluice" / name).symlink_to(folder / name)
     return folder
 
 
@@ -79,7 +78,7 @@ def run(script: str, folder: Path, *arguments: Path) -> list[str]:
     done = subprocess.run(
         [sys.executable, "-c", script, *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder / "import")},
+        env={**os.environ, "PYTHONPATH": str(folder / "src")},
         capture_output=True,
         text=True,
         check=False,

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -19,3 +20,8 @@ def test_the_library_for_asyncio_is_loaded_for_its_clients_only(module: str) -> 
 def test_what_is_not_there_is_an_error() -> None:
     with pytest.raises(AttributeError, match=r"module 'sluice\.client_sdk' has no attribute 'Nothing'"):
         _ = client_sdk.Nothing
+
+
+def test_modules_go_by_the_places_of_their_files() -> None:
+    """In a checkout they are found through links: breakpoints set in the files would not be met under other names."""
+    assert Path(client_sdk.__file__) == Path(client_sdk.__file__).resolve()

@@ -6,13 +6,9 @@ All that a consumer's program names is here: the errors, the types of arguments 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from sluice import __version__
-from sluice.client_sdk.batch import Batch, Column, InvalidDates, OnPrepared, Part, Range
-from sluice.client_sdk.calls import Limits, Start
-from sluice.client_sdk.client import Client
-from sluice.client_sdk.cluster import ClusterClient
-from sluice.protocol.canal.rows import Change, Row
-from sluice.protocol.errors import (
+from .. import __version__
+from ..protocol.canal.rows import Change, Row
+from ..protocol.errors import (
     AckOutOfOrderError,
     BadParameterError,
     BadPositionError,
@@ -46,13 +42,17 @@ from sluice.protocol.errors import (
     UrlTooLongError,
     ZooKeeperError,
 )
-from sluice.protocol.position import Position
-from sluice.protocol.types import JSON_NULL
-from sluice.protocol.xa import Xa
+from ..protocol.position import Position
+from ..protocol.types import JSON_NULL
+from ..protocol.xa import Xa
+from .batch import Batch, Column, InvalidDates, OnPrepared, Part, Range
+from .calls import Limits, Start
+from .client import Client
+from .cluster import ClusterClient
 
 if TYPE_CHECKING:
-    from sluice.client_sdk.aio import AsyncClient
-    from sluice.client_sdk.aio_cluster import AsyncClusterClient
+    from .aio import AsyncClient
+    from .aio_cluster import AsyncClusterClient
 
 __all__ = [
     "JSON_NULL",

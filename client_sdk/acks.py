@@ -3,7 +3,7 @@
 import math
 import time
 
-from sluice.client_sdk.batch import Batch
+from .batch import Batch
 
 ACK_EVERY = 0.05  # seconds within which the batches of a stream may share an ack
 PAUSE = 0.005  # seconds without a further batch after which those that are done are acked

@@ -9,15 +9,15 @@ from typing import Any, Self, TypeVar
 
 import aiohttp
 
-from sluice.client_sdk import calls
-from sluice.client_sdk.acks import PAUSE, Done
-from sluice.client_sdk.attempts import Attempts
-from sluice.client_sdk.batch import Batch, Column, Decoding, InvalidDates, OnPrepared, Part, Range
-from sluice.client_sdk.calls import FRAME, POLL, Call, Limits, Reply, Start
-from sluice.client_sdk.client import tls_context
-from sluice.client_sdk.endpoint import Endpoint, Interrupted
-from sluice.protocol.errors import ConnectionLostError, SluiceError, UnknownBatchError
-from sluice.protocol.position import Position
+from ..protocol.errors import ConnectionLostError, SluiceError, UnknownBatchError
+from ..protocol.position import Position
+from . import calls
+from .acks import PAUSE, Done
+from .attempts import Attempts
+from .batch import Batch, Column, Decoding, InvalidDates, OnPrepared, Part, Range
+from .calls import FRAME, POLL, Call, Limits, Reply, Start
+from .client import tls_context
+from .endpoint import Endpoint, Interrupted
 
 T = TypeVar("T")
 

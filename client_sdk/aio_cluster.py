@@ -8,10 +8,11 @@ from typing import TypeVar, Unpack
 
 import aiohttp
 
-from sluice.client_sdk.aio import AsyncClient
-from sluice.client_sdk.batch import Batch
-from sluice.client_sdk.calls import Call
-from sluice.client_sdk.cluster import (
+from ..protocol.errors import ConnectionLostError, StaleSessionError
+from .aio import AsyncClient
+from .batch import Batch
+from .calls import Call
+from .cluster import (
     SESSION_TIMEOUT,
     TICK,
     Cluster,
@@ -21,8 +22,7 @@ from sluice.client_sdk.cluster import (
     registry_of,
     usual,
 )
-from sluice.client_sdk.endpoint import GRACE, Interrupted
-from sluice.protocol.errors import ConnectionLostError, StaleSessionError
+from .endpoint import GRACE, Interrupted
 
 T = TypeVar("T")
 

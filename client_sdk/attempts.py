@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from sluice.client_sdk.calls import Call, open_session
-from sluice.client_sdk.endpoint import Endpoint, Interrupted
-from sluice.protocol.errors import ConnectionLostError, SluiceError
+from ..protocol.errors import ConnectionLostError, SluiceError
+from .calls import Call, open_session
+from .endpoint import Endpoint, Interrupted
 
 T = TypeVar("T")
 

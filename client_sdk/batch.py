@@ -5,15 +5,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from sluice.protocol.canal.arrow import Decoder, EnvelopeDecoder, TableDecoder, columns_of
-from sluice.protocol.canal.rows import Change, Row, decode_changes, decode_rows, occurs_in_header
-from sluice.protocol.errors import BadParameterError, PreparedError
-from sluice.protocol.formats import FORMATS, PROTOBUF
+from ..protocol.canal.arrow import Decoder, EnvelopeDecoder, TableDecoder, columns_of
+from ..protocol.canal.rows import Change, Row, decode_changes, decode_rows, occurs_in_header
+from ..protocol.errors import BadParameterError, PreparedError
+from ..protocol.formats import FORMATS, PROTOBUF
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sluice.protocol.canal.entry_pb2 import Entry
+    from ..protocol.canal.entry_pb2 import Entry
 
 InvalidDates = Literal["text", "null"]
 """What a date that Python cannot hold (``0000-00-00``) becomes: its text, or None."""
@@ -197,8 +197,8 @@ class Batch:
     def entries(self) -> "list[Entry]":
         """Return all entries as Canal's protobuf objects, whatever they are; needs protobuf (``sluice[protobuf]``)."""
         try:
-            from sluice.protocol.canal.entry_pb2 import Entry  # noqa: PLC0415  most consumers never need it
-            from sluice.protocol.canal.packet_pb2 import Messages  # noqa: PLC0415
+            from ..protocol.canal.entry_pb2 import Entry  # noqa: PLC0415  most consumers never need it
+            from ..protocol.canal.packet_pb2 import Messages  # noqa: PLC0415
         except ModuleNotFoundError as error:
             if error.name is None or not error.name.startswith("google"):
                 raise

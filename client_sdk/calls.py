@@ -12,14 +12,14 @@ from functools import partial
 from typing import Any, Final, Generic, Literal, TypeVar
 from urllib.parse import quote
 
-from sluice.client_sdk.batch import EMPTY, Batch, Column, Decoding, Part, Range
-from sluice.protocol.canal.rows import envelope
-from sluice.protocol.errors import (
+from ..protocol.canal.rows import envelope
+from ..protocol.errors import (
     BadPositionError,
     SluiceError,
     UnknownBatchError,
 )
-from sluice.protocol.position import Position
+from ..protocol.position import Position
+from .batch import EMPTY, Batch, Column, Decoding, Part, Range
 
 T = TypeVar("T")
 

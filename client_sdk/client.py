@@ -21,15 +21,15 @@ from urllib3.exceptions import (
 )
 from urllib3.util.wait import wait_for_read
 
-from sluice.client_sdk import calls
-from sluice.client_sdk.acks import PAUSE, Done
-from sluice.client_sdk.attempts import Attempts
-from sluice.client_sdk.batch import Batch, Column, Decoding, InvalidDates, OnPrepared, Part, Range
-from sluice.client_sdk.calls import FRAME, POLL, Call, Limits, Reply, Start
-from sluice.client_sdk.connections import Connections
-from sluice.client_sdk.endpoint import Endpoint, Interrupted
-from sluice.protocol.errors import ConnectionLostError, SluiceError, UnknownBatchError
-from sluice.protocol.position import Position
+from ..protocol.errors import ConnectionLostError, SluiceError, UnknownBatchError
+from ..protocol.position import Position
+from . import calls
+from .acks import PAUSE, Done
+from .attempts import Attempts
+from .batch import Batch, Column, Decoding, InvalidDates, OnPrepared, Part, Range
+from .calls import FRAME, POLL, Call, Limits, Reply, Start
+from .connections import Connections
+from .endpoint import Endpoint, Interrupted
 
 T = TypeVar("T")
 

@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 
-from sluice.client_sdk.batch import InvalidDates, OnPrepared
-from sluice.client_sdk.calls import Call
-from sluice.client_sdk.client import Client
-from sluice.client_sdk.endpoint import GRACE, Endpoint
-from sluice.protocol.errors import BadParameterError, ConnectionLostError, StaleSessionError, UnknownBatchError
+from ..protocol.errors import BadParameterError, ConnectionLostError, StaleSessionError, UnknownBatchError
+from .batch import InvalidDates, OnPrepared
+from .calls import Call
+from .client import Client
+from .endpoint import GRACE, Endpoint
 
 if TYPE_CHECKING:
-    from sluice.client_sdk.zookeeper import Registry
+    from .zookeeper import Registry
 
 T = TypeVar("T")
 
@@ -259,7 +259,7 @@ def registry_of(
         BadParameterError: ``hosts`` are not addresses.
     """
     try:
-        from sluice.client_sdk.zookeeper import Registry  # noqa: PLC0415
+        from .zookeeper import Registry  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if error.name != "kazoo":
             raise

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import urllib3
 from urllib3.connection import HTTPConnection, HTTPSConnection
 
-from sluice.protocol.errors import ConnectionLostError
+from ..protocol.errors import ConnectionLostError
 
 
 class Connections:

@@ -7,8 +7,7 @@ from ipaddress import ip_address
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
-from sluice.client_sdk.calls import Call, Reply
-from sluice.protocol.errors import (
+from ..protocol.errors import (
     BadParameterError,
     ConnectionLostError,
     FencedError,
@@ -16,6 +15,7 @@ from sluice.protocol.errors import (
     TooManyAttemptsError,
     sentences,
 )
+from .calls import Call, Reply
 
 T = TypeVar("T")
 

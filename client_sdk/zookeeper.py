@@ -21,7 +21,7 @@ from kazoo import exceptions as kazoo
 from kazoo.client import KazooClient, KazooState
 from kazoo.handlers.threading import KazooTimeoutError
 
-from sluice.protocol.errors import BadParameterError
+from ..protocol.errors import BadParameterError
 
 logger = logging.getLogger(__name__)
 

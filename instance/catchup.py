@@ -15,17 +15,17 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 
-from sluice.instance.config import InstanceConfig
-from sluice.instance.source import Parser, ParserFactory
-from sluice.protocol.errors import DestinationStoppedError, SluiceError, SourceError
-from sluice.protocol.gtid import GtidSet
-from sluice.protocol.position import Position
-from sluice.store.batch import Range, RangeLimits
-from sluice.store.cursor import Cursor
-from sluice.store.cursors import Cursors
-from sluice.store.patience import Reading, Turns
-from sluice.store.ring import Collected, Flag, Ring
-from sluice.store.track import TableFilter, TableMask, Track
+from ..protocol.errors import DestinationStoppedError, SluiceError, SourceError
+from ..protocol.gtid import GtidSet
+from ..protocol.position import Position
+from ..store.batch import Range, RangeLimits
+from ..store.cursor import Cursor
+from ..store.cursors import Cursors
+from ..store.patience import Reading, Turns
+from ..store.ring import Collected, Flag, Ring
+from ..store.track import TableFilter, TableMask, Track
+from .config import InstanceConfig
+from .source import Parser, ParserFactory
 
 logger = logging.getLogger(__name__)
 

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 
-from sluice.instance.meta import MetaKind
-from sluice.instance.settings import FolderPath, Settings, setting
-from sluice.instance.sink.filters import FieldFilter, Patterns, TableFilter
-from sluice.instance.zones import offsets_of
-from sluice.protocol.errors import ConfigError, FilterError
-from sluice.protocol.mysql.ssl_mode import SslMode
+from ..protocol.errors import ConfigError, FilterError
+from ..protocol.mysql.ssl_mode import SslMode
+from .meta import MetaKind
+from .settings import FolderPath, Settings, setting
+from .sink.filters import FieldFilter, Patterns, TableFilter
+from .zones import offsets_of
 
 DEFAULT_PORT = 3306
 LATEST = 253_402_300_799_999

@@ -7,14 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from sluice.instance.catchup import CatchUp
-from sluice.instance.columns import Column
-from sluice.instance.config import InstanceConfig
-from sluice.instance.meta.base import MetaStore
-from sluice.instance.sink.filters import TableFilter
-from sluice.instance.source import Parser, ParserFactory
-from sluice.instance.status import ParserStatus
-from sluice.protocol.errors import (
+from ..protocol.errors import (
     ConfigError,
     DestinationStoppedError,
     FilterError,
@@ -24,12 +17,19 @@ from sluice.protocol.errors import (
     SourceChangedError,
     SourceError,
 )
-from sluice.protocol.gtid import GtidSet
-from sluice.protocol.position import Position
-from sluice.store.commits import Commits
-from sluice.store.cursor import Cursor, StoredClient, starts
-from sluice.store.cursors import Cursors
-from sluice.store.ring import Ring
+from ..protocol.gtid import GtidSet
+from ..protocol.position import Position
+from ..store.commits import Commits
+from ..store.cursor import Cursor, StoredClient, starts
+from ..store.cursors import Cursors
+from ..store.ring import Ring
+from .catchup import CatchUp
+from .columns import Column
+from .config import InstanceConfig
+from .meta.base import MetaStore
+from .sink.filters import TableFilter
+from .source import Parser, ParserFactory
+from .status import ParserStatus
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sluice.protocol.errors import ConfigError
+from ..protocol.errors import ConfigError
 
 LARGEST_FILE: Final = 16 << 20
 """Bytes of a file of properties."""

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from sluice.instance.files import make_private_folder, open_private, restrict
-from sluice.protocol.errors import ConfigError
+from ..protocol.errors import ConfigError
+from .files import make_private_folder, open_private, restrict
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from pydantic import (
     field_validator,
 )
 
-from sluice.instance.properties import Property
-from sluice.protocol.errors import ConfigError
+from ..protocol.errors import ConfigError
+from .properties import Property
 
 
 def setting(key: str, default: Any = ..., *, unit: str = "", **constraints: Any) -> Any:

@@ -3,15 +3,15 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from sluice.instance.columns import Column
-from sluice.instance.config import InstanceConfig
-from sluice.instance.sink.filters import TableFilter
-from sluice.instance.status import ParserStatus
-from sluice.protocol.errors import SluiceError
-from sluice.protocol.gtid import GtidSet
-from sluice.protocol.position import Position
-from sluice.store.cursor import Cursor
-from sluice.store.ring import Ring
+from ..protocol.errors import SluiceError
+from ..protocol.gtid import GtidSet
+from ..protocol.position import Position
+from ..store.cursor import Cursor
+from ..store.ring import Ring
+from .columns import Column
+from .config import InstanceConfig
+from .sink.filters import TableFilter
+from .status import ParserStatus
 
 
 class Parser(Protocol):

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from sluice.protocol.errors import ConfigError
+from ..protocol.errors import ConfigError
 
 _FIXED = re.compile(r"(?:GMT|UTC|Z)?(?:([+-])(\d{1,2})(?::?(\d{2}))?)?")
 _DAY = 86400

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Self
 from uuid import UUID
 
-from sluice.protocol.errors import BadPositionError
+from .errors import BadPositionError
 
 MysqlSource = tuple[bytes, str]
 """Who numbers MySQL transactions: the 16 bytes of a UUID and a tag ('' for none; tags exist since MySQL 8.3)."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 from urllib.parse import quote, unquote
 
-from sluice.protocol.errors import BadPositionError, SourceChangedError
+from .errors import BadPositionError, SourceChangedError
 
 _NUMBER = "(0|[1-9][0-9]{0,18})"
 _TEXT = re.compile(rf"([^/\s]+)/([^/\s]+\.[0-9]{{1,18}})@{_NUMBER}:{_NUMBER}:{_NUMBER}")

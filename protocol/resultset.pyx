@@ -19,8 +19,7 @@ from libc.stdint cimport INT32_MAX, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memmove
 
-from sluice.protocol.floats cimport FLOAT_MAX, put_java_double, put_java_float
-from sluice.protocol.canal.tags cimport (
+from .canal.tags cimport (
     AFTER_COLUMNS,
     CHANGE_EVENT_TYPE,
     ENTRY_TYPE,
@@ -41,8 +40,9 @@ from sluice.protocol.canal.tags cimport (
     UPDATED,
     VALUE,
 )
-from sluice.protocol.utf8 cimport is_utf8, latin1_size, put_latin1, put_utf8, utf8_size
-from sluice.protocol.wire cimport (
+from .floats cimport FLOAT_MAX, put_java_double, put_java_float
+from .utf8 cimport is_utf8, latin1_size, put_latin1, put_utf8, utf8_size
+from .wire cimport (
     LENGTH_DELIMITED,
     LENGTH_MAX,
     put_padded_varint,
@@ -52,8 +52,8 @@ from sluice.protocol.wire cimport (
     varint_size,
 )
 
-from sluice.protocol.errors import DecodeError
-from sluice.protocol.types import Kind, SqlType, kind_of
+from .errors import DecodeError
+from .types import Kind, SqlType, kind_of
 
 
 cdef extern from *:

@@ -26,7 +26,7 @@ import re
 from enum import Enum, IntEnum
 from typing import Final, Literal
 
-from sluice.protocol.errors import DecodeError
+from .errors import DecodeError
 
 
 class SqlType(IntEnum):

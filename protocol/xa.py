@@ -2,7 +2,7 @@
 
 from typing import Final, Literal, NamedTuple, cast, get_args
 
-from sluice.protocol.errors import DecodeError
+from .errors import DecodeError
 
 XaState = Literal["prepared", "one-phase", "committed", "rolled-back"]
 """How far the transaction is, as its entry knows: ended by ``XA PREPARE``, so that a later entry, ``committed`` or

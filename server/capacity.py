@@ -7,11 +7,11 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterable
 
-from sluice.instance.config import Address, InstanceConfig
-from sluice.instance.sources.mysql.connection import CONNECTIONS, Connection, text
-from sluice.protocol.errors import SluiceError
-from sluice.server.config import Configuration
-from sluice.server.network import is_loopback
+from ..instance.config import Address, InstanceConfig
+from ..instance.sources.mysql.connection import CONNECTIONS, Connection, text
+from ..protocol.errors import SluiceError
+from .config import Configuration
+from .network import is_loopback
 
 logger = logging.getLogger(__name__)
 

@@ -12,13 +12,13 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 
-from sluice.instance.config import DESTINATION_NAME, InstanceConfig, is_host
-from sluice.instance.properties import Lookup, Property, environment_name, is_service_link, read_properties
-from sluice.instance.settings import FolderPath, Settings, setting
-from sluice.instance.zones import has_daylight_saving
-from sluice.protocol.errors import ConfigError, UnknownDestinationError
-from sluice.server.canal_keys import STANDBY, why_without_effect
-from sluice.server.logging import LogFormat, LogLevel, redactor
+from ..instance.config import DESTINATION_NAME, InstanceConfig, is_host
+from ..instance.properties import Lookup, Property, environment_name, is_service_link, read_properties
+from ..instance.settings import FolderPath, Settings, setting
+from ..instance.zones import has_daylight_saving
+from ..protocol.errors import ConfigError, UnknownDestinationError
+from .canal_keys import STANDBY, why_without_effect
+from .logging import LogFormat, LogLevel, redactor
 
 MAIN_FILE = "canal.properties"
 INSTANCE_FILE = "instance.properties"

@@ -4,8 +4,8 @@ import time
 from dataclasses import dataclass
 from enum import StrEnum
 
-from sluice.server.embedded.destinations import DestinationStatus
-from sluice.store.status import ClientStatus, Lag
+from ..store.status import ClientStatus, Lag
+from .embedded.destinations import DestinationStatus
 
 NOTICEABLE = 2.0
 """Seconds up to which a parser counts as up to date: the times of events are whole seconds."""

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, TextIO
 
-from sluice.instance.context import current_destination
-from sluice.protocol.errors import SluiceError
+from ..instance.context import current_destination
+from ..protocol.errors import SluiceError
 
 HIDDEN = "***"
 SHORTEST_SECRET = 4  # characters; hiding every place of a shorter one would make logs unreadable, and it hides nothing

@@ -13,11 +13,11 @@ import prometheus_client as prometheus
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from sluice.instance.config import BatchMode
-from sluice.server.embedded import EmbeddedServer
-from sluice.server.embedded.destinations import DestinationStatus
-from sluice.server.lag import age
-from sluice.store.batch import Batch
+from ..instance.config import BatchMode
+from ..store.batch import Batch
+from .embedded import EmbeddedServer
+from .embedded.destinations import DestinationStatus
+from .lag import age
 
 PACKETS = {
     "subscribe": "SUBSCRIPTION",

@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 
-from sluice.protocol.errors import ConfigError
+from ..protocol.errors import ConfigError
 
 HIGH_WATER = 64 * 1024  # bytes not sent yet from which on a sender pauses
 COPIED = 64 * 1024  # what is no longer than this is copied: cheaper than a pinned segment and further writes

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from sluice.protocol import errors
+from ..protocol import errors
 
 
 @dataclass(frozen=True, slots=True)

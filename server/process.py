@@ -6,19 +6,19 @@ import gc
 import logging
 from collections.abc import AsyncIterator, Callable
 
-from sluice.instance.sources.mysql.parser import Parser
-from sluice.protocol.errors import ConfigError, SluiceError
-from sluice.server.capacity import warn_of_shortages
-from sluice.server.config import Configuration, ServerConfig
-from sluice.server.embedded import EmbeddedServer
-from sluice.server.ha.cluster import Cluster, Identity
-from sluice.server.http.auth import require_safe_server
-from sluice.server.http.serve import serve as serve_http
-from sluice.server.metrics import Metrics
-from sluice.server.scan import Scanner
-from sluice.server.tcp.serve import require_safe_binding as require_safe_port
-from sluice.server.tcp.serve import serving as serving_tcp
-from sluice.server.waiting import Stopping
+from ..instance.sources.mysql.parser import Parser
+from ..protocol.errors import ConfigError, SluiceError
+from .capacity import warn_of_shortages
+from .config import Configuration, ServerConfig
+from .embedded import EmbeddedServer
+from .ha.cluster import Cluster, Identity
+from .http.auth import require_safe_server
+from .http.serve import serve as serve_http
+from .metrics import Metrics
+from .scan import Scanner
+from .tcp.serve import require_safe_binding as require_safe_port
+from .tcp.serve import serving as serving_tcp
+from .waiting import Stopping
 
 logger = logging.getLogger(__name__)
 

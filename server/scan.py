@@ -6,9 +6,9 @@ import logging
 from pathlib import Path
 from typing import Protocol
 
-from sluice.protocol.errors import SluiceError, UnknownDestinationError
-from sluice.server.capacity import warn_of_shortages
-from sluice.server.config import Configuration
+from ..protocol.errors import SluiceError, UnknownDestinationError
+from .capacity import warn_of_shortages
+from .config import Configuration
 
 logger = logging.getLogger(__name__)
 

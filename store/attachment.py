@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from sluice.protocol.errors import GoneError, SluiceError, SourceChangedError
-from sluice.protocol.gtid import GtidSet, parse_gtids
-from sluice.protocol.position import Position
-from sluice.store.cursor import Cursor
-from sluice.store.patience import Pace
-from sluice.store.subscriber import Subscriber
-from sluice.store.track import Track
+from ..protocol.errors import GoneError, SluiceError, SourceChangedError
+from ..protocol.gtid import GtidSet, parse_gtids
+from ..protocol.position import Position
+from .cursor import Cursor
+from .patience import Pace
+from .subscriber import Subscriber
+from .track import Track
 
 
 class Attachment:

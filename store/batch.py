@@ -3,7 +3,7 @@
 import builtins
 from dataclasses import dataclass, replace
 
-from sluice.protocol.position import Position
+from ..protocol.position import Position
 
 UNMARKED = 0
 """Id of a batch that is read by its positions: it is not to be confirmed."""

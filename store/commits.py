@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Generic, TypeVar
 
-from sluice.store.cursor import StoredClient
-from sluice.store.cursors import Cursors
+from .cursor import StoredClient
+from .cursors import Cursors
 
 W = TypeVar("W")
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sluice.protocol.position import Position, file_number
+from ..protocol.position import Position, file_number
 
 
 @dataclass(frozen=True, slots=True)

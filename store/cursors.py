@@ -11,23 +11,23 @@ What has to be stored is fetched by `Cursors.take_changes`.
 import secrets
 from collections.abc import Callable
 
-from sluice.protocol.errors import (
+from ..protocol.errors import (
     BadPositionError,
     FilterError,
     NotSubscribedError,
     SluiceError,
     StaleSessionError,
 )
-from sluice.protocol.gtid import GtidSet
-from sluice.protocol.position import Position
-from sluice.store.attachment import Attachment
-from sluice.store.batch import UNMARKED, Batch, Part, Range, RangeLimits
-from sluice.store.cursor import Cursor, StoredClient
-from sluice.store.patience import Turns
-from sluice.store.ring import Collected, Flag, Ring
-from sluice.store.status import ClientStatus
-from sluice.store.subscriber import Mark, Subscriber
-from sluice.store.track import TableFilter, Track
+from ..protocol.gtid import GtidSet
+from ..protocol.position import Position
+from .attachment import Attachment
+from .batch import UNMARKED, Batch, Part, Range, RangeLimits
+from .cursor import Cursor, StoredClient
+from .patience import Turns
+from .ring import Collected, Flag, Ring
+from .status import ClientStatus
+from .subscriber import Mark, Subscriber
+from .track import TableFilter, Track
 
 IDS_PER_EPOCH = 10**9
 

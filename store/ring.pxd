@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 from libcpp.vector cimport vector
 
-from sluice.store.segment cimport SegmentPool, SegmentWriter
+from .segment cimport SegmentPool, SegmentWriter
 
 
 cpdef enum Kind:

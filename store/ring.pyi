@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from typing_extensions import Buffer
 
-from sluice.store.segment import SegmentPool, SegmentWriter
+from .segment import SegmentPool, SegmentWriter
 
 class Kind(IntEnum):
     TRANSACTION_BEGIN = 1

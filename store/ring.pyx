@@ -12,10 +12,10 @@ from libc.string cimport memcpy, memset
 from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
-from sluice.protocol.wire cimport put_varint, varint_size
+from ..protocol.wire cimport put_varint, varint_size
 
-from sluice.protocol.errors import ConfigError, DecodeError
-from sluice.store.segment cimport Segment, SegmentPool, SegmentWriter
+from ..protocol.errors import ConfigError, DecodeError
+from .segment cimport Segment, SegmentPool, SegmentWriter
 
 cdef enum:
     FIRST_CAPACITY = 64            # slots of an idle ring

@@ -16,7 +16,7 @@ from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t
 from libc.string cimport memcpy
 
-from sluice.protocol.wire cimport LENGTH_DELIMITED, VARINT_MAX, put_tag, put_varint
+from ..protocol.wire cimport LENGTH_DELIMITED, VARINT_MAX, put_tag, put_varint
 
 
 cdef extern from "<sys/mman.h>" nogil:

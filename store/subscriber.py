@@ -2,20 +2,20 @@
 
 from dataclasses import dataclass, field
 
-from sluice.protocol.errors import (
+from ..protocol.errors import (
     AckOutOfOrderError,
     BadPositionError,
     SluiceError,
     StaleSessionError,
     UnknownBatchError,
 )
-from sluice.protocol.gtid import GtidSet
-from sluice.protocol.position import Position
-from sluice.store.batch import Range, RangeLimits
-from sluice.store.cursor import Cursor, StoredClient
-from sluice.store.ring import Place, SlotView
-from sluice.store.status import NO_LAG, ClientStatus, Lag
-from sluice.store.track import TableFilter, TableMask, Track
+from ..protocol.gtid import GtidSet
+from ..protocol.position import Position
+from .batch import Range, RangeLimits
+from .cursor import Cursor, StoredClient
+from .ring import Place, SlotView
+from .status import NO_LAG, ClientStatus, Lag
+from .track import TableFilter, TableMask, Track
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 from bisect import bisect_left
 from collections.abc import Callable
 
-from sluice.protocol.errors import GoneError, SourceChangedError
-from sluice.protocol.gtid import GtidSet
-from sluice.protocol.position import Position
-from sluice.store.cursor import Cursor
-from sluice.store.ring import Place, Ring
+from ..protocol.errors import GoneError, SourceChangedError
+from ..protocol.gtid import GtidSet
+from ..protocol.position import Position
+from .cursor import Cursor
+from .ring import Place, Ring
 
 TableFilter = Callable[[str, str], bool]
 """Whether a subscriber wants a table, by its schema and name."""

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pymysql
 
-from sluice.client_sdk.spark.changes import is_ascending, last_of_keys
-from sluice.client_sdk.spark.database import reason
-from sluice.client_sdk.spark.progress import Place, Run
-from sluice.client_sdk.spark.statements import Statement, Table
-from sluice.client_sdk.spark.target import Target, is_passing, set_modes
-from sluice.protocol.errors import TargetError
+from ...protocol.errors import TargetError
+from .changes import is_ascending, last_of_keys
+from .database import reason
+from .progress import Place, Run
+from .statements import Statement, Table
+from .target import Target, is_passing, set_modes
 
 if TYPE_CHECKING:
     from pymysql.cursors import Cursor

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from sluice.protocol.errors import BadParameterError
+from ...protocol.errors import BadParameterError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,10 +11,10 @@ from urllib.parse import unquote, urlsplit
 import pymysql
 from pymysql.constants import CR, ER
 
-from sluice.protocol.errors import BadParameterError, SourceError
-from sluice.protocol.mysql.session import ExposedPasswordError, Limits, MysqlSession
-from sluice.protocol.mysql.ssl_mode import SslMode, tls_options
-from sluice.protocol.mysql.tls import tls_arguments
+from ...protocol.errors import BadParameterError, SourceError
+from ...protocol.mysql.session import ExposedPasswordError, Limits, MysqlSession
+from ...protocol.mysql.ssl_mode import SslMode, tls_options
+from ...protocol.mysql.tls import tls_arguments
 
 READ_TIMEOUT: Final = 600.0
 """Seconds that a statement may be silent."""

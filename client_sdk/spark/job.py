@@ -9,12 +9,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from sluice.client_sdk.batch import Range
-from sluice.client_sdk.client import Client
-from sluice.client_sdk.spark.options import Options
-from sluice.client_sdk.spark.ranges import Form, Typed, advised, form_of
-from sluice.client_sdk.spark.subscription import PATIENCE, POLL, Subscription
-from sluice.protocol.errors import BadParameterError, ConnectionLostError, SluiceError
+from ...protocol.errors import BadParameterError, ConnectionLostError, SluiceError
+from ..batch import Range
+from ..client import Client
+from .options import Options
+from .ranges import Form, Typed, advised, form_of
+from .subscription import PATIENCE, POLL, Subscription
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

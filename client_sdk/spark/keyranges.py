@@ -14,10 +14,10 @@ from typing import Any, Final, TypeVar
 
 import pymysql
 
-from sluice.client_sdk.spark.database import Database, Session, is_lost, reason
-from sluice.protocol.errors import SourceError
-from sluice.protocol.resultset import RowEncoder
-from sluice.protocol.types import Kind, kind_of
+from ...protocol.errors import SourceError
+from ...protocol.resultset import RowEncoder
+from ...protocol.types import Kind, kind_of
+from .database import Database, Session, is_lost, reason
 
 PIECE: Final = 8 << 20
 """Bytes of entries that are handed on at once ..."""

@@ -11,10 +11,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from sluice.client_sdk.spark.options import Options
-from sluice.client_sdk.spark.ranges import Form, advised
-from sluice.client_sdk.spark.stream import IDLE, Offset, Stream, end_after
-from sluice.client_sdk.spark.subscription import PATIENCE, POLL
+from .options import Options
+from .ranges import Form, advised
+from .stream import IDLE, Offset, Stream, end_after
+from .subscription import PATIENCE, POLL
 
 
 class LimitedStream(Stream, SupportsTriggerAvailableNow):

@@ -12,15 +12,15 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from sluice.client_sdk.spark import keyranges
-from sluice.client_sdk.spark.apply import execute
-from sluice.client_sdk.spark.database import Database
-from sluice.client_sdk.spark.keyranges import LITERAL, Key, KeyRange
-from sluice.client_sdk.spark.progress import create_tables
-from sluice.client_sdk.spark.statements import Table, quote_table
-from sluice.client_sdk.spark.target import Target
-from sluice.protocol.canal.arrow import EnvelopeDecoder
-from sluice.protocol.errors import TargetError
+from ...protocol.canal.arrow import EnvelopeDecoder
+from ...protocol.errors import TargetError
+from . import keyranges
+from .apply import execute
+from .database import Database
+from .keyranges import LITERAL, Key, KeyRange
+from .progress import create_tables
+from .statements import Table, quote_table
+from .target import Target
 
 if TYPE_CHECKING:
     import pyarrow as pa

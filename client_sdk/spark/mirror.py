@@ -12,17 +12,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.udf import UserDefinedFunction
 from pyspark.util import PythonEvalType
 
-from sluice.client_sdk.spark.apply import Applier
-from sluice.client_sdk.spark.database import Database
-from sluice.client_sdk.spark.options import Options
-from sluice.client_sdk.spark.progress import BUCKETS, Place, Progress, Run
-from sluice.client_sdk.spark.shares import Share, ShareSource
-from sluice.client_sdk.spark.target import RETRY, Target
-from sluice.protocol.errors import BadParameterError, SluiceError, TargetError
-from sluice.protocol.position import Position
+from ...protocol.errors import BadParameterError, SluiceError, TargetError
+from ...protocol.position import Position
+from .apply import Applier
+from .database import Database
+from .options import Options
+from .progress import BUCKETS, Place, Progress, Run
+from .shares import Share, ShareSource
+from .target import RETRY, Target
 
 if TYPE_CHECKING:
-    from sluice.client_sdk.client import Client
+    from ..client import Client
 
 START = 15.0
 """Seconds for which a target out of reach is tried before the query starts."""

@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Literal, Self
 
-from sluice.client_sdk.batch import OnPrepared
-from sluice.client_sdk.calls import Start
-from sluice.client_sdk.client import Client
-from sluice.client_sdk.cluster import ClusterClient
-from sluice.protocol.errors import BadParameterError
+from ...protocol.errors import BadParameterError
+from ..batch import OnPrepared
+from ..calls import Start
+from ..client import Client
+from ..cluster import ClusterClient
 
 TIMEOUT: Final = 30.0
 """Seconds without an answer after which a connection counts as broken."""

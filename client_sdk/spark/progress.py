@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pymysql
 
-from sluice.client_sdk.spark.database import reason
-from sluice.client_sdk.spark.statements import quote_name, quote_table
-from sluice.client_sdk.spark.target import Target
-from sluice.protocol.errors import TargetError
-from sluice.protocol.position import Position
+from ...protocol.errors import TargetError
+from ...protocol.position import Position
+from .database import reason
+from .statements import quote_name, quote_table
+from .target import Target
 
 if TYPE_CHECKING:
     from pymysql.cursors import Cursor

@@ -9,11 +9,8 @@ from typing import Final, Literal, Self
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from sluice.client_sdk.batch import Batch, Part
-from sluice.client_sdk.client import Client
-from sluice.client_sdk.spark.options import Options
-from sluice.protocol.canal.arrow import Decoder, EnvelopeDecoder, TableDecoder, arrow_type
-from sluice.protocol.errors import (
+from ...protocol.canal.arrow import Decoder, EnvelopeDecoder, TableDecoder, arrow_type
+from ...protocol.errors import (
     BadParameterError,
     ConnectionLostError,
     DecodeError,
@@ -27,6 +24,9 @@ from sluice.protocol.errors import (
     StaleSessionError,
     UnknownTableError,
 )
+from ..batch import Batch, Part
+from ..client import Client
+from .options import Options
 
 logger = logging.getLogger(__name__)
 

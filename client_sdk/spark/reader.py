@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, cast
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from sluice.client_sdk.spark.options import Options
-from sluice.client_sdk.spark.ranges import Form, RangePartition, advised, check_filter, plan, read
-from sluice.protocol.errors import BadParameterError
+from ...protocol.errors import BadParameterError
+from .options import Options
+from .ranges import Form, RangePartition, advised, check_filter, plan, read
 
 if TYPE_CHECKING or find_spec("pyspark.sql.streaming.datasource") is not None:
-    from sluice.client_sdk.spark.limited import LimitedStream as StreamReader
+    from .limited import LimitedStream as StreamReader
 else:
-    from sluice.client_sdk.spark.unlimited import UnlimitedStream as StreamReader
+    from .unlimited import UnlimitedStream as StreamReader
 
 __all__ = ["BatchReader", "StreamReader"]
 

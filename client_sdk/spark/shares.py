@@ -16,13 +16,13 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from sluice.client_sdk.spark.changes import buckets
-from sluice.client_sdk.spark.options import Options
-from sluice.client_sdk.spark.progress import BUCKETS, TABLES
-from sluice.client_sdk.spark.ranges import Envelope, RangePartition, read
-from sluice.client_sdk.spark.reader import StreamReader
-from sluice.client_sdk.spark.source import SluiceDataSource
-from sluice.client_sdk.spark.stream import Offset, begin_of
+from .changes import buckets
+from .options import Options
+from .progress import BUCKETS, TABLES
+from .ranges import Envelope, RangePartition, read
+from .reader import StreamReader
+from .source import SluiceDataSource
+from .stream import Offset, begin_of
 
 COLUMNS: Final = ("_pos", "_bucket", "_schema", "_table", "_op", "_key", "before", "after")
 """Of the changes: columns of the envelope, and the bucket that the key falls into. Only a DELETE needs ``before``."""

@@ -17,22 +17,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pymysql
 
-from sluice.client_sdk.client import Client
-from sluice.client_sdk.spark import keyranges
-from sluice.client_sdk.spark.apply import copy_of
-from sluice.client_sdk.spark.database import Database, reason
-from sluice.client_sdk.spark.keyranges import KeyRange, Table
-from sluice.client_sdk.spark.loading import TABLES, Chunk, Progress, Run, load, prepare
-from sluice.client_sdk.spark.options import Options
-from sluice.client_sdk.spark.progress import TABLES as TABLES_OF_MIRROR
-from sluice.client_sdk.spark.progress import Progress as ProgressOfMirror
-from sluice.client_sdk.spark.ranges import Envelope
-from sluice.client_sdk.spark.subscription import Subscription
-from sluice.client_sdk.spark.tables import database_of, describe_all, split_name
-from sluice.client_sdk.spark.target import RETRY, Target
-from sluice.client_sdk.spark.visibility import wait_until_visible
-from sluice.protocol.errors import BadParameterError, SourceError, TargetError
-from sluice.protocol.position import Position
+from ...protocol.errors import BadParameterError, SourceError, TargetError
+from ...protocol.position import Position
+from ..client import Client
+from . import keyranges
+from .apply import copy_of
+from .database import Database, reason
+from .keyranges import KeyRange, Table
+from .loading import TABLES, Chunk, Progress, Run, load, prepare
+from .options import Options
+from .progress import TABLES as TABLES_OF_MIRROR
+from .progress import Progress as ProgressOfMirror
+from .ranges import Envelope
+from .subscription import Subscription
+from .tables import database_of, describe_all, split_name
+from .target import RETRY, Target
+from .visibility import wait_until_visible
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

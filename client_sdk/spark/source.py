@@ -6,11 +6,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from sluice.client_sdk.spark import tables
-from sluice.client_sdk.spark.options import Options
-from sluice.client_sdk.spark.ranges import Form, form_of
-from sluice.client_sdk.spark.reader import BatchReader, StreamReader
-from sluice.protocol.errors import BadParameterError
+from ...protocol.errors import BadParameterError
+from . import tables
+from .options import Options
+from .ranges import Form, form_of
+from .reader import BatchReader, StreamReader
 
 
 class SluiceDataSource(DataSource):

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sluice.client_sdk.spark.changes import UnfitError, kinds, statements
-from sluice.protocol.errors import TargetError
+from ...protocol.errors import TargetError
+from .changes import UnfitError, kinds, statements
 
 if TYPE_CHECKING:
     from pymysql.cursors import Cursor

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final, cast
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
-from sluice.client_sdk.spark.options import Options
-from sluice.client_sdk.spark.ranges import Form, RangePartition, advised, plan, read
-from sluice.client_sdk.spark.subscription import Subscription
+from .options import Options
+from .ranges import Form, RangePartition, advised, plan, read
+from .subscription import Subscription
 
 if TYPE_CHECKING:
-    from sluice.client_sdk.batch import Range
+    from ..batch import Range
 
 IDLE: Final = 300.0
 """Seconds after which an offset moves over what the filter leaves out."""

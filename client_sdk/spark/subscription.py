@@ -4,20 +4,20 @@ import logging
 import time
 from typing import Final
 
-from sluice.client_sdk.batch import Range
-from sluice.client_sdk.calls import Start
-from sluice.client_sdk.client import Client
-from sluice.client_sdk.spark.options import Options
-from sluice.client_sdk.spark.ranges import Form, Typed, check_markers, current_columns, difference
-from sluice.protocol.canal.rows import Change
-from sluice.protocol.errors import (
+from ...protocol.canal.rows import Change
+from ...protocol.errors import (
     BadPositionError,
     NotSubscribedError,
     SchemaMismatchError,
     SourceError,
     UnknownTableError,
 )
-from sluice.protocol.position import Position
+from ...protocol.position import Position
+from ..batch import Range
+from ..calls import Start
+from ..client import Client
+from .options import Options
+from .ranges import Form, Typed, check_markers, current_columns, difference
 
 logger = logging.getLogger(__name__)
 

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pymysql
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from sluice.client_sdk.spark.database import Database, reason
-from sluice.client_sdk.spark.keyranges import Column, KeyRange, Table, connect, describe, ranges, read
-from sluice.client_sdk.spark.options import Options
-from sluice.client_sdk.spark.ranges import Envelope, Form, Typed
-from sluice.client_sdk.spark.visibility import wait_until_visible
-from sluice.protocol.errors import BadParameterError, SourceError
-from sluice.protocol.position import Position
+from ...protocol.errors import BadParameterError, SourceError
+from ...protocol.position import Position
+from .database import Database, reason
+from .keyranges import Column, KeyRange, Table, connect, describe, ranges, read
+from .options import Options
+from .ranges import Envelope, Form, Typed
+from .visibility import wait_until_visible
 
 ZONE: Final = "UTC"
 """Of the texts of TIMESTAMP values."""

@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pymysql
 from pymysql.constants import ER
 
-from sluice.client_sdk.spark.database import Database, Session, is_lost, reason
-from sluice.protocol.errors import SourceError, TargetError
+from ...protocol.errors import SourceError, TargetError
+from .database import Database, Session, is_lost, reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 from pyspark.sql.datasource import InputPartition
 
-from sluice.client_sdk.spark.options import Options
-from sluice.client_sdk.spark.ranges import Form, advised
-from sluice.client_sdk.spark.stream import IDLE, Offset, Stream, end_after
-from sluice.client_sdk.spark.subscription import PATIENCE, POLL
-from sluice.protocol.errors import BadParameterError, DecodeError, SourceError
+from ...protocol.errors import BadParameterError, DecodeError, SourceError
+from .options import Options
+from .ranges import Form, advised
+from .stream import IDLE, Offset, Stream, end_after
+from .subscription import PATIENCE, POLL
 
 
 class UnlimitedStream(Stream):

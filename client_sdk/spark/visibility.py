@@ -14,9 +14,9 @@ from typing import Final
 import pymysql
 from pymysql.constants import ER
 
-from sluice.client_sdk.spark.database import Session
-from sluice.protocol.errors import SourceChangedError, SourceError
-from sluice.protocol.position import Position
+from ...protocol.errors import SourceChangedError, SourceError
+from ...protocol.position import Position
+from .database import Session
 
 PATIENCE: Final = 60.0
 """Seconds that transactions may take from the binlog to their commit."""

@@ -5,10 +5,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, Self
 
-from sluice.instance.meta.base import LocalMetaStore
-from sluice.instance.meta.canal import Address
-from sluice.instance.meta.file import FileMetaStore
-from sluice.instance.meta.memory import MemoryMetaStore
+from .base import LocalMetaStore
+from .canal import Address
+from .file import FileMetaStore
+from .memory import MemoryMetaStore
 
 
 class MetaConfig(Protocol):

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from typing import Protocol
 
-from sluice.store.cursor import Cursor, StoredClient
+from ...store.cursor import Cursor, StoredClient
 
 _YEAR_2025 = 1_735_689_600
 

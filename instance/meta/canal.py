@@ -6,10 +6,10 @@ Canal reads what we write, and drops our keys when it writes. A cursor without t
 import json
 from typing import Any
 
-from sluice.protocol.errors import BadPositionError, ConfigError
-from sluice.protocol.gtid import parse_gtids
-from sluice.protocol.position import Position
-from sluice.store.cursor import Cursor, StoredClient
+from ...protocol.errors import BadPositionError, ConfigError
+from ...protocol.gtid import parse_gtids
+from ...protocol.position import Position
+from ...store.cursor import Cursor, StoredClient
 
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 """What reading JSON raises that somebody else has written; `OverflowError` for Infinity."""

@@ -22,9 +22,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from sluice.instance.files import make_private_folder, open_private, restrict
-from sluice.instance.meta.base import epoch_by_clock
-from sluice.instance.meta.canal import (
+from ...protocol.errors import ConfigError
+from ...store.cursor import Cursor, StoredClient, earliest
+from ..files import make_private_folder, open_private, restrict
+from .base import epoch_by_clock
+from .canal import (
     MALFORMED,
     Address,
     client_keys,
@@ -36,8 +38,6 @@ from sluice.instance.meta.canal import (
     read_expiry,
     read_place,
 )
-from sluice.protocol.errors import ConfigError
-from sluice.store.cursor import Cursor, StoredClient, earliest
 
 FILE_NAME = "meta.dat"
 PARSE_NAME = "parse.dat"

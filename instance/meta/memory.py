@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from sluice.instance.meta.base import epoch_by_clock
-from sluice.store.cursor import StoredClient
+from ...store.cursor import StoredClient
+from .base import epoch_by_clock
 
 
 class MemoryMetaStore:

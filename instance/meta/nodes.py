@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from sluice.protocol.errors import ZooKeeperError
+from ...protocol.errors import ZooKeeperError
 
 ANY_VERSION = -1
 

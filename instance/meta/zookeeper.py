@@ -16,7 +16,9 @@ import asyncio
 import json
 from collections.abc import Mapping
 
-from sluice.instance.meta.canal import (
+from ...protocol.errors import ConfigError
+from ...store.cursor import Cursor, StoredClient, earliest
+from .canal import (
     LOG_POSITION,
     MALFORMED,
     Address,
@@ -29,9 +31,7 @@ from sluice.instance.meta.canal import (
     read_expiry,
     read_place,
 )
-from sluice.instance.meta.nodes import Check, Create, Delete, NodeError, NodeSession, NoNodeError, Operation, Put
-from sluice.protocol.errors import ConfigError
-from sluice.store.cursor import Cursor, StoredClient, earliest
+from .nodes import Check, Create, Delete, NodeError, NodeSession, NoNodeError, Operation, Put
 
 DESTINATIONS = "/otter/canal/destinations"
 ATTEMPTS = 3

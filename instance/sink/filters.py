@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from sluice.instance.sink.patterns import Item, Matcher, check_text, check_weight, translate
-from sluice.protocol.errors import FilterError
+from ...protocol.errors import FilterError
+from .patterns import Item, Matcher, check_text, check_weight, translate
 
 
 @dataclass(frozen=True, slots=True)

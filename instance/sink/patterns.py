@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 
 import re2
 
-from sluice.protocol.errors import FilterError
+from ...protocol.errors import FilterError
 
 MAX_WEIGHT: Final = 1 << 16
 """How heavy a list of patterns may be: a character weighs 1."""

@@ -31,8 +31,9 @@ from cython.operator cimport dereference
 from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
-from sluice.protocol.canal.entry cimport Cell, get_cell, get_changing
-from sluice.protocol.canal.tags cimport (
+from ..wire cimport Span, WireField, get_field, get_varint, is_same, span_of
+from .entry cimport Cell, get_cell, get_changing
+from .tags cimport (
     AFTER_COLUMNS,
     BEFORE_COLUMNS,
     ENTRY_TYPE,
@@ -51,11 +52,10 @@ from sluice.protocol.canal.tags cimport (
     STORE_VALUE,
     TABLE_NAME,
 )
-from sluice.protocol.wire cimport Span, WireField, get_field, get_varint, is_same, span_of
 
-from sluice.protocol.errors import BadParameterError, DecodeError, SchemaMismatchError
-from sluice.protocol.canal.rows import decode_changes
-from sluice.protocol.types import Kind, SqlType, kind_of, labels_of, width_of
+from ..errors import BadParameterError, DecodeError, SchemaMismatchError
+from ..types import Kind, SqlType, kind_of, labels_of, width_of
+from .rows import decode_changes
 
 
 cdef extern from *:

@@ -3,8 +3,8 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 
-from sluice.protocol.canal.tags cimport INDEX, IS_KEY, IS_NULL, MYSQL_TYPE, NAME, SQL_TYPE, UPDATED, VALUE
-from sluice.protocol.wire cimport Span, WireField, get_field, get_varint, span_of
+from ..wire cimport Span, WireField, get_field, get_varint, span_of
+from .tags cimport INDEX, IS_KEY, IS_NULL, MYSQL_TYPE, NAME, SQL_TYPE, UPDATED, VALUE
 
 
 cdef struct Cell:

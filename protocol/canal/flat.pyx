@@ -26,9 +26,10 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset, strlen
 
-from sluice.protocol.canal.entry cimport Cell, get_cell
-from sluice.protocol.escapes cimport skip_plain
-from sluice.protocol.canal.tags cimport (
+from ..escapes cimport skip_plain
+from ..wire cimport Span, WireField, get_field, is_same, put_signed_decimal, span_of
+from .entry cimport Cell, get_cell
+from .tags cimport (
     AFTER_COLUMNS,
     BEFORE_COLUMNS,
     CHANGE_EVENT_TYPE,
@@ -49,9 +50,8 @@ from sluice.protocol.canal.tags cimport (
     STORE_VALUE,
     TABLE_NAME,
 )
-from sluice.protocol.wire cimport Span, WireField, get_field, is_same, put_signed_decimal, span_of
 
-from sluice.protocol.errors import DecodeError
+from ..errors import DecodeError
 
 cdef enum:
     ROWDATA = 2                                    # EntryType

@@ -2,7 +2,7 @@ from typing import Any, Literal, TypeAlias, final
 
 from typing_extensions import Buffer
 
-from sluice.protocol.xa import Xa
+from ..xa import Xa
 
 RowType: TypeAlias = Literal["INSERT", "UPDATE", "DELETE"]
 

@@ -29,8 +29,9 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp
 
-from sluice.protocol.canal.entry cimport Cell, get_cell, get_changing
-from sluice.protocol.canal.tags cimport (
+from ..wire cimport Span, WireField, get_field, span_of
+from .entry cimport Cell, get_cell, get_changing
+from .tags cimport (
     AFTER_COLUMNS,
     BATCH_ID,
     BEFORE_COLUMNS,
@@ -61,11 +62,10 @@ from sluice.protocol.canal.tags cimport (
     TRANSACTION_ID,
     TRANSACTION_PROPS,
 )
-from sluice.protocol.wire cimport Span, WireField, get_field, span_of
 
-from sluice.protocol.errors import DecodeError
-from sluice.protocol.types import JSON_NULL, JsonExpression, kind_of, labels_of, width_of
-from sluice.protocol.xa import XA_PROP, Xa
+from ..errors import DecodeError
+from ..types import JSON_NULL, JsonExpression, kind_of, labels_of, width_of
+from ..xa import XA_PROP, Xa
 
 import_datetime()
 

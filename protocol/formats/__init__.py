@@ -4,12 +4,12 @@ Over HTTP is what has a media type and `encode`, in a stream what has `in_stream
 the SDK's `Batch.encode` what has `encode`, in the table of docs/http.md what has a media type.
 """
 
-from sluice.protocol.formats.arrow import ARROW
-from sluice.protocol.formats.csv import CSV
-from sluice.protocol.formats.flat import JSON, NDJSON
-from sluice.protocol.formats.format import Format
-from sluice.protocol.formats.messages import PROTOBUF
-from sluice.protocol.formats.rows import ROWS
+from .arrow import ARROW
+from .csv import CSV
+from .flat import JSON, NDJSON
+from .format import Format
+from .messages import PROTOBUF
+from .rows import ROWS
 
 __all__ = ["ARROW", "CSV", "FORMATS", "JSON", "NDJSON", "PROTOBUF", "ROWS"]
 

@@ -1,8 +1,8 @@
 """Arrow IPC streams of one record batch, whose schema's metadata says which batch it was."""
 
-from sluice.protocol.canal.arrow import EnvelopeDecoder
-from sluice.protocol.formats.format import Encodable, Format, Part
-from sluice.protocol.formats.messages import PROTOBUF
+from ..canal.arrow import EnvelopeDecoder
+from .format import Encodable, Format, Part
+from .messages import PROTOBUF
 
 
 def _encode(batch: Encodable, strict: bool) -> list[Part]:

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from sluice.protocol.canal.rows import Change, decode_changes
-from sluice.protocol.formats.format import Format, Lines
-from sluice.protocol.formats.messages import PROTOBUF
-from sluice.protocol.formats.rows import json_text, plain_values, text_of
+from ..canal.rows import Change, decode_changes
+from .format import Format, Lines
+from .messages import PROTOBUF
+from .rows import json_text, plain_values, text_of
 
 
 class Csv:

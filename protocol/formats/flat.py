@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from sluice.protocol.canal.flat import flat_json, flat_ndjson
-from sluice.protocol.formats.format import Encodable, Format, Lines, Part, Pieces, summary
+from ..canal.flat import flat_json, flat_ndjson
+from .format import Encodable, Format, Lines, Part, Pieces, summary
 
 
 def _json(batch: Encodable, strict: bool) -> list[Part]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Protocol
 
-from sluice.protocol.canal.rows import Change
+from ..canal.rows import Change
 
 Part = bytes | memoryview
 """A piece of what is written; all pieces, in order, are the whole."""

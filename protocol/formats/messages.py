@@ -15,9 +15,9 @@ no headers for them::
 
 import struct
 
-from sluice.protocol.canal.rows import decode_changes
-from sluice.protocol.formats.format import Encodable, Format, Part, Pieces
-from sluice.protocol.varint import varint
+from ..canal.rows import decode_changes
+from ..varint import varint
+from .format import Encodable, Format, Part, Pieces
 
 LENGTH = struct.Struct(">I")
 

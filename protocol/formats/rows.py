@@ -7,10 +7,10 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from sluice.protocol.canal.rows import Change, decode_changes
-from sluice.protocol.formats.format import Encodable, Format, Lines, Part
-from sluice.protocol.formats.messages import PROTOBUF
-from sluice.protocol.types import JSON_NULL, JsonNull
+from ..canal.rows import Change, decode_changes
+from ..types import JSON_NULL, JsonNull
+from .format import Encodable, Format, Lines, Part
+from .messages import PROTOBUF
 
 
 def sql_time(value: timedelta) -> str:

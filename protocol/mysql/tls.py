@@ -8,8 +8,8 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from sluice.protocol.errors import SourceError
-from sluice.protocol.mysql.ssl_mode import SslMode
+from ..errors import SourceError
+from .ssl_mode import SslMode
 
 
 def tls_arguments(

@@ -6,7 +6,7 @@ import sys
 def main() -> None:
     """Run the command ``sluice``; say what to install where only the client is."""
     try:
-        from sluice.server.cli import command
+        from . import command
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "sluice":
             raise

@@ -3,13 +3,13 @@
 import os
 from typing import Any
 
-from sluice.instance.config import InstanceConfig
-from sluice.protocol.errors import ConfigError, FilterError, SluiceError
-from sluice.server.cli.cluster import in_session
-from sluice.server.cli.common import NO, add_command, add_conf, out
-from sluice.server.cli.filters import live_tables
-from sluice.server.cli.findings import Findings, examine_password
-from sluice.server.config import Configuration, ServerConfig
+from ...instance.config import InstanceConfig
+from ...protocol.errors import ConfigError, FilterError, SluiceError
+from ..config import Configuration, ServerConfig
+from .cluster import in_session
+from .common import NO, add_command, add_conf, out
+from .filters import live_tables
+from .findings import Findings, examine_password
 
 
 def add_check_command(commands: Any) -> None:
@@ -33,10 +33,10 @@ def add_check_command(commands: Any) -> None:
 
 def check_command(options: Any) -> int:
     """Verify configuration and sources."""
-    from sluice.server.capacity import find_shortages
-    from sluice.server.http.auth import require_safe_server
-    from sluice.server.tcp.serve import bypass
-    from sluice.server.tcp.serve import require_safe_binding as require_safe_port
+    from ..capacity import find_shortages
+    from ..http.auth import require_safe_server
+    from ..tcp.serve import bypass
+    from ..tcp.serve import require_safe_binding as require_safe_port
 
     configuration = Configuration(options.conf, os.environ)
     server = configuration.server
@@ -83,10 +83,10 @@ def _examine(server: ServerConfig, config: InstanceConfig, findings: Findings) -
 
     A client that has lost its place is noted: the start serves the others.
     """
-    from sluice.instance.sources.mysql.connection import Connection
-    from sluice.instance.sources.mysql.start import StartFinder
-    from sluice.server.cli.saved import read_saved, try_filter
-    from sluice.store.cursor import starts
+    from ...instance.sources.mysql.connection import Connection
+    from ...instance.sources.mysql.start import StartFinder
+    from ...store.cursor import starts
+    from .saved import read_saved, try_filter
 
     table_filter = config.table_filter()
     saved = read_saved(server, config)

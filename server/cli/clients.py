@@ -7,8 +7,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from sluice.server.cli.common import NO, add_client, add_command, add_server, out, remote_of
-from sluice.server.cli.status import show, summarize
+from .common import NO, add_client, add_command, add_server, out, remote_of
+from .status import show, summarize
 
 
 def add_client_commands(commands: Any) -> None:

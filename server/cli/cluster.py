@@ -5,15 +5,15 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from sluice.protocol.errors import ConfigError, ZooKeeperError
-from sluice.server.cli.common import add_command, add_conf, out
-from sluice.server.config import Configuration, ServerConfig
+from ...protocol.errors import ConfigError, ZooKeeperError
+from ..config import Configuration, ServerConfig
+from .common import add_command, add_conf, out
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from sluice.server.ha.moves import Move
-    from sluice.server.ha.zookeeper import ZooKeeperSession
+    from ..ha.moves import Move
+    from ..ha.zookeeper import ZooKeeperSession
 
 T = TypeVar("T")
 
@@ -47,7 +47,7 @@ def add_cluster_commands(commands: Any) -> None:
 
 def yield_command(options: Any) -> int:
     """Let another server take a destination over."""
-    from sluice.server.ha.moves import give_up
+    from ..ha.moves import give_up
 
     async def move(session: "ZooKeeperSession") -> "list[Move]":
         return [await give_up(session, options.destination)]
@@ -57,7 +57,7 @@ def yield_command(options: Any) -> int:
 
 def rebalance_command(options: Any) -> int:
     """Spread the destinations evenly."""
-    from sluice.server.ha.moves import rebalance
+    from ..ha.moves import rebalance
 
     return _report(in_session(_shared(options), rebalance))
 
@@ -79,7 +79,7 @@ def _shared(options: Any) -> ServerConfig:
 
 def in_session(config: ServerConfig, work: "Callable[[ZooKeeperSession], Awaitable[T]]") -> "T":
     """Do the work in a session of its own. Raises ZooKeeperError if ZooKeeper is silent."""
-    from sluice.server.ha.zookeeper import ZooKeeperSession
+    from ..ha.zookeeper import ZooKeeperSession
 
     logging.getLogger("kazoo").addHandler(logging.NullHandler())  # the error says it once
 

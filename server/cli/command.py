@@ -6,21 +6,21 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from sluice import __version__
-from sluice.protocol.errors import ConnectionLostError, SluiceError, SourceError, TargetError, ZooKeeperError
-from sluice.server.cli.check import add_check_command
-from sluice.server.cli.clients import add_client_commands
-from sluice.server.cli.cluster import add_cluster_commands
-from sluice.server.cli.common import INTERRUPTED, UNREACHABLE, USAGE, interrupt
-from sluice.server.cli.completion import add_completion_command
-from sluice.server.cli.credentials import add_credential_commands
-from sluice.server.cli.filters import add_filter_command
-from sluice.server.cli.migrate import add_migrate_command
-from sluice.server.cli.quarantine import add_quarantine_commands
-from sluice.server.cli.serve import add_serve_command
-from sluice.server.cli.spark import add_spark_commands
-from sluice.server.cli.tail import add_tail_command
-from sluice.server.cli.verify import add_verify_command
+from ... import __version__
+from ...protocol.errors import ConnectionLostError, SluiceError, SourceError, TargetError, ZooKeeperError
+from .check import add_check_command
+from .clients import add_client_commands
+from .cluster import add_cluster_commands
+from .common import INTERRUPTED, UNREACHABLE, USAGE, interrupt
+from .completion import add_completion_command
+from .credentials import add_credential_commands
+from .filters import add_filter_command
+from .migrate import add_migrate_command
+from .quarantine import add_quarantine_commands
+from .serve import add_serve_command
+from .spark import add_spark_commands
+from .tail import add_tail_command
+from .verify import add_verify_command
 
 EXIT_CODES = """exit status:
   0  all is well

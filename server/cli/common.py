@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from rich.console import Console
 
-from sluice.server.cli.remote import DEFAULT_URL, Remote
+from .remote import DEFAULT_URL, Remote
 
 NO = 1  # the answer is no: a check failed, a comparison found differences
 USAGE = 2  # arguments or configuration are wrong

@@ -37,19 +37,19 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.text import Text
 
-from sluice.instance.config import InstanceConfig
-from sluice.instance.sources.mysql import control, schema
-from sluice.instance.sources.mysql.connection import Connection, login_arguments
-from sluice.instance.sources.mysql.control import QUARANTINE_PROP
-from sluice.instance.sources.mysql.dump import FIRST_EVENT, Replica
-from sluice.instance.sources.mysql.parser import Parser
-from sluice.instance.sources.mysql.schema import InformationSchema
-from sluice.protocol.canal.rows import Change, decode_changes
-from sluice.protocol.errors import ConfigError, DecodeError, SourceError
-from sluice.protocol.mysql.session import MysqlSession
-from sluice.protocol.position import Position, file_number
-from sluice.protocol.types import JsonExpression, JsonNull, labels_of
-from sluice.store.ring import Ring
+from ...instance.config import InstanceConfig
+from ...instance.sources.mysql import control, schema
+from ...instance.sources.mysql.connection import Connection, login_arguments
+from ...instance.sources.mysql.control import QUARANTINE_PROP
+from ...instance.sources.mysql.dump import FIRST_EVENT, Replica
+from ...instance.sources.mysql.parser import Parser
+from ...instance.sources.mysql.schema import InformationSchema
+from ...protocol.canal.rows import Change, decode_changes
+from ...protocol.errors import ConfigError, DecodeError, SourceError
+from ...protocol.mysql.session import MysqlSession
+from ...protocol.position import Position, file_number
+from ...protocol.types import JsonExpression, JsonNull, labels_of
+from ...store.ring import Ring
 
 EXAMPLES = 20
 """Differences that are described; further ones are counted."""

@@ -4,7 +4,7 @@ import argparse
 from functools import partial
 from typing import Any
 
-from sluice.server.cli.common import add_command
+from .common import add_command
 
 SHELLS = ("bash", "zsh", "tcsh")
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from sluice.protocol.errors import ConfigError
-from sluice.server.cli.common import add_command, add_conf, add_group, out, positive
-from sluice.server.config import Configuration, ServerConfig
+from ...protocol.errors import ConfigError
+from ..config import Configuration, ServerConfig
+from .common import add_command, add_conf, add_group, out, positive
 
 if TYPE_CHECKING:
-    from sluice.server.http.auth import Credentials, Grant
+    from ..http.auth import Credentials, Grant
 
 
 def add_credential_commands(commands: Any) -> None:
@@ -155,7 +155,7 @@ def user_list_command(options: Any) -> int:
 
 
 def _granted(options: Any) -> "Grant":
-    from sluice.server.http.auth import Grant, Scope
+    from ..http.auth import Grant, Scope
 
     scope = Scope.ADMIN if options.admin else Scope.READ
     return Grant(scope=scope, destinations=tuple(options.destination or ("*",)))
@@ -166,13 +166,13 @@ def _server(options: Any) -> ServerConfig:
 
 
 def _credentials(server: ServerConfig) -> "Credentials":
-    from sluice.server.http.auth import Credentials
+    from ..http.auth import Credentials
 
     return Credentials(server.http_credentials)
 
 
 def _note_bypass(server: ServerConfig) -> None:
-    from sluice.server.tcp.serve import bypass
+    from ..tcp.serve import bypass
 
     if warning := bypass(server):
         print(f"note: {warning}", file=sys.stderr)

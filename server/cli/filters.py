@@ -7,15 +7,15 @@ from pydantic import SecretStr, ValidationError
 from rich.table import Table
 from rich.text import Text
 
-from sluice.instance.config import InstanceConfig, parse_address
-from sluice.instance.sink.filters import TableFilter
-from sluice.protocol.errors import ConfigError
-from sluice.protocol.mysql.ssl_mode import tls_options
-from sluice.server.cli.common import NO, add_command, add_conf, add_group, out
-from sluice.server.config import Configuration
+from ...instance.config import InstanceConfig, parse_address
+from ...instance.sink.filters import TableFilter
+from ...protocol.errors import ConfigError
+from ...protocol.mysql.ssl_mode import tls_options
+from ..config import Configuration
+from .common import NO, add_command, add_conf, add_group, out
 
 if TYPE_CHECKING:
-    from sluice.instance.sources.mysql.connection import Connection
+    from ...instance.sources.mysql.connection import Connection
 
 
 def add_filter_command(commands: Any) -> None:
@@ -46,7 +46,7 @@ def add_filter_command(commands: Any) -> None:
 
 def filter_command(options: Any) -> int:
     """Match a filter with live tables."""
-    from sluice.instance.sources.mysql.connection import Connection
+    from ...instance.sources.mysql.connection import Connection
 
     config = _source_of(options)
     table_filter = TableFilter(options.regex, config.filter_black_regex)
@@ -69,7 +69,7 @@ def filter_command(options: Any) -> int:
 
 def live_tables(connection: "Connection") -> list[tuple[str, str]]:
     """Return schema and name of the tables that a source has now. Raises SourceError."""
-    from sluice.instance.sources.mysql.schema import InformationSchema
+    from ...instance.sources.mysql.schema import InformationSchema
 
     return InformationSchema(lambda: connection).tables()
 

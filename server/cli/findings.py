@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from sluice.instance.sources.mysql.connection import Connection
+    from ...instance.sources.mysql.connection import Connection
 
 
 class Findings:

@@ -5,15 +5,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sluice.instance.config import InstanceConfig
-from sluice.protocol.errors import FilterError, SluiceError
-from sluice.server.cli.common import NO, add_command, out
-from sluice.server.cli.findings import Findings, examine_password
-from sluice.server.config import Configuration
+from ...instance.config import InstanceConfig
+from ...protocol.errors import FilterError, SluiceError
+from ..config import Configuration
+from .common import NO, add_command, out
+from .findings import Findings, examine_password
 
 if TYPE_CHECKING:
-    from sluice.instance.sources.mysql.start import StartFinder
-    from sluice.store.cursor import Cursor, StoredClient
+    from ...instance.sources.mysql.start import StartFinder
+    from ...store.cursor import Cursor, StoredClient
 
 
 def add_migrate_command(commands: Any) -> None:
@@ -44,7 +44,7 @@ def add_migrate_command(commands: Any) -> None:
 
 def migrate_command(options: Any) -> int:
     """Say what would happen."""
-    from sluice.server.capacity import find_shortages
+    from ..capacity import find_shortages
 
     findings = Findings(out)
     given = {"zk_servers": options.zk} if options.zk else {}
@@ -81,9 +81,9 @@ def _examine_server(configuration: Configuration, findings: Findings) -> None:
 
 def _examine(configuration: Configuration, config: InstanceConfig, findings: Findings) -> None:
     """Examine a destination. Raises SluiceError: it cannot be served as things are."""
-    from sluice.instance.sources.mysql.connection import Connection
-    from sluice.instance.sources.mysql.start import StartFinder
-    from sluice.server.cli.saved import read_saved
+    from ...instance.sources.mysql.connection import Connection
+    from ...instance.sources.mysql.start import StartFinder
+    from .saved import read_saved
 
     saved = read_saved(configuration.server, config)
     if saved.running:
@@ -105,7 +105,7 @@ def _examine(configuration: Configuration, config: InstanceConfig, findings: Fin
 
 
 def _examine_client(config: InstanceConfig, client: "StoredClient", finder: "StartFinder", findings: Findings) -> None:
-    from sluice.server.cli.saved import try_filter
+    from .saved import try_filter
 
     name = f"{config.destination}, client {client.client_id}"
     text = f"filter {client.filter}, " if client.filter else ""
@@ -125,7 +125,7 @@ def _examine_client(config: InstanceConfig, client: "StoredClient", finder: "Sta
 
 
 def _begin(finder: "StartFinder", place: "Cursor | None") -> str:
-    from sluice.instance.sources.mysql.dump import FileStart
+    from ...instance.sources.mysql.dump import FileStart
 
     dump = finder.find(place).dump
     return f"at {dump.file}:{dump.offset}" if isinstance(dump, FileStart) else f"after the GTID set {dump.gtids}"

@@ -6,9 +6,9 @@ from typing import Any
 
 from rich.text import Text
 
-from sluice.protocol.errors import ConfigError, SourceChangedError, SourceError
-from sluice.server.cli.common import NO, add_command, add_conf, add_group, out
-from sluice.server.config import Configuration
+from ...protocol.errors import ConfigError, SourceChangedError, SourceError
+from ..config import Configuration
+from .common import NO, add_command, add_conf, add_group, out
 
 
 def add_quarantine_commands(commands: Any) -> None:
@@ -42,7 +42,7 @@ def add_quarantine_commands(commands: Any) -> None:
 
 def quarantine_list_command(options: Any) -> int:
     """List the row events in quarantine."""
-    from sluice.server.cli.reread import listed
+    from .reread import listed
 
     for item in listed(Configuration(options.conf, os.environ).instance(options.destination)):
         out.print(Text(f"{item.position}  {item.schema}.{item.table}", style="bold"))
@@ -54,10 +54,10 @@ def quarantine_retry_command(options: Any) -> int:
     """Decode row events in quarantine again."""
     import logging
 
-    from sluice.protocol.canal.flat import flat_ndjson
-    from sluice.protocol.canal.rows import decode_changes
-    from sluice.server.cli.reread import listed, reread
-    from sluice.server.cli.tail import describe
+    from ...protocol.canal.flat import flat_ndjson
+    from ...protocol.canal.rows import decode_changes
+    from .reread import listed, reread
+    from .tail import describe
 
     config = Configuration(options.conf, os.environ).instance(options.destination)
     items = [item for item in listed(config) if options.position in (None, item.position)]

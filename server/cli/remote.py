@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import urllib3
 
-from sluice.protocol.errors import ConfigError, SluiceError, SourceError, sentences
+from ...protocol.errors import ConfigError, SluiceError, SourceError, sentences
 
 DEFAULT_URL = "http://127.0.0.1:11180"
 CONNECT_TIMEOUT = 5.0  # seconds

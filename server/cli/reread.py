@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from sluice.instance.config import InstanceConfig
-from sluice.instance.quarantine import Item, path_of, read
-from sluice.instance.sources.mysql.connection import Connection
-from sluice.instance.sources.mysql.parser import Parser
-from sluice.instance.sources.mysql.start import StartFinder
-from sluice.protocol.errors import SourceError
-from sluice.protocol.position import Position
-from sluice.store.cursor import Cursor
-from sluice.store.ring import Kind, Ring
+from ...instance.config import InstanceConfig
+from ...instance.quarantine import Item, path_of, read
+from ...instance.sources.mysql.connection import Connection
+from ...instance.sources.mysql.parser import Parser
+from ...instance.sources.mysql.start import StartFinder
+from ...protocol.errors import SourceError
+from ...protocol.position import Position
+from ...store.cursor import Cursor
+from ...store.ring import Kind, Ring
 
 PATIENCE = 60.0
 """Seconds that the source may take for one event."""

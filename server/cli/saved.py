@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sluice.instance.config import InstanceConfig
-from sluice.instance.meta.nodes import NodeSession, NoNodeError
-from sluice.instance.meta.zookeeper import DESTINATIONS, ZooKeeperClients
-from sluice.instance.sink.filters import TableFilter
-from sluice.server.cli.cluster import in_session
-from sluice.server.config import ServerConfig
-from sluice.store.cursor import Cursor, StoredClient
+from ...instance.config import InstanceConfig
+from ...instance.meta.nodes import NodeSession, NoNodeError
+from ...instance.meta.zookeeper import DESTINATIONS, ZooKeeperClients
+from ...instance.sink.filters import TableFilter
+from ...store.cursor import Cursor, StoredClient
+from ..config import ServerConfig
+from .cluster import in_session
 
 
 @dataclass(frozen=True, slots=True)

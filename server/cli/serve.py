@@ -3,9 +3,9 @@
 import os
 from typing import Any
 
-from sluice import __version__
-from sluice.server.cli.common import add_command, add_conf
-from sluice.server.config import Configuration
+from ... import __version__
+from ..config import Configuration
+from .common import add_command, add_conf
 
 
 def add_serve_command(commands: Any) -> None:
@@ -34,8 +34,8 @@ def serve_command(options: Any) -> int:
 
     import uvloop
 
-    from sluice.server.logging import configure_logging
-    from sluice.server.process import run
+    from ..logging import configure_logging
+    from ..process import run
 
     given = {"insecure": True} if options.insecure else {}
     configuration = Configuration(options.conf, os.environ, **given)

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING, Any, Self
 from rich.console import Console
 from rich.text import Text
 
-from sluice.protocol import errors
-from sluice.protocol.errors import ConfigError, ConnectionLostError, SluiceError, SourceError, TargetError
-from sluice.server.cli.common import add_client, add_command, add_group, add_server, positive
+from ...protocol import errors
+from ...protocol.errors import ConfigError, ConnectionLostError, SluiceError, SourceError, TargetError
+from .common import add_client, add_command, add_group, add_server, positive
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from sluice.client_sdk import Client
+    from ...client_sdk import Client
 
 JAVA = 17  # the oldest that Spark runs on
 LOOK = 0.5  # seconds between two looks at a query
@@ -131,7 +131,7 @@ def _add_mirror_command(jobs: Any) -> None:
 def changelog_command(options: Any) -> int:
     """Write all changes to Parquet files."""
     require_spark()
-    from sluice.client_sdk.spark.changelog import start_changelog
+    from ...client_sdk.spark.changelog import start_changelog
 
     def start(spark: "SparkSession", _stop: Callable[[], bool]) -> "StreamingQuery":
         return start_changelog(
@@ -144,12 +144,12 @@ def changelog_command(options: Any) -> int:
 def mirror_command(options: Any) -> int:
     """Keep the tables of another server like those of the source."""
     require_spark()
-    from sluice.client_sdk.spark.database import Database
-    from sluice.client_sdk.spark.mirror import START, start_mirror
-    from sluice.client_sdk.spark.options import Options
-    from sluice.client_sdk.spark.snapshot import load_snapshot
-    from sluice.client_sdk.spark.tables import database_of
-    from sluice.client_sdk.spark.target import Target
+    from ...client_sdk.spark.database import Database
+    from ...client_sdk.spark.mirror import START, start_mirror
+    from ...client_sdk.spark.options import Options
+    from ...client_sdk.spark.snapshot import load_snapshot
+    from ...client_sdk.spark.tables import database_of
+    from ...client_sdk.spark.target import Target
 
     target = Database.of(options.to, password_file=options.password_file, variable="SLUICE_TARGET_PASSWORD")
     source = source_options(options)
@@ -307,8 +307,8 @@ def run_stream(options: Any, start: "Callable[[SparkSession, Callable[[], bool]]
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    from sluice.client_sdk.spark.checkpoint import committed
-    from sluice.client_sdk.spark.options import Options
+    from ...client_sdk.spark.checkpoint import committed
+    from ...client_sdk.spark.options import Options
 
     client = Options.parse(source_options(options)).client(retry=RETRY)
     client.destination()  # what is wrong with it is said before seconds are spent on Spark

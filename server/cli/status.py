@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from sluice.protocol.errors import sentences
+from ...protocol.errors import sentences
 
 SOUND = frozenset({"running", "standby"})
 """States of a destination in which nobody has to do anything."""

@@ -10,14 +10,14 @@ from typing import Any
 
 from rich.text import Text
 
-from sluice.protocol.canal.rows import Change, Row, decode_changes
-from sluice.protocol.errors import ConfigError
-from sluice.protocol.formats import FORMATS, PROTOBUF
-from sluice.protocol.formats.rows import sql_time
-from sluice.protocol.types import JsonNull
-from sluice.server.cli.common import add_command, add_server, interrupt, out, positive, remote_of
-from sluice.server.cli.remote import Remote
-from sluice.server.logging import one_line
+from ...protocol.canal.rows import Change, Row, decode_changes
+from ...protocol.errors import ConfigError
+from ...protocol.formats import FORMATS, PROTOBUF
+from ...protocol.formats.rows import sql_time
+from ...protocol.types import JsonNull
+from ..logging import one_line
+from .common import add_command, add_server, interrupt, out, positive, remote_of
+from .remote import Remote
 
 CLIENT_IDS = range(30_000, 1 << 15)
 """One of these that is free is the client id of a tail, so that several can run side by side."""

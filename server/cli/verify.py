@@ -4,9 +4,9 @@ import os
 from importlib.util import find_spec
 from typing import Any
 
-from sluice.protocol.errors import ConfigError
-from sluice.server.cli.common import NO, add_command, add_conf, out
-from sluice.server.config import Configuration
+from ...protocol.errors import ConfigError
+from ..config import Configuration
+from .common import NO, add_command, add_conf, out
 
 
 def add_verify_command(commands: Any) -> None:
@@ -36,7 +36,7 @@ def verify_command(options: Any) -> int:
     """Decode a range twice and compare."""
     if find_spec("pymysqlreplication") is None:
         raise ConfigError("pymysqlreplication, the other decoder, not found: pip install 'sluice[verify]'")
-    from sluice.server.cli.comparison import show, verify
+    from .comparison import show, verify
 
     config = Configuration(options.conf, os.environ).instance(options.destination)
     return 0 if show(verify(config, options.start, options.stop, out), out) else NO

@@ -1,7 +1,7 @@
 """Canal's calls - subscribe, get, ack, rollback - on the destinations of this process, without a network."""
 
-from sluice.server.embedded.calls import Calls
-from sluice.server.embedded.ranges import Ranges
+from .calls import Calls
+from .ranges import Ranges
 
 
 class EmbeddedServer(Calls, Ranges):

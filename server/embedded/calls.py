@@ -2,13 +2,13 @@
 
 import time
 
-from sluice.instance.config import BatchMode, InstanceConfig
-from sluice.instance.instance import Instance
-from sluice.protocol.errors import BadParameterError, BadPositionError
-from sluice.protocol.position import Position
-from sluice.server.embedded.destinations import Destinations
-from sluice.store.batch import Batch
-from sluice.store.status import ClientStatus
+from ...instance.config import BatchMode, InstanceConfig
+from ...instance.instance import Instance
+from ...protocol.errors import BadParameterError, BadPositionError
+from ...protocol.position import Position
+from ...store.batch import Batch
+from ...store.status import ClientStatus
+from .destinations import Destinations
 
 DEFAULT_BATCH_SIZE = 1000
 FIRST_DATA = 5.0

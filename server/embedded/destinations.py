@@ -6,20 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sluice.instance.columns import Column
-from sluice.instance.config import InstanceConfig
-from sluice.instance.instance import Instance
-from sluice.instance.meta.base import MetaStore
-from sluice.instance.meta.memory import MemoryMetaStore
-from sluice.instance.source import ParserFactory
-from sluice.instance.status import ParserStatus
-from sluice.instance.zones import local_time_zone
-from sluice.protocol.errors import UnknownDestinationError
-from sluice.protocol.position import Position
-from sluice.store.status import ClientStatus
+from ...instance.columns import Column
+from ...instance.config import InstanceConfig
+from ...instance.instance import Instance
+from ...instance.meta.base import MetaStore
+from ...instance.meta.memory import MemoryMetaStore
+from ...instance.source import ParserFactory
+from ...instance.status import ParserStatus
+from ...instance.zones import local_time_zone
+from ...protocol.errors import UnknownDestinationError
+from ...protocol.position import Position
+from ...store.status import ClientStatus
 
 if TYPE_CHECKING:
-    from sluice.server.ha.cluster import Cluster
+    from ..ha.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from sluice.instance.instance import Instance
-from sluice.protocol.errors import BadPositionError, GoneError, SourceChangedError, SourceError
-from sluice.protocol.position import Position
-from sluice.server.embedded.calls import LONGEST_REREAD
-from sluice.server.embedded.destinations import Destinations
-from sluice.store.batch import UNMARKED, Batch, Part, Range, RangeLimits, join_parts
+from ...instance.instance import Instance
+from ...protocol.errors import BadPositionError, GoneError, SourceChangedError, SourceError
+from ...protocol.position import Position
+from ...store.batch import UNMARKED, Batch, Part, Range, RangeLimits, join_parts
+from .calls import LONGEST_REREAD
+from .destinations import Destinations
 
 T = TypeVar("T")
 

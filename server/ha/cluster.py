@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from time import CLOCK_BOOTTIME, clock_gettime
 from typing import Protocol
 
-from sluice.instance.config import InstanceConfig
-from sluice.instance.meta.base import epoch_by_clock
-from sluice.instance.meta.canal import dumps
-from sluice.instance.meta.nodes import (
+from ...instance.config import InstanceConfig
+from ...instance.meta.base import epoch_by_clock
+from ...instance.meta.canal import dumps
+from ...instance.meta.nodes import (
     Check,
     Create,
     Delete,
@@ -24,11 +24,12 @@ from sluice.instance.meta.nodes import (
     SessionExpiredError,
     UnknownOutcomeError,
 )
-from sluice.instance.meta.zookeeper import DESTINATIONS, ZooKeeperClients, epoch_data, epoch_node, read_epoch
-from sluice.protocol.errors import ConfigError, FencedError, SluiceError, UnknownDestinationError, ZooKeeperError
-from sluice.server.ha.election import LAST_STORE, State
-from sluice.server.ha.member import Member
-from sluice.server.ha.operations import (
+from ...instance.meta.zookeeper import DESTINATIONS, ZooKeeperClients, epoch_data, epoch_node, read_epoch
+from ...protocol.errors import ConfigError, FencedError, SluiceError, UnknownDestinationError, ZooKeeperError
+from ...store.cursor import Cursor, StoredClient
+from .election import LAST_STORE, State
+from .member import Member
+from .operations import (
     REFUSED,
     UNKNOWN,
     Activate,
@@ -48,8 +49,7 @@ from sluice.server.ha.operations import (
     Store,
     Stored,
 )
-from sluice.server.ha.zookeeper import ZooKeeperSession
-from sluice.store.cursor import Cursor, StoredClient
+from .zookeeper import ZooKeeperSession
 
 logger = logging.getLogger(__name__)
 

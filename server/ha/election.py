@@ -24,9 +24,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import Enum
 
-from sluice.protocol.errors import FencedError
-from sluice.server.ha.lease import Lease
-from sluice.server.ha.operations import (
+from ...protocol.errors import FencedError
+from ...store.cursor import StoredClient
+from .lease import Lease
+from .operations import (
     Action,
     Activate,
     Claim,
@@ -44,7 +45,6 @@ from sluice.server.ha.operations import (
     Store,
     Stored,
 )
-from sluice.store.cursor import StoredClient
 
 HOLD_OFF = 5.0
 """Seconds for which a server that gave a destination up lets others take it (Canal's delay)."""

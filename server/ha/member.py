@@ -7,12 +7,12 @@ Every method is called from one thread, with the time of CLOCK_BOOTTIME in secon
 import math
 from collections.abc import Mapping
 
-from sluice.protocol.errors import FencedError, UnknownDestinationError
-from sluice.server.ha.election import Election
-from sluice.server.ha.lease import Lease
-from sluice.server.ha.operations import Action, Ask, Beat, Done, Operation, Outcome
-from sluice.server.ha.spread import spread
-from sluice.store.cursor import StoredClient
+from ...protocol.errors import FencedError, UnknownDestinationError
+from ...store.cursor import StoredClient
+from .election import Election
+from .lease import Lease
+from .operations import Action, Ask, Beat, Done, Operation, Outcome
+from .spread import spread
 
 BEATS = 6
 """Beats in a session's timeout."""

@@ -4,13 +4,13 @@ import asyncio
 import json
 from dataclasses import dataclass
 
-from sluice.instance.meta.canal import dumps
-from sluice.instance.meta.nodes import BadVersionError, NoNodeError
-from sluice.instance.meta.zookeeper import DESTINATIONS
-from sluice.protocol.errors import UnknownDestinationError
-from sluice.server.ha.cluster import SERVERS
-from sluice.server.ha.spread import misplaced
-from sluice.server.ha.zookeeper import ZooKeeperSession
+from ...instance.meta.canal import dumps
+from ...instance.meta.nodes import BadVersionError, NoNodeError
+from ...instance.meta.zookeeper import DESTINATIONS
+from ...protocol.errors import UnknownDestinationError
+from .cluster import SERVERS
+from .spread import misplaced
+from .zookeeper import ZooKeeperSession
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from sluice.store.cursor import StoredClient
+from ...store.cursor import StoredClient
 
 # --- asked -----------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from kazoo import exceptions as kazoo
 from kazoo.client import KazooClient, KazooState
 from kazoo.protocol.serialization import Connect
 
-from sluice.instance.meta.nodes import (
+from ...instance.meta.nodes import (
     BadVersionError,
     Check,
     Create,
@@ -27,7 +27,7 @@ from sluice.instance.meta.nodes import (
     UnknownOutcomeError,
     Watch,
 )
-from sluice.protocol.errors import ZooKeeperError
+from ...protocol.errors import ZooKeeperError
 
 logger = logging.getLogger(__name__)
 ATTEMPTS = logging.getLogger("kazoo.attempts")

@@ -9,10 +9,10 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from prometheus_client.exposition import choose_encoder
 from pydantic import BaseModel, ConfigDict, Field
 
-from sluice.instance.quarantine import path_of, read
-from sluice.server.http.auth import LOGIN_LIFETIME, Destination, Granted, may_administer, may_read
-from sluice.server.http.context import Ctx
-from sluice.server.http.views import (
+from ...instance.quarantine import path_of, read
+from .auth import LOGIN_LIFETIME, Destination, Granted, may_administer, may_read
+from .context import Ctx
+from .views import (
     ColumnView,
     DestinationView,
     HealthView,

@@ -9,15 +9,15 @@ from fastapi import FastAPI
 from fastapi.telemetry import TelemetryConfig
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sluice import __version__
-from sluice.server.config import ServerConfig
-from sluice.server.embedded import EmbeddedServer
-from sluice.server.http import admin, data, docs, openapi, problems
-from sluice.server.http.auth import Credentials, Gate, Guard
-from sluice.server.http.context import Context
-from sluice.server.http.shortcut import Shortcut
-from sluice.server.metrics import Metrics
-from sluice.server.waiting import Stopping
+from ... import __version__
+from ..config import ServerConfig
+from ..embedded import EmbeddedServer
+from ..metrics import Metrics
+from ..waiting import Stopping
+from . import admin, data, docs, openapi, problems
+from .auth import Credentials, Gate, Guard
+from .context import Context
+from .shortcut import Shortcut
 
 if TYPE_CHECKING:
     from fastapi.routing import APIRoute

@@ -34,16 +34,16 @@ from starlette.datastructures import URL
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as ASGIScope
 
-from sluice.protocol.errors import (
+from ...protocol.errors import (
     ConfigError,
     ForbiddenError,
     SluiceError,
     TooManyAttemptsError,
     UnauthorizedError,
 )
-from sluice.server.config import ServerConfig
-from sluice.server.http import problems
-from sluice.server.network import is_address, is_loopback, refuse_open
+from ..config import ServerConfig
+from ..network import is_address, is_loopback, refuse_open
+from . import problems
 
 TOKEN_PREFIX = "sluice"  # noqa: S105  how a token begins, so that secret scanners find one that leaked
 LOGIN_LIFETIME = timedelta(hours=12)  # of a token bought with a password

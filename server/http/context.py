@@ -5,13 +5,13 @@ from typing import Annotated, cast
 
 from fastapi import Depends, Request
 
-from sluice.instance.config import InstanceConfig
-from sluice.protocol.errors import UnknownDestinationError
-from sluice.server.embedded import EmbeddedServer
-from sluice.server.http.auth import Gate
-from sluice.server.http.waiting import Signals
-from sluice.server.metrics import Metrics
-from sluice.server.waiting import Stopping
+from ...instance.config import InstanceConfig
+from ...protocol.errors import UnknownDestinationError
+from ..embedded import EmbeddedServer
+from ..metrics import Metrics
+from ..waiting import Stopping
+from .auth import Gate
+from .waiting import Signals
 
 
 @dataclass(frozen=True)

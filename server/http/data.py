@@ -7,17 +7,17 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from sluice.protocol.errors import DestinationStoppedError
-from sluice.protocol.formats import JSON, NDJSON
-from sluice.server.embedded import EmbeddedServer
-from sluice.server.embedded.calls import EMPTY
-from sluice.server.http.auth import Destination, may_read
-from sluice.server.http.context import Context, Ctx
-from sluice.server.http.formats import SINGLE, STREAMED, PartsResponse, described, encode, negotiate
-from sluice.server.http.stream import HEARTBEAT, RangeResponse, StreamResponse, join_pieces
-from sluice.server.http.views import ClientView, PartsView, PartView, RangeView, SessionView
-from sluice.server.http.waiting import Listener
-from sluice.store.batch import Batch
+from ...protocol.errors import DestinationStoppedError
+from ...protocol.formats import JSON, NDJSON
+from ...store.batch import Batch
+from ..embedded import EmbeddedServer
+from ..embedded.calls import EMPTY
+from .auth import Destination, may_read
+from .context import Context, Ctx
+from .formats import SINGLE, STREAMED, PartsResponse, described, encode, negotiate
+from .stream import HEARTBEAT, RangeResponse, StreamResponse, join_pieces
+from .views import ClientView, PartsView, PartView, RangeView, SessionView
+from .waiting import Listener
 
 LONGEST_WAIT = 3_600_000  # ms
 

@@ -9,10 +9,10 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, Field, WithJsonSchema
 from pydantic.json_schema import models_json_schema
 
-from sluice.protocol import errors
-from sluice.protocol.formats import JSON, NDJSON, PROTOBUF
-from sluice.server.http import problems
-from sluice.server.problems import problem_type
+from ...protocol import errors
+from ...protocol.formats import JSON, NDJSON, PROTOBUF
+from ..problems import problem_type
+from . import problems
 
 REFERENCE: Final = "#/components/schemas/{model}"
 

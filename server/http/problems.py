@@ -10,8 +10,8 @@ from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from sluice.protocol import errors
-from sluice.server.problems import PROBLEM_TYPES, ProblemType, problem_type
+from ...protocol import errors
+from ..problems import PROBLEM_TYPES, ProblemType, problem_type
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_STOPPED = 5  # seconds after which a stopped destination is worth another call

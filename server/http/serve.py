@@ -5,14 +5,14 @@ from collections.abc import Callable
 
 import uvicorn
 
-from sluice.server.config import ServerConfig
-from sluice.server.embedded import EmbeddedServer
-from sluice.server.http.app import create_app
-from sluice.server.http.auth import require_safe_server
-from sluice.server.http.transport import Server
-from sluice.server.metrics import Metrics
-from sluice.server.network import address_text, listen
-from sluice.server.waiting import STOP_SECONDS, Stopping
+from ..config import ServerConfig
+from ..embedded import EmbeddedServer
+from ..metrics import Metrics
+from ..network import address_text, listen
+from ..waiting import STOP_SECONDS, Stopping
+from .app import create_app
+from .auth import require_safe_server
+from .transport import Server
 
 KEEP_ALIVE = 75  # seconds that an idle connection stays open: longer than what consumers sleep between two calls
 

@@ -12,10 +12,10 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from sluice.protocol.errors import SluiceError
-from sluice.server.http import data, problems
-from sluice.server.http.auth import grant_for
-from sluice.server.http.context import Context
+from ...protocol.errors import SluiceError
+from . import data, problems
+from .auth import grant_for
+from .context import Context
 
 PATH: Final = re.compile(r"/v1/destinations/([^/]+)/clients/(-?[0-9]{1,4}|[12][0-9]{4})/(ack|getWithoutAck)")
 """Of such a call; the client ids that this does not know are a matter of the routes."""

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from fastapi import Response
 from starlette.types import Receive, Scope, Send
 
-from sluice.protocol.errors import SluiceError
-from sluice.protocol.formats import NDJSON
-from sluice.protocol.formats.format import Format, Part, Pieces
-from sluice.server.embedded.calls import EMPTY
-from sluice.server.http import problems
-from sluice.server.http.context import Context
-from sluice.server.http.formats import STREAMED, encode, send_or_cut
-from sluice.server.http.waiting import Listener
-from sluice.server.network import COPIED
-from sluice.store.batch import Batch
+from ...protocol.errors import SluiceError
+from ...protocol.formats import NDJSON
+from ...protocol.formats.format import Format, Part, Pieces
+from ...store.batch import Batch
+from ..embedded.calls import EMPTY
+from ..network import COPIED
+from . import problems
+from .context import Context
+from .formats import STREAMED, encode, send_or_cut
+from .waiting import Listener
 
 if TYPE_CHECKING:
     import asyncio

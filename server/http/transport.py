@@ -15,7 +15,7 @@ import uvicorn
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from sluice.protocol.errors import (
+from ...protocol.errors import (
     BadRequestError,
     BodyTooLargeError,
     BusyError,
@@ -24,12 +24,12 @@ from sluice.protocol.errors import (
     SluiceError,
     UrlTooLongError,
 )
-from sluice.server.config import ServerConfig
-from sluice.server.http import problems
-from sluice.server.http.auth import is_public
-from sluice.server.metrics import Metrics
-from sluice.server.network import HIGH_WATER, address_text
-from sluice.server.waiting import Stopping
+from ..config import ServerConfig
+from ..metrics import Metrics
+from ..network import HIGH_WATER, address_text
+from ..waiting import Stopping
+from . import problems
+from .auth import is_public
 
 PIECE: Final = 16 * 1024
 """Bytes that the parser is given at a time: what it keeps of an unfinished header is looked at after each."""

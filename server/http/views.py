@@ -8,13 +8,13 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from sluice.server import lag
-from sluice.server.embedded.destinations import DestinationStatus
-from sluice.server.embedded.ranges import RangeStatus
-from sluice.server.http.auth import Scope
-from sluice.server.lag import Stage
-from sluice.server.problems import advice
-from sluice.store.status import ClientStatus, Lag
+from ...store.status import ClientStatus, Lag
+from .. import lag
+from ..embedded.destinations import DestinationStatus
+from ..embedded.ranges import RangeStatus
+from ..lag import Stage
+from ..problems import advice
+from .auth import Scope
 
 
 class View(BaseModel):

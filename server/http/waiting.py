@@ -8,7 +8,7 @@ from typing import Self
 
 from starlette.types import Receive
 
-from sluice.server.waiting import Stopping, Waiter
+from ..waiting import Stopping, Waiter
 
 
 class Listener(Waiter, AbstractAsyncContextManager["Listener"]):

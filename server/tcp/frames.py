@@ -20,10 +20,10 @@ import struct
 
 from google.protobuf.message import Message
 
-from sluice.protocol.canal.packet_pb2 import Ack, Handshake, Messages, Packet
-from sluice.protocol.varint import varint
-from sluice.server.network import Part
-from sluice.store.batch import Batch
+from ...protocol.canal.packet_pb2 import Ack, Handshake, Messages, Packet
+from ...protocol.varint import varint
+from ...store.batch import Batch
+from ..network import Part
 
 LENGTH = struct.Struct(">i")
 VERSION = 1

@@ -9,12 +9,12 @@ from typing import cast
 
 from google.protobuf.message import DecodeError
 
-from sluice.protocol.canal.packet_pb2 import Packet
-from sluice.server.config import ServerConfig
-from sluice.server.embedded import EmbeddedServer
-from sluice.server.http.auth import Credentials
-from sluice.server.metrics import Metrics
-from sluice.server.network import (
+from ...protocol.canal.packet_pb2 import Packet
+from ..config import ServerConfig
+from ..embedded import EmbeddedServer
+from ..http.auth import Credentials
+from ..metrics import Metrics
+from ..network import (
     COPIED,
     HIGH_WATER,
     Part,
@@ -24,10 +24,10 @@ from sluice.server.network import (
     refuse_open,
     unless_stalled,
 )
-from sluice.server.tcp.auth import Account
-from sluice.server.tcp.frames import FrameError, FrameReader
-from sluice.server.tcp.session import SILENT, CanalSession, Service
-from sluice.server.waiting import STOP_SECONDS, Stopping
+from ..waiting import STOP_SECONDS, Stopping
+from .auth import Account
+from .frames import FrameError, FrameReader
+from .session import SILENT, CanalSession, Service
 
 logger = logging.getLogger("sluice.tcp")
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
-from sluice.protocol.canal.packet_pb2 import ClientAck, ClientAuth, ClientRollback, Get, Packet, Sub, Unsub
-from sluice.protocol.errors import (
+from ...protocol.canal.packet_pb2 import ClientAck, ClientAuth, ClientRollback, Get, Packet, Sub, Unsub
+from ...protocol.errors import (
     AckOutOfOrderError,
     BadParameterError,
     NotSubscribedError,
@@ -21,14 +21,14 @@ from sluice.protocol.errors import (
     UnknownBatchError,
     UnknownDestinationError,
 )
-from sluice.server.embedded import EmbeddedServer
-from sluice.server.embedded.calls import DEFAULT_BATCH_SIZE, EMPTY
-from sluice.server.metrics import Metrics
-from sluice.server.network import Part
-from sluice.server.problems import problem_type
-from sluice.server.tcp.auth import SEED_SIZE, Account
-from sluice.server.tcp.frames import GOOD, FrameError, batch_parts, handshake, refusal
-from sluice.server.waiting import Waiter
+from ..embedded import EmbeddedServer
+from ..embedded.calls import DEFAULT_BATCH_SIZE, EMPTY
+from ..metrics import Metrics
+from ..network import Part
+from ..problems import problem_type
+from ..waiting import Waiter
+from .auth import SEED_SIZE, Account
+from .frames import GOOD, FrameError, batch_parts, handshake, refusal
 
 IDLE = 3600.0
 """Seconds without a byte, in either direction, after which a connection is closed, unless its client says otherwise."""

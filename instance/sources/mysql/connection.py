@@ -16,11 +16,11 @@ from typing import Any, Final, NamedTuple, Self
 import pymysql
 from pymysql.constants import COMMAND, CR, ER
 
-from sluice.instance.config import Address, InstanceConfig
-from sluice.protocol.errors import SluiceError, SourceError
-from sluice.protocol.mysql.session import ExposedPasswordError, LimitError, Limits, MysqlSession, Protection
-from sluice.protocol.mysql.ssl_mode import SslMode
-from sluice.protocol.mysql.tls import tls_arguments
+from ....protocol.errors import SluiceError, SourceError
+from ....protocol.mysql.session import ExposedPasswordError, LimitError, Limits, MysqlSession, Protection
+from ....protocol.mysql.ssl_mode import SslMode
+from ....protocol.mysql.tls import tls_arguments
+from ...config import Address, InstanceConfig
 
 logger = logging.getLogger(__name__)
 

@@ -5,24 +5,24 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Final
 
-from sluice.instance.config import InstanceConfig
-from sluice.instance.quarantine import Item, Quarantine
-from sluice.instance.sink.filters import TableFilter
-from sluice.instance.sources.mysql.connection import Connection
-from sluice.instance.sources.mysql.ddl import DML, Change, EventType, Query, classify
-from sluice.instance.sources.mysql.decode.charset import decode
-from sluice.instance.sources.mysql.decode.decoder import Decoder
-from sluice.instance.sources.mysql.decode.events import Event
-from sluice.instance.sources.mysql.decode.events import EventType as Binlog
-from sluice.instance.sources.mysql.decode.plan import PlanOptions, TablePlan
-from sluice.instance.sources.mysql.decode.table_map import TableMap, counts_years
-from sluice.instance.sources.mysql.schema import Schemas, TableSchema
-from sluice.instance.sources.mysql.start import error_text
-from sluice.instance.sources.mysql.xa import commits_in_one_phase
-from sluice.protocol.canal import entry_pb2 as pb
-from sluice.protocol.errors import DecodeError, PurgedError, SourceError
-from sluice.protocol.xa import XA_PROP, Xa, XaState
-from sluice.store.ring import Flag, Kind, Ring
+from ....protocol.canal import entry_pb2 as pb
+from ....protocol.errors import DecodeError, PurgedError, SourceError
+from ....protocol.xa import XA_PROP, Xa, XaState
+from ....store.ring import Flag, Kind, Ring
+from ...config import InstanceConfig
+from ...quarantine import Item, Quarantine
+from ...sink.filters import TableFilter
+from .connection import Connection
+from .ddl import DML, Change, EventType, Query, classify
+from .decode.charset import decode
+from .decode.decoder import Decoder
+from .decode.events import Event
+from .decode.events import EventType as Binlog
+from .decode.plan import PlanOptions, TablePlan
+from .decode.table_map import TableMap, counts_years
+from .schema import Schemas, TableSchema
+from .start import error_text
+from .xa import commits_in_one_phase
 
 logger = logging.getLogger(__name__)
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import IntFlag
 from typing import Final
 
-from sluice.instance.sources.mysql.connection import Connection
-from sluice.protocol.errors import SourceError
-from sluice.protocol.gtid import GtidSet, MariadbGtidSet
-from sluice.protocol.mysql.session import end
+from ....protocol.errors import SourceError
+from ....protocol.gtid import GtidSet, MariadbGtidSet
+from ....protocol.mysql.session import end
+from .connection import Connection
 
 COM_BINLOG_DUMP: Final = 0x12
 COM_BINLOG_DUMP_GTID: Final = 0x1E

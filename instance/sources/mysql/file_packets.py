@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from sluice.instance.sources.mysql.decode.events import EventType
-from sluice.protocol.errors import DecodeError
+from ....protocol.errors import DecodeError
+from .decode.events import EventType
 
 MAGIC = b"\xfebin"
 FIRST_OFFSET = len(MAGIC)

@@ -9,25 +9,25 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
-from sluice.instance.columns import Column
-from sluice.instance.config import InstanceConfig
-from sluice.instance.context import current_destination
-from sluice.instance.quarantine import Quarantine, path_of
-from sluice.instance.sink.filters import TableFilter
-from sluice.instance.sources.mysql.connection import Connection, ServerFacts
-from sluice.instance.sources.mysql.control import Control
-from sluice.instance.sources.mysql.decode.decoder import Decoder, Status
-from sluice.instance.sources.mysql.decode.events import EventType
-from sluice.instance.sources.mysql.dump import Dump, FileStart, GtidStart, Replica
-from sluice.instance.sources.mysql.schema import InformationSchema, Schemas, charsets
-from sluice.instance.sources.mysql.start import Start, StartFinder, parse_gtids, resume
-from sluice.instance.status import ParserStatus
-from sluice.protocol.errors import PurgedError, SluiceError, SourceError, UnknownTableError
-from sluice.protocol.gtid import GtidSet
-from sluice.protocol.position import Position
-from sluice.store.cursor import Cursor
-from sluice.store.ring import Ring
-from sluice.store.track import Track
+from ....protocol.errors import PurgedError, SluiceError, SourceError, UnknownTableError
+from ....protocol.gtid import GtidSet
+from ....protocol.position import Position
+from ....store.cursor import Cursor
+from ....store.ring import Ring
+from ....store.track import Track
+from ...columns import Column
+from ...config import InstanceConfig
+from ...context import current_destination
+from ...quarantine import Quarantine, path_of
+from ...sink.filters import TableFilter
+from ...status import ParserStatus
+from .connection import Connection, ServerFacts
+from .control import Control
+from .decode.decoder import Decoder, Status
+from .decode.events import EventType
+from .dump import Dump, FileStart, GtidStart, Replica
+from .schema import InformationSchema, Schemas, charsets
+from .start import Start, StartFinder, parse_gtids, resume
 
 logger = logging.getLogger(__name__)
 

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from sluice.instance.columns import Column
-from sluice.instance.sources.mysql.connection import Connection, number, optional_number, optional_text, text
-from sluice.instance.sources.mysql.decode.table_map import TableMap, Type
-from sluice.protocol.errors import DecodeError, SourceError, UnknownTableError
-from sluice.protocol.position import Position, file_number
+from ....protocol.errors import DecodeError, SourceError, UnknownTableError
+from ....protocol.position import Position, file_number
+from ...columns import Column
+from .connection import Connection, number, optional_number, optional_text, text
+from .decode.table_map import TableMap, Type
 
 logger = logging.getLogger(__name__)
 

@@ -6,16 +6,16 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sluice.instance.config import InstanceConfig
-from sluice.instance.sources.mysql.connection import Connection, optional_text
-from sluice.instance.sources.mysql.ddl import Query
-from sluice.instance.sources.mysql.decode.events import EventType
-from sluice.instance.sources.mysql.decode.gtid_event import mysql_gtid
-from sluice.instance.sources.mysql.dump import FIRST_EVENT, MAX_DUMP_OFFSET, Dump, FileStart, GtidStart, Replica
-from sluice.protocol.errors import BadPositionError, PurgedError, SluiceError, SourceChangedError, SourceError
-from sluice.protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet
-from sluice.protocol.position import Position, file_number
-from sluice.store.cursor import Cursor
+from ....protocol.errors import BadPositionError, PurgedError, SluiceError, SourceChangedError, SourceError
+from ....protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet
+from ....protocol.position import Position, file_number
+from ....store.cursor import Cursor
+from ...config import InstanceConfig
+from .connection import Connection, optional_text
+from .ddl import Query
+from .decode.events import EventType
+from .decode.gtid_event import mysql_gtid
+from .dump import FIRST_EVENT, MAX_DUMP_OFFSET, Dump, FileStart, GtidStart, Replica
 
 
 @dataclass(frozen=True, slots=True)

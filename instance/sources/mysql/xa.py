@@ -4,8 +4,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Final
 
-from sluice.instance.sources.mysql.connection import Connection, LongAnswerError
-from sluice.protocol.errors import SourceError
+from ....protocol.errors import SourceError
+from .connection import Connection, LongAnswerError
 
 EVENTS: Final = 200
 """That are asked for at once; fewer where an answer would be too long, as with ``binlog_rows_query_log_events`` some of

@@ -1,6 +1,6 @@
 """Character sets of MySQL and MariaDB: the bytes of a text to UTF-8."""
 
-from sluice.instance.sources.mysql.decode.values cimport Decode
+from .values cimport Decode
 
 
 cdef class Charset:

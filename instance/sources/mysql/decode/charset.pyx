@@ -7,10 +7,10 @@ from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
-from sluice.instance.sources.mysql.decode.values cimport Field, Value, reserve
-from sluice.protocol.utf8 cimport is_utf8, put_utf8, skip_ascii, utf8_size
+from .....protocol.utf8 cimport is_utf8, put_utf8, skip_ascii, utf8_size
+from .values cimport Field, Value, reserve
 
-from sluice.protocol.errors import DecodeError
+from .....protocol.errors import DecodeError
 
 cdef enum:
     REPLACEMENT = 0xFFFD

@@ -4,15 +4,15 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libcpp.string cimport string
 from libcpp.unordered_map cimport unordered_map
 
-from sluice.instance.sources.mysql.decode.entries cimport EntryWriter, EventPlace
-from sluice.instance.sources.mysql.decode.events cimport Event, EventHeader
-from sluice.instance.sources.mysql.decode.executed cimport ExecutedSet
-from sluice.instance.sources.mysql.decode.gtid_event cimport TAG_MAX, UUID_SIZE, Gtid
-from sluice.instance.sources.mysql.decode.inflate cimport Inflater, PayloadReader
-from sluice.instance.sources.mysql.decode.packets cimport PacketBuffer
-from sluice.instance.sources.mysql.decode.plan cimport Scratch, TablePlan
-from sluice.store.ring cimport Ring, Slot, Staging
-from sluice.store.segment cimport SegmentWriter
+from .....store.ring cimport Ring, Slot, Staging
+from .....store.segment cimport SegmentWriter
+from .entries cimport EntryWriter, EventPlace
+from .events cimport Event, EventHeader
+from .executed cimport ExecutedSet
+from .gtid_event cimport TAG_MAX, UUID_SIZE, Gtid
+from .inflate cimport Inflater, PayloadReader
+from .packets cimport PacketBuffer
+from .plan cimport Scratch, TablePlan
 
 
 cpdef enum Status:

@@ -1,11 +1,11 @@
 from enum import IntEnum
 from typing import Protocol
 
-from sluice.instance.sources.mysql.decode.events import Event
-from sluice.instance.sources.mysql.decode.packets import PacketBuffer
-from sluice.instance.sources.mysql.decode.plan import TablePlan
-from sluice.protocol.position import Position
-from sluice.store.ring import Kind, Ring, Staging
+from .....protocol.position import Position
+from .....store.ring import Kind, Ring, Staging
+from .events import Event
+from .packets import PacketBuffer
+from .plan import TablePlan
 
 class Status(IntEnum):
     NEED_DATA = 0

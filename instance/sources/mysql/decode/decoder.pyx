@@ -22,7 +22,29 @@ from libcpp.string cimport string
 from libcpp.unordered_map cimport unordered_map
 from cython.operator cimport dereference
 
-from sluice.instance.sources.mysql.decode.entries cimport (
+from .....protocol.utf8 cimport is_utf8, put_utf8, utf8_size
+from .....protocol.wire cimport (
+    LENGTH_DELIMITED,
+    put_bytes,
+    put_decimal,
+    put_raw,
+    put_tag,
+    put_uint,
+    put_varint,
+)
+from .....store.ring cimport (
+    ADVANCE,
+    BOUNDARY,
+    QUERY,
+    ROW_DATA,
+    TRANSACTION_BEGIN,
+    TRANSACTION_END,
+    Ring,
+    Slot,
+    Staging,
+)
+from .....store.segment cimport SegmentWriter
+from .entries cimport (
     ANY_SIZE,
     ENTRY_ROW_DATA,
     ENTRY_TRANSACTION_BEGIN,
@@ -32,9 +54,9 @@ from sluice.instance.sources.mysql.decode.entries cimport (
     EntryWriter,
     EventPlace,
 )
-from sluice.instance.sources.mysql.decode.events cimport *
-from sluice.instance.sources.mysql.decode.executed cimport ExecutedSet
-from sluice.instance.sources.mysql.decode.gtid_event cimport (
+from .events cimport *
+from .executed cimport ExecutedSet
+from .gtid_event cimport (
     FL_COMPLETED_XA,
     FL_PREPARED_XA,
     FL_ROLLBACK_ALTER,
@@ -47,36 +69,14 @@ from sluice.instance.sources.mysql.decode.gtid_event cimport (
     read_mariadb_gtid,
     read_tagged_gtid,
 )
-from sluice.instance.sources.mysql.decode.inflate cimport Inflater, PayloadReader
-from sluice.instance.sources.mysql.decode.littleendian cimport le16, le32, le48, le64, length_encoded
-from sluice.instance.sources.mysql.decode.packets cimport PacketBuffer
-from sluice.instance.sources.mysql.decode.plan cimport DELETE, INSERT, UPDATE, Scratch, TablePlan
-from sluice.protocol.utf8 cimport is_utf8, put_utf8, utf8_size
-from sluice.protocol.wire cimport (
-    LENGTH_DELIMITED,
-    put_bytes,
-    put_decimal,
-    put_raw,
-    put_tag,
-    put_uint,
-    put_varint,
-)
-from sluice.store.ring cimport (
-    ADVANCE,
-    BOUNDARY,
-    QUERY,
-    ROW_DATA,
-    TRANSACTION_BEGIN,
-    TRANSACTION_END,
-    Ring,
-    Slot,
-    Staging,
-)
-from sluice.store.segment cimport SegmentWriter
+from .inflate cimport Inflater, PayloadReader
+from .littleendian cimport le16, le32, le48, le64, length_encoded
+from .packets cimport PacketBuffer
+from .plan cimport DELETE, INSERT, UPDATE, Scratch, TablePlan
 
-from sluice.instance.sources.mysql.decode.variables import statement_text
-from sluice.protocol.errors import DecodeError, SourceChangedError
-from sluice.protocol.position import Position, file_number
+from .....protocol.errors import DecodeError, SourceChangedError
+from .....protocol.position import Position, file_number
+from .variables import statement_text
 
 cdef enum:
     STAGED_SLOTS = 1024            # put at the latest when so many slots ...

@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libcpp.string cimport string
 
-from sluice.store.segment cimport SegmentWriter
+from .....store.segment cimport SegmentWriter
 
 
 cdef enum:

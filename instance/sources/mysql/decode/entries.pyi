@@ -1,6 +1,6 @@
 # Used by compiled code only.
 
-from sluice.store.segment import SegmentWriter
+from .....store.segment import SegmentWriter
 
 class EntryWriter:
     def __init__(self, writer: SegmentWriter) -> None: ...

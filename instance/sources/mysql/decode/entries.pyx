@@ -19,7 +19,7 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memmove, strlen
 from libcpp.string cimport string
 
-from sluice.protocol.wire cimport (
+from .....protocol.wire cimport (
     LENGTH_DELIMITED,
     LENGTH_MAX,
     decimal_size,
@@ -32,9 +32,9 @@ from sluice.protocol.wire cimport (
     put_varint,
     varint_size,
 )
-from sluice.store.segment cimport SegmentWriter
+from .....store.segment cimport SegmentWriter
 
-from sluice.protocol.errors import DecodeError
+from .....protocol.errors import DecodeError
 
 cdef enum:
     MESSAGES_FIELD = 2             # Messages.messages of CanalProtocol.proto

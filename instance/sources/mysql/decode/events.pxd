@@ -2,7 +2,7 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 
-from sluice.instance.sources.mysql.decode.plan cimport RowsKind
+from .plan cimport RowsKind
 
 
 cpdef enum EventType:

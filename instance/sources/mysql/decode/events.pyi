@@ -1,8 +1,8 @@
 from enum import IntEnum
 
-from sluice.instance.sources.mysql.decode.plan import TablePlan
-from sluice.protocol.errors import DecodeError
-from sluice.protocol.position import Position
+from .....protocol.errors import DecodeError
+from .....protocol.position import Position
+from .plan import TablePlan
 
 class EventType(IntEnum):
     START_EVENT_V3 = 1

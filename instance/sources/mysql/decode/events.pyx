@@ -4,10 +4,10 @@ import re
 
 from libc.stdint cimport uint8_t, uint32_t
 
-from sluice.instance.sources.mysql.decode.littleendian cimport le32
-from sluice.instance.sources.mysql.decode.plan cimport INSERT, UPDATE, RowsKind
+from .littleendian cimport le32
+from .plan cimport INSERT, UPDATE, RowsKind
 
-from sluice.protocol.errors import DecodeError
+from .....protocol.errors import DecodeError
 
 
 cdef extern from "<libdeflate.h>" nogil:

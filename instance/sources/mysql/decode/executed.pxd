@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
-from sluice.instance.sources.mysql.decode.gtid_event cimport Gtid
+from .gtid_event cimport Gtid
 
 
 cdef struct Interval:

@@ -6,9 +6,9 @@ It is extended by every transaction without Python, and made text at the first e
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libcpp.string cimport string, to_string
 
-from sluice.instance.sources.mysql.decode.gtid_event cimport TAG_MAX, UUID_SIZE, Gtid
+from .gtid_event cimport TAG_MAX, UUID_SIZE, Gtid
 
-from sluice.protocol.errors import BadPositionError
+from .....protocol.errors import BadPositionError
 
 
 cdef string uuid_text(const uint8_t *uuid) noexcept nogil:

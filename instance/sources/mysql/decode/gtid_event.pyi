@@ -1,3 +1,3 @@
-from sluice.protocol.gtid import MysqlSource
+from .....protocol.gtid import MysqlSource
 
 def mysql_gtid(body: bytes, *, tagged: bool) -> tuple[MysqlSource, int]: ...

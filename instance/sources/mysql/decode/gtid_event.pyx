@@ -3,9 +3,9 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from sluice.instance.sources.mysql.decode.littleendian cimport le32, le48, le64
+from .littleendian cimport le32, le48, le64
 
-from sluice.protocol.errors import DecodeError
+from .....protocol.errors import DecodeError
 
 cdef enum:
     LOGICAL_TIMESTAMP = 2          # the type code before the two numbers of the logical clock

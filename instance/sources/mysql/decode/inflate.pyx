@@ -4,10 +4,10 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memmove
 
-from sluice.instance.sources.mysql.decode.events cimport HEADER_SIZE
-from sluice.instance.sources.mysql.decode.littleendian cimport le32, length_encoded
+from .events cimport HEADER_SIZE
+from .littleendian cimport le32, length_encoded
 
-from sluice.protocol.errors import DecodeError
+from .....protocol.errors import DecodeError
 
 
 cdef extern from "<zlib.h>" nogil:

@@ -2,7 +2,7 @@
 
 from libc.stdint cimport uint8_t
 
-from sluice.instance.sources.mysql.decode.values cimport Field, Value
+from .values cimport Field, Value
 
 
 cdef int json_document(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil

@@ -22,14 +22,14 @@ from libc.string cimport memcpy, memset
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
-from sluice.instance.sources.mysql.decode.littleendian cimport length_encoded
-from sluice.instance.sources.mysql.decode.values cimport Field, Value, fail, put_packed_decimal, reserve
-from sluice.protocol.escapes cimport skip_plain
-from sluice.protocol.floats cimport put_java_double, put_plain_digits, shortest
-from sluice.protocol.utf8 cimport is_utf8, put_utf8, utf8_size
-from sluice.protocol.wire cimport put_decimal, put_signed_decimal
+from .....protocol.escapes cimport skip_plain
+from .....protocol.floats cimport put_java_double, put_plain_digits, shortest
+from .....protocol.utf8 cimport is_utf8, put_utf8, utf8_size
+from .....protocol.wire cimport put_decimal, put_signed_decimal
+from .littleendian cimport length_encoded
+from .values cimport Field, Value, fail, put_packed_decimal, reserve
 
-from sluice.protocol.errors import DecodeError
+from .....protocol.errors import DecodeError
 
 cdef enum:
     SMALL_OBJECT = 0x00

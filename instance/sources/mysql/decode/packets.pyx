@@ -12,10 +12,10 @@ from libc.stdint cimport uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memmove
 
-from sluice.instance.sources.mysql.decode.events cimport HEADER_SIZE
-from sluice.instance.sources.mysql.decode.littleendian cimport le24
+from .events cimport HEADER_SIZE
+from .littleendian cimport le24
 
-from sluice.protocol.errors import DecodeError
+from .....protocol.errors import DecodeError
 
 cdef enum:
     FRAME = 4                      # length and sequence

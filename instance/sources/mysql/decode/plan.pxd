@@ -2,8 +2,8 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 
-from sluice.instance.sources.mysql.decode.values cimport Field, Value, Zone
-from sluice.store.segment cimport SegmentWriter
+from .....store.segment cimport SegmentWriter
+from .values cimport Field, Value, Zone
 
 
 cpdef enum RowsKind:

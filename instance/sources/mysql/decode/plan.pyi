@@ -3,8 +3,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import final
 
-from sluice.instance.columns import Column
-from sluice.instance.sources.mysql.decode.table_map import TableMap
+from ....columns import Column
+from .table_map import TableMap
 
 class RowsKind(IntEnum):
     INSERT = 1

@@ -25,18 +25,18 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memmove
 
-from sluice.instance.sources.mysql.decode cimport charset as charsets
-from sluice.instance.sources.mysql.decode cimport values
-from sluice.instance.sources.mysql.decode.json cimport json_differences, json_document
-from sluice.instance.sources.mysql.decode.littleendian cimport le16, le24, le32
-from sluice.instance.sources.mysql.decode.values cimport Field, Value
-from sluice.protocol.wire cimport LENGTH_MAX, put_bytes, put_padded_varint, put_raw, put_varint, varint_size
-from sluice.store.ring cimport Flag
-from sluice.store.segment cimport SegmentPool, SegmentWriter
+from .....protocol.wire cimport LENGTH_MAX, put_bytes, put_padded_varint, put_raw, put_varint, varint_size
+from .....store.ring cimport Flag
+from .....store.segment cimport SegmentPool, SegmentWriter
+from . cimport charset as charsets
+from . cimport values
+from .json cimport json_differences, json_document
+from .littleendian cimport le16, le24, le32
+from .values cimport Field, Value
 
-from sluice.instance.sources.mysql.decode.table_map import Type
-from sluice.protocol.errors import DecodeError
-from sluice.protocol.types import SqlType
+from .....protocol.errors import DecodeError
+from .....protocol.types import SqlType
+from .table_map import Type
 
 cdef enum:
     # Tags, field << 3 | wire type, of entry.proto

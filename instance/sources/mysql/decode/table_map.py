@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
-from sluice.instance.columns import Column
-from sluice.protocol.errors import DecodeError
+from .....protocol.errors import DecodeError
+from ....columns import Column
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -435,7 +435,7 @@ class TableMap:
         raise DecodeError(f"{self.schema}.{self.table}: column {i} has the unknown type {kind}")
 
     def _members(self, i: int, charset: str | None) -> str:
-        from sluice.instance.sources.mysql.decode.charset import decode  # noqa: PLC0415 - only full metadata needs it
+        from .charset import decode  # noqa: PLC0415 - only full metadata needs it
 
         labels = (decode(member, charset or "utf8mb4") for member in self.members[i] or ())
         return ",".join("'" + label.translate(_LABEL_ESCAPES) + "'" for label in labels)

@@ -12,11 +12,11 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
-from sluice.instance.sources.mysql.decode.littleendian cimport le16, le24, le32, le64
-from sluice.protocol.floats cimport put_java_double, put_java_float
-from sluice.protocol.utf8 cimport put_latin1, skip_ascii
+from .....protocol.floats cimport put_java_double, put_java_float
+from .....protocol.utf8 cimport put_latin1, skip_ascii
+from .littleendian cimport le16, le24, le32, le64
 
-from sluice.instance.zones import offsets_of
+from ....zones import offsets_of
 
 cdef extern from "<charconv>" namespace "std" nogil:
     cdef struct to_chars_result:

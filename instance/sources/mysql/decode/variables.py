@@ -2,8 +2,8 @@
 
 import struct
 
-from sluice.instance.sources.mysql.decode.events import EventType
-from sluice.protocol.errors import DecodeError
+from .....protocol.errors import DecodeError
+from .events import EventType
 
 _LAST_INSERT_ID = 1  # type of an INTVAR event; the other, 2, is INSERT_ID
 

@@ -144,7 +144,7 @@ class InstanceConfig(Settings):
     ssl_mode: Annotated[SslMode, BeforeValidator(_upper)] = setting("canal.instance.master.sslMode", SslMode.DISABLED)
     """Encryption of the connection to the source. VERIFY_CA checks who signed its certificate, VERIFY_IDENTITY also the
     host name in it. PREFERRED and REQUIRED check nothing, so that they protect neither the password nor the changes
-    against anybody who answers in the source's place."""
+    against another server that answers in the source's place."""
     ssl_ca: FolderPath | None = setting("sluice.instance.sslCa", None)
     """File of the authorities (PEM) that may have signed the source's certificate; empty takes the system's."""
     ssl_cert: FolderPath | None = setting("sluice.instance.sslCert", None)
@@ -158,7 +158,7 @@ class InstanceConfig(Settings):
     slave_id: int = setting("canal.instance.mysql.slaveId", 0, ge=0, lt=1 << 32)
     """Server id that Sluice has as a replica. No other replica of the source may have it; 0 generates one."""
     so_timeout: int = setting("canal.instance.network.soTimeout", 30, unit="s", ge=1, le=86400)
-    """Silence of the source, heartbeats included, after which the connection is given up and made anew."""
+    """Silence of the source, heartbeats included, after which a new connection takes the place of this one."""
     login_timeout: float = setting("sluice.instance.login.timeout", 10.0, unit="s", ge=0.1, le=3600)
     """How long a login at the source may take, from the connection to the first statement."""
     login_bytes: int = setting("sluice.instance.login.maxBytes", 1 << 20, unit="bytes", ge=1 << 12, le=1 << 30)

@@ -10,6 +10,7 @@ import pytest
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from sluice.instance.config import Address, InstanceConfig
+from sluice.instance.meta import MetaKind
 from sluice.protocol.errors import UnknownDestinationError
 from sluice.server.ha.cluster import RETRY, SERVERS, Cluster, ClusterMetaStore, Identity
 from sluice.server.ha.election import State
@@ -34,7 +35,7 @@ class Host:
 
 def configure(destination: str) -> InstanceConfig:
     return InstanceConfig(
-        destination=destination, master_address=Address("127.0.0.1", 1), db_username="cdc", meta="zookeeper"
+        destination=destination, master_address=Address("127.0.0.1", 1), db_username="cdc", meta=MetaKind.ZOOKEEPER
     )
 
 

@@ -1,4 +1,4 @@
-"""What importing costs: who needs no asyncio does not load an HTTP library for it."""
+"""What importing costs: a client that needs no asyncio loads no HTTP library for it, configuration nothing compiled."""
 
 import subprocess
 import sys
@@ -25,3 +25,10 @@ def test_what_is_not_there_is_an_error() -> None:
 def test_modules_go_by_the_places_of_their_files() -> None:
     """In a checkout they are found through links: breakpoints set in the files would not be met under other names."""
     assert Path(client_sdk.__file__) == Path(client_sdk.__file__).resolve()
+
+
+def test_configuration_loads_nothing_that_is_compiled() -> None:
+    code = "import sys, sluice.server.config; "
+    code += "print(*(name for name, it in sys.modules.items() if (getattr(it, '__file__', '') or '').endswith('.so')))"
+    shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert not [name for name in shown.stdout.split() if name.startswith("sluice.")]

@@ -40,6 +40,8 @@ TOO_LONG = "tests/simulation/test_schedules.py::test_what_must_hold_holds_in_ran
 OPTIONS = ("-q", "-x", "-n", "0", "--tb=no", "--assert=plain", "-p", "no:cacheprovider", "--hypothesis-profile=mutants")
 BUDGET = 15.0
 """Seconds that the tests of a mutant take, the quickest first: a few lines are executed by nearly all there are."""
+SHORTEST = 15.0
+"""Seconds that a mutant has at least; and thrice what its tests take while their lines are noted, which is slow."""
 LONGEST = 300.0
 """Seconds for a file of tests while it is looked what it executes."""
 SURVIVES, KILLED, FAILED = 0, 1, 2
@@ -132,7 +134,8 @@ def judge_all(
 ) -> None:
     """Try the mutants that are open, and say what became of each. Raises SystemExit."""
     if mutants:
-        interpreter = Interpreter(folder / "python", len(os.sched_getaffinity(0)))
+        # One more than there are processors: half of a test's time is waiting.
+        interpreter = Interpreter(folder / "python", len(os.sched_getaffinity(0)) + 1)
         interpreter.prepare()
         interpreter.judge_all(mutants, is_open, done)
 
@@ -245,7 +248,7 @@ class Interpreter:
                 continue
             seconds = sum(it.seconds for it in tests)
             work = functools.partial(_try, mutant, tests)
-            jobs.append(((mutant, version), work, 20 + 10 * seconds))
+            jobs.append(((mutant, version), work, SHORTEST + 3 * seconds))
 
         def ended(what: tuple[Mutant, str], code: int) -> None:
             mutant, version = what

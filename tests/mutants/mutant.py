@@ -214,6 +214,11 @@ class _Finder(ast.NodeVisitor):
 
     visit_Raise = visit_Assert = visit_JoinedStr = visit_Import = visit_ImportFrom = _pass  # noqa: N815  as `ast` names them
 
+    def visit_keyword(self, node: ast.keyword) -> None:
+        """Leave the strictness of `zip` alone, which asserts something."""
+        if node.arg != "strict":
+            self.visit(node.value)
+
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
         if node.value is not None and ast.unparse(node.annotation) != "TypeAlias":
             self.visit(node.value)

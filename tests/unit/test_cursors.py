@@ -3,12 +3,13 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
 from sluice.protocol.errors import (
     BadPositionError,
+    FilterError,
     GoneError,
     NotSubscribedError,
     SourceChangedError,
@@ -20,7 +21,7 @@ from sluice.protocol.position import Position
 from sluice.store.batch import Batch
 from sluice.store.cursor import Cursor, StoredClient, earliest, in_order, starts
 from sluice.store.cursors import Cursors
-from sluice.store.ring import Ring
+from sluice.store.ring import Kind, Ring
 from sluice.store.track import TableFilter, Track
 from tests.stream import CREATED, FILE, SERVER_ID, SOURCE, Stream, entries
 
@@ -107,6 +108,85 @@ def test_new_client_may_start_at_the_transaction_of_a_time() -> None:
     assert entries(get(cursors).slices) == [b"begin", b"two", b"three", b"end"]
     with pytest.raises(GoneError):
         cursors.subscribe(2, start=CREATED * 1000, now=NOW, unix_time=now)
+
+
+@pytest.mark.parametrize(
+    ("start", "unix_time", "gone"),
+    [(50, 100.0, True), (100, 100.0, False), (101, 100.0, False), (0, 0.0, True), (1, 0.0, False)],
+    ids=["past by the clock", "now", "to come", "past by the source's clock", "now by the source's clock"],
+)
+def test_time_that_is_past_and_not_stored_is_gone(start: int, unix_time: float, gone: bool) -> None:
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, now=NOW)
+    stream.stage(b"end", Kind.TRANSACTION_END, boundary=True)
+    stream.put()
+    confirm(cursors, CLIENT)
+    assert (cursors.ring.first, cursors.ring.next) == (1, 1)
+    with pytest.raises(GoneError) if gone else nullcontext():
+        cursors.subscribe(2, start=(CREATED + start) * 1000, now=NOW, unix_time=CREATED + unix_time)
+
+
+def test_beginning_of_a_stream_that_is_stored_stays() -> None:
+    cursors, stream = make()
+    stream.advance()
+    stream.put()
+    cursors.begin(stream.position(50), MariadbGtidSet.parse("0-101-10"))
+    assert (cursors.track.floor, str(cursors.track.gtids)) == (stream.position(0), "")
+
+
+def test_client_that_starts_later_has_what_was_executed_until_there() -> None:
+    cursors, stream = make()
+    put(cursors, stream, b"one")
+    put(cursors, stream, b"two")
+    cursors.subscribe(CLIENT, start="latest", now=NOW)
+    assert stored(cursors).gtid == "0-101-2"
+
+
+def refused(text: str) -> TableFilter:
+    raise FilterError(f"{text} is not a filter")
+
+
+def test_client_with_a_refused_filter_goes_on_with_another_where_it_stood(monkeypatch: pytest.MonkeyPatch) -> None:
+    cursors, stream = make()
+    at = {1: None, 2: Cursor(FILE, 0, 0, SERVER_ID, "", stream.position(6)), 3: Cursor(FILE, 0, 0, 0, "", stream.end)}
+    monkeypatch.setattr(cursors, "_compile_filter", refused)
+    for client_id, cursor in at.items():
+        cursors.restore(StoredClient(client_id, "(", cursor), NOW)
+    monkeypatch.undo()
+    cursors.subscribe(CLIENT, now=NOW)
+    for row in (b"one", b"two", b"three"):
+        put(cursors, stream, row)
+    confirm(cursors, CLIENT, 3)
+    assert [cursors.subscribe(client_id, now=NOW).state for client_id in at] == ["attached", "attached", "gone"]
+    assert entries(get(cursors, 1).slices)[:3] == [b"begin", b"two", b"end"]
+    assert entries(get(cursors, 2).slices) == [b"begin", b"three", b"end"]
+
+
+def test_place_before_a_stream_that_began_by_its_gtids_is_gone_when_the_begin_is_no_longer_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table)
+    stream = Stream(cursors.ring, events=30)
+    monkeypatch.setattr(cursors, "_compile_filter", refused)
+    cursors.restore(StoredClient(2, "(", Cursor(FILE, 4, 0, SERVER_ID, "0-102-4", stream.position(6))), NOW)
+    monkeypatch.undo()
+    cursors.subscribe(CLIENT, now=NOW)
+    cursors.begin(None, MariadbGtidSet.parse("0-102-3"))
+    stream.advance()
+    stream.put()
+    cursors.advance(NOW)
+    assert cursors.ring.first == 1
+    assert cursors.subscribe(2, now=NOW).state == "gone"
+
+
+def test_cursor_with_gtids_keeps_them_when_the_stream_does_not_know_its_own() -> None:
+    cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table)
+    stream = Stream(cursors.ring)
+    cursors.restore(StoredClient(CLIENT, "", Cursor(FILE, 4, 0, SERVER_ID, "1-101-5", stream.end)), NOW)
+    cursors.begin(stream.end, None)
+    put(cursors, stream, b"one")
+    confirm(cursors, CLIENT)
+    assert (stored(cursors).position, stored(cursors).gtid) == (stream.end, "0-101-1,1-101-5")
 
 
 def test_position_that_is_no_longer_stored_is_gone() -> None:
@@ -409,6 +489,21 @@ def test_who_passes_a_gap_starts_behind_it_and_has_executed_what_lies_there() ->
     assert (stored(cursors).position, stored(cursors).gtid) == (stream.end, "0-101-11,1-101-5")
 
 
+def test_gap_moves_only_those_that_wait_for_a_place() -> None:
+    cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table, catches_up=True)
+    stream = Stream(cursors.ring, events=30)
+    cursors.restore(StoredClient(3, "", Cursor(FILE, 4, 0, SERVER_ID, "", stream.position(6))), NOW)
+    cursors.begin(stream.end, None)
+    for client_id in (1, 2):
+        cursors.subscribe(client_id, now=NOW)
+    put(cursors, stream, b"one")
+    confirm(cursors, 1)
+    cursors.pass_gap()
+    assert cursors.get(1, now=NOW) is None
+    for client_id in (2, 3):
+        assert entries(get(cursors, client_id).slices) == [b"begin", b"one", b"end"]
+
+
 def test_cursor_that_canal_wrote_resumes_at_its_event() -> None:
     cursors, stream = make()
     event = Cursor(FILE, 4 + 2 * 100, 0, SERVER_ID)
@@ -473,6 +568,8 @@ def test_place_before_a_start_by_gtid_misses_nothing_only_if_all_before_the_star
     cursors.begin(None, MariadbGtidSet.parse(began))
     put(cursors, stream, b"one")
     assert cursors.status(CLIENT).state == state
+    if state == "attached":
+        assert entries(get(cursors).slices) == [b"begin", b"one", b"end"]
 
 
 def test_who_subscribes_before_the_stream_has_begun_has_its_gtids_as_well() -> None:
@@ -627,6 +724,24 @@ def test_one_abandoned_client_holds_nobody_back_for_longer_who_waits_ahead_of_th
             cursors.advance(now)
         assert [cursors.status(client_id).state for client_id in (1, 2)] == ["ahead", "gone"]
         assert cursors.ring.first > 0
+
+
+@pytest.mark.parametrize("catches_up", [False, True], ids=["gone", "behind"])
+def test_nobody_is_held_back_by_others_who_is_not_served_from_the_ring(catches_up: bool) -> None:
+    cursors = Cursors(Ring(4), epoch=1, compile_filter=one_table, detach_after=10.0, catches_up=catches_up)
+    stream = Stream(cursors.ring, events=30)
+    cursors.begin(stream.end, MariadbGtidSet())
+    cursors.restore(StoredClient(1, "", Cursor(FILE, 4, 0, SERVER_ID, "", stream.position(6))), NOW)
+    cursors.subscribe(2, now=0.0)
+    with full(cursors, stream, *(b"%d" % number for number in range(9))):
+        for now in (0.0, 1e6, 2e6):
+            cursors.advance(now)
+        assert [cursors.status(it).state for it in (1, 2)] == ["catching-up" if catches_up else "gone", "attached"]
+        if catches_up:
+            cursors.catch_up(1, Track(Ring(64)))
+            for now in (3e6, 4e6):
+                cursors.advance(now)
+            assert cursors.status(2).state == "attached"
 
 
 def test_lone_subscriber_is_never_detached() -> None:

@@ -11,10 +11,13 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from sluice.instance.meta.base import epoch_by_clock
+from sluice.instance.meta.canal import dumps, log_position, read_cursor
 from sluice.instance.meta.file import FileMetaStore
 from sluice.instance.meta.memory import MemoryMetaStore
 from sluice.protocol.errors import ConfigError
@@ -186,12 +189,73 @@ async def test_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None
         await make(tmp_path / "file").open()
 
 
+async def test_file_that_cannot_be_read_is_an_error_and_not_held(tmp_path: Path) -> None:
+    path(tmp_path).mkdir(parents=True)
+    with pytest.raises(ConfigError, match="cannot keep cursors in") as failure:
+        await make(tmp_path).open()
+    path(tmp_path).rmdir()
+    async with opened(tmp_path) as (_, epoch, _):
+        assert epoch == 1, "though who failed is still remembered"
+    del failure
+
+
+@pytest.mark.parametrize(
+    ("minutes", "above", "epoch"), [(0.0, 0, 1), (90.0, 0, 90), (90.99, 0, 90), (90.0, 89, 90), (90.0, 90, 91)]
+)
+def test_an_epoch_by_the_clock_is_minutes_since_2025_and_always_a_new_one(
+    minutes: float, above: int, epoch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = datetime(2025, 1, 1, tzinfo=UTC).timestamp()
+    monkeypatch.setattr(time, "time", lambda: start + 60 * minutes)
+    assert epoch_by_clock(above) == epoch
+    assert epoch_by_clock() == max(1, int(minutes))
+
+
+def test_json_is_written_in_utf8_as_canal_does_and_a_cursor_need_not_have_a_time() -> None:
+    assert dumps({"filter": "商店", "clientId": 1}) == '{"filter":"商店","clientId":1}'.encode()
+    cursor = read_cursor({"postion": {"journalName": "mysql-bin.000003", "position": 4, "gtid": "what is this"}}, {})
+    assert cursor == Cursor("mysql-bin.000003", 4, 0, 0)
+    assert log_position(cursor, ("db", 3306))["postion"]["timestamp"] == 0
+
+
 async def test_memory_forgets_the_clients_and_keeps_epochs_apart() -> None:
     store = MemoryMetaStore()
     epoch, clients = await store.open()
     assert clients == []
     await store.write({1001: CLIENT}, epoch)
     assert await store.open() == (epoch + 1, [])
+    await store.write({}, epoch + 10)
+    assert await store.open() == (epoch + 11, [])
+
+
+async def test_client_that_subscribes_again_has_the_address_of_the_source_as_it_is_now(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (store, epoch, _):
+        await store.write({1001: CLIENT}, epoch)
+
+    def address() -> object:
+        (client,) = json.loads(path(tmp_path).read_text())["clientDatas"]
+        return client["cursor"]["identity"]["sourceAddress"]
+
+    elsewhere = FileMetaStore(tmp_path, "example", ("other", 3307))
+    epoch, _ = await elsewhere.open()
+    assert address() == {"address": "localhost", "port": 3306}
+    await elsewhere.write({1001: None}, epoch)
+    await elsewhere.write({1001: CLIENT}, epoch)
+    await elsewhere.close()
+    assert address() == {"address": "other", "port": 3307}
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+async def test_writing_keeps_no_file_open(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (store, epoch, _):
+        await store.write({1001: CLIENT}, epoch)
+        before = open_files()
+        for _ in range(5):
+            await store.write({1001: CLIENT}, epoch)
+        assert open_files() == before
 
 
 async def test_place_of_the_clients_is_kept_in_canals_file_when_they_are_gone(tmp_path: Path) -> None:
@@ -270,6 +334,7 @@ async def test_a_file_is_on_disk_before_it_takes_the_place_of_the_old_one_and_it
     fsync, rename = os.fsync, Path.replace
 
     def spy_fsync(number: int) -> None:
+        assert os.fstat(number).st_size > 0, "all is in the file"
         done.append(f"fsync {Path(f'/proc/self/fd/{number}').readlink().name}")
         fsync(number)
 

@@ -1,5 +1,6 @@
 """What `make mutants` changes, and the list of what nobody can notice."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,10 @@ def test_what_is_only_said_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_each_explanation_is_of_a_mutant_that_there_is() -> None:
-    there = {mutant.explanation for path in interpreted.sources() for mutant in python_mutants(path)}
-    there |= {mutant.explanation for path in compiled.sources() for mutant in compiled_mutants(path)}
+    explained = {it.partition(" | ")[0] for it in explanations()}
+    there: set[str] = set()
+    for path in (*interpreted.sources(), *compiled.sources()):
+        if os.path.relpath(path, ROOT) in explained:
+            found = python_mutants(path) if path.suffix == ".py" else compiled_mutants(path)
+            there |= {mutant.explanation for mutant in found}
     assert explanations() - there == set()

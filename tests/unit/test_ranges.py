@@ -10,7 +10,7 @@ import pytest
 from sluice.protocol.errors import BadPositionError, GoneError, SourceChangedError, UnknownBatchError
 from sluice.protocol.gtid import MariadbGtidSet
 from sluice.protocol.position import Position
-from sluice.store.batch import Range, RangeLimits
+from sluice.store.batch import Part, Range, RangeLimits, join_parts
 from sluice.store.cursor import StoredClient
 from sluice.store.cursors import Cursors
 from sluice.store.patience import PATIENCE, TURN, Turns
@@ -376,6 +376,23 @@ def test_client_reads_from_its_reader_and_joins_the_ring_when_all_before_is_acke
     assert behind.cursors.status(CLIENT).position == behind.main.at(6)
 
 
+def test_reader_that_comes_to_the_ring_gives_nothing_more_though_not_all_is_acked() -> None:
+    behind = Behind()
+    behind.cursors.catch_up(CLIENT, behind.reader.cursors.track)
+    behind.read(b"one")
+    first, _ = behind.get()
+    behind.read(b"two")
+    behind.read(b"three")
+    second, given = behind.get()
+    assert given == [b"begin", b"two", b"end"]
+    behind.cursors.ack(CLIENT, first, now=NOW)
+    assert behind.get() == (-1, []), "what follows comes from the ring"
+    behind.cursors.ack(CLIENT, second, now=NOW)
+    behind.cursors.advance(NOW)
+    assert behind.state == "attached"
+    assert behind.get()[1] == [b"begin", b"three", b"end"]
+
+
 @pytest.mark.parametrize(("rows", "first"), [([b"one"], 3), ([b"one", b"two"], 0)], ids=["before", "met"])
 def test_ring_holds_the_place_for_a_client_whose_reader_has_come_there(rows: list[bytes], first: int) -> None:
     behind = Behind()
@@ -393,9 +410,12 @@ def test_client_whose_reader_failed_is_gone_with_its_cursor_kept() -> None:
     behind.cursors.catch_up(CLIENT, behind.reader.cursors.track)
     behind.read(b"one")
     behind.cursors.ack(CLIENT, behind.get()[0], now=NOW)
+    behind.read(b"two")
+    behind.get()
     behind.cursors.fall_out(CLIENT, GoneError("purged"))
     status = behind.cursors.status(CLIENT)
-    assert (status.state, status.position) == ("gone", behind.main.at(3))
+    assert (status.state, status.position, status.marks) == ("gone", behind.main.at(3), [])
+    assert behind.cursors.catching_up == set()
 
 
 def test_place_in_a_file_that_the_stream_has_not_come_through_is_of_another_history() -> None:
@@ -495,6 +515,23 @@ def test_position_of_an_earlier_life_beyond_where_a_reader_meets_the_ring_is_ack
     assert behind.cursors.status(CLIENT).position == str(late)
 
 
+def test_place_in_a_full_ring_of_a_reader_is_where_its_client_begins() -> None:
+    main = Setup(before=40, catches_up=True)
+    main.cursors.subscribe(CLIENT, start=main.position(2), now=NOW)
+    reader = Setup(size=4)
+    reader.stream.transaction(*(b"%d" % number for number in range(30)))
+    putter = threading.Thread(target=reader.stream.put, daemon=True)
+    putter.start()
+    while not reader.ring.waiting:
+        time.sleep(0.001)
+    main.cursors.catch_up(CLIENT, reader.cursors.track)
+    batch = main.cursors.get(CLIENT, now=NOW, max_entries=2)
+    assert batch is not None
+    assert entries(batch.slices) == [b"1", b"2"]
+    reader.ring.close()
+    putter.join()
+
+
 def test_place_deep_inside_a_transaction_larger_than_the_readers_ring_is_come_to() -> None:
     main = Setup(before=40, catches_up=True)
     main.cursors.subscribe(CLIENT, start=main.position(20), now=NOW)
@@ -508,3 +545,29 @@ def test_place_deep_inside_a_transaction_larger_than_the_readers_ring_is_come_to
     assert entries(batch.slices) == [b"19"]
     reader.ring.close()
     putter.join()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "parts", "joined"),
+    [
+        ([10, 10, 10, 10, 10, 10], 3, [2, 2, 2]),
+        ([10, 10, 10, 10, 10, 10], 1, [6]),
+        ([50, 50], 2, [1, 1]),
+        ([49, 2, 49], 2, [2, 1]),
+        ([60, 10, 10, 20], 3, [1, 1, 2]),
+        ([5, 5, 70, 10, 10], 4, [3, 1, 1]),
+        ([20, 20, 20, 20, 20], 2, [3, 2]),
+        ([10, 10], 4, [1, 1]),
+        ([], 4, [0]),
+    ],
+)
+def test_pieces_are_joined_to_parts_of_about_equal_bytes(sizes: list[int], parts: int, joined: list[int]) -> None:
+    pieces = [Part(f"{at}", f"{at + 1}", 2, 3, size) for at, size in enumerate(sizes)]
+    found = join_parts(pieces, "begin", "end", parts)
+    assert [(it.entries, it.rows) for it in found] == [(2 * count, 3 * count) for count in joined]
+    ends = [sum(joined[:number]) for number in range(1, len(joined))]
+    assert [it.to for it in found] == [*map(str, ends), "end"]
+    assert [it.from_ for it in found] == ["begin", *map(str, ends)]
+    assert [it.bytes for it in found] == [
+        sum(sizes[begin:end]) for begin, end in zip([0, *ends], [*ends, None], strict=True)
+    ]

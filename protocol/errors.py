@@ -28,7 +28,7 @@ class NotSubscribedError(SluiceError):
 
 
 class UnknownBatchError(SluiceError):
-    """No outstanding batch has that id: acked before, rolled back, or of an earlier life of the destination."""
+    """No outstanding batch has that id: it was acked, rolled back, or belongs to an earlier life of the destination."""
 
     type = "unknown-batch"
 
@@ -116,7 +116,7 @@ class ConfigError(SluiceError):
 
 
 class FencedError(SluiceError):
-    """Another server has taken the destination over; ``active`` is its URL, where it is known."""
+    """Another server has taken the destination over; ``active`` is its URL, if it is known."""
 
     type = "fenced"
 
@@ -138,7 +138,7 @@ class NotStoredError(SluiceError):
 
 
 class BadParameterError(SluiceError, ValueError):
-    """A parameter of a call has a value that cannot be used; ``parameter`` is its name, where there is one."""
+    """A parameter of a call has a value that cannot be used; ``parameter`` is its name, if it has one."""
 
     type = "bad-parameter"
 
@@ -178,7 +178,7 @@ class HeaderTooLargeError(SluiceError):
 
 
 class BusyError(SluiceError):
-    """The server receives as much at once as it can bear."""
+    """The server is already receiving as much at once as it can handle."""
 
     type = "busy"
 
@@ -196,7 +196,7 @@ class UnauthorizedError(SluiceError):
 
 
 class ForbiddenError(SluiceError):
-    """The credentials are valid but do not reach that far."""
+    """The credentials are valid but do not allow this call."""
 
     type = "forbidden"
 
@@ -212,11 +212,11 @@ class TooManyAttemptsError(SluiceError):
 
 
 class ConnectionLostError(SluiceError, ConnectionError):
-    """The server could not be reached, or the connection broke and nobody knows what became of the call."""
+    """The server could not be reached, or the connection broke and the outcome of the call is unknown."""
 
     type = "connection-lost"
 
 
 def sentences(detail: str, advice: str) -> str:
-    """Join what was wrong and what to do about it, each of which may be empty, to one text."""
+    """Join what was wrong and what to do about it into one text; each of them may be empty."""
     return ". ".join(part for part in (detail.removesuffix("."), advice) if part)

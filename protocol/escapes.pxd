@@ -1,4 +1,4 @@
-"""What a string of JSON cannot hold as it is: control characters, the quote and the backslash."""
+"""What a string of JSON has to escape: control characters, the quote and the backslash."""
 
 from libc.stdint cimport uint8_t, uint64_t
 from libc.string cimport memcpy

@@ -1,4 +1,4 @@
-"""Texts of floating-point numbers as Canal has them, which are Java's.
+"""Texts of floating-point numbers as Canal, and so Java, writes them.
 
 The shortest digits that read back as the same number, but at least two; 1.0E-3 <= |x| < 1.0E7 plain, else with an
 exponent.
@@ -45,7 +45,7 @@ cdef inline int read_scientific(const char *text, const char *end, char *digits,
 
 
 cdef inline uint8_t *put_plain_digits(uint8_t *p, const char *digits, int count, int exponent) noexcept nogil:
-    """Without an exponent, and with a point behind which is a digit at least."""
+    """Without an exponent, and with at least one digit after the point."""
     cdef int i
     if exponent < 0:
         p[0] = b"0"

@@ -11,10 +11,10 @@ from uuid import UUID
 from .errors import BadPositionError
 
 MysqlSource = tuple[bytes, str]
-"""Who numbers MySQL transactions: the 16 bytes of a UUID and a tag ('' for none; tags exist since MySQL 8.3)."""
+"""What numbers MySQL transactions: the 16 bytes of a UUID and a tag ('' for none; tags exist since MySQL 8.3)."""
 
 MariadbSource = tuple[int, int]
-"""Who numbers MariaDB transactions: domain and server id."""
+"""What numbers MariaDB transactions: domain and server id."""
 
 _LAST = (1 << 63) - 2  # the greatest transaction number that MySQL gives
 _TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}")
@@ -84,10 +84,10 @@ class MysqlGtidSet:
         return b"".join(parts)
 
     def add(self, source: MysqlSource, first: int, last: int | None = None) -> None:
-        """Add the run of numbers from ``first`` to ``last``, both inclusive; just ``first`` without a last."""
+        """Add the run of numbers from ``first`` to ``last``, both inclusive; only ``first`` without a ``last``."""
         last = first if last is None else last
         if not 1 <= first <= last <= _LAST:
-            raise BadPositionError(f"no run of GTIDs: {first}-{last}")
+            raise BadPositionError(f"not a run of GTIDs: {first}-{last}")
         runs = self._runs.setdefault(source, [])
         if not runs or first > runs[-1][1] + 1:
             runs.append((first, last))
@@ -126,7 +126,7 @@ class MysqlGtidSet:
         return result
 
     def copy(self) -> Self:
-        """Return a set of its own with the same transactions."""
+        """Return a copy."""
         return type(self)(self._runs)
 
     def runs(self, source: MysqlSource) -> Sequence[tuple[int, int]]:
@@ -210,7 +210,7 @@ class MariadbGtidSet:
         return all((source, number) in self for source, number in other)
 
     def copy(self) -> Self:
-        """Return a set of its own with the same transactions."""
+        """Return a copy."""
         return type(self)(self._domains)
 
     def connect_state(self) -> str:

@@ -34,11 +34,11 @@ class Position:
     begin: int
     """Offset in the file of the first event of the transaction."""
     n: int
-    """Events of the transaction that lie before this place."""
+    """Events of the transaction before this place."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read the text form; `BadPositionError` when it is not one."""
+        """Read the text form. Raises `BadPositionError`."""
         match = _TEXT.fullmatch(text)
         if match is None:
             raise BadPositionError(f"not a position (source/file.number@created:begin:n): {text[:200]!r}")
@@ -87,6 +87,6 @@ class Position:
 
 
 def file_number(file: str) -> int:
-    """Return the number at the end of a binlog file's name; 0 for a name without one, which no server gives."""
+    """Return the number at the end of a binlog file's name; 0 for a name without one, which servers never give."""
     match = _FILE_NUMBER.search(file)
     return int(match[1]) if match is not None else 0

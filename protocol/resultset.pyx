@@ -1,6 +1,6 @@
-"""Rows of a SELECT as Canal's entries, so that what was selected is read by all that reads changes.
+"""Rows of a SELECT as Canal's entries, so that everything that reads changes can read them.
 
-The input is what the server sends behind the descriptions of a result's columns in its text protocol (not the binary
+The input is what the server sends after the descriptions of a result's columns in its text protocol (not the binary
 one of prepared statements), cut anywhere::
 
     <length, 3 bytes little-endian> <number, 1 byte> payload
@@ -117,7 +117,7 @@ cdef int reserve(Buffer *buffer, size_t size) except -1 nogil:
 cdef const uint8_t *read_value(
     const uint8_t *p, const uint8_t *end, const uint8_t **value, size_t *size
 ) noexcept nogil:
-    """The place behind the value at p, which is NULL itself where its place is; NULL when it does not fit."""
+    """The place after the value at p, or NULL when it does not fit. `value` is set to NULL for SQL's NULL."""
     cdef uint64_t length
     cdef int width
     cdef int i
@@ -184,7 +184,7 @@ cdef class RowEncoder:
     def __init__(self, str schema, str table, columns, int extra=0):
         """For the columns of a result: name, mysqlType and whether it is part of the primary key.
 
-        Behind them the result has `extra` values more, which are no columns of the table: see `take`. The values have
+        After them the result has `extra` more values, which are not columns of the table: see `take`. The values have
         to be selected so that their texts are those of Canal: ENUM, SET and BIT as numbers, floating-point numbers with
         all digits.
         """
@@ -231,10 +231,10 @@ cdef class RowEncoder:
         return self.body.size
 
     def feed(self, data):
-        """Read what the server sent next. Rows that end in it count; what comes behind the result is an error.
+        """Read what the server sent next. Rows that end in it count; anything after the result is an error.
 
         At the end `is_finished` becomes true; `error` is the server's error packet if that was the end. Raises
-        DecodeError when the bytes are no result of so many columns.
+        DecodeError when the bytes are not a result of so many columns.
         """
         cdef Py_buffer view
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
@@ -248,7 +248,7 @@ cdef class RowEncoder:
             PyBuffer_Release(&view)
 
     def take(self, seconds):
-        """Return the rows as `Messages`, and of the last row the values that are no columns, as bytes or None.
+        """Return the rows as `Messages`, and the values of the last row that are not columns, as bytes or None.
 
         `seconds`: when they were read, Unix time. Without rows the bytes are empty, and the values those of the last
         time.
@@ -304,7 +304,7 @@ cdef class RowEncoder:
         return 0
 
     cdef const uint8_t *add_row(self, const uint8_t *p, const uint8_t *end) except NULL nogil:
-        """The place behind the values of columns."""
+        """The place after the values of columns."""
         cdef int i
         cdef Planned *column
         cdef const uint8_t *value = NULL
@@ -376,7 +376,7 @@ cdef class RowEncoder:
 
     cdef int fail_size(self) except -1 nogil:
         with gil:
-            raise DecodeError(f"{self.name}: a row of the result has not {self.count + self.extra} values")
+            raise DecodeError(f"{self.name}: a row of the result does not have {self.count + self.extra} values")
 
     cdef list read_extra(self, const uint8_t *p, const uint8_t *end):
         cdef const uint8_t *value = NULL
@@ -393,7 +393,7 @@ cdef class RowEncoder:
 
 
 cdef uint8_t *end_of_payload(uint8_t *p, uint8_t *end) noexcept nogil:
-    """The place behind the packets that one payload lies in, NULL when they are not complete."""
+    """The place after the packets of one payload; NULL when they are not complete."""
     cdef size_t length = PACKET_MAX
     while length == PACKET_MAX:
         if end - p < HEAD:
@@ -406,7 +406,7 @@ cdef uint8_t *end_of_payload(uint8_t *p, uint8_t *end) noexcept nogil:
 
 
 cdef size_t join(uint8_t *start, uint8_t *end) noexcept nogil:
-    """Moves the payload of packets together, to where they begin; its size."""
+    """Joins the payload of packets where the first one begins; its size."""
     cdef uint8_t *p = start
     cdef size_t size = 0
     cdef size_t length

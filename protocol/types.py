@@ -1,6 +1,6 @@
 """What the types in an entry mean: ``Column.sqlType``, ``Column.mysqlType``, and the Python value of a column's text.
 
-The text of a value becomes, by the column's mysqlType (its sqlType where that says more):
+What the text of a value becomes, by the column's mysqlType (by its sqlType when that says more):
 
 =========================================================  =====================================================
 mysqlType                                                  Python
@@ -70,7 +70,7 @@ class Kind(IntEnum):
 
 
 class JsonExpression(str):
-    """The change of a JSON column of which the source sent a difference only: ``JSON_REPLACE(`column`, '$.a', 1)``."""
+    """The change of a JSON column when the source sent only a difference: ``JSON_REPLACE(`column`, '$.a', 1)``."""
 
     __slots__ = ()
 
@@ -90,7 +90,7 @@ class JsonNull(Enum):
 
 
 JSON_NULL: Final = JsonNull.JSON_NULL
-"""The JSON document ``null``, which is a value; None is SQL's NULL. It is false, and there is only this one."""
+"""The JSON document ``null``, which is a value; None is SQL's NULL. It is false, and a singleton."""
 
 _KINDS = {
     word: kind
@@ -132,7 +132,7 @@ _ESCAPED = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "b": "\b", "Z": "\x1a"}
 
 
 def kind_of(mysql_type: str, sql_type: int = SqlType.OTHER) -> Kind:
-    """How to convert the texts of a column; the sqlType decides where the mysqlType is not known by name."""
+    """How to convert the texts of a column; the sqlType decides if the mysqlType is not known by name."""
     word = _WORD.match(mysql_type)[1].lower()  # type: ignore[index]  # it matches anything
     kind = _KINDS.get(word)
     if kind is Kind.SET:  # a NULL of a SET has the sqlType BLOB
@@ -145,13 +145,13 @@ def kind_of(mysql_type: str, sql_type: int = SqlType.OTHER) -> Kind:
 
 
 def width_of(mysql_type: str) -> int:
-    """Return the bytes of every value of a ``binary(n)``, of which the zeros at the end are not sent; else 0."""
+    """Return the size of every value of a ``binary(n)``, whose zeros at the end are not sent; else 0."""
     found = _WIDTH.match(mysql_type)
     return int(found[1] or 1) if found else 0
 
 
 def labels_of(mysql_type: str) -> tuple[str, ...]:
-    """Return the labels of ``enum('a','b')`` or ``set(…)``, in order; DecodeError when the text is not of that form.
+    """Return the labels of ``enum('a','b')`` or ``set(…)``, in order. Raises DecodeError.
 
     Within a label a quote is doubled, and a backslash escapes as in a string of SQL.
     """

@@ -1,9 +1,9 @@
 // Whether text is UTF-8, many bytes at a time.
 //
 // In well-formed text (Unicode, table 3-7) each byte fits the three before it:
-//   80 to BF stand where, and only where, a sequence goes on: after C0 to FF for one byte, after E0 to FF for two, after
+//   80 to BF occur if, and only if, a sequence goes on: after C0 to FF for one byte, after E0 to FF for two, after
 //   F0 to FF for three; after E0 only A0 to BF, after ED only 80 to 9F, after F0 only 90 to BF, after F4 only 80 to 8F;
-//   C0, C1 and F5 to FF stand nowhere.
+//   C0, C1 and F5 to FF never occur.
 // So a block is checked by itself, with the three bytes before it, and blocks may overlap.
 
 #pragma once
@@ -20,7 +20,7 @@ namespace utf8 {
 constexpr size_t BLOCK = 16;
 constexpr size_t BEFORE = 3;
 
-// Whether no sequence goes on behind the end.
+// Whether no sequence goes on after the end.
 inline bool is_complete(const uint8_t *end) {
     return end[-1] < 0xC0 && end[-2] < 0xE0 && end[-3] < 0xF0;
 }
@@ -123,8 +123,8 @@ __attribute__((target("avx2"))) inline bool is_rest_valid(const uint8_t *p, cons
 } // namespace avx2
 #endif
 
-// Whether the text from p to the end is well-formed, if what lies before p is. Before the end lie at least BEFORE + BLOCK
-// bytes, before p at least BEFORE.
+// Whether the text from p to the end is well-formed, if what precedes p is. At least BEFORE + BLOCK bytes precede the
+// end, at least BEFORE bytes precede p.
 inline bool is_rest_valid(const uint8_t *p, const uint8_t *end) {
 #if defined(__x86_64__) && !defined(UTF8_PORTABLE)
     if (end - p >= 32 && __builtin_cpu_supports("avx2"))

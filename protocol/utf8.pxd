@@ -99,7 +99,7 @@ cdef inline size_t utf8_size(const uint8_t *data, size_t size) noexcept nogil:
 
 
 cdef inline uint8_t *put_utf8(uint8_t *to, const uint8_t *data, size_t size) noexcept nogil:
-    """Copies text with U+FFFD for each piece that is no UTF-8, as Python and Java decode with replacement."""
+    """Copies text with U+FFFD for each piece that is not UTF-8, as Python and Java decode with replacement."""
     cdef const uint8_t *p = data
     cdef const uint8_t *end = data + size
     cdef bint valid
@@ -139,7 +139,7 @@ cdef inline uint8_t *put_latin1(uint8_t *to, const uint8_t *data, size_t size) n
     memcpy(to, data, ascii_end - data)
     to += ascii_end - data
     data = ascii_end
-    while data < end:              # without a branch: bytes that are no text are ASCII or not by chance
+    while data < end:              # without a branch: in bytes that are not text, ASCII or not is chance
         to[0] = 0xC0 | data[0] >> 6 if data[0] >= 0x80 else data[0]
         to[1] = 0x80 | data[0] & 0x3F
         to += 1 + (data[0] >> 7)

@@ -1,4 +1,4 @@
-"""Protobuf's variable-length integers, for what is put together from bytes by hand."""
+"""Protobuf's variable-length integers, for messages that are put together by hand."""
 
 
 def varint(number: int) -> bytes:

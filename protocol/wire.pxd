@@ -36,7 +36,7 @@ cdef inline uint8_t *put_varint(uint8_t *p, uint64_t value) noexcept nogil:
 
 
 cdef inline uint8_t *put_padded_varint(uint8_t *p, uint64_t value, int width) noexcept nogil:
-    """The varint in exactly `width` bytes, for a length that is known only after what it counts was written."""
+    """The varint in exactly `width` bytes, for a length that is known only after its content is written."""
     cdef int i
     for i in range(width - 1):
         p[i] = <uint8_t>(value | 0x80)
@@ -122,7 +122,7 @@ cdef struct WireField:
 
 
 cdef inline const uint8_t *get_field(const uint8_t *p, const uint8_t *end, WireField *field) noexcept nogil:
-    """Reads the field at `p`; the place after it, or NULL when it does not fit before `end` or is no field."""
+    """Reads the field at `p`; the place after it, or NULL when it does not fit before `end` or is not a field."""
     cdef int wire_type
     field.value = 0
     field.data = NULL

@@ -1,4 +1,4 @@
-"""What is said of a change that belongs to an XA transaction, and of the entries that such a transaction ends with."""
+"""The XA transaction that a change belongs to, as its entry says it, and the entries that end such a transaction."""
 
 from typing import Final, Literal, NamedTuple, cast, get_args
 
@@ -24,8 +24,8 @@ class Xa(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Xa":
-        """Read the text of one. Raises DecodeError."""
+        """Read the text form. Raises DecodeError."""
         state, _, xid = text.partition(" ")
         if state not in get_args(XaState):
-            raise DecodeError(f"not what is said of an XA transaction: {text!r}")
+            raise DecodeError(f"not the text of an XA transaction: {text!r}")
         return cls(cast("XaState", state), xid)

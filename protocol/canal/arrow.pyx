@@ -1,9 +1,9 @@
 """Entries to Arrow record batches: of any tables as maps of texts, or of one table in its columns' own types.
 
 The input is what rows.pyx describes, `Messages` of packet.proto, several joined, or any run of framed entries. The
-position of an entry is not in the entry, whose header has the name of the file and the offset of its own event only:
-`Messages.positions`, which stands before the entries it speaks of, has begin and n of each. So the bytes of a batch,
-or of a part of a range, can be decoded far from the server::
+position of an entry is not in the entry: its header has only the name of the file and the offset of its own event.
+`Messages.positions` precedes the entries and has begin and n of each. So the bytes of a batch, or of a part of a
+range, can be decoded far from the server::
 
     ba 06 <length> (<begin> <n>)…                    positions: two varints an entry
     c2 06 <length> <name>                            members: as many, or none where the source has no members
@@ -11,8 +11,8 @@ or of a part of a range, can be decoded far from the server::
 
 Without positions `_pos` is null. The file of `_pos` is the number at the end of its name, which is its order.
 
-Memory is written here without the GIL and handed to pyarrow as it is. pyarrow (`sluice[arrow]`) is needed only to
-decode. How each column type arrives stands in docs/arrow-types.md.
+Memory is written here without the GIL and handed to pyarrow without a copy. pyarrow (`sluice[arrow]`) is needed only
+to decode. docs/arrow-types.md says how each column type arrives.
 """
 
 import re
@@ -118,8 +118,8 @@ cdef enum Output:
     BINARY
     STRING
     LIST                                           # of strings
-    TEXTS                                          # list; its strings, of which some may be null, are the column behind
-    MAP                                            # its names and texts are the two columns behind it
+    TEXTS                                          # list; its strings, some of them null, are the next column
+    MAP                                            # its names and texts are the next two columns
 
 cdef size_t *WIDTHS = [1, 2, 4, 8, 4, 8, 16, 4, 8, 8, 8, 4, 4, 4, 4, 4]       # of a value, or of its offset
 
@@ -506,7 +506,7 @@ cdef const char *put_time(Column *out, Span text) noexcept nogil:
 
 
 cdef const char *put_bytes(Column *out, Span text) noexcept nogil:
-    """Every byte stands as the character of its number, so in UTF-8 as one or two bytes; zeros at the end are added."""
+    """Each byte is the character of its number, so one or two bytes in UTF-8; zeros at the end are added."""
     cdef const uint8_t *p = text.data
     cdef const uint8_t *end = p + text.size
     cdef uint8_t *o
@@ -639,7 +639,7 @@ def _pyarrow():
     try:
         return import_module("pyarrow")
     except ImportError as error:
-        raise ImportError(f"Arrow needs pyarrow, which is not here ({error}): pip install 'sluice[arrow]'") from error
+        raise ImportError(f"Arrow needs pyarrow, which is missing ({error}): pip install 'sluice[arrow]'") from error
 
 
 def _data_type(int output, int precision, int scale):
@@ -674,7 +674,7 @@ def columns_of(data, str schema, str table):
 
 
 cdef int _add_columns(dict columns, bytes change) except -1:
-    """Of the first row of a RowChange, those that are not known: name -> (index, (name, mysqlType))."""
+    """The columns in the first row of a RowChange that are not known yet: name -> (index, (name, mysqlType))."""
     cdef WireField field
     cdef Cell cell
     cdef const uint8_t *p = <const uint8_t *><const char *>change
@@ -706,7 +706,7 @@ _OFFSET = re.compile(r"(?:UTC|GMT|Z)?(?:([+-])(\d{1,2})(?::?(\d{2}))?)?")
 cdef class Zone:
     """The zone that the texts of TIMESTAMP values are in.
 
-    Of an hour that a zone passes through twice the first is taken, as `datetime` does.
+    When a zone passes through an hour twice, the first one is taken, as `datetime` does.
     """
     cdef bint is_fixed
     cdef int64_t fixed
@@ -719,7 +719,7 @@ cdef class Zone:
             self.is_fixed = True
             self.fixed = (int(hours or 0) * 3600 + int(minutes or 0) * 60) * (-1 if sign == "-" else 1)
             if abs(self.fixed) > 18 * 3600 or not name:
-                raise BadParameterError(f"no time zone is so far from UTC: {name!r}", "time_zone")
+                raise BadParameterError(f"the offset from UTC is out of range: {name!r}", "time_zone")
             return
         try:
             self.zone = ZoneInfo(name)
@@ -764,7 +764,7 @@ cdef class Memory:
 
 
 cdef Memory take(Bytes *source):
-    """The bytes, which the source has no longer."""
+    """Takes the bytes from the source."""
     cdef Memory memory = Memory.__new__(Memory)
     cdef uint8_t *data = <uint8_t *>realloc(source.data, max(source.size, <size_t>64))    # gives back what is too much
     if data == NULL:
@@ -820,7 +820,7 @@ cdef class Decoder:
         return 0
 
     cdef int reset(self) except -1:
-        """Begin a batch anew."""
+        """Start a new batch."""
         cdef int i
         cdef Column *column
         cdef const char *reason = NULL
@@ -844,9 +844,9 @@ cdef class Decoder:
     def decode(self, data):
         """The rows in `data`, in order, as one record batch of this decoder's schema.
 
-        Entries that are no row changes (the ends of transactions, DDL, markers of rows that are missing) are passed
-        over. `markers` then says how many of these there were, and `has_prepared` whether rows are among the others
-        whose XA transaction is only prepared. Raises DecodeError.
+        Entries that are not row changes (the ends of transactions, DDL, markers of missing rows) are passed over.
+        `markers` then says how many markers there were. `has_prepared` says whether some rows belong to an XA
+        transaction that is only prepared. Raises DecodeError.
         """
         cdef Py_buffer view
         cdef const uint8_t *start
@@ -869,7 +869,7 @@ cdef class Decoder:
         )
 
     cdef int check(self, const char *reason) except -1 nogil:
-        """Of what has no value of a column to blame."""
+        """As `fail`, for a fault that no column's value has caused."""
         cdef Span none
         if reason == NULL:
             return 0
@@ -1015,7 +1015,7 @@ cdef class Decoder:
         return 0
 
     cdef bint is_wanted(self) noexcept nogil:
-        """Whether the rows of the entry belong into the batch."""
+        """Whether the rows of the entry belong in the batch."""
         return True
 
     cdef int add_row(self, const uint8_t *p, const uint8_t *end) except -1 nogil:
@@ -1046,7 +1046,7 @@ cdef class Decoder:
         return 0
 
     cdef int fill(self, int i) except -1 nogil:
-        """Null for the rows so far that have no value in MEMBER or XA: where none has, they cost nothing."""
+        """Null for the rows so far without a value in MEMBER or XA. A batch without such values costs nothing."""
         while self.columns[i].length < self.rows:
             self.check(put_null(&self.columns[i]))
         return 0
@@ -1130,7 +1130,7 @@ cdef Cell *add_cell(vector[Cell] *cells, Image *image) except NULL nogil:
 
 
 cdef Cell *read_cell(vector[Cell] *cells, Image *image, WireField *column) except NULL nogil:
-    """Adds a column; of one that begins as that of the row before only what changes is read."""
+    """Adds a column. If it begins as the one of the previous row does, only what changes is read."""
     cdef Cell *cell = add_cell(cells, image)
     if (
         cell.prefix and column.size >= cell.prefix and memcmp(column.data, cell.start, cell.prefix) == 0
@@ -1168,7 +1168,7 @@ cdef class EnvelopeDecoder(Decoder):
         self.split_keys = split_keys
 
     cdef int reset(self) except -1:
-        """Begin a batch anew; the bytes of the last one may be gone."""
+        """Start a new batch; the bytes of the last one may be gone."""
         Decoder.reset(self)
         self.before_cells.clear()
         self.after_cells.clear()
@@ -1205,7 +1205,7 @@ cdef class EnvelopeDecoder(Decoder):
         return self.put_row(self.entry.event_type, self.after, self.before, self.after)
 
     cdef int merge(self) except -1 nogil:
-        """The whole row after the change: what a minimal image leaves out is as it was."""
+        """The whole row after the change: what a minimal image leaves out has not changed."""
         cdef Image before = self.before
         cdef Image after = self.after
         cdef size_t i = 0
@@ -1273,7 +1273,7 @@ META_COLUMNS = [
 cdef class TableDecoder(Decoder):
     """Decodes the rows of one table, each column in its own type; see `schema`.
 
-    A row is one image: that after the change, of a DELETE the one before.
+    A row is one image: the one after the change, or the one before for a DELETE.
     """
     cdef bytes schema_name
     cdef bytes table_name
@@ -1298,10 +1298,10 @@ cdef class TableDecoder(Decoder):
         Args:
             schema: name of the database.
             table: name of the table.
-            columns: of other columns nothing is said; a column whose type in the data is another one is an error.
+            columns: other columns are ignored; a column with another type in the data is an error.
             time_zone: the zone that the destination writes TIMESTAMP values in: IANA name or offset.
-            invalid_dates: what a date becomes that does not exist, as `0000-00-00`: "null", or an "error".
-            missing_columns: what a column becomes of which a row has no value, not even in its image before (the
+            invalid_dates: what a date that does not exist, such as `0000-00-00`, becomes: "null", or an "error".
+            missing_columns: what a column becomes when a row has no value of it, not even in its image before (the
                 source's binlog_row_image is not FULL): "null", or an "error". In a DELETE it is null.
             split_keys: whether an UPDATE of a primary key becomes a DELETE and an INSERT, both of the same `_pos`.
 
@@ -1369,7 +1369,7 @@ cdef class TableDecoder(Decoder):
         return self.end_image(self.entry.event_type)
 
     cdef bint has_new_key(self, const uint8_t *p, const uint8_t *end) except -1 nogil:
-        """Whether the image before has a key, and that after another one."""
+        """Whether the image before has a key, and the image after has another one."""
         cdef WireField field
         cdef Form *form
         cdef Cell cell
@@ -1471,7 +1471,7 @@ cdef class TableDecoder(Decoder):
         return put_int64(column, seconds * 1_000_000 + micros)
 
     cdef Form *read_column(self, const uint8_t *p, const uint8_t *end, size_t place, Cell *cell) except NULL nogil:
-        """The form of a column, by the bytes it begins with where these are known; of the cell what changes."""
+        """The form of a column, by the bytes it begins with if they are known; of the cell only what changes."""
         cdef Form *form
         cdef size_t i
         place *= WAYS
@@ -1500,7 +1500,7 @@ cdef class TableDecoder(Decoder):
         return form
 
     cdef Form *new_form(self, size_t place, const uint8_t *prefix, size_t size) except NULL:
-        """Room for a form, in the place of the one that was not seen for longest; scratch room without a prefix."""
+        """Room for a form, in place of the one not seen for longest; scratch room without a prefix."""
         cdef Form *form = &self.scratch
         cdef Form *forms
         cdef size_t count
@@ -1576,7 +1576,7 @@ cdef class TableDecoder(Decoder):
         return 0
 
     cdef void forget(self, Form *form) noexcept:
-        """Makes a kept form one that is never found again."""
+        """Makes sure that a kept form is never found again."""
         cdef int i
         free(form.memory)
         if form == &self.scratch:

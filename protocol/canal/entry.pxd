@@ -1,4 +1,4 @@
-"""A column of a row, read in place: what the codecs have in common. Its layout stands in rows.pyx."""
+"""A column of a row, read in place: what the codecs have in common. rows.pyx describes its layout."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memset
@@ -24,7 +24,7 @@ cdef inline bint get_cell(const uint8_t *p, const uint8_t *end, Cell *cell) noex
     """Reads all fields; whether each fits before `end`."""
     cdef const uint8_t *at
     cdef const uint8_t *changing = NULL        # the first of `updated` and `value`
-    cdef bint is_last = True                   # nothing else comes behind it
+    cdef bint is_last = True                   # nothing else follows it
     cdef WireField field
     memset(cell, 0, sizeof(Cell))
     cell.start = p
@@ -60,7 +60,7 @@ cdef inline bint get_cell(const uint8_t *p, const uint8_t *end, Cell *cell) noex
 
 
 cdef inline bint get_changing(const uint8_t *p, const uint8_t *end, Cell *cell) noexcept nogil:
-    """Reads `updated` and `value` behind a known prefix; whether nothing else is there."""
+    """Reads `updated` and `value` after a known prefix; whether nothing else is there."""
     cdef uint64_t length
     cell.updated = False
     cell.value.size = 0

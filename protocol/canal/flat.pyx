@@ -1,6 +1,6 @@
 """Entries to FlatMessage, the JSON that Canal writes to message queues: one object an entry, with all its rows.
 
-Keys stand in alphabetical order and are never left out; every value of a row is a string or null::
+Keys are in alphabetical order and are never left out; every value of a row is a string or null::
 
     {"data":[{"id":"7","name":"bob"}],"database":"shop","es":1700000000000,"gtid":"","id":12,"isDdl":false,
      "mysqlType":{"id":"bigint","name":"varchar(32)"},"old":[{"name":"alice"}],"pkNames":["id"],"sql":"",
@@ -11,11 +11,11 @@ its form:
 
 * In an UPDATE of several rows, `old` of a row has the columns that changed in this row, not those that changed in this
   or any earlier row of the entry.
-* Where images have not all columns (binlog_row_image is not FULL), `data` of an UPDATE has what the image before adds
-  to that after, and one more key, `absent`, names the columns that neither has.
+* If the images do not have all columns (binlog_row_image is not FULL), `data` of an UPDATE combines both images: what
+  the image after leaves out comes from the image before. One more key, `absent`, names the columns that neither has.
 * A message that belongs to an XA transaction has one more key, `xa`.
 
-The layout of an entry stands in rows.pyx. Its strings are UTF-8 already and are copied but for what JSON escapes.
+rows.pyx describes the layout of an entry. Its strings are UTF-8 already and are copied, except for what JSON escapes.
 """
 
 import time
@@ -95,7 +95,7 @@ cdef struct Writer:
     int64_t ts
     bint strict
     bint lines
-    bint partial                                   # an image of the entry has not all columns
+    bint partial                                   # an image of the entry does not have all columns
 
 
 cdef inline int reserve(Writer *out, size_t n) noexcept nogil:
@@ -186,7 +186,7 @@ cdef int put_value(Writer *out, Cell *column, bint first) noexcept nogil:
 
 
 cdef int remember(Writer *out, Cell *column, Py_ssize_t place) noexcept nogil:
-    """Keep the types of a column, in the order of the first row, as they are in the last."""
+    """Keep the types of a column: those of the last row, in the order of the first."""
     cdef Py_ssize_t i
     cdef Cell *known
     if place >= out.column_count or not is_same(out.columns[place].name, column.name):
@@ -210,7 +210,8 @@ cdef int remember(Writer *out, Cell *column, Py_ssize_t place) noexcept nogil:
 cdef int put_row(Writer *out, WireField *row, uint64_t image) noexcept nogil:
     """An image of a row as an object; its columns are remembered.
 
-    What the image after an update leaves out is as it was before, as far as that was sent: at least the key.
+    What the image after an update leaves out has not changed, and is taken from the image before, which has at least
+    the key.
     """
     cdef Py_ssize_t place = 0
     cdef int status
@@ -226,7 +227,7 @@ cdef int put_row(Writer *out, WireField *row, uint64_t image) noexcept nogil:
 
 
 cdef int put_columns(Writer *out, WireField *row, uint64_t image, Py_ssize_t *place) noexcept nogil:
-    """The columns of an image, behind so many; of a partial entry only those that are not marked, which then are."""
+    """The columns of an image, after so many; of a partial entry only those not marked yet, which are marked then."""
     cdef const uint8_t *p = row.data
     cdef const uint8_t *end = p + row.size
     cdef WireField field
@@ -288,7 +289,7 @@ cdef int put_old(Writer *out, WireField *row) noexcept nogil:
 
 
 cdef int put_rows(Writer *out, Span body, uint64_t image) noexcept nogil:
-    """A list of all rows: of an image of them, or of `old` where the image is 0; null when there is no row."""
+    """A list of all rows: of one image of them, or of `old` if the image is 0; null without rows."""
     cdef const uint8_t *p = body.data
     cdef const uint8_t *end = p + body.size
     cdef WireField field
@@ -310,7 +311,7 @@ cdef int put_rows(Writer *out, Span body, uint64_t image) noexcept nogil:
 
 
 cdef int put_keys(Writer *out, Span body, uint64_t image) noexcept nogil:
-    """The names of the key columns, from the first row; null when there are none."""
+    """The names of the key columns, from the first row; null without any."""
     cdef const uint8_t *p = body.data
     cdef const uint8_t *end = p + body.size
     cdef const uint8_t *row_end
@@ -335,7 +336,7 @@ cdef int put_keys(Writer *out, Span body, uint64_t image) noexcept nogil:
 
 
 cdef int put_types(Writer *out, bint sql) noexcept nogil:
-    """Names to sqlType or mysqlType; null when there are no columns."""
+    """Names to sqlType or mysqlType; null without columns."""
     cdef Py_ssize_t i
     if out.column_count == 0:
         return put(out, b"null", 4)
@@ -371,8 +372,8 @@ cdef int read_prop(const uint8_t *p, const uint8_t *end, const char *key, Span *
 
 
 cdef int put_entry(Writer *out, const uint8_t *p, const uint8_t *end) noexcept nogil:
-    """1 when the entry has become a message, 0 when it is none."""
-    # Long: two loops sort fields into what a message consists of, which is then written member by member, in order.
+    """1 when the entry has become a message, 0 when it does not become one."""
+    # Long: two loops collect the parts of a message from the fields, and the message is then written in order.
     cdef WireField field
     cdef Span header
     cdef Span body

@@ -13,9 +13,9 @@ entry.proto and packet.proto; a varint may be padded)::
                 0a <length> Column                   of the image before
                 12 <length> Column                   of the image after
 
-All columns of one name repeat the same bytes but for `updated` and `value`, which Sluice writes last. So what stands
-before these two is looked up whole: a column that is equal up to there to one of the last three seen at its place needs
-no parsing, only its value. Any other order of fields is read field by field.
+All columns of one name repeat the same bytes except for `updated` and `value`, which Sluice writes last. So the bytes
+before these two are looked up whole: a column that equals, up to there, one of the last three seen at its place needs
+no parsing except for its value. Any other order of fields is read field by field.
 """
 
 import json
@@ -159,7 +159,7 @@ cdef list known_forms = [[] for _ in range(TABLES)]    # by table: WAYS forms fo
 
 @cython.final
 cdef class Row:
-    """A row's change: `before` and `after` map names to typed values, None where there is no such image."""
+    """A row's change: `before` and `after` map names to typed values; None for an image that the row lacks."""
     cdef readonly Change change
     cdef readonly dict before
     cdef readonly dict after
@@ -183,19 +183,19 @@ cdef class Row:
 
     @property
     def xa(self):
-        """The XA transaction that the row belongs to, None where it belongs to none: `xa.state` says whether it is
-        only prepared, so that the row may yet be rolled back."""
+        """The XA transaction that the row belongs to, or None. `xa.state` says whether it is only prepared, so that
+        the row may still be rolled back."""
         return self.change.xa
 
     @property
     def absent(self):
-        """Names of the columns that neither image has, because the source's binlog_row_image is not FULL. Of an INSERT
-        they have their defaults, of an UPDATE they are as they were."""
+        """Names of the columns that neither image has, because the source's binlog_row_image is not FULL. In an INSERT
+        they have their defaults; an UPDATE has not changed them."""
         return self.change.absent
 
     @property
     def key(self):
-        """The primary key before the change, of an INSERT after it: names to values; empty without one."""
+        """The primary key before the change, or after it for an INSERT: names to values; empty without one."""
         cdef dict image = self.after if self.before is None else self.before
         return {name: image[name] for name in self.keys if name in image}
 
@@ -256,7 +256,7 @@ cdef class Change:
         return 0
 
     cdef WireField find(self, Span message, uint64_t tag) except *:
-        """The last field of that tag in a message; zeros when there is none."""
+        """The last field of that tag in a message; zeros if it has none."""
         cdef WireField field
         cdef WireField found
         cdef const uint8_t *p = message.data
@@ -329,7 +329,7 @@ cdef class Change:
 
     @property
     def gtid(self):
-        """The GTID set executed up to here; empty where the instance does not use GTIDs."""
+        """The GTID set executed up to here; empty if the instance does not use GTIDs."""
         return self.text(self.gtid_)
 
     @property
@@ -339,13 +339,13 @@ cdef class Change:
 
     @property
     def xa(self):
-        """The XA transaction that the entry belongs to, or says the end of; None: it has to do with none."""
+        """The XA transaction that the entry belongs to, or whose end it says; None for other entries."""
         found = self.header_props.get(XA_PROP)
         return None if found is None else Xa.parse(found)
 
     @property
     def absent(self):
-        """Names of the columns that no row of the entry has, in no image; empty for what has no rows."""
+        """Names of the columns that no row of the entry has in either image; empty for an entry without rows."""
         return tuple(loads(self.props.get(ABSENT_PROP, "[]"))) if self.entry_type_ == ROWDATA else ()
 
     @property
@@ -375,7 +375,7 @@ cdef class Change:
 
     @property
     def thread_id(self):
-        """At the begin of a transaction: the connection that ran it."""
+        """At the beginning of a transaction: the connection that ran it."""
         return 0 if self.entry_type_ == ROWDATA else <int64_t>self.find(self.body, THREAD_ID).value
 
     @property
@@ -384,7 +384,7 @@ cdef class Change:
         return PyBytes_FromStringAndSize(<const char *>self.body.data, self.body.size)
 
     def rows(self):
-        """The rows, decoded anew at each call; none of an entry that has no rows. Raises DecodeError."""
+        """The rows, decoded again at each call; empty for an entry without rows. Raises DecodeError."""
         cdef list rows = []
         self.add_rows(rows)
         return rows
@@ -404,7 +404,7 @@ cdef class Change:
         return 0
 
     cdef uint32_t table_number(self) noexcept:
-        """Only a hint where to look for known columns: a collision costs time, not correctness."""
+        """Only a hint about where to look for known columns: a collision costs time, not correctness."""
         cdef uint32_t number = 2166136261
         cdef size_t i
         for i in range(self.schema_.size):
@@ -451,7 +451,7 @@ cdef class Change:
         return row
 
     cdef Form read_column(self, const uint8_t *p, const uint8_t *end, list forms, Py_ssize_t place, Cell *cell):
-        """The form of a column, by the bytes it begins with where these are known; of the cell what changes."""
+        """The form of a column, by the bytes it begins with if they are known; of the cell only what changes."""
         cdef Form form
         cdef Py_ssize_t i
         cdef Py_ssize_t size
@@ -578,7 +578,7 @@ cdef object decimal(Span value):
 
 
 cdef bytes latin1(Span value):
-    """Every byte stands as the character of its number, so in UTF-8 as one or two bytes."""
+    """Each byte is the character of its number, so one or two bytes in UTF-8."""
     cdef size_t i
     cdef size_t n = 0
     cdef bytes result
@@ -714,7 +714,7 @@ cdef bint is_null_for(str invalid_dates) except -1:
 def decode_changes(data, *, str invalid_dates="text"):
     """The entries in a `Messages` or in any run of its framed entries, in order.
 
-    `invalid_dates` says what a date becomes that Python cannot hold: its text, or None ("null"). Raises DecodeError;
+    `invalid_dates` says what a date that Python cannot hold becomes: its text, or None ("null"). Raises DecodeError;
     for the rows of an entry only when they are asked for.
     """
     cdef Buffer buffer = Buffer(data)
@@ -744,7 +744,7 @@ def decode_rows(data, *, str invalid_dates="text"):
 
 
 def occurs_in_header(data, bytes text):
-    """Whether these bytes stand in the header of an entry: quick, for rows are passed over. Raises DecodeError."""
+    """Whether the header of an entry contains these bytes; quick, because rows are passed over. Raises DecodeError."""
     cdef Buffer buffer = Buffer(data)
     cdef const uint8_t *p = <const uint8_t *>buffer.view.buf
     cdef const uint8_t *end = p + buffer.view.len
@@ -764,7 +764,7 @@ def occurs_in_header(data, bytes text):
 
 
 def envelope(data):
-    """Batch id, first and last position of a `Messages`: (0, "", "") where they are not said. Raises DecodeError."""
+    """Batch id, first and last position of a `Messages`: (0, "", "") if it does not have them. Raises DecodeError."""
     cdef Buffer buffer = Buffer(data)
     cdef const uint8_t *p = <const uint8_t *>buffer.view.buf
     cdef const uint8_t *end = p + buffer.view.len

@@ -1,7 +1,8 @@
 """The formats of batches, each in a file of its own: `FORMATS` is all of them. To add one, see docs/internals.md.
 
-Over HTTP is what has a media type and `encode`, in a stream what has `in_stream`, in `sluice tail` what has `lines`, in
-the SDK's `Batch.encode` what has `encode`, in the table of docs/http.md what has a media type.
+HTTP serves a format that has a media type and `encode`; a stream, one that has `in_stream`. `sluice tail` offers one
+that has `lines`, and the SDK's `Batch.encode` one that has `encode`. The table of docs/http.md lists those with a media
+type.
 """
 
 from .arrow import ARROW
@@ -14,4 +15,4 @@ from .rows import ROWS
 __all__ = ["ARROW", "CSV", "FORMATS", "JSON", "NDJSON", "PROTOBUF", "ROWS"]
 
 FORMATS: tuple[Format, ...] = (JSON, NDJSON, PROTOBUF, ARROW, ROWS, CSV)
-"""All formats; the first one that fits is what a caller gets who has no wish."""
+"""All formats. A caller that asks for none in particular gets the first one that fits."""

@@ -6,7 +6,7 @@ from .messages import PROTOBUF
 
 
 def _encode(batch: Encodable, strict: bool) -> list[Part]:
-    import pyarrow as pa  # noqa: PLC0415  not always there
+    import pyarrow as pa  # noqa: PLC0415  not always installed
 
     # The copy that joins the slices costs little beside decoding them.
     rows = EnvelopeDecoder().decode(b"".join(PROTOBUF.encode(batch, strict)))

@@ -11,17 +11,17 @@ from .rows import json_text, plain_values, text_of
 
 
 class Csv:
-    """Writes rows as CSV (RFC 4180): time, type, schema, table, then the row as it is, of a DELETE as it was.
+    """Writes rows as CSV (RFC 4180): time, type, schema, table, then the row after the change (for a DELETE, before).
 
-    Texts are quoted, so that NULL, which is nothing, is not the empty text, which is ``""``. A line of names comes
-    first, and again, after an empty one, whenever the table or its columns are others than before.
+    Texts are quoted, so that NULL, an empty field, differs from the empty text, ``""``. A line of names comes first.
+    It comes again, after an empty line, whenever the table or its columns change.
     """
 
     def __init__(self) -> None:
         self._header: tuple[str, ...] | None = None
 
     def lines(self, change: Change) -> Iterator[str]:
-        """Write the rows of a change; nothing of other changes."""
+        """Write the rows of a change; nothing for a change without rows."""
         if change.entry_type != "ROWDATA" or change.is_ddl or change.sql:
             return
         moment = f"{datetime.fromtimestamp(change.execute_time / 1000).astimezone():%Y-%m-%d %H:%M:%S}"

@@ -33,11 +33,11 @@ class Encodable(Protocol):
 
     @property
     def positions(self) -> bytes:
-        """Where each entry stands, as in ``Messages.positions`` of packet.proto; empty when not known."""
+        """The place of each entry, as in ``Messages.positions`` of packet.proto; empty if unknown."""
 
 
 Encode = Callable[[Encodable, bool], list[Part]]
-"""Writes a batch; told whether exactly as Canal does (``strictCanal``). Raises DecodeError."""
+"""Writes a batch; the flag says whether exactly as Canal does (``strictCanal``). Raises DecodeError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Pieces:
     encode: Encode
     """Writes a piece."""
     frame: Callable[[Encodable], tuple[bytes, bytes, bytes]]
-    """Gives what stands before, between and after the pieces of a range; its entries are not looked at."""
+    """Gives what comes before, between and after the pieces of a range; the entries are not looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +55,25 @@ class Lines:
     """How a batch becomes lines of text, a few for each entry: what `sluice tail` shows."""
 
     flag: str
-    """The option of `sluice tail` that asks for them, without its dashes ..."""
+    """The option of `sluice tail` that asks for the lines, without its dashes ..."""
     help: str
-    """... and what its help says."""
+    """... and its help text."""
     media_type: str
-    """What they are made of: the media type in which the batch is asked for."""
+    """What the lines are made of: the media type in which the batch is asked for."""
     open: Callable[[], Callable[[bytes], Iterator[Sequence[str]]]]
-    """Makes what turns the body of one batch after the other into lines. It may remember what it has written."""
+    """Makes the function that turns the body of one batch after the other into lines. It may remember what it wrote."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """A format of batches. What it cannot do is None."""
+    """A format of batches. A field is None if the format cannot do that."""
 
     name: str
-    """What the SDK calls it."""
+    """Its name in the SDK."""
     text: str
-    """What a batch is in it, in Markdown, for docs."""
+    """What a batch looks like in it, in Markdown, for the docs."""
     media_type: str = ""
-    """What ``Accept`` calls it; empty when the server does not write it."""
+    """Its media type, for ``Accept``; empty if the server does not write it."""
     aliases: tuple[str, ...] = ()
     """Other names of its media type."""
     needs: str = ""
@@ -81,11 +81,11 @@ class Format:
     extra: str = ""
     """... and the extra of the package that brings it."""
     moves: bool = False
-    """It moves entries as they are, which takes no time; others are written by a thread."""
+    """It moves entries unchanged, which takes no time. Other formats are written by a thread."""
     encode: Encode
     """Writes a batch."""
     in_stream: Encode | None = None
-    """Writes a batch of a stream, which has no headers to say its positions."""
+    """Writes a batch of a stream, in which headers cannot say the positions."""
     pieces: Pieces | None = None
     lines: Lines | None = None
     decode: Callable[[bytes], list[Change]] | None = None
@@ -93,7 +93,7 @@ class Format:
 
     @property
     def is_installed(self) -> bool:
-        """Whether what it needs is there."""
+        """Whether the module that it needs is installed."""
         return not self.needs or find_spec(self.needs) is not None
 
 

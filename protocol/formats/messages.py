@@ -6,7 +6,7 @@
     ba 06 <varint length> <varints>  field 103, positions: begin and n of each entry, before the entries
     12 <varint length> <Entry>       field 2, messages; once an entry, moved as slices of the ring
 
-In a stream each ``Messages`` is preceded by its length, 4 bytes big-endian, and has two fields more, since a stream has
+In a stream each ``Messages`` is preceded by its length, 4 bytes big-endian. It has two more fields, since a stream has
 no headers for them::
 
     aa 06 <varint length> <text>     field 101, from_position
@@ -40,7 +40,7 @@ def _encode_in_stream(batch: Encodable, _strict: bool) -> list[Part]:
 
 
 def _frame(_whole: Encodable) -> tuple[bytes, bytes, bytes]:
-    return b"", b"", b""  # joined Messages are one
+    return b"", b"", b""  # several Messages joined are one Messages
 
 
 PROTOBUF = Format(

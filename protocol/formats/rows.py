@@ -14,7 +14,7 @@ from .messages import PROTOBUF
 
 
 def sql_time(value: timedelta) -> str:
-    """Write a TIME as SQL does: ``-838:59:59``, and the fraction of a second where there is one."""
+    """Write a TIME as SQL does: ``-838:59:59``, and the fraction of a second if it has one."""
     micros = abs(value) // timedelta(microseconds=1)
     seconds, fraction = divmod(micros, 1_000_000)
     text = f"{'-' if value < timedelta() else ''}{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
@@ -25,7 +25,7 @@ def json_lines(change: Change) -> Iterator[str]:
     """Write a change as JSON objects: one for each row, or one for a DDL or a marker; none for a transaction's ends.
 
     ``time`` is when it was executed, in UTC. DECIMAL, dates and times are texts as SQL writes them, bytes are base64, a
-    SET is a list. SQL's NULL is null; ``jsonNull`` names the columns that hold the JSON document ``null``.
+    SET is a list. SQL's NULL is null; ``jsonNull`` names the columns whose value is the JSON document ``null``.
     """
     if change.entry_type != "ROWDATA":
         return
@@ -51,7 +51,7 @@ def json_lines(change: Change) -> Iterator[str]:
 
 
 def plain_values(image: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an image with values that JSON has; bytes are base64, times are texts as SQL writes them."""
+    """Return an image with values that JSON can hold; bytes are base64, times are texts as SQL writes them."""
     return {name: _plain(value) for name, value in image.items()}
 
 

@@ -3,11 +3,11 @@
 PyMySQL does the handshake, the authentication plugins, TLS and the statements. Its private attributes are touched here
 and nowhere else.
 
-The password. Whoever answers in a server's place chooses the authentication plugin, and some plugins send the password
-itself: in clear text, or encrypted with an RSA key that the answer brings. So those are refused, unless the server is
-proven to be the right one: by TLS that verifies its certificate, by its RSA key if that is known beforehand, or because
-the connection does not leave this host. Plugins that send a hash made with a number of the server's
-(``mysql_native_password``, ``client_ed25519``, the fast path of ``caching_sha2_password``) may answer anyone.
+The password. An impostor that answers in the server's place chooses the authentication plugin, and some plugins send
+the password itself: in clear text, or encrypted with an RSA key that comes with the answer. So these plugins are
+refused, unless the server is proven to be the right one: by TLS that verifies its certificate, by its RSA key if that
+is known beforehand, or because the connection does not leave this host. Plugins that send a hash made with the server's
+nonce (``mysql_native_password``, ``client_ed25519``, the fast path of ``caching_sha2_password``) may answer any server.
 """
 
 import contextlib
@@ -28,12 +28,12 @@ from pymysql.protocol import FieldDescriptorPacket, MysqlPacket
 PIECE: Final = 1 << 20
 """Bytes of a result that are read at once."""
 TOLERANCE: Final = 0.1
-"""Seconds by which an exchange may take longer than it is allowed to."""
+"""Seconds by which an exchange may exceed its limit."""
 MAX_COLUMNS: Final = 4096
 """Columns that a result may have: more than any table has (MAX_FIELDS in MySQL's sql/sql_const.h)."""
 
 _HASHING: Final = frozenset({"", "mysql_native_password", "client_ed25519"})
-"""Plugins that never send the password. The nameless one is what servers speak that know no plugins."""
+"""Plugins that never send the password. The nameless one is for servers that know no plugins."""
 _FAST_AUTH_SUCCESS, _FULL_AUTHENTICATION = b"\x03", b"\x04"  # sql/auth/sha2_password.cc
 
 
@@ -48,7 +48,7 @@ class Limits:
 
 
 class Protection(StrEnum):
-    """What keeps the password of a login from whoever might answer in the server's place."""
+    """What keeps the password of a login from an impostor in the server's place."""
 
     EMPTY = "there is none"
     LOCAL = "the connection does not leave this host"
@@ -56,7 +56,7 @@ class Protection(StrEnum):
     KEY = "it was encrypted with the server's RSA key, which is known here"
     HASH = "the account's plugin sends only a hash of it"
     CACHE = "a hash of it was enough, because the server remembers the password of an earlier login"
-    """Only until the server restarts, or the account is changed: then it asks for the password itself."""
+    """Only until the server restarts or the account changes: then the server asks for the password itself."""
 
 
 class ExposedPasswordError(pymysql.OperationalError):
@@ -100,7 +100,7 @@ class _Allowance:
             raise LimitError(f"{self._what}_bytes", self._all_bytes)
 
     def seconds(self) -> float:
-        """Return the seconds that are left. Raises LimitError when there are none."""
+        """Return the seconds that are left. Raises LimitError if none are left."""
         left: float = self._deadline - time.monotonic()
         if left <= 0:
             raise LimitError(f"{self._what}_timeout", self._all_seconds)
@@ -127,7 +127,7 @@ def is_local(sock: socket.socket) -> bool:
 class MysqlSession(pymysql.connections.Connection):
     """PyMySQL's connection. Whatever the other side answers, a method returns within its limits or raises MySQLError.
 
-    An answer that no server would give is an OperationalError with the code CR_MALFORMED_PACKET.
+    An answer that a server would never give is an OperationalError with the code CR_MALFORMED_PACKET.
     """
 
     decoders: dict[int, Any]
@@ -167,7 +167,7 @@ class MysqlSession(pymysql.connections.Connection):
                 self.protection = Protection.LOCAL
 
     def query(self, sql: Any, unbuffered: bool = False) -> int:
-        """Send a statement and read its answer, of an unbuffered one only what precedes the rows."""
+        """Send a statement and read its answer; if it is unbuffered, only what precedes the rows."""
         with self._exchange("answer"):
             return super().query(sql, unbuffered)
 
@@ -177,9 +177,9 @@ class MysqlSession(pymysql.connections.Connection):
         raise pymysql.OperationalError(CR.CR_MALFORMED_PACKET, "more results than statements")
 
     def packets(self, sql: str) -> Iterator[bytes]:
-        """Run a SELECT and return the bytes behind the descriptions of its columns as they come.
+        """Run a SELECT and return the bytes after the descriptions of its columns as they come.
 
-        They end with the packet that ends a result, which who reads them has to see: nothing else can be done with the
+        They end with the packet that ends a result. The caller has to read up to it: nothing else can be done with the
         session before. Raises pymysql.MySQLError, OSError.
         """
         self.query(sql, unbuffered=True)
@@ -193,7 +193,7 @@ class MysqlSession(pymysql.connections.Connection):
             yield data
 
     def command(self, command: int, payload: bytes) -> None:
-        """Send a command that is answered by OK or an error packet. Raises MySQLError."""
+        """Send a command whose answer is OK or an error packet. Raises MySQLError."""
         with self._exchange("answer"):
             self._execute_command(command, payload)  # type: ignore[attr-defined]
             self._read_ok_packet()
@@ -217,7 +217,7 @@ class MysqlSession(pymysql.connections.Connection):
 
     @contextlib.contextmanager
     def _exchange(self, what: str) -> Iterator[None]:
-        """Hold the server to the limits of a login or an answer, and make of what cannot be understood a MySQLError."""
+        """Hold the server to the limits of a login or an answer, and turn what makes no sense into a MySQLError."""
         if self._allowance is not None:  # a part of one that is held to its limits
             yield
             return
@@ -291,7 +291,7 @@ class MysqlSession(pymysql.connections.Connection):
         self._waits_since = 0.0
 
     def _wait_at_most(self, seconds: float | None) -> None:
-        """Set how long the socket waits. For each packet that would take most of the time: hence the tolerance."""
+        """Set how long the socket waits. To do so for each packet would take most of the time: hence the tolerance."""
         assert self._allowance is not None
         assert self._sock is not None
         left = self._allowance.seconds()
@@ -301,7 +301,7 @@ class MysqlSession(pymysql.connections.Connection):
     # --- the password ------------------------------------------------------------------------------------------------
 
     def _is_proven(self) -> bool:
-        """Tell whether it is the right server that answers, or will be when TLS has begun."""
+        """Tell whether the right server answers, or will when TLS has begun."""
         return self._verified or (self._sock is not None and is_local(self._sock))
 
     def _get_server_information(self) -> None:
@@ -311,7 +311,7 @@ class MysqlSession(pymysql.connections.Connection):
             self._auth_plugin_name = "mysql_native_password"
 
     def _get_auth_plugin_handler(self, plugin_name: bytes) -> "_GuardedPlugin | None":
-        """Return who answers for a plugin; None lets PyMySQL do it."""
+        """Return the handler that answers for a plugin; None lets PyMySQL do it."""
         name = plugin_name.decode("ascii", "backslashreplace")
         if not self.password or self._is_proven() or name in _HASHING:
             return None

@@ -10,13 +10,13 @@ class SslMode(StrEnum):
 
     DISABLED = "DISABLED"
     PREFERRED = "PREFERRED"
-    """Encrypted if the server offers it, unchecked: no protection from whoever answers in its place."""
+    """Encrypted if the server offers it, unchecked: no protection from an impostor."""
     REQUIRED = "REQUIRED"
-    """Encrypted, unchecked: no protection from whoever answers in its place, either."""
+    """Encrypted, unchecked: no protection from an impostor either."""
     VERIFY_CA = "VERIFY_CA"
-    """By an authority that is trusted."""
+    """The certificate is checked: a trusted authority has signed it."""
     VERIFY_IDENTITY = "VERIFY_IDENTITY"
-    """By an authority that is trusted, and for the host's name."""
+    """The certificate is checked: a trusted authority has signed it, and it is for the host's name."""
 
 
 _FILES: Final = {

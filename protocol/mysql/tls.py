@@ -21,9 +21,9 @@ def tls_arguments(
 ) -> dict[str, Any]:
     """Translate a mode, and the files of the authority and of our own certificate, into arguments of a `MysqlSession`.
 
-    PREFERRED is what PyMySQL does unasked. With files of its own it is REQUIRED: they would be of no use on a
-    connection without TLS. VERIFY_CA proves something by an authority of one's own only: those of the system sign for
-    anybody. `public_key` is the file of the server's RSA key. Raises SourceError when the files cannot be loaded.
+    PREFERRED is what PyMySQL does by default. With files given it means REQUIRED: they would be useless on a connection
+    without TLS. VERIFY_CA proves something only with an authority of one's own: those of the system sign for anyone.
+    `public_key` is the file of the server's RSA key. Raises SourceError if the files cannot be loaded.
     """
     if mode is SslMode.DISABLED:
         return {"ssl_disabled": True, "server_public_key": _public_key(public_key) if public_key else None}
@@ -50,5 +50,5 @@ def _public_key(file: str | Path) -> bytes:
     except (OSError, ValueError, UnsupportedAlgorithm) as error:
         raise SourceError(f"cannot load the public key {file}: {error}") from error
     if not isinstance(key, RSAPublicKey):
-        raise SourceError(f"{file} holds no RSA key")
+        raise SourceError(f"{file} does not hold an RSA key")
     return data

@@ -4,7 +4,7 @@ import json
 import sys
 import time
 
-from sluice.instance.config import Address, InstanceConfig
+from sluice.instance.sources.mysql.config import Address, MysqlConfig
 from sluice.instance.sources.mysql.connection import Connection
 from sluice.instance.sources.mysql.dump import Dump, FileStart, Replica
 
@@ -14,7 +14,7 @@ SPACE = 512 << 10  # as large as the parser's
 def main() -> None:
     """Do what the command line says."""
     task = json.loads(sys.argv[1])
-    config = InstanceConfig(
+    config = MysqlConfig(
         destination="bench",
         master_address=Address(task["host"], task["port"]),
         db_username=task["user"],

@@ -11,7 +11,7 @@ import time
 
 from bench.captures import Capture, captured
 from bench.processes import peak_of
-from sluice.instance.config import Address, InstanceConfig
+from sluice.instance.sources.mysql.config import Address, MysqlConfig
 from sluice.instance.sources.mysql.decode.decoder import Decoder, Status
 from sluice.instance.sources.mysql.decode.events import Event, EventType
 from sluice.instance.sources.mysql.decode.plan import PlanOptions, TablePlan
@@ -55,7 +55,7 @@ class Stage:
         """Name one of STAGES."""
         self._depth = STAGES.index(stage)
         self._capture = capture
-        self._config = InstanceConfig(
+        self._config = MysqlConfig(
             destination="bench", master_address=Address("localhost"), db_username="bench", filter_regex=r"bench\..*"
         )
 

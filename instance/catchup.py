@@ -44,7 +44,7 @@ class Reader:
         self, config: InstanceConfig, make_parser: ParserFactory, start: Cursor, on_change: Callable[[], None]
     ) -> None:
         """Start to read; ``on_change`` is called when there is more to read, or the reader has failed."""
-        config = config.model_copy(update={"slave_id": 0, "auto_reset_latest_pos_mode": False})
+        config = config.for_reader()
         self.ring = Ring(config.memory_buffer_size, config.memory_buffer_size * config.memory_buffer_memunit)
         self.track = Track(self.ring)
         self.error: SluiceError | None = None

@@ -1,43 +1,19 @@
 """What can be configured of one destination. Keys that start with ``canal.`` mean what they mean in Canal."""
 
-import re
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
+from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from ..protocol.errors import ConfigError, FilterError
-from ..protocol.mysql.ssl_mode import SslMode
 from .meta import MetaKind
 from .settings import FolderPath, Settings, setting
 from .sink.filters import FieldFilter, Patterns, TableFilter
 from .zones import offsets_of
 
-DEFAULT_PORT = 3306
-LATEST = 253_402_300_799_999
-"""The last millisecond of the year 9999."""
 DESTINATION_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
-
-# Names of charsets that MySQL spells otherwise.
-JAVA_CHARSETS = {
-    "utf-8": "utf8mb4",
-    "utf8": "utf8mb4",
-    "iso-8859-1": "latin1",
-    "us-ascii": "ascii",
-    "big5-hkscs": "big5",
-}
-
-
-class Address(NamedTuple):
-    """Where a source listens."""
-
-    host: str
-    port: int = DEFAULT_PORT
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class BatchMode(StrEnum):
@@ -55,36 +31,13 @@ def is_host(name: str) -> bool:
         return False
 
 
-def parse_address(value: Any) -> Any:
-    """``host``, ``host:port``, ``[v6]`` or ``[v6]:port`` as an Address."""
-    if not isinstance(value, str):
-        return value
-    if value.startswith("["):
-        host, bracket, rest = value[1:].partition("]")
-        if not bracket or (rest and not rest.startswith(":")):
-            raise ValueError(f"{value!r} is not an address; write host:port or [IPv6 address]:port")
-        port = rest[1:]
-    else:
-        host, _, port = value.partition(":")
-    if not is_host(host) or not re.fullmatch("[0-9]{0,5}", port) or not 0 < int(port or DEFAULT_PORT) < 1 << 16:
-        raise ValueError(f"{value!r} is not an address; write host:port or [IPv6 address]:port")
-    return Address(host, int(port or DEFAULT_PORT))
-
-
-def _upper(value: Any) -> Any:
+def upper(value: Any) -> Any:
+    """Return a text in upper case, and what is no text as it is."""
     return value.upper() if isinstance(value, str) else value
 
 
 def _lower(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
-
-
-def _items(value: Any) -> Any:
-    return [item.strip().upper() for item in value.split(",") if item.strip()] if isinstance(value, str) else value
-
-
-def _charset(value: str) -> str:
-    return JAVA_CHARSETS.get(value.lower(), value.lower())
 
 
 def _zone(value: str | None) -> str | None:
@@ -113,88 +66,15 @@ def _compiled(compile_filter: Callable[[str], object], value: str) -> str:
     return value
 
 
-def _zero_is_none(value: int | None) -> int | None:
-    return value or None
-
-
-AddressText = Annotated[Address, BeforeValidator(parse_address)]
 TableFilterText = Annotated[str, AfterValidator(_table_filter)]
 FieldFilterText = Annotated[str, AfterValidator(_field_filter)]
-Above0 = Annotated[int | None, AfterValidator(_zero_is_none)]
 
 
 class InstanceConfig(Settings):
-    """The configuration of one destination."""
+    """The configuration of one destination, whatever its source. What is the source's own is with that."""
 
     destination: str = setting("canal.instance.destination", pattern=f"^{DESTINATION_NAME}$")
     """Name of the destination: that of the folder that holds `instance.properties`. It is there for placeholders."""
-
-    # The source.
-
-    master_address: AddressText = setting("canal.instance.master.address")
-    """Address of the MySQL or MariaDB server whose changes are read: `host:port` or `[IPv6 address]:port`."""
-    db_username: str = setting("canal.instance.dbUsername", min_length=1)
-    """Account on the source. It needs the privileges REPLICATION SLAVE, REPLICATION CLIENT and SELECT."""
-    db_password: SecretStr = setting("canal.instance.dbPassword", SecretStr(""))
-    """Password of the account."""
-    default_database_name: str = setting("canal.instance.defaultDatabaseName", "")
-    """Database that the connection selects; empty selects none."""
-    connection_charset: Annotated[str, AfterValidator(_charset)] = setting("canal.instance.connectionCharset", "UTF-8")
-    """Charset that texts are read in under `strictCanal`; else each column's own counts. Java's names or MySQL's."""
-    ssl_mode: Annotated[SslMode, BeforeValidator(_upper)] = setting("canal.instance.master.sslMode", SslMode.DISABLED)
-    """Encryption of the connection to the source. VERIFY_CA checks who signed its certificate, VERIFY_IDENTITY also the
-    host name in it. PREFERRED and REQUIRED check nothing, so that they protect neither the password nor the changes
-    against another server that answers in the source's place."""
-    ssl_ca: FolderPath | None = setting("sluice.instance.sslCa", None)
-    """File of the authorities (PEM) that may have signed the source's certificate; empty takes the system's."""
-    ssl_cert: FolderPath | None = setting("sluice.instance.sslCert", None)
-    """File of the client certificate (PEM) to present to the source."""
-    ssl_key: FolderPath | None = setting("sluice.instance.sslKey", None)
-    """File of the private key (PEM) of the client certificate."""
-    server_public_key: FolderPath | None = setting("sluice.instance.serverPublicKey", None)
-    """File of the source's RSA public key (PEM), which the password of a `caching_sha2_password` or `sha256_password`
-    account is encrypted with on a connection without TLS: `public_key.pem` in its data folder, or what `SHOW STATUS
-    LIKE 'Caching_sha2_password_rsa_public_key'` shows."""
-    slave_id: int = setting("canal.instance.mysql.slaveId", 0, ge=0, lt=1 << 32)
-    """Server id that Sluice has as a replica. No other replica of the source may have it; 0 generates one."""
-    so_timeout: int = setting("canal.instance.network.soTimeout", 30, unit="s", ge=1, le=86400)
-    """Silence of the source, heartbeats included, after which a new connection takes the place of this one."""
-    login_timeout: float = setting("sluice.instance.login.timeout", 10.0, unit="s", ge=0.1, le=3600)
-    """How long a login at the source may take, from the connection to the first statement."""
-    login_bytes: int = setting("sluice.instance.login.maxBytes", 1 << 20, unit="bytes", ge=1 << 12, le=1 << 30)
-    """How much the source may send meanwhile."""
-    answer_timeout: float = setting("sluice.instance.answer.timeout", 300.0, unit="s", ge=0.1, le=86400)
-    """How long the whole answer to one question about tables, binlog files and the like may take."""
-    answer_bytes: int = setting("sluice.instance.answer.maxBytes", 16 << 20, unit="bytes", ge=1 << 16, le=1 << 30)
-    """How much such an answer may have. A list of all tables has about 60 bytes for each."""
-    event_bytes: int = setting("sluice.instance.event.maxBytes", 1 << 30, unit="bytes", ge=1 << 16, le=1 << 30)
-    """How long an event of the binlog may be, inflated if it was compressed; a longer one stops the destination.
-    Servers send up to 1 GiB. `max_allowed_packet` limits a value, not an event: an UPDATE holds all columns twice."""
-    binlog_format: Annotated[tuple[Literal["ROW", "STATEMENT", "MIXED"], ...], BeforeValidator(_items)] = setting(
-        "canal.instance.binlog.format", ("ROW",), min_length=1
-    )
-    """Values of the source's `binlog_format` that are accepted. Only ROW writes every change as rows."""
-    binlog_image: Annotated[tuple[Literal["FULL", "MINIMAL", "NOBLOB"], ...], BeforeValidator(_items)] = setting(
-        "canal.instance.binlog.image", ("FULL", "MINIMAL", "NOBLOB"), min_length=1
-    )
-    """Values of the source's `binlog_row_image` that are accepted."""
-
-    # Where to begin, when no client has a cursor yet.
-
-    gtid_on: bool = setting("canal.instance.gtidon", default=False)
-    """Ask the source for changes by GTID set instead of by file and offset."""
-    master_journal_name: str | None = setting("canal.instance.master.journal.name", None)
-    """Binlog file to begin in. Empty, with no timestamp and no GTID set: begin at the source's current end."""
-    master_position: Above0 = setting("canal.instance.master.position", None, ge=0, lt=1 << 63, unit="bytes")
-    """Offset in the file at which to begin; empty is the beginning of the file."""
-    master_timestamp: Above0 = setting("canal.instance.master.timestamp", None, ge=0, le=LATEST, unit="ms")
-    """Begin with the first transaction at or after this Unix time."""
-    master_gtid: str | None = setting("canal.instance.master.gtid", None)
-    """Begin after this GTID set; needs `canal.instance.gtidon`."""
-    auto_reset_latest_pos_mode: bool = setting("canal.auto.reset.latest.pos.mode", default=False)
-    """When the source has purged the binlog at the cursors of all clients, go on at its current end and lose what lies
-    between, instead of stopping with an error. Of several clients, one whose place alone is purged gets an error, and
-    so does any whose place is of another source or history."""
 
     # Filters.
 
@@ -244,7 +124,7 @@ class InstanceConfig(Settings):
     """Entries that the ring holds; a power of two."""
     memory_buffer_memunit: int = setting("canal.instance.memory.buffer.memunit", 1024, ge=1, le=1 << 30, unit="bytes")
     """Size of the unit in which MEMSIZE counts. The ring holds at most `buffer.size` units."""
-    memory_batch_mode: Annotated[BatchMode, BeforeValidator(_upper)] = setting(
+    memory_batch_mode: Annotated[BatchMode, BeforeValidator(upper)] = setting(
         "canal.instance.memory.batch.mode", BatchMode.MEMSIZE
     )
     """What `batchSize` counts: MEMSIZE units of memory, ITEMSIZE entries."""
@@ -253,6 +133,10 @@ class InstanceConfig(Settings):
 
     # Subscriptions and cursors.
 
+    auto_reset_latest_pos_mode: bool = setting("canal.auto.reset.latest.pos.mode", default=False)
+    """When the source has purged the binlog at the cursors of all clients, go on at its current end and lose what lies
+    between, instead of stopping with an error. Of several clients, one whose place alone is purged gets an error, and
+    so does any whose place is of another source or history."""
     shared_filter: bool = setting("sluice.instance.sharedFilter", default=False)
     """Canal's rule for filters: that of the last client to subscribe with one takes the place of `filter.regex`, for
     all clients, from then on. Else each client has its own, which narrows `filter.regex`."""
@@ -290,6 +174,15 @@ class InstanceConfig(Settings):
     """How often changed cursors are written to ZooKeeper, where no ack waits for that."""
 
     @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of the source, which Canal wants in each cursor that it is to go on from."""
+        return "", 0
+
+    def for_reader(self) -> Self:
+        """Return the configuration of a further parser, which reads again what another one of the destination reads."""
+        return self.model_copy(update={"auto_reset_latest_pos_mode": False})
+
+    @property
     def flush_period(self) -> float:
         """Seconds between two writes of cursors that nobody waits for."""
         milliseconds = self.zookeeper_flush_period if self.meta.is_shared else self.file_flush_period
@@ -310,23 +203,5 @@ class InstanceConfig(Settings):
             raise ValueError(
                 f"canal.instance.memory.buffer.size has to be a power of two, such as {below} or {2 * below},"
                 f" not {self.memory_buffer_size}"
-            )
-        if self.master_position and not self.master_journal_name:
-            raise ValueError(
-                "canal.instance.master.position needs canal.instance.master.journal.name, the file it is in"
-            )
-        if self.master_gtid and not self.gtid_on:
-            raise ValueError("canal.instance.master.gtid needs canal.instance.gtidon = true")
-        if (self.ssl_cert is None) != (self.ssl_key is None):
-            raise ValueError("sluice.instance.sslCert and sluice.instance.sslKey belong together; give both or neither")
-        if self.ssl_mode is SslMode.DISABLED and (self.ssl_ca or self.ssl_cert):
-            raise ValueError(
-                "certificates are configured, but canal.instance.master.sslMode is DISABLED; set it to VERIFY_CA or"
-                " VERIFY_IDENTITY"
-            )
-        if self.server_public_key and self.ssl_mode is not SslMode.DISABLED:
-            raise ValueError(
-                "sluice.instance.serverPublicKey is for a connection without TLS, the only one on which servers take a"
-                " password that is encrypted with it: leave it out, or set canal.instance.master.sslMode to DISABLED"
             )
         return self

@@ -15,6 +15,7 @@ from pydantic import SecretStr
 from sluice.instance.config import InstanceConfig
 from sluice.instance.properties import environment_name
 from sluice.instance.settings import Settings
+from sluice.instance.sources.mysql.config import MysqlConfig
 from sluice.server.canal_keys import WITHOUT_EFFECT
 from sluice.server.config import ServerConfig
 
@@ -47,6 +48,7 @@ def page() -> str:
     parts = [HEAD]
     parts += ["\n## The server (`canal.properties`)\n", *sections(ServerConfig)]
     parts += ["\n## A destination (`instance.properties`)\n", *sections(InstanceConfig)]
+    parts += ["\n## MySQL or MariaDB as the source of a destination (`instance.properties`)\n", *sections(MysqlConfig)]
     parts += ["\n## Keys of Canal that have no effect\n\n| keys | because |\n| --- | --- |\n"]
     reasons = defaultdict(list)
     for pattern, reason in WITHOUT_EFFECT.items():
@@ -56,10 +58,13 @@ def page() -> str:
 
 
 def sections(model: type[Settings]) -> list[str]:
-    """Return the settings of a model, under the headings that its source has as comments."""
+    """Return the settings of a model, without those of its base, under the headings that its source has as comments."""
     parts = []
     headings = headings_of(model)
+    inherited = {name for base in model.__bases__ for name in getattr(base, "model_fields", ())}
     for name, field in model.model_fields.items():
+        if name in inherited:
+            continue
         if name in headings:
             parts.append(f"\n### {headings[name]}\n")
         unit = (field.json_schema_extra or {}).get("unit")  # type: ignore[union-attr]

@@ -7,7 +7,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterable
 
-from ..instance.config import Address, InstanceConfig
+from ..instance.sources.mysql.config import Address, MysqlConfig
 from ..instance.sources.mysql.connection import CONNECTIONS, Connection, text
 from ..protocol.errors import SluiceError
 from .config import Configuration
@@ -38,12 +38,12 @@ async def warn_of_shortages(configuration: Configuration, names: Iterable[str]) 
     await asyncio.to_thread(asking.join, ASKING)
 
 
-def find_shortages(configs: Iterable[InstanceConfig]) -> list[tuple[Address, str]]:
+def find_shortages(configs: Iterable[MysqlConfig]) -> list[tuple[Address, str]]:
     """Ask each source of several destinations what it allows; return those that allow too little, and what helps.
 
     A source that cannot be asked is left out: its destinations say why.
     """
-    sources: dict[Address, list[InstanceConfig]] = defaultdict(list)
+    sources: dict[Address, list[MysqlConfig]] = defaultdict(list)
     for config in configs:
         sources[_one_name(config.master_address)].append(config)
     found = []
@@ -64,9 +64,9 @@ def _one_name(address: Address) -> Address:
     return Address("localhost" if is_loopback(host) else host, address.port)
 
 
-def _shortage(sharing: list[InstanceConfig]) -> str:
+def _shortage(sharing: list[MysqlConfig]) -> str:
     """Return what a source has too little of for all of its destinations; empty when it has enough."""
-    accounts: dict[str, list[InstanceConfig]] = defaultdict(list)
+    accounts: dict[str, list[MysqlConfig]] = defaultdict(list)
     for config in sharing:
         accounts[config.db_username].append(config)
     own = 0
@@ -88,7 +88,7 @@ def _shortage(sharing: list[InstanceConfig]) -> str:
     return _text(sharing, f"{allowed} (max_connections){used}", cure)
 
 
-def _text(configs: list[InstanceConfig], allowed: str, cure: str) -> str:
+def _text(configs: list[MysqlConfig], allowed: str, cure: str) -> str:
     least, most = len(configs) * CONNECTIONS, len(configs) * _most(configs)
     return (
         f"{len(configs)} destinations take {least} connections of it, {most} with all their catch-up readers, and it"
@@ -96,7 +96,7 @@ def _text(configs: list[InstanceConfig], allowed: str, cure: str) -> str:
     )
 
 
-def _most(configs: list[InstanceConfig]) -> int:
+def _most(configs: list[MysqlConfig]) -> int:
     """Return how many connections a destination takes when all its readers read."""
     return CONNECTIONS * (1 + max(config.catch_up_readers for config in configs))
 

@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 from ..instance.config import DESTINATION_NAME, InstanceConfig, is_host
 from ..instance.properties import Lookup, Property, environment_name, is_service_link, read_properties
 from ..instance.settings import FolderPath, Settings, setting
+from ..instance.sources.mysql.config import MysqlConfig
 from ..instance.zones import has_daylight_saving
 from ..protocol.errors import ConfigError, UnknownDestinationError
 from .canal_keys import STANDBY, why_without_effect
@@ -239,7 +240,7 @@ class ServerConfig(Settings):
         return expand(self.destinations_expr) if self.destinations_expr else self.destinations
 
 
-KEYS = (*ServerConfig.fields_by_key(), *InstanceConfig.fields_by_key())
+KEYS = (*ServerConfig.fields_by_key(), *MysqlConfig.fields_by_key())
 """All keys that have an effect."""
 
 
@@ -301,7 +302,7 @@ class Configuration:
         if complaints:
             raise ConfigError("\n".join(complaints))
 
-    def instance(self, destination: str) -> InstanceConfig:
+    def instance(self, destination: str) -> MysqlConfig:
         """Read the settings of a destination: its own file over ``canal.properties``.
 
         Raises ConfigError; UnknownDestinationError when it is neither named in ``canal.properties`` nor has a file.
@@ -314,9 +315,9 @@ class Configuration:
                 f"there is no destination {destination!r}: {file} does not exist, and canal.destinations does not name"
                 " it"
             )
-        properties = self._lookup(destination)(InstanceConfig.fields_by_key())
+        properties = self._lookup(destination)(MysqlConfig.fields_by_key())
         try:
-            config = InstanceConfig.fill(properties, self.folder, destination=destination)
+            config = MysqlConfig.fill(properties, self.folder, destination=destination)
         except ConfigError as error:
             if file.is_file():
                 raise
@@ -490,7 +491,7 @@ def _without_effect(properties: Iterable[tuple[str, Property]]) -> list[str]:
 def _unknown(properties: Mapping[str, Property], *, in_main_file: bool) -> list[str]:
     warnings = []
     for key, item in properties.items():
-        if key in InstanceConfig.fields_by_key() or BEAN_KEY.fullmatch(key) or why_without_effect(key):
+        if key in MysqlConfig.fields_by_key() or BEAN_KEY.fullmatch(key) or why_without_effect(key):
             continue
         if key not in ServerConfig.fields_by_key():
             warnings.append(f"{item.origin}: {_with_nearest(key, KEYS)}")

@@ -6,7 +6,7 @@ import gc
 import logging
 from collections.abc import AsyncIterator, Callable
 
-from ..instance.sources.mysql.parser import Parser
+from ..instance.sources.parsers import make_parser
 from ..protocol.errors import ConfigError, SluiceError
 from .capacity import warn_of_shortages
 from .config import Configuration, ServerConfig
@@ -43,7 +43,7 @@ async def run(configuration: Configuration, listening: Callable[[str], None] | N
         if listening is not None:
             listening(url)
 
-    embedded = EmbeddedServer(configuration.instance, Parser)
+    embedded = EmbeddedServer(configuration.instance, make_parser)
     scanner = Scanner(configuration, embedded)
     scanner.remember()
     async with contextlib.AsyncExitStack() as stack:

@@ -8,7 +8,7 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from sluice.instance.config import InstanceConfig
+from sluice.instance.sources.mysql.config import MysqlConfig
 from sluice.instance.sources.mysql.parser import Parser
 from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChange
 from sluice.protocol.canal.packet_pb2 import Messages
@@ -16,9 +16,9 @@ from sluice.store.ring import Ring
 from tests.servers import Server
 
 
-def config_for(server: Server, folder: Path, **settings: Any) -> InstanceConfig:
+def config_for(server: Server, folder: Path, **settings: Any) -> MysqlConfig:
     """A destination that reads the server."""
-    return InstanceConfig.model_validate(
+    return MysqlConfig.model_validate(
         {
             "destination": "test",
             "master_address": f"{server.host}:{server.port}",

@@ -7,9 +7,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from sluice.instance.config import InstanceConfig
+from sluice.instance.sources.mysql.config import MysqlConfig
 from sluice.instance.sources.mysql.connection import Connection
 from sluice.instance.sources.mysql.parser import Parser
+from sluice.instance.sources.parsers import make_parser
 from sluice.protocol.canal import entry_pb2 as pb
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.position import Position
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from sluice.protocol.gtid import GtidSet
 
 
-def config(server: Server, folder: Path | None = None, **options: Any) -> InstanceConfig:
+def config(server: Server, folder: Path | None = None, **options: Any) -> MysqlConfig:
     """The configuration of a destination on the server; other keys by their attribute names."""
     settings: dict[str, Any] = {
         "destination": "example",
@@ -31,7 +32,7 @@ def config(server: Server, folder: Path | None = None, **options: Any) -> Instan
         "db_password": server.password,
         "file_data_dir": folder or Path("data"),
     }
-    return InstanceConfig(**(settings | options))
+    return MysqlConfig(**(settings | options))
 
 
 def cursor(position: Position, gtid: str = "") -> Cursor:
@@ -40,9 +41,9 @@ def cursor(position: Position, gtid: str = "") -> Cursor:
 
 
 @asynccontextmanager
-async def embedded(configuration: InstanceConfig) -> AsyncIterator[EmbeddedServer]:
+async def embedded(configuration: MysqlConfig) -> AsyncIterator[EmbeddedServer]:
     """Serve this destination while the block lasts."""
-    server = EmbeddedServer(lambda _: configuration, Parser)
+    server = EmbeddedServer(lambda _: configuration, make_parser)
     await server.start(configuration.destination)
     try:
         yield server
@@ -55,7 +56,7 @@ class Reading:
 
     def __init__(
         self,
-        configuration: InstanceConfig,
+        configuration: MysqlConfig,
         start: Cursor | None = None,
         stop: Position | None = None,
         ring: Ring | None = None,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sluice.instance.columns import Column
-from sluice.instance.config import Address, InstanceConfig
+from sluice.instance.config import InstanceConfig
 from sluice.instance.sink.filters import TableFilter
 from sluice.instance.status import ParserStatus
 from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChange
@@ -114,8 +114,6 @@ async def start_embedded(folder: Path, **settings: Any) -> tuple[EmbeddedServer,
             raise UnknownDestinationError(f"no destination {destination!r}")
         return InstanceConfig(
             destination=destination,
-            master_address=Address("127.0.0.1", 3306),
-            db_username="cdc",
             file_data_dir=folder,
             **settings,
         )

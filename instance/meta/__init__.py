@@ -19,7 +19,7 @@ class MetaConfig(Protocol):
         """Its name."""
 
     @property
-    def master_address(self) -> Address:
+    def address(self) -> Address:
         """Where its source listens."""
 
     @property
@@ -33,7 +33,7 @@ class MetaConfig(Protocol):
 
 def _in_file(config: MetaConfig) -> LocalMetaStore:
     parse = config.log_position == "parse"
-    return FileMetaStore(config.file_data_dir, config.destination, config.master_address, parse=parse)
+    return FileMetaStore(config.file_data_dir, config.destination, config.address, parse=parse)
 
 
 class MetaKind(StrEnum):

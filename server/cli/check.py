@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from ...instance.config import InstanceConfig
+from ...instance.sources.mysql.config import MysqlConfig
 from ...protocol.errors import ConfigError, FilterError, SluiceError
 from ..config import Configuration, ServerConfig
 from .cluster import in_session
@@ -78,7 +78,7 @@ async def _nothing(_session: object) -> None:
     """Do nothing in a session: it could be opened."""
 
 
-def _examine(server: ServerConfig, config: InstanceConfig, findings: Findings) -> str:
+def _examine(server: ServerConfig, config: MysqlConfig, findings: Findings) -> str:
     """Ask the source of a destination all that a start would ask; raises SluiceError.
 
     A client that has lost its place is noted: the start serves the others.

@@ -37,8 +37,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.text import Text
 
-from ...instance.config import InstanceConfig
 from ...instance.sources.mysql import control, schema
+from ...instance.sources.mysql.config import MysqlConfig
 from ...instance.sources.mysql.connection import Connection, login_arguments
 from ...instance.sources.mysql.control import QUARANTINE_PROP
 from ...instance.sources.mysql.dump import FIRST_EVENT, Replica
@@ -117,7 +117,7 @@ class Report:
             self.differences.append(text)
 
 
-def verify(config: InstanceConfig, start: str | None, stop: str | None, console: Console) -> Report:
+def verify(config: MysqlConfig, start: str | None, stop: str | None, console: Console) -> Report:
     """Compare the decoders over a range; None is the begin of the last binlog file, and its current end.
 
     Raises ConfigError for a range that the source does not have, SourceError.
@@ -177,7 +177,7 @@ def show(report: Report, console: Console) -> bool:
 class Ours:
     """The changes of rows as Sluice decodes them, and markers where it cannot, in the order of the binlog."""
 
-    def __init__(self, config: InstanceConfig) -> None:
+    def __init__(self, config: MysqlConfig) -> None:
         """Read from where ``config`` says."""
         self._ring = Ring()
         self._put = threading.Event()
@@ -242,11 +242,11 @@ IMAGES = {
 """The images of a row, each with what the other decoder puts before the names of its parts."""
 
 
-def _unfiltered(config: InstanceConfig, start: BinlogPlace, folder: Path) -> InstanceConfig:
+def _unfiltered(config: MysqlConfig, start: BinlogPlace, folder: Path) -> MysqlConfig:
     """Make a configuration that reads everything from ``start`` on and writes into ``folder`` alone."""
     settings = {
         name: model_field.default
-        for name, model_field in InstanceConfig.model_fields.items()
+        for name, model_field in MysqlConfig.model_fields.items()
         if name.startswith(("filter_", "memory_"))
     }
     return config.model_copy(
@@ -270,7 +270,7 @@ def _unfiltered(config: InstanceConfig, start: BinlogPlace, folder: Path) -> Ins
 class Comparison:
     """Walks both streams in step."""
 
-    def __init__(self, config: InstanceConfig, report: Report, ours: Ours, *, mariadb: bool) -> None:
+    def __init__(self, config: MysqlConfig, report: Report, ours: Ours, *, mariadb: bool) -> None:
         self._config = config
         self._report = report
         self._ours = ours

@@ -7,8 +7,8 @@ from pydantic import SecretStr, ValidationError
 from rich.table import Table
 from rich.text import Text
 
-from ...instance.config import InstanceConfig, parse_address
 from ...instance.sink.filters import TableFilter
+from ...instance.sources.mysql.config import MysqlConfig, parse_address
 from ...protocol.errors import ConfigError
 from ...protocol.mysql.ssl_mode import tls_options
 from ..config import Configuration
@@ -74,7 +74,7 @@ def live_tables(connection: "Connection") -> list[tuple[str, str]]:
     return InformationSchema(lambda: connection).tables()
 
 
-def _source_of(options: Any) -> InstanceConfig:
+def _source_of(options: Any) -> MysqlConfig:
     if options.mysql is None:
         configuration = Configuration(options.conf, os.environ)
         names = configuration.destinations()
@@ -93,7 +93,7 @@ def _source_of(options: Any) -> InstanceConfig:
     secret = SecretStr(password if colon else os.environ.get("SLUICE_INSTANCE_DB_PASSWORD", ""))
     try:
         tls = tls_options(query)
-        return InstanceConfig(destination="try", master_address=parsed, db_username=user, db_password=secret, **tls)
+        return MysqlConfig(destination="try", master_address=parsed, db_username=user, db_password=secret, **tls)
     except ValidationError as error:
         text = "; ".join(item["msg"].removeprefix("Value error, ") for item in error.errors())
         raise ConfigError(f"--mysql: {text}") from None

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...instance.config import InstanceConfig
+from ...instance.sources.mysql.config import MysqlConfig
 from ...protocol.errors import FilterError, SluiceError
 from ..config import Configuration
 from .common import NO, add_command, out
@@ -79,7 +79,7 @@ def _examine_server(configuration: Configuration, findings: Findings) -> None:
     findings.good("server", f"would listen on {server.tcp_host} for {port}, and at port {server.http_port} for HTTP")
 
 
-def _examine(configuration: Configuration, config: InstanceConfig, findings: Findings) -> None:
+def _examine(configuration: Configuration, config: MysqlConfig, findings: Findings) -> None:
     """Examine a destination. Raises SluiceError: it cannot be served as things are."""
     from ...instance.sources.mysql.connection import Connection
     from ...instance.sources.mysql.start import StartFinder
@@ -104,7 +104,7 @@ def _examine(configuration: Configuration, config: InstanceConfig, findings: Fin
             findings.note(config.destination, f"no client has a position: it would begin {_begin(finder, saved.place)}")
 
 
-def _examine_client(config: InstanceConfig, client: "StoredClient", finder: "StartFinder", findings: Findings) -> None:
+def _examine_client(config: MysqlConfig, client: "StoredClient", finder: "StartFinder", findings: Findings) -> None:
     from .saved import try_filter
 
     name = f"{config.destination}, client {client.client_id}"

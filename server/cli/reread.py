@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ...instance.config import InstanceConfig
 from ...instance.quarantine import Item, path_of, read
+from ...instance.sources.mysql.config import MysqlConfig
 from ...instance.sources.mysql.connection import Connection
 from ...instance.sources.mysql.parser import Parser
 from ...instance.sources.mysql.start import StartFinder
@@ -28,12 +28,12 @@ class Reread:
     reason: str
 
 
-def listed(config: InstanceConfig) -> list[Item]:
+def listed(config: MysqlConfig) -> list[Item]:
     """Return the items of a destination."""
     return read(path_of(config.file_data_dir, config.destination))
 
 
-def reread(config: InstanceConfig, item: Item) -> Reread:
+def reread(config: MysqlConfig, item: Item) -> Reread:
     """Read an item's event again, with the schema as it is now; nothing that is stored changes.
 
     Raises:
@@ -57,7 +57,7 @@ def reread(config: InstanceConfig, item: Item) -> Reread:
     return Reread(item, data, "")
 
 
-def _between(config: InstanceConfig, start: Cursor, stop: Position) -> tuple[set[int], bytes]:
+def _between(config: MysqlConfig, start: Cursor, stop: Position) -> tuple[set[int], bytes]:
     """Return kinds and bytes of the row entries between two positions."""
     ring = Ring()
     ended = threading.Event()

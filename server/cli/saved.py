@@ -37,7 +37,7 @@ def read_saved(server: ServerConfig, config: InstanceConfig) -> Saved:
     async def read(session: NodeSession) -> Saved:
         node = await session.find(f"{DESTINATIONS}/{config.destination}/running")
         running = "" if node is None else node.data.decode(errors="replace")
-        store = ZooKeeperClients(session, config.destination, config.master_address, parse=parse)
+        store = ZooKeeperClients(session, config.destination, config.address, parse=parse)
         try:
             clients = await store.read()
         except NoNodeError:

@@ -528,7 +528,7 @@ class Cluster:
     def _clients_of(self, destination: str, session: ZooKeeperSession) -> ZooKeeperClients:
         config = self._configure(destination)
         parse = config.log_position == "parse"
-        return ZooKeeperClients(session, destination, config.master_address, parse=parse)
+        return ZooKeeperClients(session, destination, config.address, parse=parse)
 
 
 def _now() -> float:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from sluice.instance.config import BatchMode, InstanceConfig
-from sluice.instance.sources.mysql.parser import Parser
+from sluice.instance.config import BatchMode
+from sluice.instance.sources.mysql.config import MysqlConfig
+from sluice.instance.sources.parsers import make_parser
 from sluice.protocol.canal.rows import decode_rows
 from sluice.server.embedded import EmbeddedServer
 from tests.conftest import Database
@@ -25,7 +26,7 @@ async def test_transaction_twenty_times_the_ring_stays_within_bounds(
 ) -> None:
     schema = database(mariadb118)
     mariadb118.query(f"CREATE TABLE {schema}.wide (id INT PRIMARY KEY, filler LONGTEXT)")
-    config = InstanceConfig.model_validate(
+    config = MysqlConfig.model_validate(
         {
             "destination": "example",
             "master_address": f"{mariadb118.host}:{mariadb118.port}",
@@ -38,7 +39,7 @@ async def test_transaction_twenty_times_the_ring_stays_within_bounds(
             "memory_batch_mode": mode,
         }
     )
-    server = EmbeddedServer(lambda _: config, Parser)
+    server = EmbeddedServer(lambda _: config, make_parser)
     await server.start("example")
     try:
         await server.subscribe("example", 1001)

@@ -9,8 +9,8 @@ from time import CLOCK_BOOTTIME, clock_gettime
 import pytest
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
-from sluice.instance.config import Address, InstanceConfig
 from sluice.instance.meta import MetaKind
+from sluice.instance.sources.mysql.config import Address, MysqlConfig
 from sluice.protocol.errors import UnknownDestinationError
 from sluice.server.ha.cluster import RETRY, SERVERS, Cluster, ClusterMetaStore, Identity
 from sluice.server.ha.election import State
@@ -33,8 +33,8 @@ class Host:
         raise AssertionError("it never started")
 
 
-def configure(destination: str) -> InstanceConfig:
-    return InstanceConfig(
+def configure(destination: str) -> MysqlConfig:
+    return MysqlConfig(
         destination=destination, master_address=Address("127.0.0.1", 1), db_username="cdc", meta=MetaKind.ZOOKEEPER
     )
 
@@ -75,7 +75,7 @@ async def test_what_cannot_be_started_is_left_to_others(zookeeper: ZooKeeper) ->
 async def test_one_that_is_configured_no_more_is_left_to_others(
     zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def forget(destination: str) -> InstanceConfig:
+    def forget(destination: str) -> MysqlConfig:
         raise UnknownDestinationError(f"no destination {destination!r} is configured here")
 
     monkeypatch.setattr(f"{__name__}.configure", forget)

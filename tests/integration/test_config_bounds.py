@@ -15,8 +15,8 @@ import annotated_types
 import pytest
 import urllib3
 
-from sluice.instance.config import InstanceConfig
 from sluice.instance.settings import Settings
+from sluice.instance.sources.mysql.config import MysqlConfig
 from sluice.server.config import ServerConfig
 from tests.servers import Server
 
@@ -51,7 +51,7 @@ def bounds(model: type[Settings]) -> dict[str, tuple[Any, Any]]:
 
 @pytest.mark.parametrize("which", ["least", "greatest"])
 def test_the_server_runs_with_every_number_at_its_bound(which: str, mariadb118: Server, tmp_path: Path) -> None:
-    numbers = bounds(ServerConfig) | bounds(InstanceConfig)
+    numbers = bounds(ServerConfig) | bounds(MysqlConfig)
     values = {key: str(both[which == "greatest"]) for key, both in numbers.items()}
     source = {
         "canal.destinations": "shop",

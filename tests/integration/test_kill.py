@@ -20,17 +20,17 @@ LIVES = 8
 CONSUMER = """
 import asyncio, json, sys
 from pathlib import Path
-from sluice.instance.config import InstanceConfig
-from sluice.instance.sources.mysql.parser import Parser
+from sluice.instance.sources.mysql.config import MysqlConfig
+from sluice.instance.sources.parsers import make_parser
 from sluice.protocol.canal.rows import decode_rows
 from sluice.server.embedded import EmbeddedServer
 
 settings = json.loads(sys.argv[1])
 settings["file_data_dir"] = Path(settings["file_data_dir"])
-config = InstanceConfig(destination="example", file_flush_period=20, **settings)
+config = MysqlConfig(destination="example", file_flush_period=20, **settings)
 
 async def main():
-    server = EmbeddedServer(lambda destination: config, Parser)
+    server = EmbeddedServer(lambda destination: config, make_parser)
     await server.start("example")
     await server.subscribe("example", 1001)
     print("[]", flush=True)

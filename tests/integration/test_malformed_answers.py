@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sluice.instance.config import InstanceConfig
+from sluice.instance.sources.mysql.config import MysqlConfig
 from sluice.instance.sources.mysql.connection import Connection
 from sluice.instance.sources.mysql.schema import InformationSchema, charsets
 from sluice.instance.sources.mysql.start import StartFinder
@@ -22,12 +22,12 @@ from tests.servers import Server
 SEEDS = 60
 
 
-def settings(server: Server, peer: Peer) -> InstanceConfig:
+def settings(server: Server, peer: Peer) -> MysqlConfig:
     options: dict[str, Any] = {"login_timeout": 0.3, "answer_timeout": 0.3, "so_timeout": 1}
     return config(server, master_address=f"127.0.0.1:{peer.port}", **options)
 
 
-def ask_everything(configuration: InstanceConfig, schema: str) -> None:
+def ask_everything(configuration: MysqlConfig, schema: str) -> None:
     """Ask all that a start asks. Raises SluiceError."""
 
     def connect() -> Connection:

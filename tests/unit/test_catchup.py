@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sluice.instance.catchup import CatchUp
-from sluice.instance.config import Address, InstanceConfig
+from sluice.instance.config import InstanceConfig
 from sluice.protocol.errors import DestinationStoppedError
 from sluice.protocol.position import Position
 from sluice.store import patience
@@ -32,8 +32,6 @@ class Setup:
         self.cursors = Cursors(Ring(8), epoch=1, compile_filter=lambda _: None)
         config = InstanceConfig(
             destination="example",
-            master_address=Address("127.0.0.1", 3306),
-            db_username="cdc",
             file_data_dir=folder,
             catch_up_readers=1,
         )

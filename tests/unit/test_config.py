@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from sluice.instance.config import Address, BatchMode, InstanceConfig
+from sluice.instance.config import BatchMode
 from sluice.instance.properties import Property, environment_name
+from sluice.instance.sources.mysql.config import Address, MysqlConfig
 from sluice.instance.zones import offsets_of
 from sluice.protocol.errors import ConfigError, UnknownDestinationError
 from sluice.protocol.mysql.ssl_mode import SslMode
@@ -22,13 +23,13 @@ canal.instance.dbPassword = secret
 """
 
 
-def instance(**given: Any) -> InstanceConfig:
-    return InstanceConfig(**({"destination": "d", "master_address": "db", "db_username": "cdc"} | given))
+def instance(**given: Any) -> MysqlConfig:
+    return MysqlConfig(**({"destination": "d", "master_address": "db", "db_username": "cdc"} | given))
 
 
-def filled(**values: str) -> InstanceConfig:
+def filled(**values: str) -> MysqlConfig:
     properties = {key.replace("__", "."): Property(value, f"f:{n}") for n, (key, value) in enumerate(values.items(), 1)}
-    return InstanceConfig.fill(properties, Path(), destination="d", master_address="db", db_username="cdc")
+    return MysqlConfig.fill(properties, Path(), destination="d", master_address="db", db_username="cdc")
 
 
 class Conf:

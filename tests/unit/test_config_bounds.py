@@ -9,9 +9,9 @@ import annotated_types
 import pytest
 from pydantic.fields import FieldInfo
 
-from sluice.instance.config import InstanceConfig
 from sluice.instance.properties import Lookup, Property, parse_properties, read_properties
 from sluice.instance.settings import Settings
+from sluice.instance.sources.mysql.config import MysqlConfig
 from sluice.protocol.errors import ConfigError
 from sluice.server.config import KEYS, Configuration, ServerConfig
 
@@ -87,7 +87,7 @@ def refused(folder: Path, key: str, value: str) -> str:
     properties = {
         name: Property(text, "f:1") for name, text in (SOURCE | {"canal.instance.destination": "shop"}).items()
     }
-    model: type[Settings] = ServerConfig if key in ServerConfig.fields_by_key() else InstanceConfig
+    model: type[Settings] = ServerConfig if key in ServerConfig.fields_by_key() else MysqlConfig
     try:
         model.fill(Lookup(properties, environ={key: value})([*properties, key]), folder)
     except ConfigError as error:
@@ -119,7 +119,7 @@ def test_a_configuration_that_is_refused_names_the_place(folder: Path) -> None:
 
 
 def numeric_fields() -> list[Any]:
-    models: tuple[type[Settings], ...] = (ServerConfig, InstanceConfig)
+    models: tuple[type[Settings], ...] = (ServerConfig, MysqlConfig)
     return [
         pytest.param(model, name, field, id=field.alias)
         for model in models

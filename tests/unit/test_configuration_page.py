@@ -8,6 +8,7 @@ import pytest
 from scripts import generate_configuration
 from sluice.instance.config import InstanceConfig
 from sluice.instance.properties import read_properties
+from sluice.instance.sources.mysql.config import MysqlConfig
 from sluice.server.config import KEYS, Configuration, ServerConfig
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -26,7 +27,7 @@ def test_every_key_is_described(key: str) -> None:
     )
 
 
-@pytest.mark.parametrize("model", [ServerConfig, InstanceConfig])
+@pytest.mark.parametrize("model", [ServerConfig, InstanceConfig, MysqlConfig])
 def test_every_setting_stands_under_a_heading(model: type[ServerConfig]) -> None:
     text = "".join(generate_configuration.sections(model))
     assert len(generate_configuration.headings_of(model)) == text.count("\n### ") >= 3

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from sluice.instance.columns import Column
-from sluice.instance.config import InstanceConfig
 from sluice.instance.quarantine import Quarantine, path_of, read
+from sluice.instance.sources.mysql.config import MysqlConfig
 from sluice.instance.sources.mysql.control import Control
 from sluice.instance.sources.mysql.decode.decoder import Decoder, Status
 from sluice.instance.sources.mysql.decode.events import EventType
@@ -42,7 +42,7 @@ def answer(log: Log, folder: Path, packets: bytes = b"", **options: Any) -> tupl
         "db_username": "u",
         "file_data_dir": folder,
     }
-    config = InstanceConfig(**(settings | options))
+    config = MysqlConfig(**(settings | options))
     ring = Ring()
     decoder = Decoder(ring, config)
     quarantine = Quarantine(path_of(folder, "example"))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from sluice.instance.columns import Column
-from sluice.instance.config import Address, BatchMode, InstanceConfig
+from sluice.instance.config import BatchMode, InstanceConfig
 from sluice.instance.meta.memory import MemoryMetaStore
 from sluice.instance.sink.filters import TableFilter
 from sluice.instance.status import ParserStatus
@@ -120,8 +120,6 @@ class Setup:
         self.waits = False
         self.config = InstanceConfig(
             destination=NAME,
-            master_address=Address("127.0.0.1", 3306),
-            db_username="cdc",
             file_data_dir=folder,
             file_flush_period=3_600_000,
             catch_up_readers=0,

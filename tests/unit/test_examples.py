@@ -43,9 +43,7 @@ from sluice.store.cursor import Cursor, StoredClient
 
 place = Position.parse("1/mysql-bin.000001@1700000000:344:0")
 client = StoredClient(1001, "shop", Cursor("mysql-bin.000001", 4, 1, 1, position=place, delivered=place), 60)
-config = InstanceConfig(
-    destination="shop", master_address="db:3306", db_username="cdc", meta="sqlite", file_data_dir="."
-)
+config = InstanceConfig(destination="shop", meta="sqlite", file_data_dir=".")
 
 async def main():
     store = config.meta.make(config)

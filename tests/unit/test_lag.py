@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.instance.config import Address, InstanceConfig
+from sluice.instance.sources.mysql.config import Address, MysqlConfig
 from sluice.instance.sources.mysql.parser import Parser
 from sluice.instance.status import ParserStatus
 from sluice.server.embedded.destinations import DestinationStatus
@@ -114,7 +114,7 @@ def test_a_client_that_left_the_ring_and_one_that_waits_for_the_stream_say_so() 
 
 
 def test_a_clock_that_is_set_back_hides_no_lag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = InstanceConfig(
+    config = MysqlConfig(
         destination="example", master_address=Address("127.0.0.1", 3306), db_username="cdc", file_data_dir=tmp_path
     )
     parser = Parser(config, Ring(16), start=None)

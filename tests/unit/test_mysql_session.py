@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
 from sluice.client_sdk.spark.database import Database
-from sluice.instance.config import InstanceConfig
+from sluice.instance.sources.mysql.config import MysqlConfig
 from sluice.instance.sources.mysql.connection import Connection
 from sluice.protocol.errors import SourceError
 from sluice.protocol.mysql import session as mysql
@@ -286,9 +286,9 @@ def test_a_file_without_a_key_is_named(text: bytes, tmp_path: Path) -> None:
 # --- what is said ----------------------------------------------------------------------------------------------------
 
 
-def config(peer: Peer, **options: Any) -> InstanceConfig:
+def config(peer: Peer, **options: Any) -> MysqlConfig:
     settings = {"destination": "d", "master_address": f"127.0.0.1:{peer.port}", "db_username": "cdc"}
-    return InstanceConfig(**(settings | {"db_password": PASSWORD.decode()} | options))
+    return MysqlConfig(**(settings | {"db_password": PASSWORD.decode()} | options))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from ....protocol.errors import SluiceError, SourceError
 from ....protocol.mysql.session import ExposedPasswordError, LimitError, Limits, MysqlSession, Protection
 from ....protocol.mysql.ssl_mode import SslMode
 from ....protocol.mysql.tls import tls_arguments
-from ...config import Address, InstanceConfig
+from .config import Address, MysqlConfig
 
 logger = logging.getLogger(__name__)
 
@@ -120,7 +120,7 @@ class ShownEvent(NamedTuple):
 class Connection:
     """A session on the source. Every failure is a SourceError that names the source and never the password."""
 
-    def __init__(self, config: InstanceConfig, address: Address | None = None) -> None:
+    def __init__(self, config: MysqlConfig, address: Address | None = None) -> None:
         """Log in to `address`, by default the configured master; raises SourceError."""
         self.address = address or config.master_address
         self._ssl_mode = config.ssl_mode
@@ -290,7 +290,7 @@ class Connection:
             with contextlib.suppress(pymysql.MySQLError):  # a source that is gone needs no goodbye
                 self._session.close()
 
-    def check(self, config: InstanceConfig, server_id: int = 0) -> None:
+    def check(self, config: MysqlConfig, server_id: int = 0) -> None:
         """Raise one SourceError with all that keeps the source from being replicated, and the SQL that mends it.
 
         `server_id` is the one that the dump will use, 0 for a configured or generated one that cannot clash.
@@ -300,7 +300,7 @@ class Connection:
             lines = [f"{number}. {what}\n   {cure}" for number, (what, cure) in enumerate(problems, 1)]
             raise SourceError(f"{self.name} ({self.facts.version_text}) cannot be replicated:\n" + "\n".join(lines))
 
-    def _settings(self, config: InstanceConfig) -> list[tuple[str, str]]:
+    def _settings(self, config: MysqlConfig) -> list[tuple[str, str]]:
         facts, problems = self.facts, []
         oldest = OLDEST_MARIADB if facts.mariadb else OLDEST_MYSQL
         if facts.version < oldest:
@@ -449,7 +449,7 @@ def _cure(error: Exception) -> str:
     return ""
 
 
-def login_arguments(config: InstanceConfig, address: Address) -> dict[str, Any]:
+def login_arguments(config: MysqlConfig, address: Address) -> dict[str, Any]:
     """Return the arguments of a `MysqlSession` to reach and log in to `address`."""
     return {
         "host": address.host,

@@ -9,9 +9,9 @@ from ....protocol.canal import entry_pb2 as pb
 from ....protocol.errors import DecodeError, PurgedError, SourceError
 from ....protocol.xa import XA_PROP, Xa, XaState
 from ....store.ring import Flag, Kind, Ring
-from ...config import InstanceConfig
 from ...quarantine import Item, Quarantine
 from ...sink.filters import TableFilter
+from .config import MysqlConfig
 from .connection import Connection
 from .ddl import DML, Change, EventType, Query, classify
 from .decode.charset import decode
@@ -55,7 +55,7 @@ class Control:
     connect: Callable[[], AbstractContextManager[Connection]]
     """Opens a connection to the source, which ends with the parser."""
 
-    def __init__(self, config: InstanceConfig, ring: Ring, decoder: Decoder, quarantine: Quarantine) -> None:
+    def __init__(self, config: MysqlConfig, ring: Ring, decoder: Decoder, quarantine: Quarantine) -> None:
         """Answer for `decoder`, which writes for `ring`."""
         self._config = config
         self._tables = ring.tables

@@ -16,11 +16,11 @@ from ....store.cursor import Cursor
 from ....store.ring import Ring
 from ....store.track import Track
 from ...columns import Column
-from ...config import InstanceConfig
 from ...context import current_destination
 from ...quarantine import Quarantine, path_of
 from ...sink.filters import TableFilter
 from ...status import ParserStatus
+from .config import MysqlConfig
 from .connection import Connection, ServerFacts
 from .control import Control
 from .decode.decoder import Decoder, Status
@@ -47,7 +47,7 @@ class Parser:
 
     def __init__(
         self,
-        config: InstanceConfig,
+        config: MysqlConfig,
         ring: Ring,
         *,
         start: Cursor | None = None,

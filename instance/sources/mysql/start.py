@@ -10,7 +10,7 @@ from ....protocol.errors import BadPositionError, PurgedError, SluiceError, Sour
 from ....protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet
 from ....protocol.position import Position, file_number
 from ....store.cursor import Cursor
-from ...config import InstanceConfig
+from .config import MysqlConfig
 from .connection import Connection, optional_text
 from .ddl import Query
 from .decode.events import EventType
@@ -42,7 +42,7 @@ class StartFinder:
     SourceChangedError when the place is not of this source or not of its present history.
     """
 
-    def __init__(self, connection: Connection, config: InstanceConfig, connect: Callable[[], Connection]) -> None:
+    def __init__(self, connection: Connection, config: MysqlConfig, connect: Callable[[], Connection]) -> None:
         """Ask over `connection`; `connect` makes the connections of the dumps that a search needs."""
         self._connection = connection
         self._config = config

@@ -12,7 +12,7 @@ import urllib3
 
 from sluice.client_sdk import AsyncClient, Batch
 from sluice.instance import columns
-from sluice.instance.config import Address, InstanceConfig
+from sluice.instance.config import InstanceConfig
 from sluice.instance.sink.filters import TableFilter
 from sluice.instance.status import ParserStatus
 from sluice.protocol.canal.entry_pb2 import INSERT, ROWDATA, Column, Entry, Header, RowChange
@@ -143,8 +143,6 @@ class ServerThread:
     def _load(self, destination: str) -> InstanceConfig:
         return InstanceConfig(
             destination=destination,
-            master_address=Address("127.0.0.1"),
-            db_username="nobody",
             file_data_dir=self._folder,
             file_flush_period=50,
         )

@@ -19,11 +19,11 @@ def add_check_command(commands: Any) -> None:
         "check",
         check_command,
         "verify configuration and sources without starting",
-        "Read the configuration, connect to the source of each destination, and say all that is wrong, with the SQL\n"
-        "that mends it: also when a client's filter cannot be used any more, or when a source allows too few\n"
-        "connections for all its destinations. One of several clients that has lost its place in the binlog is noted:\n"
-        "the others would be served, and it would be told. Nothing is started and nothing is changed. The exit status\n"
-        "is 1 when anything is wrong, notes aside.",
+        "Read the configuration, connect to the source of each destination, and report all that would not work, with\n"
+        "the SQL that fixes it: also a client's filter that cannot be used any more, or a source that allows too few\n"
+        "connections for all its destinations. One of several clients that has lost its place in the binlog is only\n"
+        "noted: the others would be served, and that one is told. Nothing is started and nothing is changed. The\n"
+        "exit status is 1 when anything fails, notes aside.",
         "sluice check --conf conf",
         "sluice check example other",
     )

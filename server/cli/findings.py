@@ -1,4 +1,4 @@
-"""What a command finds: a line each, and whether all is well."""
+"""What a command finds: one line for each finding, and whether any of them failed."""
 
 from typing import TYPE_CHECKING
 
@@ -14,28 +14,28 @@ class Findings:
 
     def __init__(self, console: Console) -> None:
         self.healthy = True
-        """Whether nothing was wrong yet."""
+        """Whether nothing has failed yet."""
         self._console = console
 
     def good(self, what: object, text: object) -> None:
-        """Say that something is as it should be."""
-        self._print("green", "good", what, text)
+        """Report something that is as it should be."""
+        self._print("green", "ok", what, text)
 
     def note(self, what: object, text: object) -> None:
-        """Say something that is to be known."""
+        """Report something that is worth knowing."""
         self._print("yellow", "note", what, text)
 
     def wrong(self, what: object, text: object) -> None:
-        """Say that something is not as it has to be."""
-        self._print("red", "wrong", what, text)
+        """Report something that would not work."""
+        self._print("red", "FAIL", what, text)
         self.healthy = False
 
     def _print(self, colour: str, verdict: str, what: object, text: object) -> None:
-        self._console.print(Text(f"{verdict:<5} ", style=colour) + Text(f"{what}: ", style="bold") + Text(str(text)))
+        self._console.print(Text(f"{verdict:<4} ", style=colour) + Text(f"{what}: ", style="bold") + Text(str(text)))
 
 
 def examine_password(findings: Findings, destination: str, connection: "Connection") -> None:
-    """Say what protects the password of a source's account, and find wrong what will stop its login some day."""
+    """Report what protects the password of a source's account, and fail what will stop its login one day."""
     what = f"{destination}, password"
     if connection.exposure:
         findings.wrong(what, connection.exposure)

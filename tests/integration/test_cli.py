@@ -141,8 +141,8 @@ def test_check_finds_a_good_source_good(conf: Conf, server: Server) -> None:
     assert done.returncode == 0
     product = "MariaDB" if server.mariadb else "MySQL"
     password, source = done.stdout.splitlines()[:2]
-    assert password == "good  shop, password: the connection does not leave this host"
-    assert re.match(rf"good  shop: {product} \S+.* at 127\.0\.0\.1:{server.port}, binlog at ", source)
+    assert password == "ok   shop, password: the connection does not leave this host"
+    assert re.match(rf"ok   shop: {product} \S+.* at 127\.0\.0\.1:{server.port}, binlog at ", source)
 
 
 def test_check_advises_on_what_works_and_may_not_be_meant(conf: Conf) -> None:
@@ -182,7 +182,7 @@ def test_check_notices_a_cursor_that_the_source_cannot_resume(conf: Conf, mariad
     before = meta.read_bytes()
     done = conf.run("check")
     assert done.returncode == 1
-    assert re.search(r"wrong shop: .*purged", done.stdout)
+    assert re.search(r"FAIL shop: .*purged", done.stdout)
     assert meta.read_bytes() == before
 
 
@@ -199,13 +199,13 @@ def test_check_notes_one_of_several_clients_that_has_lost_its_place(conf: Conf, 
     meta.write_text(json.dumps(data))
     done = conf.run("check")
     assert done.returncode == 0
-    assert re.search(r"note  shop, client 1002: would not be served, only the others: .*purged", done.stdout)
-    assert "good  shop: " in done.stdout
+    assert re.search(r"note shop, client 1002: would not be served, only the others: .*purged", done.stdout)
+    assert "ok   shop: " in done.stdout
     lost["sluice"]["position"] = re.sub(r"@\d+", "@1000000000", data["clientDatas"][0]["sluice"]["position"])
     meta.write_text(json.dumps(data))
     done = conf.run("check")
     assert done.returncode == 0
-    assert re.search(r"note  shop, client 1002: .*reset, restored", done.stdout)
+    assert re.search(r"note shop, client 1002: .*reset, restored", done.stdout)
 
 
 def test_check_finds_a_stored_filter_that_cannot_be_used_any_more(conf: Conf, mariadb118: Server) -> None:
@@ -218,7 +218,7 @@ def test_check_finds_a_stored_filter_that_cannot_be_used_any_more(conf: Conf, ma
     meta.write_text(meta.read_text().replace(r"shop\\.orders", r"shop\\.orders\\b"))
     done = conf.run("check")
     assert done.returncode == 1
-    assert re.search(r"wrong shop, client 1001: would not be served: .*'\\b' at character 13", done.stdout)
+    assert re.search(r"FAIL shop, client 1001: would not be served: .*'\\b' at character 13", done.stdout)
 
 
 def test_check_looks_at_clients_in_zookeeper_too(conf: Conf, mariadb118: Server, zookeeper: ZooKeeper) -> None:
@@ -231,8 +231,8 @@ def test_check_looks_at_clients_in_zookeeper_too(conf: Conf, mariadb118: Server,
         done = conf.run("check")
         zk.delete("/otter/canal/destinations/checked", recursive=True)
     assert done.returncode == 1
-    assert re.search(r"wrong checked, client 1001: would not be served: .*'\(\?<!' at character 7", done.stdout)
-    assert "good  checked: " in done.stdout
+    assert re.search(r"FAIL checked, client 1001: would not be served: .*'\(\?<!' at character 7", done.stdout)
+    assert "ok   checked: " in done.stdout
 
 
 def test_too_few_connections_for_all_destinations_of_a_source_are_noticed_before_they_run_out(conf: Conf) -> None:
@@ -243,7 +243,7 @@ def test_too_few_connections_for_all_destinations_of_a_source_are_noticed_before
             conf.destination(name, server, canal__instance__master__address=f"{host}:{server.port}")
         done = conf.run("check")
         assert done.returncode == 1
-        wrong = rf"wrong source 127\.0\.0\.1:{server.port}: 8 destinations take 16 connections of it, 48 with all"
+        wrong = rf"FAIL source 127\.0\.0\.1:{server.port}: 8 destinations take 16 connections of it, 48 with all"
         assert re.search(wrong, done.stdout)
         assert re.search(r"it allows 15 \(max_connections\).*SET GLOBAL max_connections = 98", done.stdout)
         assert conf.run("check", *names[:7]).returncode == 0

@@ -103,11 +103,11 @@ def test_what_would_be_served_and_what_has_no_effect_is_said(conf: Path, event: 
     before = {path: path.read_bytes() for path in conf.rglob("*") if path.is_file()}
     run = migrate(conf)
     assert run.status == 0, run.lines
-    assert run.line("good  shop, client 1001").endswith(
+    assert run.line("ok   shop, client 1001").endswith(
         f"would go on at {event.file}:{event.offset} (2023-11-14 22:13:20 UTC), which the source still has"
     )
-    assert "would begin where the destination does" in run.line("note  shop, client 1002")
-    assert f"cursors in {conf}/shop/meta.dat" in run.line("good  shop: ")
+    assert "would begin where the destination does" in run.line("note shop, client 1002")
+    assert f"cursors in {conf}/shop/meta.dat" in run.line("ok   shop: ")
     assert "canal.port, canal.destinations" in run.line("canal.properties: 5 keys are understood")
     queue = run.line("Sluice sends to no message queue: let a consumer fetch the changes")
     assert "kafka.bootstrap.servers (line 7)" in queue
@@ -145,7 +145,7 @@ def test_what_canal_does_and_sluice_does_not_is_a_failure(
         properties.write(f"{settings}\n")
     run = migrate(conf)
     assert run.status == 1
-    assert run.line(said).startswith("wrong ")
+    assert run.line(said).startswith("FAIL ")
 
 
 def test_a_standby_that_canal_would_never_switch_to_is_no_failure(conf: Path, event: Event) -> None:
@@ -159,14 +159,14 @@ def test_a_filter_that_cannot_be_used_is_found(conf: Path, event: Event) -> None
     write_meta(conf, event, table_filter=r"shop\.(?=orders).*")
     run = migrate(conf)
     assert run.status == 1
-    assert "'(?=' at character 7" in run.line("wrong shop, client 1001: would not be served")
+    assert "'(?=' at character 7" in run.line("FAIL shop, client 1001: would not be served")
     write_meta(conf, event, table_filter=r"shop\.orders")
     assert migrate(conf).status == 0
     with (conf / "shop" / "instance.properties").open("a") as properties:
         properties.write("canal.instance.filter.regex = shop\\\\.\\\\bitems\n")
     run = migrate(conf)
     assert run.status == 1
-    assert "canal.instance.filter.regex: 'shop\\.\\bitems' cannot be a filter" in run.line("wrong shop: ")
+    assert "canal.instance.filter.regex: 'shop\\.\\bitems' cannot be a filter" in run.line("FAIL shop: ")
 
 
 def test_a_position_that_is_purged_or_of_another_history_is_found(conf: Path, event: Event) -> None:
@@ -175,16 +175,16 @@ def test_a_position_that_is_purged_or_of_another_history_is_found(conf: Path, ev
     )
     run = migrate(conf)
     assert run.status == 1
-    assert run.line("shop, client 1001").startswith("good")
-    assert "has purged the binlog at mysql-bin.000000" in run.line("wrong shop, client 1002")
-    assert "was reset, restored, or is another server" in run.line("wrong shop, client 1003")
+    assert run.line("shop, client 1001").startswith("ok")
+    assert "has purged the binlog at mysql-bin.000000" in run.line("FAIL shop, client 1002")
+    assert "was reset, restored, or is another server" in run.line("FAIL shop, client 1003")
 
 
 def test_cursors_that_cannot_be_read_are_found(conf: Path) -> None:
     (conf / "shop" / "meta.dat").write_text("{")
     run = migrate(conf)
     assert run.status == 1
-    assert f"{conf}/shop/meta.dat is not a file of subscriptions and cursors" in run.line("wrong shop: ")
+    assert f"{conf}/shop/meta.dat is not a file of subscriptions and cursors" in run.line("FAIL shop: ")
 
 
 def test_without_cursors_the_beginning_is_said(conf: Path, mysql56: Server) -> None:
@@ -204,7 +204,7 @@ def test_without_cursors_the_place_that_is_kept_counts(conf: Path, mysql56: Serv
     begin = next(row[1] for row in mysql56.query(f"SHOW BINLOG EVENTS IN '{event.file}'") if row[5] == "BEGIN")
     assert run.line("no client has a position").endswith(f"it would begin at {event.file}:{begin}")
     (conf / "shop" / "parse.dat").write_text(json.dumps(event._replace(file="mysql-bin.000000").cursor()))
-    assert "has purged the binlog at mysql-bin.000000" in migrate(conf).line("wrong shop: ")
+    assert "has purged the binlog at mysql-bin.000000" in migrate(conf).line("FAIL shop: ")
 
 
 def test_positions_in_zookeeper_are_read_and_stay_as_they_are(conf: Path, event: Event, zookeeper: ZooKeeper) -> None:
@@ -218,8 +218,8 @@ def test_positions_in_zookeeper_are_read_and_stay_as_they_are(conf: Path, event:
         zk.create(f"{root}/running", b'{"active":true,"address":"10.0.0.1:11111"}')
         run = migrate(conf, "--zk", zookeeper.hosts)
         assert run.status == 0, run.lines
-        assert f"would go on at {event.file}:{event.offset}" in run.line("good  shop, client 1001")
-        assert f"cursors in ZooKeeper ({zookeeper.hosts}, period)" in run.line("good  shop: ")
+        assert f"would go on at {event.file}:{event.offset}" in run.line("ok   shop, client 1001")
+        assert f"cursors in ZooKeeper ({zookeeper.hosts}, period)" in run.line("ok   shop: ")
         assert "10.0.0.1:11111" in run.line("is served now")
         assert zk.get_children(f"{root}/1001/mark") == ["0000000001"]
 

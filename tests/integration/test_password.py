@@ -99,5 +99,5 @@ def test_an_account_that_would_stop_is_found(
     assert "shop, password: it was encrypted with the server's RSA key" in text
     status, text = run()  # the server remembers the password now
     assert status == 1
-    assert "wrong shop, password: the source remembers the password" in text
+    assert "FAIL shop, password: the source remembers the password" in text
     assert account["db_password"] not in text

@@ -344,7 +344,7 @@ def test_a_certificate_that_cannot_be_used_is_named_before_anything_is_started(
         assert not list(conf.glob("example/meta*"))
         status, found, _ = sluice("check")
         assert status == 1
-        assert f"wrong HTTP API: {complaint}" in found
+        assert f"FAIL HTTP API: {complaint}" in found
 
 
 def test_check_says_all_that_is_wrong_at_once(sluice: Sluice, conf: Path) -> None:
@@ -354,10 +354,10 @@ def test_check_says_all_that_is_wrong_at_once(sluice: Sluice, conf: Path) -> Non
     status, text, _ = sluice("check")
     assert status == 1
     assert "canal.properties:3: foo is unknown" in text
-    assert "wrong HTTP API: Refusing to listen on '0.0.0.0'" in text
-    assert "wrong Canal's port: Refusing to listen on '::' without canal.passwd. Set canal.user and" in text
-    assert "wrong example: cannot log in to 127.0.0.1:1" in text
-    assert "wrong other: canal.instance.master.address: has to be given" in text
+    assert "FAIL HTTP API: Refusing to listen on '0.0.0.0'" in text
+    assert "FAIL Canal's port: Refusing to listen on '::' without canal.passwd. Set canal.user and" in text
+    assert "FAIL example: cannot log in to 127.0.0.1:1" in text
+    assert "FAIL other: canal.instance.master.address: has to be given" in text
 
 
 def test_check_asks_zookeeper(sluice: Sluice, conf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -365,13 +365,13 @@ def test_check_asks_zookeeper(sluice: Sluice, conf: Path, monkeypatch: pytest.Mo
     (conf / "canal.properties").write_text("canal.destinations = example\ncanal.zkServers = 127.0.0.1:1\n")
     status, text, _ = sluice("check")
     assert status == 1
-    assert "wrong ZooKeeper: ZooKeeper (127.0.0.1:1) has not answered for 0.1 s" in text
+    assert "FAIL ZooKeeper: ZooKeeper (127.0.0.1:1) has not answered for 0.1 s" in text
 
 
 def test_check_takes_names_of_destinations(sluice: Sluice, conf: Path) -> None:
     status, text, _ = sluice("check", "nowhere")
     assert status == 1
-    assert "wrong nowhere: there is no destination 'nowhere'" in text
+    assert "FAIL nowhere: there is no destination 'nowhere'" in text
     assert "cannot log in" not in text
 
 
@@ -393,7 +393,7 @@ def test_who_makes_a_token_or_a_user_is_told_that_canals_port_is_open(
     assert note in sluice("token", "create", "--name", "billing")[2]
     monkeypatch.setattr("sys.stdin", io.StringIO("correct horse\n"))
     assert note in sluice("user", "set", "ops")[2]
-    assert re.search(r"note  Canal's port: .* asks for no password", sluice("check")[1])
+    assert re.search(r"note Canal's port: .* asks for no password", sluice("check")[1])
     (conf / "canal.properties").write_text("canal.destinations = example\ncanal.withoutNetty = true\n")
     assert "Canal's port" not in sluice("token", "create", "--name", "billing")[2]
     assert "Canal's port" not in sluice("check")[1]

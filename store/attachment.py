@@ -1,4 +1,4 @@
-"""How subscribers come into the ring of a destination, and how they leave it."""
+"""How subscribers enter the ring of a destination, and how they leave it."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,14 +15,14 @@ from .track import Track
 class Attachment:
     """What attaches subscribers to a ring, and detaches them.
 
-    A subscriber is attached as soon as the ring comes to its cursor. One whose cursor the ring has left is behind: it
-    is served from the ring of a catch-up reader, until what that reads meets what this ring holds. One that does not
-    keep the pace leaves the ring, and is behind as well.
+    A subscriber is attached as soon as the ring reaches its cursor. If the ring has already freed that place, the
+    subscriber is behind: the ring of a catch-up reader serves it, until that reader meets what this ring holds. A
+    subscriber that does not keep the pace leaves the ring, and is behind as well.
 
     Args:
         track: the ring.
         detach_after: seconds for which one of several subscribers may hold a full ring back (`Pace`); 0 for ever.
-        catches_up: who is behind gets a reader of its own; else it is gone.
+        catches_up: a subscriber that is behind gets a reader of its own; else it is gone.
     """
 
     def __init__(self, track: Track, *, detach_after: float, catches_up: bool) -> None:
@@ -54,10 +54,10 @@ class Attachment:
         return subscriber.track is not self._track
 
     def need(self, subscriber: Subscriber) -> int | None:
-        """Return the first slot of the ring that a subscriber needs; None when it stands somewhere before the ring.
+        """Return the first slot of the ring that a subscriber needs; None when its place is before the ring.
 
-        It is the end of the ring for one that needs nothing of it, and waits for what comes after. Its reader's ring,
-        which nobody else reads, is freed up to what it has confirmed.
+        It is the end of the ring for a subscriber that needs nothing of it and waits for what comes after. The ring of
+        its reader, which no other subscriber reads, is freed up to what it has confirmed.
         """
         if subscriber.error is not None or subscriber.behind:
             return None
@@ -70,17 +70,17 @@ class Attachment:
         return self._track.ring.next if self._is_past_end(subscriber) else None
 
     def _is_past_end(self, subscriber: Subscriber) -> bool:
-        """Whether a subscriber has confirmed more from its reader than the ring holds: that one did not go on."""
+        """Whether a subscriber has confirmed more from its reader than the ring holds: the ring did not go on."""
         end = self._track.end
         acked = subscriber.track.position_before(subscriber.ack) if subscriber.resume is None else None
         return acked is not None and end is not None and end.same_history(acked) and acked > end
 
-    # --- into the ring -----------------------------------------------------------------------------------------------
+    # --- entering the ring -------------------------------------------------------------------------------------------
 
     def start(self, start: str | int | Position, unix_time: float) -> int | None:
-        """Return the slot at which a new subscriber starts (`Cursors.subscribe`); None when the ring lacks it as yet.
+        """Return the slot at which a new subscriber starts (`Cursors.subscribe`); None while the ring lacks it.
 
-        Raises what `Track.sequence_of` raises; of a place before the ring only when nobody catches up.
+        Raises what `Track.sequence_of` raises; for a place before the ring only if there are no catch-up readers.
         """
         ring = self._track.ring
         if start == "earliest":
@@ -110,13 +110,13 @@ class Attachment:
             self.learn_gtids(subscriber)
 
     def learn_gtids(self, subscriber: Subscriber) -> None:
-        """Know what was executed at a durable cursor: who subscribes before the stream has begun learns it later."""
+        """Learn what was executed at a durable cursor. Before the stream has begun it is unknown, and learnt later."""
         if subscriber.gtids is None:
             track = subscriber.track
             subscriber.gtids = track.executed(max(track.ring.first, subscriber.durable))
 
     def go_on(self, subscriber: Subscriber) -> None:
-        """Attach a stored subscriber where it left off, or as soon as the ring has come there."""
+        """Attach a stored subscriber where it left off, or as soon as the ring gets there."""
         if subscriber.cursor is None:
             self.attach(subscriber, self._track.ring.first)
         else:
@@ -124,7 +124,7 @@ class Attachment:
             self.resolve(subscriber)
 
     def resolve(self, subscriber: Subscriber) -> None:
-        """Attach a subscriber as soon as the ring has come to its cursor."""
+        """Attach a subscriber as soon as the ring reaches its cursor."""
         cursor = subscriber.resume
         if cursor is None or subscriber.error is not None or subscriber.behind:
             return
@@ -142,7 +142,7 @@ class Attachment:
                 return
             sequence = 0  # the stream begins by its GTIDs, at a place that only its first slot has named
         except SourceChangedError as error:
-            # The stream was carried over to another source: at the place where the same transactions were executed.
+            # The stream goes on at another source, from the place where the same transactions were executed.
             if not cursor.gtid or _is_of(cursor, track):
                 subscriber.error = error
                 return
@@ -154,20 +154,20 @@ class Attachment:
             self.attach(subscriber, sequence)
 
     def _leave(self, subscriber: Subscriber, error: SluiceError) -> None:
-        """Let a subscriber whose place is not in the ring wait for a reader; without readers it is gone."""
+        """Make a subscriber whose place is not in the ring wait for a reader; without readers it is gone."""
         if self._catches_up:
             subscriber.behind = True
         else:
             subscriber.error = error
 
     def _is_behind_start(self, cursor: Cursor) -> bool:
-        """Whether all that was executed before the stream begins was executed at a cursor: it misses nothing."""
+        """Whether everything executed before the stream begins was executed at a cursor too: it misses nothing."""
         began = self._track.gtids
         executed = parse_gtids(cursor.gtid) if cursor.gtid else None
         return executed is not None and type(executed) is type(began) and executed.contains(began)  # type: ignore[arg-type]
 
     def pass_gap(self, subscriber: Subscriber) -> None:
-        """Let a subscriber that waits for a place start with the stream, which begins behind a gap with that place."""
+        """Start a subscriber that waits for a place with the stream, which begins after a gap with that place."""
         if subscriber.resume is not None and subscriber.error is None:
             subscriber.track, subscriber.mask, subscriber.behind = self._track, None, False
             self.attach(subscriber, self._track.ring.first)
@@ -176,7 +176,7 @@ class Attachment:
     # --- catching up -------------------------------------------------------------------------------------------------
 
     def catch_up(self, subscriber: Subscriber, track: Track) -> None:
-        """Serve a subscriber from the ring of a reader, which fills it from the subscriber's cursor on."""
+        """Serve a subscriber from the ring of a reader, which reads from the subscriber's cursor on."""
         subscriber.track, subscriber.mask, subscriber.behind, subscriber.paused = track, None, False, False
 
     def _resolve_reader(self, subscriber: Subscriber, cursor: Cursor) -> None:
@@ -185,7 +185,7 @@ class Attachment:
         sequence = None
         if cursor.position is not None and _is_of(cursor, track):
             sequence = track.sequence_of(cursor.position)
-            if sequence is None and track.ring.waiting:  # the place lies deep inside a transaction
+            if sequence is None and track.ring.waiting:  # the place is deep inside a transaction
                 track.free_to(track.ring.next)
         elif track.ring.next > track.ring.first:
             sequence = track.ring.first
@@ -194,11 +194,11 @@ class Attachment:
             track.free_to(sequence)
 
     def meet(self, subscriber: Subscriber) -> None:
-        """See whether a catch-up reader has come to what the ring holds; join the ring when all before is confirmed."""
+        """See if a catch-up reader has reached what the ring holds; join the ring when all before is confirmed."""
         ring = subscriber.track.ring
         if subscriber.limit is None:
             limit = ring.last_boundary(subscriber.get, ring.next) + 1
-            if not limit and subscriber.get == subscriber.durable:  # it has all, and stands between two transactions
+            if not limit and subscriber.get == subscriber.durable:  # it has everything, and is between two transactions
                 limit = subscriber.get
             end = subscriber.track.position_before(limit) if limit or subscriber.get == subscriber.durable else None
             try:
@@ -214,22 +214,22 @@ class Attachment:
             subscriber.track = self._track
             subscriber.get = subscriber.ack = subscriber.durable = subscriber.meet
 
-    # --- out of the ring ---------------------------------------------------------------------------------------------
+    # --- leaving the ring --------------------------------------------------------------------------------------------
 
     def fall_out(self, subscriber: Subscriber, error: SluiceError) -> None:
-        """Serve a subscriber no more, because its reader has failed; its cursor stays."""
+        """Stop serving a subscriber, because its reader has failed; its cursor stays."""
         self._leave_ring(subscriber)
         subscriber.error = error
 
     def suspend(self, subscriber: Subscriber) -> None:
-        """Take its reader from a subscriber: it waits for another one, unless the ring has its place or comes there."""
+        """Take its reader from a subscriber. It waits for another one, unless the ring has or reaches its place."""
         self._leave_ring(subscriber)
         self.resolve(subscriber)
 
     def _leave_ring(self, subscriber: Subscriber) -> None:
-        """Let go of the ring that a subscriber reads: it will go on behind what it has confirmed.
+        """Let go of the ring that a subscriber reads: it will go on after what it has confirmed.
 
-        What was given and is not confirmed is given again, unless it is confirmed by position before.
+        What it was given and has not confirmed is given again, unless it confirms that by position first.
         """
         cursor = subscriber.cursor = subscriber.current()
         if subscriber.resume is None and cursor is not None:
@@ -242,7 +242,7 @@ class Attachment:
         subscriber.given = subscriber.paused = False
 
     def detach_slow(self, subscribers: Mapping[int, Subscriber], now: float) -> None:
-        """Let go of the subscribers that do not keep the pace; their cursors stay."""
+        """Detach the subscribers that do not keep the pace; their cursors stay."""
         ring = self._track.ring
         if not (ring.waiting or self._pace.running):
             return
@@ -265,6 +265,6 @@ class Attachment:
 
 
 def _is_of(cursor: Cursor, track: Track) -> bool:
-    """Whether a cursor is of the source that a stream is read from."""
+    """Whether a cursor belongs to the source of a stream."""
     floor = track.floor
     return cursor.position is None or floor is None or cursor.position.source == floor.source

@@ -13,7 +13,7 @@ UNMARKED = 0
 class Batch:
     """A batch of entries: slices of framed entries, and the mark to confirm it by.
 
-    The slices pin memory of the ring for as long as somebody holds them.
+    The slices pin memory of the ring for as long as they are referenced.
     """
 
     batch_id: int
@@ -24,9 +24,9 @@ class Batch:
     rows: int
     bytes: int
     timestamp: int
-    """Of the last entry's event, ms since 1970."""
+    """Time of the last entry's event, ms since 1970."""
     positions: builtins.bytes = b""
-    """Where each entry stands, as in ``Messages.positions`` of packet.proto."""
+    """The place of each entry, as in ``Messages.positions`` of packet.proto."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Range:
     """A part of the stream that a subscriber was told of, to be read by its positions and confirmed."""
 
     batch_id: int
-    """Its mark; -1 when there is nothing to confirm."""
+    """Its mark; -1 if nothing is to be confirmed."""
     from_: str
     to: str
     entries: int
@@ -43,7 +43,7 @@ class Range:
     partial: bool
     """It ends inside a transaction; the durable cursor stays before that one."""
     reached: bool
-    """It ends where it shall end at the latest, or nothing wanted is left until there."""
+    """It ends at the latest permitted place, or nothing wanted is left up to there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Part:
 
 
 def join_parts(pieces: list[Part], from_: str, to: str, parts: int) -> list[Part]:
-    """Join pieces of a range, one behind the other, to at most so many parts of about equal bytes."""
+    """Join consecutive pieces of a range into at most so many parts of about equal bytes."""
     total = sum(piece.bytes for piece in pieces)
     joined: list[Part] = []
     begin = from_

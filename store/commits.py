@@ -10,7 +10,7 @@ W = TypeVar("W")
 
 
 class Commits(Generic[W]):
-    """Group commit: one write at a time; what changes, and who begins to wait, during a write shares the next one."""
+    """Group commit: one write at a time. Changes and waiters that come during a write share the next one."""
 
     def __init__(self, cursors: Cursors) -> None:
         self._cursors = cursors
@@ -20,11 +20,11 @@ class Commits(Generic[W]):
 
     @property
     def wanted(self) -> bool:
-        """Whether somebody waits for the write after the one under way."""
+        """Whether anyone waits for the write after the one under way."""
         return bool(self._waiting)
 
     def wait(self, waiter: W) -> bool:
-        """Let somebody wait until every change until now is durable; False when it is so already."""
+        """Add a waiter until every change so far is durable; False if it already is."""
         if self._cursors.changed:
             self._waiting.append(waiter)
         elif self._under_way is not None:
@@ -34,7 +34,7 @@ class Commits(Generic[W]):
         return True
 
     def begin(self) -> Mapping[int, StoredClient | None] | None:
-        """Return what is to be written now; None when nothing is, or a write is under way."""
+        """Return what is to be written now; None if nothing is, or a write is under way."""
         if self._under_way is not None or not self._cursors.changed:
             return None
         self._under_way = self._cursors.take_changes()
@@ -42,7 +42,7 @@ class Commits(Generic[W]):
         return self._under_way
 
     def end(self, *, durable: bool) -> list[W]:
-        """End the write, and return who has waited for it; what could not be stored is kept for the next one."""
+        """End the write, and return its waiters; what could not be stored is kept for the next one."""
         if not durable and self._under_way is not None:
             self._cursors.give_back(set(self._under_way))
         self._under_way = None

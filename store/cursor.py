@@ -1,4 +1,4 @@
-"""What is stored of a subscriber: who it is, and how far it has confirmed."""
+"""What is stored of a subscriber: its identity, and how far it has confirmed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,11 +8,11 @@ from ..protocol.position import Position, file_number
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """How far a subscriber has confirmed, as it is stored: Canal's fields, and ours where we wrote it.
+    """How far a subscriber has confirmed, as it is stored: Canal's fields, and ours if we wrote it.
 
     Canal's fields name the last event confirmed, a transaction end or DDL; ``position`` names the place after it. It is
-    the cursor of one member of a source: sets of GTIDs of two members are never joined, for one may have what the other
-    has not.
+    the cursor of one member of a source. The GTID sets of two members are never joined, because one may have what the
+    other lacks.
     """
 
     journal: str
@@ -23,14 +23,14 @@ class Cursor:
     """Of the event, ms since 1970."""
     server_id: int
     gtid: str = ""
-    """The full set of executed GTIDs at the place, empty when it is not known."""
+    """The full set of executed GTIDs at the place, empty if unknown."""
     position: Position | None = None
     delivered: Position | None = None
     """The place after the last entry that the subscriber was given and has confirmed."""
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Where the cursor stands in its history: file number, offset, events."""
+        """The place of the cursor in its history: file number, offset, events."""
         if self.position is not None:
             return self.position.file_number, self.position.begin, self.position.n
         return file_number(self.journal), self.offset, 0
@@ -44,11 +44,11 @@ class StoredClient:
     filter: str = ""
     cursor: Cursor | None = None
     expire_after: int | None = None
-    """Seconds without a call after which the client is removed, 0 for never; None: as the destination says."""
+    """Seconds without a call after which the client is removed, 0 for never; None: the destination's default."""
 
 
 def in_order(cursors: list[Cursor]) -> list[Cursor]:
-    """Sort cursors as the stream comes to them; of several histories the oldest comes first."""
+    """Sort cursors in the order of the stream; the oldest history comes first."""
     ordered: list[Cursor] = []
     while cursors:
         oldest = min(cursors, key=lambda cursor: cursor.timestamp)
@@ -61,15 +61,15 @@ def in_order(cursors: list[Cursor]) -> list[Cursor]:
 def starts(cursors: Sequence[Cursor | None], place: Cursor | None) -> list[Cursor | None]:
     """Return where the stream may begin to serve clients with these cursors, best first.
 
-    None, for a client that has no place yet, is where the configuration says: it can begin though others have lost
-    their places. When no client has a place, ``place`` counts, which the destination may keep.
+    None, for a client without a place yet, means where the configuration says: that client can begin although others
+    have lost their places. When no client has a place, ``place`` counts, which the destination may keep.
     """
     known = in_order([cursor for cursor in cursors if cursor is not None])
     return [*known, *([None] if None in cursors else [])] if known else [place]
 
 
 def earliest(cursors: list[Cursor]) -> Cursor | None:
-    """Return the cursor from which the stream has to be read to serve them all; None when there is none."""
+    """Return the cursor from which the stream has to be read to serve them all; None without any."""
     return next(iter(in_order(cursors)), None)
 
 

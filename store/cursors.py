@@ -1,11 +1,11 @@
-"""Who reads the ring and how far: subscriptions, marks, cursors and sessions, without any I/O.
+"""The readers of the ring, and how far each is: subscriptions, marks, cursors and sessions, without any I/O.
 
 Each subscriber has two sequences in the ring, as Canal has for a destination: ``get``, up to which it was given
 batches, and ``ack``, up to which it has confirmed them. Slots before the smallest ``ack`` are freed. A batch that was
-given and not confirmed is a mark; marks are confirmed in their order.
+given and not confirmed is a mark; marks are confirmed in order.
 
-Every method is called from one thread. ``now`` is in seconds of a clock that nobody sets, such as `time.monotonic`.
-What has to be stored is fetched by `Cursors.take_changes`.
+Every method is called from one thread. ``now`` is in seconds of a clock that is never set, such as `time.monotonic`.
+`Cursors.take_changes` returns what has to be stored.
 """
 
 import secrets
@@ -41,9 +41,8 @@ class Cursors:
         compile_filter: makes the test of tables from a subscriber's filter, None for all; raises `FilterError`.
         detach_after: seconds for which one of several subscribers may hold a full ring back; 0 for ever. See
             `sluice.store.patience`.
-        expire_after: seconds without a call after which a client is removed that has no such time of its own; 0 for
-            never.
-        catches_up: who is behind the ring gets a reader of its own (`behind`, `catch_up`); else it is gone.
+        expire_after: seconds without a call after which a client without a time of its own is removed; 0 for never.
+        catches_up: a client that is behind the ring gets a reader of its own (`behind`, `catch_up`); else it is gone.
     """
 
     def __init__(
@@ -74,9 +73,9 @@ class Cursors:
         self._attachment.begin(position, gtids)
 
     def pass_gap(self) -> None:
-        """Let all who wait for a place start with the stream: it begins behind a gap that has swallowed their places.
+        """Start all clients that wait for a place with the stream: it begins after a gap that has swallowed them.
 
-        A cursor stays as it is until its client acks.
+        A cursor stays unchanged until its client acks.
         """
         for subscriber in self._subscribers.values():
             self._attachment.pass_gap(subscriber)
@@ -86,7 +85,7 @@ class Cursors:
         return self.track.position_before(sequence)
 
     def advance(self, now: float) -> None:
-        """Look at what was put: attach who waited for it, let idle subscribers follow the stream, free what can be."""
+        """Look at what was put: attach those that waited for it, move idle subscribers on, free what can be freed."""
         for subscriber in self._subscribers.values():
             self._attachment.resolve(subscriber)
             self._give_cursor(subscriber)
@@ -101,7 +100,7 @@ class Cursors:
 
     @property
     def behind(self) -> dict[int, Cursor]:
-        """The clients whose cursors lie before the ring and that wait for a reader from there."""
+        """The clients whose cursors are before the ring, and that wait for a reader from there."""
         return {
             client_id: subscriber.resume
             for client_id, subscriber in self._subscribers.items()
@@ -114,7 +113,7 @@ class Cursors:
         return {client_id for client_id, it in self._subscribers.items() if self._attachment.has_reader(it)}
 
     def awaits_reader(self, client_id: int) -> bool:
-        """Return whether a client is to be served from a reader, and was not given anything by one."""
+        """Return whether a client is to be served from a reader, and has not been given anything by one."""
         subscriber = self._subscriber(client_id)
         catching_up = subscriber.behind or self._attachment.has_reader(subscriber)
         return catching_up and subscriber.error is None and not subscriber.has_moved()
@@ -125,9 +124,9 @@ class Cursors:
         return bool(self._heard)
 
     def take_turns(self, turns: Turns, now: float) -> None:
-        """Tell who wants a reader, or uses one, and take those away whose turn has ended.
+        """Tell ``turns`` which clients want or use a reader, and take readers away whose turn has ended.
 
-        A client that makes no calls wants none.
+        A client that makes no calls does not want one.
         """
         for client_id in self._heard:
             subscriber = self._subscribers.get(client_id)
@@ -146,11 +145,11 @@ class Cursors:
             self._subscribers[client_id].paused = turns.is_over(("client", client_id), now)
 
     def catch_up(self, client_id: int, track: Track) -> None:
-        """Serve a client from the ring of a reader, which fills it from the client's cursor on, until it joins."""
+        """Serve a client from the ring of a reader, which reads from the client's cursor on, until it joins."""
         self._attachment.catch_up(self._subscriber(client_id), track)
 
     def fall_out(self, client_id: int, error: SluiceError) -> None:
-        """Serve a client no more, because its reader has failed; its cursor stays."""
+        """Stop serving a client, because its reader has failed; its cursor stays."""
         self._attachment.fall_out(self._subscriber(client_id), error)
 
     # --- subscriptions -----------------------------------------------------------------------------------------------
@@ -158,8 +157,8 @@ class Cursors:
     def restore(self, client: StoredClient, now: float) -> None:
         """Take over a stored subscription; without a cursor it starts with the stream.
 
-        One whose filter is refused, or finds nothing any more in what the destination's lets through, is not served
-        until it subscribes with another.
+        A client whose filter is refused, or no longer matches anything that the destination's filter lets through, is
+        not served until it subscribes with another one.
         """
         subscriber = Subscriber(
             client.client_id,
@@ -189,15 +188,15 @@ class Cursors:
         now: float,
         unix_time: float = 0.0,
     ) -> ClientStatus:
-        """Register a client, or give a registered one another filter: its cursor wins over ``start``.
+        """Register a client, or change the filter of a registered one, whose cursor wins over ``start``.
 
         ``start`` is ``earliest`` in the ring, ``latest``, a position, or a time in ms since 1970; ``unix_time``, in
-        seconds, tells whether that is past. ``expire_after``: see `StoredClient`; None leaves it as it is.
+        seconds, tells whether that is past. ``expire_after``: see `StoredClient`; None leaves it unchanged.
 
         Raises:
-            FilterError: the filter is none.
-            BadPositionError: ``start`` is none of these.
-            GoneError: it lies before what the ring holds.
+            FilterError: the filter is not valid.
+            BadPositionError: ``start`` is not one of these.
+            GoneError: it is before what the ring holds.
             SourceChangedError: it belongs to another source or history.
         """
         known = self._subscribers.get(client_id)
@@ -245,7 +244,7 @@ class Cursors:
         return expired
 
     def open_session(self, client_id: int, now: float) -> str:
-        """Open a session, which fences all earlier ones; return its token."""
+        """Open a session, which fences off all earlier ones; return its token."""
         subscriber = self._subscriber(client_id)
         subscriber.last_active = now
         self._last_session += 1
@@ -260,7 +259,7 @@ class Cursors:
     # --- get, ack, rollback ------------------------------------------------------------------------------------------
 
     def hear(self, client_id: int, now: float) -> None:
-        """Count a call of a client that no other method is told of; raises `NotSubscribedError`."""
+        """Count a call of a client that uses no other method. Raises `NotSubscribedError`."""
         self._subscriber(client_id).last_active = now
 
     def wanted(self, client_id: int) -> TableFilter | None:
@@ -279,15 +278,15 @@ class Cursors:
         self._checked(client_id, session)
 
     def cursor(self, client_id: int) -> Cursor | None:
-        """Return the durable cursor of a client; None when its place has no name yet."""
+        """Return the durable cursor of a client; None while its place has no name."""
         return self._subscriber(client_id).current()
 
     def awaited(self, client_id: int) -> Cursor | None:
-        """Return the cursor of a client that the stream has not come to; None when the client is served."""
+        """Return the cursor of a client that the stream has not reached; None if the client is served."""
         return self._subscriber(client_id).resume
 
     def outstanding(self, client_id: int) -> int:
-        """Return how many batches were given to a client and are not confirmed."""
+        """Return how many batches a client was given and has not confirmed."""
         return len(self._subscriber(client_id).marks)
 
     def available(self, client_id: int) -> tuple[int, int]:
@@ -310,18 +309,18 @@ class Cursors:
         ddl_isolation: bool = False,
         session: str | None = None,
     ) -> Batch | None:
-        """Give the next batch and mark it; None when nothing is there. For the limits see `Ring.collect`.
+        """Give the next batch and mark it; None if nothing is there. For the limits see `Ring.collect`.
 
-        A session may count the gets that it has given up, without knowing what became of them: ``token.2`` has two
-        behind it. One of them may arrive late: it takes nothing when a later one has come before it, and what it was
-        given is given again when a later one comes behind it, so that nothing is missing between two batches.
+        A session may count the gets that it has given up, without knowing what became of them: ``token.2`` has given
+        up two. One of them may arrive late. If a later get came first, the late one takes nothing; if a later get
+        comes after it, what the late one was given is given again. So nothing is missing between two batches.
 
         Raises what `check` raises.
         """
         subscriber = self._checked(client_id, session)
         subscriber.last_active = now
         if session is not None and subscriber.has_given_up(session):
-            raise StaleSessionError(f"client {client_id} has given this get up and sent another")
+            raise StaleSessionError(f"client {client_id} has given up this get and sent another")
         if not subscriber.served():
             return None
         collected = subscriber.track.ring.collect(
@@ -361,21 +360,21 @@ class Cursors:
     ) -> bool:
         """Confirm everything before a position, and with it all marks that end there or before. May be repeated.
 
-        In a new life of the destination, or when it has left the ring, a subscriber may first confirm what it was given
-        before. False when the stream has not come there again: what it has come to is then confirmed where that makes
-        it go on, if the source is known to have the position (``exists``). What a subscriber does not want need not be
-        given.
+        In a new life of the destination, or after leaving the ring, a subscriber may first confirm what it was given
+        earlier. False when the stream has not reached that place again. What it has reached is then confirmed if that
+        makes the stream go on, and if the source is known to have the position (``exists``). What a subscriber does
+        not want need not be given.
 
         Raises:
             NotSubscribedError, StaleSessionError, GoneError, SourceChangedError: as `check`.
-            BadPositionError: the position lies beyond what the client was given.
+            BadPositionError: the position is beyond what the client was given.
         """
         subscriber = self._checked(client_id, session)
         subscriber.last_active = now
         if not subscriber.served():
             return self._is_confirmed(subscriber, position)
         track = subscriber.track
-        # mostly it is where a mark ends: that is found without a search
+        # mostly a mark ends there: that is found without a search
         given = (mark.stop for mark in subscriber.marks.values() if mark.to == position)
         sequence = next((stop for stop in given if stop <= subscriber.get), None)
         if sequence is None:
@@ -385,7 +384,7 @@ class Cursors:
             end = track.position_before(stop)
             if end is None or position > end:
                 if subscriber.given:
-                    raise BadPositionError(f"{position} lies beyond what client {client_id} was given: {end}")
+                    raise BadPositionError(f"{position} is beyond what client {client_id} was given: {end}")
                 if exists and (track.ring.waiting or subscriber.limit is not None):
                     self._confirm_to(subscriber, stop)
                 return False
@@ -398,10 +397,10 @@ class Cursors:
         return True
 
     def rollback(self, client_id: int, batch_id: int | None = None, *, now: float, session: str | None = None) -> None:
-        """Go back to what is confirmed; without a batch id all marks are forgotten.
+        """Go back to what is confirmed. Without a batch id all marks are forgotten.
 
-        With one, which has to be the oldest mark, only that mark is forgotten (Canal's rule): later ones stay to be
-        confirmed or rolled back, although their entries are given again.
+        A batch id has to be that of the oldest mark. Then only that mark is forgotten (Canal's rule): later ones are
+        still to be confirmed or rolled back, although their entries are given again.
 
         Raises what `ack` raises.
         """
@@ -428,17 +427,17 @@ class Cursors:
         transactions: bool = True,
         session: str | None = None,
     ) -> Range | None:
-        """Mark what follows a position, as far as the limits and what is stored allow; where it ends says `Ring.cut`.
+        """Mark what follows a position, as far as the limits and what is stored allow; `Ring.cut` says where it ends.
 
-        The same position and limits give the same range until it is confirmed. Other limits make the range anew, and
-        every mark that ends behind the position is forgotten: who asks from there will process it from there. What is
-        confirmed already is given without a mark.
+        The same position and limits give the same range until it is confirmed. Other limits give a new range, and
+        every mark that ends after the position is forgotten: a client that asks from there will process from there.
+        What is confirmed already is given without a mark.
 
         None when nothing wanted is there yet; with ``final`` an empty range over what was passed.
 
         Raises:
             NotSubscribedError, StaleSessionError: as `check`.
-            GoneError: the position lies before what is stored, and more than unwanted entries lie between.
+            GoneError: the position is before what is stored, with more than unwanted entries between.
             SourceChangedError: it belongs to another source or history.
         """
         subscriber = self._checked(client_id, session)
@@ -489,12 +488,12 @@ class Cursors:
         return found
 
     def read_range(self, client_id: int, from_: Position, to: Position, *, transactions: bool = True) -> Batch | None:
-        """Read a range without a mark, for the subscriber's filter; None when the stream has not come to its end.
+        """Read a range without a mark, for the subscriber's filter; None when the stream has not reached its end.
 
         Raises:
             NotSubscribedError: the client has not subscribed.
             BadPositionError: the range ends before it begins.
-            GoneError: it begins before what is stored, and more than unwanted entries lie between.
+            GoneError: it begins before what is stored, with more than unwanted entries between.
             SourceChangedError: it belongs to another source or history.
         """
         subscriber = self._subscriber(client_id)
@@ -554,7 +553,7 @@ class Cursors:
         self._changed |= client_ids
 
     def status(self, client_id: int) -> ClientStatus:
-        """Return where a client stands; `NotSubscribedError` when it is none."""
+        """Return the status of a client. Raises `NotSubscribedError`."""
         subscriber = self._subscriber(client_id)
         return subscriber.status(self._attachment.state(subscriber))
 
@@ -595,7 +594,7 @@ class Cursors:
             place = subscriber.track.position_before(subscriber.durable)
             if place is not None:
                 self._attachment.learn_gtids(subscriber)
-                # It was given nothing, so that every place up to here is as good as this one.
+                # It was given nothing, so every place up to here is as good as this one.
                 subscriber.cursor = Cursor(place.file, place.begin, 0, 0, str(subscriber.gtids or ""), place, place)
                 self._changed.add(subscriber.client_id)
 
@@ -618,15 +617,15 @@ class Cursors:
         )
 
     def _is_confirmed(self, subscriber: Subscriber, position: Position) -> bool:
-        """Whether a position is confirmed, of a subscriber that is not served; False while it may still be.
+        """Whether a subscriber that is not served has confirmed a position; False while it may still do so.
 
-        Raises BadPositionError when it was not given.
+        Raises BadPositionError if it was not given.
         """
         confirmed = subscriber.resume.position if subscriber.resume is not None else None
         if confirmed is not None and position <= confirmed:
             return True
         if subscriber.given:
-            raise BadPositionError(f"{position} lies beyond what client {subscriber.client_id} was given: {confirmed}")
+            raise BadPositionError(f"{position} is beyond what client {subscriber.client_id} was given: {confirmed}")
         return False
 
     def _confirm_to(self, subscriber: Subscriber, sequence: int) -> None:
@@ -659,7 +658,7 @@ class Cursors:
         self._free()
 
     def _pass_over(self, subscriber: Subscriber, position: Position) -> None:
-        """Let what a subscriber was given reach to a position, if it wants nothing of what lies before that."""
+        """Count what a subscriber was given as reaching to a position, if it wants nothing before that."""
         track = subscriber.track
         got = track.position_before(subscriber.get)
         if got is None or not got.same_history(position) or position <= got:
@@ -672,7 +671,7 @@ class Cursors:
             subscriber.get = sequence
 
     def _follow(self, subscriber: Subscriber) -> None:
-        """Let a subscriber that has confirmed everything pass over what it is not given."""
+        """Move a subscriber that has confirmed everything over what it is not given."""
         stop = subscriber.end()
         if subscriber.ack < stop:
             collected = subscriber.track.ring.collect(
@@ -682,7 +681,7 @@ class Cursors:
                 self._acked(subscriber, collected.stop)
 
     def _free(self) -> None:
-        """Free what nobody needs; with no subscriber everything is kept for the first."""
+        """Free what no subscriber needs; without subscribers everything is kept for the first one."""
         needs = []
         for subscriber in self._subscribers.values():
             if subscriber.resume is not None:

@@ -1,13 +1,14 @@
-"""What may hold back what in a destination, and for how long: the one place that says so. No I/O, time is told.
+"""What may hold back what in a destination, and for how long. No other module decides that. No I/O, and no clock.
 
 * The parser waits for the ring, and the ring for its slowest attached subscriber. `Pace` says how long the others wait
-  for that one: whoever does not confirm a full ring within ``detachAfter`` leaves it.
-* One that has left it reads by a catch-up reader, of which there are few. `Turns` says who has one, and for how long:
-  whoever makes a call at least every ``detachAfter`` seconds moves on in each of its turns, however rarely it calls,
-  and no reader is kept for longer for a client that is gone.
-* One whose place the stream has not come to, or that has read past the end of the ring, holds nothing back, and counts
-  as held back.
-* With a single subscriber, or when nobody has confirmed the whole of a full ring, nobody is held back, and all stay.
+  for that one: a subscriber that does not confirm a full ring within ``detachAfter`` leaves it.
+* A subscriber that has left the ring uses a catch-up reader, of which there are few. `Turns` says which subscribers
+  have one, and for how long. A client that makes a call at least every ``detachAfter`` seconds moves on in each of its
+  turns, however rarely it calls. No reader is kept for longer for a client that is gone.
+* A subscriber whose place the stream has not reached, or that has read past the end of the ring, holds nothing back,
+  and counts as held back.
+* With a single subscriber, or while no subscriber has confirmed the whole of a full ring, none is held back, and all
+  stay.
 """
 
 from collections.abc import Mapping
@@ -15,11 +16,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 TURN = 5.0
-"""Seconds for which a reader moves its holder on at least, while others wait for one."""
+"""Seconds for which a reader moves its holder on at least, while others wait."""
 IDLE = 30.0
-"""Seconds for which a reader, or a place in the queue for one, is kept at least for a holder that is not heard of."""
+"""Seconds for which a reader, or a place in the queue for one, is kept at least for a silent holder."""
 PATIENCE = 300.0
-"""Seconds to wait for the next call of a holder, or its confirmation, where ``detachAfter`` is 0."""
+"""Seconds to wait for the next call of a holder, or its confirmation, if ``detachAfter`` is 0."""
 
 
 @dataclass(slots=True)
@@ -29,26 +30,26 @@ class _Round:
     goal: int
     """Where the full ring ended."""
     held: float = 0.0
-    """Seconds for which it has held others back since."""
+    """Seconds for which it has held others back since then."""
 
 
 class Pace:
     """How fast a ring's attached subscribers have to be while others wait for them.
 
     When one has confirmed the whole of a full ring, each of the others has to confirm the same before it has held that
-    one back for ``patience`` seconds. Only these count: not those in which the ring is not full. Confirming a little
-    now and then is not enough, however often.
+    one back for ``patience`` seconds. Only seconds in which the ring is full count. Confirming a little now and then is
+    not enough, however often.
     """
 
     def __init__(self, patience: float) -> None:
-        """With a ``patience`` of 0 nobody is ever too slow."""
+        """With a ``patience`` of 0 no subscriber is ever too slow."""
         self._patience = patience
         self._rounds: dict[int, _Round] = {}
-        self._since: float | None = None  # when somebody was held back, at the last look
+        self._since: float | None = None  # when a subscriber was held back, at the last look
 
     @property
     def running(self) -> bool:
-        """Whether anybody has something to confirm in time."""
+        """Whether any subscriber has something to confirm in time."""
         return bool(self._rounds)
 
     def too_slow(self, needs: Mapping[int, int], end: int, now: float, *, full: bool) -> list[int]:
@@ -56,8 +57,8 @@ class Pace:
 
         Args:
             needs: by subscriber, the first slot that it needs; the end of the ring for one that needs none of it.
-            end: the slot behind the last one of the ring.
-            now: seconds of a clock that nobody sets; between two looks it counts for nothing if it goes back.
+            end: the slot after the last one of the ring.
+            now: seconds of a clock that is never set; if it goes back between two looks, no time counts for them.
             full: the parser waits for room.
         """
         if not self._patience:
@@ -88,21 +89,22 @@ class _Turn:
 
 
 Reading = tuple[Literal["client", "ranges"], int]
-"""Who reads by a reader: a client that is behind the ring, or the ranges that a client has asked for."""
+"""What uses a reader: a client that is behind the ring, or the ranges that a client has asked for."""
 
 
 class Turns:
-    """Who has one of a few readers.
+    """The holders of a few readers.
 
-    Whoever wants one asks, and asks again as long as it does. All get one in the order in which they began to ask, but
-    the first of the clients, or of the ranges, comes before others while none of its kind has one.
+    A client or range that wants one asks, and asks again for as long as it does. All get one in the order in which they
+    began to ask. The first of the clients, or of the ranges, comes before others while none of its kind has one.
 
     A turn counts from when the reader has moved its holder on: has given it something, or passed over what it does not
-    want. While others wait, it is over after `TURN`: nothing more is given to its holder, which loses the reader as
-    soon as it has confirmed what it was given, or after so much patience. As long a reader has to move its holder on.
+    want. While others wait, the turn is over after `TURN`. Then the holder is given nothing more. It loses the reader
+    as soon as it has confirmed what it was given, or when ``patience`` is over. A reader has as long to move its holder
+    on.
 
-    A reader, or a place in the queue, is kept for a client that is not heard of for the same patience, at least `IDLE`:
-    so much time may lie between two of its calls. Ranges are heard of while they are read, and kept for `IDLE`.
+    A reader, or a place in the queue, is kept for a silent client for the same patience, at least `IDLE`: so much time
+    may pass between two of its calls. Ranges count as heard while they are read, and are kept for `IDLE`.
     """
 
     def __init__(self, places: int, patience: float) -> None:
@@ -111,22 +113,22 @@ class Turns:
         self._patience = patience or PATIENCE
         self._kept = max(self._patience, IDLE)
         self._turns: dict[Reading, _Turn] = {}
-        self._queue: dict[Reading, float] = {}  # in order: when it was heard of last
+        self._queue: dict[Reading, float] = {}  # in order: when it was last heard
         self._last: str = ""
 
     def has(self, who: Reading) -> bool:
-        """Return whether it is somebody's turn."""
+        """Return whether it has its turn."""
         return who in self._turns
 
     def ask(self, who: Reading, now: float) -> None:
-        """Hear of somebody that wants a reader, or has one and uses it."""
+        """Hear that it wants a reader, or has one and uses it."""
         if who in self._turns:
             self._turns[who].heard = now
         else:
             self._queue[who] = now
 
     def leave(self, who: Reading) -> None:
-        """Hear of somebody that wants none, or has none any more."""
+        """Hear that it does not want one, or no longer has one."""
         self._turns.pop(who, None)
         self._queue.pop(who, None)
 
@@ -135,12 +137,12 @@ class Turns:
         self._turns[who].busy = busy
 
     def move(self, who: Reading, now: float) -> None:
-        """Say that a reader has moved its holder on, in this turn."""
+        """Say that a reader has moved its holder on in this turn."""
         turn = self._turns[who]
         turn.moved = now if turn.moved is None else turn.moved
 
     def begin(self, now: float) -> Reading | None:
-        """Give the next one its turn, if there is a free reader and somebody wants it."""
+        """Give the next one its turn, if a reader is free and wanted."""
         self._queue = {who: heard for who, heard in self._queue.items() if not self._is_gone(who, heard, now)}
         if not self._queue or len(self._turns) >= self.places:
             return None
@@ -155,7 +157,7 @@ class Turns:
         return self._in_vain > 0 and now > self._end(self._turns[who])
 
     def finished(self, now: float) -> list[Reading]:
-        """Return those that have to give their readers back now; who has had one for longest comes first."""
+        """Return those that have to give their readers back now, the longest holder first."""
         finished: list[Reading] = []
         in_vain = self._in_vain
         for who, turn in sorted(self._turns.items(), key=lambda item: item[1].since):
@@ -172,10 +174,10 @@ class Turns:
         return turn.since + self._kept if turn.moved is None else turn.moved + TURN
 
     def _is_gone(self, who: Reading, heard: float, now: float) -> bool:
-        """Whether somebody was not heard of for too long."""
+        """Whether it has been silent for too long."""
         return now - heard > (self._kept if who[0] == "client" else IDLE)
 
     @property
     def _in_vain(self) -> int:
-        """How many wait although all readers are had."""
+        """How many wait while all readers are taken."""
         return len(self._queue) - (self.places - len(self._turns))

@@ -18,7 +18,7 @@ cpdef enum Kind:
 
 
 cpdef enum Flag:
-    BOUNDARY = 1           # the place after this slot lies outside any transaction
+    BOUNDARY = 1           # the place after this slot is outside any transaction
     FUTURE_SCHEMA = 2      # decoded with a schema that is younger than the event and was changed in between
 
 
@@ -27,7 +27,7 @@ cdef struct Slot:
     int64_t offset         # of the framed entry within the segment
     uint32_t length        # of the framed entry: tag, length, entry; 0 for ADVANCE
     uint8_t kind
-    uint8_t event_type     # Canal's EventType number, 0 where it has none
+    uint8_t event_type     # Canal's EventType number, 0 if it has none
     uint16_t flags
     uint32_t table         # number in Ring.tables, 0 for none
     uint32_t rows

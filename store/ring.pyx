@@ -1,4 +1,4 @@
-"""The ring of slots: what is stored of the stream, in order, from the oldest entry that somebody needs."""
+"""The ring of slots: what is stored of the stream, in order, from the oldest entry that a subscriber needs."""
 
 import threading
 from collections import namedtuple
@@ -44,7 +44,7 @@ cdef struct GtidRun:
 cdef class Staging:
     """Slots that are finished but not yet in the ring, in order.
 
-    Only the thread that puts uses it, without the GIL where it likes.
+    Only the thread that puts uses it, sometimes without the GIL.
     """
 
     def __dealloc__(self):
@@ -133,7 +133,7 @@ cdef class Staging:
 
 
 cdef class Registry:
-    """Numbers for things that slots refer to: from 1, in the order of their first sight, never taken back."""
+    """Numbers for things that slots refer to: from 1, in the order in which they are first seen, never taken back."""
 
     def __cinit__(self):
         self.numbers = {}
@@ -149,13 +149,13 @@ cdef class Registry:
         return number
 
     def __getitem__(self, uint32_t number):
-        """The key of a number; None for 0, which stands for nothing."""
+        """The key of a number; None for 0, which means nothing."""
         if number >= len(self.keys):
             raise IndexError(number)
         return self.keys[number]
 
     def __len__(self):
-        """The highest number given."""
+        """The highest number given out."""
         return len(self.keys) - 1
 
     def __contains__(self, object key):
@@ -171,21 +171,21 @@ cdef class Collected:
         slices: framed entries in order, as memoryviews that pin the memory of the ring.
         positions: `begin` and `n` of each entry's position, as varints, two an entry (Messages.positions of
             packet.proto); its file is in its header.
-        entries, rows, bytes: what lies in the slices.
-        last: the sequence of the last entry, -1 when there is none.
+        entries, rows, bytes: what the slices contain.
+        last: the sequence of the last entry, -1 without one.
         execute_ms: the event timestamp of the last entry.
         complete: a limit ended the batch, not the end of what is stored.
     """
 
 
 cdef inline bint is_wanted(const Slot *slot, const unsigned char[::1] allowed):
-    """Whether there is an entry, and its table is allowed; see `Ring.collect`."""
+    """Whether the slot has an entry, and its table is allowed; see `Ring.collect`."""
     return slot.length != 0 and (allowed is None or slot.table >= allowed.shape[0] or allowed[slot.table])
 
 
-# The collector must not take a ring, its pool or its segments apart that are part of a cycle (by `on_put`): views that
-# it finds later still release their segments. The cycle is broken elsewhere, so there must be an elsewhere: the pool
-# holds no method of its ring, for the collector does not take methods apart either.
+# The collector must not take apart a ring, its pool or its segments that are part of a cycle (by `on_put`): views that
+# it finds later still release their segments. So the cycle has to be broken elsewhere. That is why the pool holds no
+# method of its ring: the collector does not take methods apart either.
 @cython.no_gc_clear
 cdef class Ring:
     """The slots of a destination and the memory of their entries, between the oldest needed and the newest put.
@@ -202,7 +202,7 @@ cdef class Ring:
         `segment_size` 0 takes a 64th of the memory, within sensible bounds: a segment is freed as a whole.
 
         Raises:
-            ConfigError: the size is no power of two, or something is not positive.
+            ConfigError: the size is not a power of two, or something is not positive.
         """
         if size <= 0 or size & (size - 1):
             raise ConfigError(f"bufferSize must be a power of 2, not {size}")
@@ -230,10 +230,9 @@ cdef class Ring:
     def put(self, Staging staging not None, stop=None):
         """Moves the staged slots into the ring; blocks while it is full. False when the ring was closed or `stop` set.
 
-        `stop` is a `threading.Event`; who sets it calls `wake()`. As many slots as fit are published at once. An entry
-        larger than the memory bound is admitted when nothing else is stored, and no more is pinned by readers than one
-        batch can be. `on_put` is called after
-        slots were published and once before a wait.
+        `stop` is a `threading.Event`; the thread that sets it calls `wake()`. As many slots as fit are published at
+        once. An entry larger than the memory bound is admitted when nothing else is stored and readers pin no more than
+        one batch can be. `on_put` is called after slots were published and once before a wait.
         """
         while True:
             with self.changed:
@@ -264,7 +263,7 @@ cdef class Ring:
 
     @property
     def fill(self):
-        """The part of the ring that is in use: of its slots, its bytes or its segments, whichever is most."""
+        """The part of the ring that is in use: of its slots, bytes or segments, whichever is largest."""
         return max(
             <double>(self.next - self.first) / self.size,
             <double>(self.bytes + self.pool.pinned) / self.memory,
@@ -287,7 +286,7 @@ cdef class Ring:
     cdef Py_ssize_t take(self, Staging staging) except -1:
         """Publishes staged slots while they fit: how many."""
         cdef Py_ssize_t taken = 0
-        # Segments are not filled to their ends, least of all by large entries: what is lost counts too.
+        # Segments are not filled to the end, least of all by large entries: the lost room counts too.
         cdef Py_ssize_t room = self.room() + staging.bytes
         cdef Slot *slot
         while staging.taken < staging.count:
@@ -329,12 +328,12 @@ cdef class Ring:
         return 0
 
     def wake(self):
-        """Lets a put that waits look again: for room, and whether it shall stop."""
+        """Makes a waiting put look again: for room, and whether it is to stop."""
         with self.changed:
             self.changed.notify_all()
 
     def close(self):
-        """Drops everything and ends every put, now and later. Memory that readers still export stays valid for them."""
+        """Drops everything and ends every put, now and later. Memory that readers still export stays valid."""
         with self.changed:
             self.closed = True
             self.release(self.next)
@@ -379,7 +378,7 @@ cdef class Ring:
         return 0
 
     def begin_at(self, uint32_t source, uint32_t file, int64_t begin, uint32_t n):
-        """Tells an empty ring the place where the stream begins; else it is the place of the first slot."""
+        """Tells an empty ring where the stream begins; else that is the place of the first slot."""
         if self.next == 0:
             self.floor = (source, file, begin, n)
 
@@ -438,7 +437,7 @@ cdef class Ring:
         return self.next
 
     def at_time(self, int64_t milliseconds):
-        """The begin of the first transaction with an event of that time or later, or `next`."""
+        """The beginning of the first transaction with an event of that time or later, or `next`."""
         cdef int64_t sequence
         cdef int64_t begin = self.first
         cdef Slot *slot
@@ -453,7 +452,7 @@ cdef class Ring:
     def gtid_runs(self, int64_t start, int64_t stop):
         """The transactions that end in [start, stop): (number of the GTID source, first, last).
 
-        Consecutive ones of a source are merged into a run; the runs are in the order of their last transactions.
+        Consecutive ones of a source are merged into runs; the runs are in the order of their last transactions.
         """
         cdef unordered_map[uint32_t, size_t] newest
         cdef vector[GtidRun] runs
@@ -480,7 +479,7 @@ cdef class Ring:
         return [(source, first, last) for _, source, first, last in found]
 
     def measure(self, int64_t start, int64_t stop, const unsigned char[::1] allowed=None):
-        """How much lies in [start, stop): (transactions, entries, rows, bytes), of the allowed tables only."""
+        """How much [start, stop) holds: (transactions, entries, rows, bytes), of the allowed tables only."""
         cdef int64_t transactions = 0, rows = 0, total = 0, entries = 0, sequence
         cdef Slot *slot
         self.check(start, stop)
@@ -501,18 +500,18 @@ cdef class Ring:
         self, int64_t start, *, int64_t stop=-1, Py_ssize_t max_entries=0, Py_ssize_t max_bytes=0,
         Py_ssize_t memory_limit=0, bint ddl_isolation=False, const unsigned char[::1] allowed=None,
     ):
-        """The next batch from `start` on; limits of 0 do not limit. It has at least one entry if any is there.
+        """The next batch from `start` on. Limits of 0 do not limit. It has at least one entry if there are any.
 
         Args:
             start: the sequence to begin with.
             stop: the sequence to end before; -1 for the end of what is stored.
             max_entries: entries at most.
             max_bytes: bytes of framed entries at most, unless the first entry alone is larger.
-            memory_limit: Canal's MEMSIZE rule: entries are taken while those taken make at most that many bytes.
+            memory_limit: Canal's MEMSIZE rule: entries are taken while those taken have at most that many bytes.
             ddl_isolation: a DDL entry is returned alone.
             allowed: by table number, 1 for the tables that the subscriber wants; others are passed over. Tables beyond
-                its end are wanted. A transaction of which nothing else is wanted is passed over too, once its end is
-                stored; before that, its begin waits, unless a put is blocked.
+                its end are wanted. A transaction without other wanted entries is passed over too, once its end is
+                stored; before that, its BEGIN waits, unless a put is blocked.
         """
         cdef vector[int64_t] chosen
         cdef Collected batch = Collected.__new__(Collected)
@@ -571,13 +570,13 @@ cdef class Ring:
 
         A BEGIN or END counts for nothing.
 
-        It ends behind the last transaction that ends before `stop` and within the limits, or before a DDL; a DDL comes
-        alone. When the limits allow no whole transaction, it ends inside of one. When `stop` comes before the first
-        transaction has ended, there is no range, unless `inside` says that it may end at `stop` then.
+        It ends after the last transaction that ends before `stop` and within the limits, or before a DDL; a DDL comes
+        alone. When the limits do not allow a whole transaction, it ends inside one. When `stop` comes before the first
+        transaction has ended, there is no range, unless `inside` allows it to end at `stop`.
         """
         cdef int64_t sequence, rows = 0, entries = 0
         cdef int64_t held = -1         # the begin of a transaction of which nothing wanted was seen yet
-        cdef int64_t boundary = start  # the place behind the last whole transaction ...
+        cdef int64_t boundary = start  # the place after the last whole transaction ...
         cdef int64_t within = 0        # ... and the entries before it
         cdef Py_ssize_t size = 0
         cdef Slot *slot
@@ -616,15 +615,15 @@ cdef class Ring:
         self, int64_t start, int64_t stop, *, Py_ssize_t max_bytes=0, bint transactions=True, bint whole=True,
         const unsigned char[::1] allowed=None,
     ):
-        """The entries of [start, stop), which are the same whenever and however the stream was read.
+        """The entries of [start, stop), which are the same however and whenever the stream was read.
 
         Canal lets an empty transaction, or a filtered BEGIN or END, through now and then, depending on what was read
-        before: here nothing of it comes.
+        before. These do not come here.
 
         Args:
             start, stop: sequences.
-            max_bytes: end before the entry that would make more; the first one comes in any case. 0: no limit.
-            transactions: BEGIN and END are wanted, of transactions that have other entries.
+            max_bytes: end before the entry that would exceed this; the first one always comes. 0: no limit.
+            transactions: BEGIN and END of transactions that have other entries are wanted.
             whole: the range ends at `stop`; otherwise a BEGIN before `stop` waits for what follows.
             allowed: as for `collect`.
         """
@@ -653,7 +652,7 @@ cdef class Ring:
         cdef Slot *slot
         self.select(batch, &chosen, start, stop, 0, transactions, True, allowed)
         for i in range(chosen.size()):
-            # Behind a BEGIN is no place to cut: what begins there would not know of it.
+            # Do not cut after a BEGIN: the part that begins there would not know of it.
             if (
                 entries and before + size >= batch.bytes * (<int64_t>len(ends) + 1) // parts
                 and self.at(chosen[i - 1]).kind != TRANSACTION_BEGIN
@@ -672,7 +671,7 @@ cdef class Ring:
         self, Collected batch, vector[int64_t] *chosen, int64_t start, int64_t stop, Py_ssize_t max_bytes,
         bint transactions, bint whole, const unsigned char[::1] allowed,
     ) except -1:
-        """Chooses what `read` gives; the sequence that it came to."""
+        """Chooses what `read` gives; returns the sequence that it reached."""
         cdef int64_t sequence
         cdef int64_t held = -1
         cdef Slot *slot
@@ -700,7 +699,7 @@ cdef class Ring:
             return stop
         if not whole:
             return held
-        if transactions:               # the range ends here, so that what follows would never know
+        if transactions:               # the range ends here, so what follows would never know
             self.choose(batch, chosen, held)
         return stop
 
@@ -729,7 +728,7 @@ cdef class Ring:
         return result
 
     cdef list slices(self, const int64_t *sequences, size_t count):
-        """The entries in order: runs that lie one behind the other are not copied, short ones are gathered."""
+        """The entries in order: runs of adjacent entries are not copied, short ones are gathered."""
         cdef list slices = []
         cdef size_t gathered = 0       # the first of the entries that are not yet in a slice
         cdef size_t run = 0            # the first entry of the current run

@@ -10,7 +10,7 @@ cdef class SegmentPool:
     cdef public object changed                 # Condition of the ring, notified when pinned bytes become free, or None
     cdef set alive                             # owns every segment whose memory is in use
     cdef list spare
-    cdef Py_ssize_t unused                     # spare segments that nobody needed since the last trim()
+    cdef Py_ssize_t unused                     # spare segments that were not needed since the last trim()
     cdef Segment acquire(self, size_t least)
     cdef Py_ssize_t used(self) noexcept        # bytes of segments that are not spare
     cdef void settle(self, Segment segment)    # recycle the segment if nothing needs it any more
@@ -20,7 +20,7 @@ cdef class Segment:
     cdef SegmentPool pool
     cdef unsigned char *data
     cdef readonly size_t capacity
-    cdef readonly Py_ssize_t slots             # slots, staged or in the ring, that lie in this segment
+    cdef readonly Py_ssize_t slots             # slots, staged or in the ring, that are in this segment
     cdef readonly Py_ssize_t exports           # buffers handed out and not released
     cdef bint written                          # a writer still appends to it
     cdef bint pinned                           # counted in SegmentPool.pinned
@@ -37,7 +37,7 @@ cdef class SegmentWriter:
     """
     cdef SegmentPool pool
     cdef Segment segment
-    cdef unsigned char *entry                  # where the unfinished entry begins
+    cdef unsigned char *entry                  # the beginning of the unfinished entry
     cdef unsigned char *cursor                 # the next byte to write
     cdef unsigned char *limit                  # the end of the segment
 

@@ -1,10 +1,10 @@
 """Memory that entries are written to once and read from until it is recycled.
 
-A segment is recycled when no slot lies in it, no writer appends to it and nobody exports its buffer. The last matters
+A segment is recycled when it holds no slot, no writer appends to it and its buffer is not exported. The last matters
 because a transport may still be sending from a buffer long after the batch was acked.
 
-Memory comes straight from mmap: pages that were never written cost nothing, so that neither an idle ring nor the tail
-of an oversized segment is paid for, and an oversized segment goes back to the system at once.
+Memory comes straight from mmap. Pages that were never written cost nothing, so neither an idle ring nor the tail of an
+oversized segment costs memory. An oversized segment goes back to the system at once.
 
 Threads: `slots` is counted atomically, because the decoder counts without the GIL; all else happens under the GIL.
 """
@@ -52,7 +52,7 @@ cdef class SegmentPool:
     def __init__(self, Py_ssize_t segment_size=1 << 20, Py_ssize_t budget=1 << 24):
         """Segments are of `segment_size` bytes, rounded up to whole pages; nothing is allocated yet.
 
-        The pool keeps segments that are not needed any more for reuse, but not beyond `budget` bytes in all.
+        The pool keeps segments that are no longer needed for reuse, up to `budget` bytes in all.
         """
         if segment_size <= 0:
             raise ValueError("segment_size must be positive")
@@ -78,7 +78,7 @@ cdef class SegmentPool:
         return self.allocated - <Py_ssize_t>len(self.spare) * self.segment_size
 
     cdef void settle(self, Segment segment):
-        """Recycles the segment if nothing needs it any more, and keeps account of what only its readers pin."""
+        """Recycles the segment if nothing needs it any more, and keeps count of what only its readers pin."""
         if segment.written or segment.slots != 0 or segment not in self.alive:
             return
         if segment.exports != 0:
@@ -99,9 +99,9 @@ cdef class SegmentPool:
             segment.resize(0)
 
     def trim(self):
-        """Gives back the memory of spare segments that were not needed since the last call, but for a few.
+        """Gives back the memory of spare segments that were not needed since the last call, except for a few.
 
-        While the stream flows they are kept: to map the memory of a segment anew costs more than to fill it.
+        While the stream flows they are kept: mapping the memory of a segment again costs more than filling it.
         """
         cdef Segment segment
         while self.unused > SPARE_SEGMENTS:
@@ -131,7 +131,7 @@ cdef class Segment:
             munmap(self.data, self.capacity)
 
     cdef void resize(self, size_t capacity) except *:
-        """Maps, moves or (for 0) unmaps the memory. Nobody may hold a pointer into what this moves or gives back."""
+        """Maps, moves or (for 0) unmaps the memory. No pointer may remain into what this moves or gives back."""
         cdef void *data
         capacity = pages(capacity)
         if capacity == self.capacity:
@@ -190,7 +190,7 @@ cdef class SegmentWriter:
         cdef Segment left = self.segment
         cdef Segment segment
         if left is not None and self.entry == left.data:
-            # The entry has the segment for itself: nobody else points into it.
+            # The entry has the segment to itself: nothing else points into it.
             left.resize(max(need, 2 * left.capacity))
             segment = left
         else:
@@ -222,7 +222,7 @@ cdef class SegmentWriter:
         if left is None:
             return 0
         if left.capacity > <size_t>self.pool.segment_size and self.entry != left.data:
-            left.resize(self.entry - left.data)  # gives unused pages back; memory that shrinks stays where it is
+            left.resize(self.entry - left.data)  # gives unused pages back; memory that shrinks does not move
         self.segment = None
         self.entry = self.cursor = self.limit = NULL
         left.written = False

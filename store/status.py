@@ -1,18 +1,18 @@
-"""What is shown of a subscriber: where it stands, and how much it still has to do."""
+"""What is shown of a subscriber: its place, and how much it still has to do."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How much of what is stored a subscriber still has to do with."""
+    """How much of what is stored a subscriber still has to process."""
 
     transactions: int
     entries: int
     rows: int
     bytes: int
     oldest: int
-    """Timestamp of the oldest such entry, ms since 1970; 0 when there is none."""
+    """Timestamp of the oldest such entry, ms since 1970; 0 without one."""
 
     def __add__(self, later: "Lag") -> "Lag":
         return Lag(
@@ -29,7 +29,7 @@ NO_LAG = Lag(0, 0, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class ClientStatus:
-    """Where a subscriber stands."""
+    """The place and state of a subscriber."""
 
     client_id: int
     filter: str
@@ -39,18 +39,18 @@ class ClientStatus:
     problem: str
     """Type of the error (`SluiceError.type`), empty without one."""
     position: str
-    """The durable cursor, empty when nothing was confirmed yet."""
+    """The durable cursor, empty if nothing was confirmed yet."""
     acked: str
     got: str
     marks: list[int]
     given: Lag
-    """What it was given and has not confirmed."""
+    """The batches that it was given and has not confirmed."""
     waiting: Lag
-    """What is stored for it and was not given yet."""
+    """What is stored for it and not given yet."""
     last_active: float
     """When its last call came, on the clock of the calls (seconds of `time.monotonic`)."""
 
     @property
     def lag(self) -> Lag:
-        """What it has not confirmed of what is stored."""
+        """What is stored and it has not confirmed."""
         return self.given + self.waiting

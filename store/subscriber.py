@@ -1,4 +1,4 @@
-"""One subscriber: what it reads, how far it is, which batches it was given, and whose calls count."""
+"""One subscriber: what it reads, how far it is, which batches it was given, and which session's calls count."""
 
 from dataclasses import dataclass, field
 
@@ -29,15 +29,15 @@ class Mark:
     to: Position | None = None
     """Where it ends; None for a range."""
     range: Range | None = None
-    """What it was told by `Cursors.mark_range`."""
+    """What `Cursors.mark_range` returned."""
     limits: RangeLimits | None = None
 
 
 @dataclass(slots=True)
 class Subscriber:
-    """Where one subscriber stands in the ring that it reads.
+    """The place of one subscriber in the ring that it reads.
 
-    It answers what concerns it alone; `Cursors` moves it on, `Attachment` from one ring to another.
+    It answers what concerns it alone. `Cursors` moves it on, and `Attachment` moves it from one ring to another.
     """
 
     client_id: int
@@ -56,7 +56,7 @@ class Subscriber:
     cursor: Cursor | None = None
     """As last stored, or as loaded."""
     resume: Cursor | None = None
-    """Where it will attach, while the ring has not come so far."""
+    """Where it will attach, while the ring has not reached that place."""
     expire_after: int | None = None
     """As in `StoredClient`."""
     error: SluiceError | None = None
@@ -66,27 +66,27 @@ class Subscriber:
     attached: int = 0
     """The slot from which on it reads its ring."""
     durable: int = 0
-    """The sequence that the durable cursor stands for."""
+    """The sequence of the durable cursor."""
     boundary: SlotView | None = None
     """The slot before ``durable``, when the cursor has moved since it was stored."""
     delivered: Place | None = None
     given: bool = True
-    """It is known what it was given; not so after a restart or out of a ring that it has left, until it is given
+    """Whether it is known what it was given. After a restart, or after it has left a ring, it is not, until it is given
     something again: it may confirm by position what it was given before."""
 
     behind: bool = False
-    """Its cursor lies before the ring: it waits for a catch-up reader."""
+    """Its cursor is before the ring: it waits for a catch-up reader."""
     limit: int | None = None
-    """Where the catch-up reader has met the ring: the slot behind, in the reader's ring ..."""
+    """Where the catch-up reader has met the ring: the slot after, in the reader's ring ..."""
     meet: int = 0
     """... and in the ring, which holds that slot for it."""
     paused: bool = False
-    """Others wait for its catch-up reader: it is given nothing more."""
+    """Others wait for its catch-up reader, so it is given nothing more."""
 
     # --- what it may read --------------------------------------------------------------------------------------------
 
     def end(self) -> int:
-        """Return the slot behind the last that it may read as yet."""
+        """Return the slot after the last one that it may read so far."""
         if self.paused:
             return self.get
         return self.track.ring.next if self.limit is None else self.limit
@@ -96,11 +96,11 @@ class Subscriber:
         return self.error is None and self.resume is None and not self.track.ring.closed
 
     def has_moved(self) -> bool:
-        """Return whether the ring that it reads has given it something, or passed over what it does not want."""
+        """Return whether its ring has given it something, or passed over what it does not want."""
         return self.served() and self.get > self.attached
 
     def allowed(self) -> bytearray | None:
-        """Return its filter by table number, brought up to date with the tables seen; None when it wants all."""
+        """Return its filter by table number, updated with the tables seen since; None when it wants all."""
         if self.wanted is None:
             return None
         if self.mask is None:
@@ -110,8 +110,8 @@ class Subscriber:
     def locate(self, position: Position) -> int | None:
         """Return the first slot at or after a position that it holds; None when the ring is not there yet.
 
-        A position at or behind the last entry that it was given stays good though the ring, and the subscriber with it,
-        has moved on over what it does not want.
+        A position at or after the last entry that it was given stays valid, although the ring, and the subscriber with
+        it, has moved on over what it does not want.
 
         Raises what `Track.sequence_of` raises.
         """
@@ -128,7 +128,7 @@ class Subscriber:
         Raises `BadPositionError` when the range ends before it begins, and what `locate` raises.
         """
         if to < from_:
-            raise BadPositionError(f"the range ends at {to}, before its begin {from_}")
+            raise BadPositionError(f"the range ends at {to}, before its beginning {from_}")
         stop = self.locate(to)
         if stop is None:
             return None
@@ -138,7 +138,7 @@ class Subscriber:
     # --- what it was given -------------------------------------------------------------------------------------------
 
     def oldest(self, batch_id: int) -> Mark:
-        """Return the mark that is to be confirmed next, which has to be that of a batch.
+        """Return the mark to be confirmed next, which has to be that of a batch.
 
         Raises:
             AckOutOfOrderError: an older batch is not confirmed yet.
@@ -160,17 +160,17 @@ class Subscriber:
         self.marks.clear()
         self.get = self.ack
 
-    # --- whose calls count -------------------------------------------------------------------------------------------
+    # --- which calls count -------------------------------------------------------------------------------------------
 
     def enter(self, session: str) -> None:
-        """Let a call of a session in: of the one that is open, or of a newer one that an earlier life has opened.
+        """Admit a call of the open session, or of a newer one that an earlier life has opened.
 
         Raises `StaleSessionError` when a newer session took over.
         """
         token, attempt = _attempt(session)
         if token != self.session:
             self._adopt(token)
-        if attempt > self.attempt:  # what earlier attempts were given, nobody has received
+        if attempt > self.attempt:  # what earlier attempts were given was not received
             self.attempt = attempt
             self.roll_back()
 
@@ -179,10 +179,10 @@ class Subscriber:
         return _attempt(session)[1] < self.attempt
 
     def _adopt(self, token: str) -> None:
-        """Go on with a session that was opened in an earlier life: of those that come back, the newest."""
+        """Go on with a session that was opened in an earlier life: the newest of those that come back."""
         if _order(token) <= _order(self.session):
             raise StaleSessionError(f"another consumer has opened a newer session of client {self.client_id}")
-        if self.session is not None:  # a late call of an older one came first: what that was given comes again
+        if self.session is not None:  # a late call of an older one came first: what it was given comes again
             self.roll_back()
         self.session, self.attempt = token, 0
 
@@ -208,7 +208,7 @@ class Subscriber:
         return StoredClient(self.client_id, self.filter, self.current(), self.expire_after)
 
     def status(self, state: str) -> ClientStatus:
-        """Return where it stands, in a state of `ClientStatus.state`."""
+        """Return its place, and its state as in `ClientStatus.state`."""
         cursor = self.current()
         served = self.served()
         return ClientStatus(
@@ -246,7 +246,7 @@ def _attempt(session: str) -> tuple[str, int]:
 
 
 def _order(token: str | None) -> int:
-    """Return a number that is greater for a session that was opened later, in whatever life; -1 for none."""
+    """Return a number that is greater for a session that was opened later, in any life; -1 for none."""
     if token is None:
         return -1
     number = token.partition("-")[0]

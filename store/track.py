@@ -14,13 +14,13 @@ TableFilter = Callable[[str, str], bool]
 
 
 class Track:
-    """What lies between two positions of the stream, in a ring."""
+    """The part of the stream between two positions, in a ring."""
 
     def __init__(self, ring: Ring) -> None:
-        """``ring`` may be empty: then nothing is known of its place until `begin` or the first put."""
+        """``ring`` may be empty: then its place is unknown until `begin` or the first put."""
         self.ring = ring
         self.gtids: GtidSet | None = None
-        """Executed before what is stored; None when it is not known."""
+        """Executed before what is stored; None if unknown."""
 
     def begin(self, position: Position) -> None:
         """Say where the stream of an empty ring begins."""
@@ -32,7 +32,7 @@ class Track:
         )
 
     def position(self, place: Place) -> Position:
-        """Return the position that a place of the ring stands for."""
+        """Return the position of a place of the ring."""
         source, file, begin, n = place
         name, created = self.ring.files[file]
         return Position(self.ring.sources[source] or "", name, created, begin, n)
@@ -53,14 +53,14 @@ class Track:
 
     @property
     def end(self) -> Position | None:
-        """The place behind what is stored; None before the stream has begun."""
+        """The place after what is stored; None before the stream has begun."""
         return self.position_before(self.ring.next)
 
     def sequence_of(self, position: Position) -> int | None:
-        """Return the first slot at or after a position; None when the ring has not come so far.
+        """Return the first slot at or after a position; None when the ring has not reached it.
 
         Raises:
-            GoneError: the position lies before what the ring holds.
+            GoneError: the position is before what the ring holds.
             SourceChangedError: it belongs to another source or history.
         """
         floor, end = self.floor, self.end
@@ -70,7 +70,7 @@ class Track:
             raise GoneError(f"{position} is no longer stored; the oldest position that is: {floor}")
         if (position.file, position.created) not in self.ring.files:
             raise SourceChangedError(
-                f"{position} lies in a file that the stream from {floor} to {end} has not come through: another history"
+                f"{position} is in a file that the stream from {floor} to {end} did not pass: another history"
             )
         slots = range(self.ring.first, self.ring.next)
         return self.ring.first + bisect_left(slots, position, key=self.position_of)
@@ -78,7 +78,7 @@ class Track:
     def sequence_of_event(self, cursor: Cursor) -> int | None:
         """Return the first slot at or after the event of a cursor that Canal wrote: that event is given again.
 
-        None when the ring has not come so far. Raises `GoneError` when the event lies before what the ring holds.
+        None when the ring has not reached it. Raises `GoneError` when the event is before what the ring holds.
         """
         floor, end = self.floor, self.end
         if floor is None or end is None or cursor.order > (end.file_number, end.begin, end.n):
@@ -91,7 +91,7 @@ class Track:
         return None
 
     def executed(self, sequence: int) -> GtidSet | None:
-        """Return what was executed before a slot; None when it is not known."""
+        """Return what was executed before a slot; None if unknown."""
         if self.gtids is None:
             return None
         gtids = self.gtids.copy()
@@ -111,16 +111,16 @@ class Track:
 
 
 class TableMask:
-    """A filter by the numbers that a ring has for tables, as `Ring.collect` wants it."""
+    """A filter by the table numbers of a ring, as `Ring.collect` wants it."""
 
     def __init__(self, ring: Ring, wanted: TableFilter) -> None:
         """Nothing is asked of ``wanted`` before `current`."""
         self._ring = ring
         self._wanted = wanted
-        self._mask = bytearray([1])  # 0 is no table: transaction ends, statements
+        self._mask = bytearray([1])  # 0 stands for no table: transaction ends, statements
 
     def current(self) -> bytearray:
-        """Return the mask, brought up to date with the tables seen."""
+        """Return the mask, updated with the tables seen since."""
         for number in range(len(self._mask), len(self._ring.tables) + 1):
             schema, table = self._ring.tables[number]
             self._mask.append(self._wanted(schema, table))

@@ -469,7 +469,7 @@ def test_client_that_loses_its_reader_goes_on_behind_what_it_has_acked_though_th
 
 def test_position_that_was_given_before_a_reader_was_lost_is_acked_when_the_next_one_comes_there() -> None:
     behind = Behind()
-    with pytest.raises(BadPositionError, match="lies beyond what client"):
+    with pytest.raises(BadPositionError, match="is beyond what client"):
         behind.cursors.ack_to(CLIENT, behind.main.position(3), now=NOW)
     behind.cursors.catch_up(CLIENT, behind.reader.cursors.track)
     behind.read(b"one")

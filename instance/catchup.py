@@ -53,7 +53,7 @@ class Reader:
         self._notified = threading.Event()
         self.ring.on_put = self._notify
         if start.position is not None:  # from the begin of its transaction, so that this has its BEGIN
-            start = replace(start, position=replace(start.position, n=0))
+            start = replace(start, position=start.position.transaction)
         self._parser: Parser = make_parser(
             config, self.ring, start=start, on_begin=self._begin, on_state=lambda _state, _text: self._notify()
         )
@@ -220,8 +220,7 @@ class SharedReader:
         self._start = start or min(window.place for window in self.windows)
         self._reach = max([self._start, *(window.to for window in self.windows)])
         self.has_moved = False
-        place = Cursor(self._start.file, self._start.begin, 0, 0, position=self._start)
-        self.reader = self._make(place, self._on_change)
+        self.reader = self._make(Cursor.at(self._start), self._on_change)
 
     def end(self, error: SluiceError | None = None) -> Reader | None:
         """End the turn, for ever with an error; return its reader, which is to be closed."""

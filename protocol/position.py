@@ -1,7 +1,7 @@
 """The position: the durable, public name of a boundary in the stream of a source."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 from urllib.parse import quote, unquote
 
@@ -23,6 +23,9 @@ class Position:
     Acking a position acks everything before it; in a range the first position is inclusive, the last one exclusive.
     Positions are ordered within one history of one source: ``<`` between two sources, or two histories where that
     shows (the files differ in base name, or the same file was created at two times), raises `SourceChangedError`.
+
+    Only what reads or writes a binlog, Canal's cursors included, takes it apart. All else compares it, stores its text
+    and passes it on, so that a source of another kind may have positions of another kind.
     """
 
     source: str
@@ -56,6 +59,11 @@ class Position:
         return f"{self.source}/{quote(self.file, _PLAIN)}@{self.created}:{self.begin}:{self.n}"
 
     @property
+    def transaction(self) -> Self:
+        """The place before its transaction."""
+        return replace(self, n=0)
+
+    @property
     def file_number(self) -> int:
         """The numeric suffix of the file's name."""
         return file_number(self.file)
@@ -65,6 +73,13 @@ class Position:
         if self.source != other.source or self.file.rpartition(".")[0] != other.file.rpartition(".")[0]:
             return False
         return self.file_number != other.file_number or self.created == other.created
+
+    def is_comparable(self, other: "Position") -> bool:
+        """Whether both are of one history, as `same_history`, and a later file was created later, too."""
+        if not self.same_history(other):
+            return False
+        earlier, later = sorted((self, other), key=lambda it: it.file_number)
+        return earlier.created <= later.created
 
     def _order(self, other: "Position") -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         if not self.same_history(other):

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
 from ..protocol.position import Position, file_number
 
@@ -27,6 +28,11 @@ class Cursor:
     position: Position | None = None
     delivered: Position | None = None
     """The place after the last entry that the subscriber was given and has confirmed."""
+
+    @classmethod
+    def at(cls, position: Position, gtid: str = "", delivered: Position | None = None) -> Self:
+        """Return the cursor of a place that no event stands for."""
+        return cls(position.file, position.begin, 0, 0, gtid, position, delivered)
 
     @property
     def order(self) -> tuple[int, int, int]:

@@ -214,9 +214,7 @@ class Cursors:
         subscriber.expire_after = expire_after
         if sequence is None:
             place = start if isinstance(start, Position) else Position.parse(str(start))
-            subscriber.cursor = subscriber.resume = Cursor(
-                place.file, place.begin, 0, 0, position=place, delivered=place
-            )
+            subscriber.cursor = subscriber.resume = Cursor.at(place, delivered=place)
             self._attachment.resolve(subscriber)
         else:
             self._attachment.attach(subscriber, sequence)
@@ -595,7 +593,7 @@ class Cursors:
             if place is not None:
                 self._attachment.learn_gtids(subscriber)
                 # It was given nothing, so every place up to here is as good as this one.
-                subscriber.cursor = Cursor(place.file, place.begin, 0, 0, str(subscriber.gtids or ""), place, place)
+                subscriber.cursor = Cursor.at(place, str(subscriber.gtids or ""), place)
                 self._changed.add(subscriber.client_id)
 
     def _mark(self, subscriber: Subscriber, collected: Collected) -> Batch:

@@ -37,7 +37,7 @@ def config(server: Server, folder: Path | None = None, **options: Any) -> MysqlC
 
 def cursor(position: Position, gtid: str = "") -> Cursor:
     """A saved cursor of ours."""
-    return Cursor(position.file, position.begin, 0, 0, gtid, position)
+    return Cursor.at(position, gtid)
 
 
 @asynccontextmanager

@@ -126,7 +126,7 @@ class Progress:
 
         def work(cursor: "Cursor") -> None:
             known, *place = self._locked(cursor, f"position, {_PLACE}")
-            if known is not None and not _is_comparable(Position.parse(known), position):
+            if known is not None and not position.is_comparable(Position.parse(known)):
                 raise TargetError(
                     f"job {self._job} has mirrored up to {known}, and the changes now come from {position}: from"
                     " another source, or one whose binlog was reset (RESET MASTER, a restored backup). Load the"
@@ -227,14 +227,6 @@ def create_tables(target: Target, schema: str, tables: Mapping[str, str]) -> Non
             ) from error
 
     target.transact(work)
-
-
-def _is_comparable(known: Position, position: Position) -> bool:
-    """Whether both are of one history of one source: then what is in a later file was created later."""
-    if not known.same_history(position):
-        return False
-    earlier, later = sorted((known, position), key=lambda it: it.file_number)
-    return earlier.created <= later.created
 
 
 def _taken_over(job: str) -> TargetError:

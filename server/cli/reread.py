@@ -42,7 +42,7 @@ def reread(config: MysqlConfig, item: Item) -> Reread:
         SourceError: the source cannot be read.
     """
     position = Position.parse(item.position)
-    start = Cursor(position.file, position.begin, 0, 0, position=position)
+    start = Cursor.at(position)
     with TemporaryDirectory(prefix="sluice-reread-") as folder:
         alone = config.model_copy(
             update={"slave_id": 0, "gtid_on": False, "quarantine": True, "file_data_dir": Path(folder)}

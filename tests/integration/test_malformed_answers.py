@@ -38,7 +38,7 @@ def ask_everything(configuration: MysqlConfig, schema: str) -> None:
         charsets(connection)
         finder = StartFinder(connection, configuration, connect)
         end = finder.end_position([])
-        finder.find(Cursor(end.file, end.begin, 0, 0, "", end))
+        finder.find(Cursor.at(end))
         finder.find_first([None])
         with closing(InformationSchema(connect)) as columns:
             columns.fetch(schema, "goods")

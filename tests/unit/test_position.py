@@ -93,3 +93,25 @@ def test_positions_of_different_histories_have_no_order(other: Position) -> None
 def test_order_is_total_within_a_history(one: Position, other: Position) -> None:
     if one.same_history(other):
         assert (one < other) + (one > other) + (one == other) == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "created", "is_comparable"),
+    [
+        ("b.7", 50, True),
+        ("b.8", 51, True),
+        ("b.6", 49, True),
+        ("b.7", 51, False),
+        ("b.8", 49, False),
+        ("c.8", 51, False),
+    ],
+)
+def test_places_are_comparable_where_a_later_file_was_created_later(
+    file: str, created: int, is_comparable: bool
+) -> None:
+    one, other = Position("7", "b.7", 50, 4, 0), Position("7", file, created, 4, 0)
+    assert one.is_comparable(other) is other.is_comparable(one) is is_comparable
+
+
+def test_a_place_in_a_transaction_knows_that_before_it() -> None:
+    assert str(Position.parse(TEXT).transaction) == TEXT.removesuffix("3") + "0"

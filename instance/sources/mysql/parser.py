@@ -311,7 +311,7 @@ class Parser:
             finder.check(position)
             return start
         gtids = str(start.gtids or "") if self._is_exact else ""
-        return finder.find(Cursor(position.file, position.begin, 0, 0, gtids, position))
+        return finder.find(Cursor.at(position, gtids))
 
     def _first_held(self, finder: StartFinder) -> Start:
         """Find the first of the places that the source has; when it has none, raise what is said of the first."""

@@ -52,7 +52,7 @@ class Reader:
         self._loop = asyncio.get_running_loop()
         self._notified = threading.Event()
         self.ring.on_put = self._notify
-        if start.position is not None:  # from the begin of its transaction, so that this has its BEGIN
+        if start.position is not None:  # from the start of its transaction, so that the BEGIN is read too
             start = replace(start, position=start.position.transaction)
         self._parser: Parser = make_parser(
             config, self.ring, start=start, on_begin=self._begin, on_state=lambda _state, _text: self._notify()
@@ -60,7 +60,7 @@ class Reader:
         self._parser.start()
 
     def close(self) -> None:
-        """Stop the parser. What was read stays valid for those who hold it."""
+        """Stop the parser. What was read stays valid while it is referenced."""
         self._parser.stop()
         self.ring.close()
         self.ring.on_put = None
@@ -87,12 +87,12 @@ class Reader:
 
 
 class Window:
-    """What somebody reads by a shared reader, turn after turn: where it goes on, and where that is in its ring."""
+    """A range that is read by a shared reader, turn after turn: where it goes on, and where that is in the ring."""
 
     def __init__(self, shared: "SharedReader", from_: Position, to: Position, wanted: TableFilter | None) -> None:
         """It reads from ``from_`` up to ``to`` at most; ``wanted`` is a filter, None for none."""
         self.place = from_
-        """What lies before was read; the reader keeps what follows."""
+        """What is before it was read; the reader keeps what follows."""
         self.to = to
         self.hungry = False
         """It waits for the reader."""
@@ -103,7 +103,7 @@ class Window:
         self._sequence: int | None = None
 
     def locate(self, track: Track) -> int | None:
-        """Return the next slot to read in the ring of the reader; None while that has not come to it."""
+        """Return the next slot to read in the ring of the reader; None while the ring has not reached it."""
         if self._track is not track:  # the reader of another turn
             self._track, self._sequence = track, None
             self._mask = None if self._wanted is None else TableMask(track.ring, self._wanted)
@@ -158,7 +158,7 @@ class Window:
             await self._more()
 
     def _advance(self, track: Track, sequence: int) -> None:
-        """Say that what lies before a slot was read."""
+        """Say that what is before a slot was read."""
         if sequence != self._sequence:
             self._sequence = sequence
             self.place = track.position_before(sequence) or self.place
@@ -187,7 +187,7 @@ class SharedReader:
         start: Position,
         ask: Callable[[], None],
     ) -> None:
-        """``make`` makes a reader; ``who`` has the turn, in which it begins at ``start``; ``ask`` asks for another."""
+        """``make`` makes a reader, which begins at ``start`` in the turn of ``who``; ``ask`` asks for another turn."""
         self.who = who
         self.windows: list[Window] = []
         self.heard = time.monotonic()
@@ -200,12 +200,12 @@ class SharedReader:
         self._ask = ask
         self._changed = asyncio.Event()
         self._error: SluiceError | None = None
-        """Why there will be no further turn."""
+        """Why it will get no further turn."""
         self.begin(start)
 
     @property
     def track(self) -> Track | None:
-        """What its reader reads; None between two turns. Raises why there will be no further one."""
+        """What its reader reads; None between two turns. Raises the error if it will get no further turn."""
         if self._error is not None:
             raise self._error
         return None if self.reader is None else self.reader.track
@@ -216,7 +216,7 @@ class SharedReader:
         return any(window.hungry for window in self.windows)
 
     def begin(self, start: Position | None = None) -> None:
-        """Begin a turn, where the first of the windows is when no place is given."""
+        """Begin a turn, at the first of the windows if no place is given."""
         self._start = start or min(window.place for window in self.windows)
         self._reach = max([self._start, *(window.to for window in self.windows)])
         self.has_moved = False
@@ -229,7 +229,7 @@ class SharedReader:
         return reader
 
     def covers(self, from_: Position) -> bool:
-        """Whether a range from there on is or will be read anyway."""
+        """Whether a range from that place is or will be read anyway."""
         if self.reader is None or self.reader.error is not None:
             return False
         floor = self.reader.track.floor if self.reader.ring.first > 0 else self._start
@@ -263,7 +263,7 @@ class SharedReader:
         await changed.wait()
 
     def make_room(self) -> None:
-        """Drop what every window has passed, when the ring is full and somebody needs what comes next.
+        """Drop what every window has passed, when the ring is full and a window needs what comes next.
 
         Until then everything is kept: parts of a range are asked for one after the other, and some again.
         """
@@ -286,12 +286,12 @@ class SharedReader:
 
 
 class CatchUp:
-    """The readers of a destination. Who has one, `turns` says."""
+    """The readers of a destination; `turns` says which clients and ranges have one."""
 
     def __init__(self, config: InstanceConfig, make_parser: ParserFactory, on_change: Callable[[], None]) -> None:
-        """``on_change`` is called when the reader of a subscriber has something new, or somebody wants a reader."""
+        """``on_change`` is called when the reader of a subscriber has something new, or a range wants a reader."""
         self.config = config
-        """Of readers that are made from now on."""
+        """The configuration of readers that are made from now on."""
         self.turns = Turns(config.catch_up_readers, config.detach_after)
         self.clients: dict[int, Reader] = {}
         self._shared: list[SharedReader] = []
@@ -308,7 +308,7 @@ class CatchUp:
         return len(self.clients) + sum(shared.reader is not None for shared in self._shared)
 
     def tend(self, cursors: Cursors, now: float) -> None:
-        """Take readers from those who have had their turns, and give them to those whose turn comes."""
+        """Take readers from those whose turns are over, and give them to the next ones."""
         self._ask_for_ranges(now)
         cursors.take_turns(self.turns, now)
         self._end_turns(cursors, now)
@@ -358,7 +358,7 @@ class CatchUp:
         """Open a window on a range, for a filter or None, on a reader that has it or a new one.
 
         Raises:
-            SourceError: all readers are at work, and none was free in time.
+            SourceError: all readers are in use, and none was free in time.
         """
         shared = self._covering(from_) or await self._reader_for(from_)
         with shared.window(from_, to, wanted) as window:
@@ -366,7 +366,7 @@ class CatchUp:
             yield window
 
     async def close(self) -> None:
-        """Close all readers, and wait for their ends."""
+        """Close all readers, and wait until they have ended."""
         self._closed = True
         for client_id in list(self.clients):
             self.close_client(client_id)
@@ -384,13 +384,13 @@ class CatchUp:
         return Reader(self.config, self._make_parser, start, on_change)
 
     def _covering(self, from_: Position) -> SharedReader | None:
-        """Return a reader that reads a place anyway, and is not to be left to others."""
+        """Return a reader that reads a place anyway, and whose turn is not over."""
         now = time.monotonic()
         covering = (it for it in self._shared if it.covers(from_) and not self.turns.is_over(it.who, now))
         return next(covering, None)
 
     async def _reader_for(self, from_: Position) -> SharedReader:
-        """Wait for a turn to make a reader, or for one that comes to read the place anyway."""
+        """Wait for a turn to make a reader, or for a reader that will read the place anyway."""
         self._requests += 1
         who: Reading = ("ranges", self._requests)
         deadline = time.monotonic() + LONGEST_QUEUE
@@ -422,7 +422,7 @@ class CatchUp:
                 self.turns.leave(who)
 
     def _wake(self) -> None:
-        """Let the ranges that wait for a reader look again."""
+        """Make the ranges that wait for a reader look again."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 

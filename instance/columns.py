@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What a row event does not say about a column.
+    """A column as a row event does not describe it.
 
     ``mysql_type`` is the type as ``information_schema.COLUMNS.COLUMN_TYPE`` writes it (``bigint(20) unsigned``,
     ``varchar(32)``, ``enum('a','b')``). ``charset`` is the MySQL name of the character set (``utf8mb4``, ``latin1``) of

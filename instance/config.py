@@ -24,15 +24,15 @@ class BatchMode(StrEnum):
 
 
 def is_host(name: str) -> bool:
-    """Tell whether this can be the name or the address of a host; if there is one is for the network to say."""
+    """Tell whether this can be the name or the address of a host. Only the network knows if it exists."""
     try:
         return bool(name.encode("idna")) and name.isprintable() and " " not in name
-    except UnicodeError:  # a label that is empty, too long, or of characters that no name has
+    except UnicodeError:  # a label that is empty, too long, or has characters that a name cannot have
         return False
 
 
 def upper(value: Any) -> Any:
-    """Return a text in upper case, and what is no text as it is."""
+    """Return a text in upper case, and any other value unchanged."""
     return value.upper() if isinstance(value, str) else value
 
 
@@ -58,7 +58,7 @@ def _field_filter(value: str) -> str:
 
 
 def _compiled(compile_filter: Callable[[str], object], value: str) -> str:
-    """Return the text of a filter as it is, when it is one."""
+    """Return the text of a filter unchanged, if it is valid."""
     try:
         compile_filter(value)
     except FilterError as error:
@@ -71,10 +71,10 @@ FieldFilterText = Annotated[str, AfterValidator(_field_filter)]
 
 
 class InstanceConfig(Settings):
-    """The configuration of one destination, whatever its source. What is the source's own is with that."""
+    """The configuration of one destination, whatever its source. A kind of source adds its own settings."""
 
     destination: str = setting("canal.instance.destination", pattern=f"^{DESTINATION_NAME}$")
-    """Name of the destination: that of the folder that holds `instance.properties`. It is there for placeholders."""
+    """Name of the destination: that of the folder with its `instance.properties`. Placeholders can use it."""
 
     # Filters.
 
@@ -82,19 +82,19 @@ class InstanceConfig(Settings):
     """Tables to read: regular expressions, separated by commas, that match the whole of `schema.table`, in any case of
     letters. A backslash is doubled in a properties file. [Filters](http.md#filters) says what they may hold."""
     filter_black_regex: TableFilterText = setting("canal.instance.filter.black.regex", "")
-    """Tables not to read, although `filter.regex` matches them."""
+    """Tables not to read, even if `filter.regex` matches them."""
     filter_field: FieldFilterText = setting("canal.instance.filter.field", "")
-    """Columns to deliver, of tables where not all are wanted: `shop.orders:id/total,shop.items:id`."""
+    """Columns to deliver, for tables of which not all are wanted: `shop.orders:id/total,shop.items:id`."""
     filter_black_field: FieldFilterText = setting("canal.instance.filter.black.field", "")
     """Columns not to deliver, in the same form."""
     filter_rows: bool = setting("canal.instance.filter.rows", default=False)
     """Drop all changes of rows."""
     filter_query_dcl: bool = setting("canal.instance.filter.query.dcl", default=False)
-    """Drop GRANT, REVOKE, CREATE USER and their like."""
+    """Drop GRANT, REVOKE, CREATE USER and the like."""
     filter_query_dml: bool = setting("canal.instance.filter.query.dml", default=False)
     """Drop INSERT, UPDATE and DELETE that were logged as text."""
     filter_query_ddl: bool = setting("canal.instance.filter.query.ddl", default=False)
-    """Drop CREATE, ALTER, DROP and their like."""
+    """Drop CREATE, ALTER, DROP and the like."""
     filter_dml_insert: bool = setting("canal.instance.filter.dml.insert", default=False)
     """Drop inserted rows."""
     filter_dml_update: bool = setting("canal.instance.filter.dml.update", default=False)
@@ -102,17 +102,17 @@ class InstanceConfig(Settings):
     filter_dml_delete: bool = setting("canal.instance.filter.dml.delete", default=False)
     """Drop deleted rows."""
     filter_transaction_entry: bool = setting("canal.instance.filter.transaction.entry", default=False)
-    """Drop the entries that begin and end transactions, but for one in 8192 and one in 5 s, so that cursors move on."""
+    """Drop the entries that begin and end transactions, except one in 8192 and one in 5 s, so that cursors move on."""
     filter_table_error: bool = setting("canal.instance.filter.table.error", default=False)
     """Drop changes of tables that no longer exist or whose columns do not fit, instead of reporting them."""
 
     # How changes are written.
 
     strict_canal: bool = setting("canal.instance.parser.strictCanal", default=False)
-    """Write every value exactly as Canal does, its mistakes included (see "Deviations from Canal"); and over Canal's
-    protocol let a get wait for a full batch."""
+    """Write every value exactly as Canal does, including its mistakes (see "Deviations from Canal"). A get over Canal's
+    protocol then waits for a full batch."""
     time_zone: Annotated[str | None, AfterValidator(_zone)] = setting("sluice.instance.timeZone", None)
-    """Time zone that TIMESTAMP values are written in, such as `Asia/Shanghai` or `+08:00`. Empty is that of the
+    """Time zone in which TIMESTAMP values are written, such as `Asia/Shanghai` or `+08:00`. Empty means that of the
     process, as in Canal."""
     quarantine: bool = setting("sluice.instance.quarantine", default=True)
     """What happens to a row event that cannot be decoded: `true` puts a marker in its place and goes on, `false` stops
@@ -134,57 +134,57 @@ class InstanceConfig(Settings):
     # Subscriptions and cursors.
 
     auto_reset_latest_pos_mode: bool = setting("canal.auto.reset.latest.pos.mode", default=False)
-    """When the source has purged the binlog at the cursors of all clients, go on at its current end and lose what lies
-    between, instead of stopping with an error. Of several clients, one whose place alone is purged gets an error, and
-    so does any whose place is of another source or history."""
+    """When the source has purged the binlog at the cursors of all clients, go on at its current end and lose what is
+    between, instead of stopping with an error. If only some of the clients have lost their places, these get an error.
+    So does a client whose place belongs to another source or history."""
     shared_filter: bool = setting("sluice.instance.sharedFilter", default=False)
-    """Canal's rule for filters: that of the last client to subscribe with one takes the place of `filter.regex`, for
-    all clients, from then on. Else each client has its own, which narrows `filter.regex`."""
+    """Canal's rule for filters: the filter of the last client that subscribes with one replaces `filter.regex`, for all
+    clients, from then on. Otherwise each client has its own, which narrows `filter.regex`."""
     detach_after: int = setting("sluice.instance.detachAfter", 300, ge=0, le=31_536_000, unit="s")
-    """How long one of several clients may hold a full ring back. When another has confirmed all that it holds, or waits
-    for what comes after, each of the others has to confirm as much before the source has waited for that long; else
-    it leaves the ring and reads by a catch-up reader. A little now and then is not enough. 0 lets it hold the others
-    back for ever."""
+    """How long one of several clients may hold a full ring back. When another client has confirmed all that the ring
+    holds, or waits for what comes after, each of the others has to confirm as much before the source has waited for
+    that long. Otherwise it leaves the ring and gets its changes from a catch-up reader. To confirm a little now and
+    then is not enough. 0 lets a client hold the others back for ever."""
     client_expiry: int = setting("sluice.instance.clientExpiry", 0, ge=0, le=315_360_000, unit="s")
-    """How long a client may make no call before it is removed, with its cursor. 0 keeps it for ever. A client that says
-    `expireAfter` when it subscribes has its own time, as `sluice tail` does."""
+    """A client that makes no call for this long is removed, together with its cursor. 0 keeps it for ever. A client can
+    set its own time by `expireAfter` when it subscribes, as `sluice tail` does."""
     catch_up_readers: int = setting("sluice.instance.catchUp.readers", 2, ge=0, le=64)
-    """How many parsers may at most read the source again for what is no longer in the ring, each with a server id and a
-    ring of its own. Clients that are behind the ring, and ranges, take turns; one that makes no call gets none. 0
-    forbids it: a client that is behind the ring is `gone`."""
+    """The greatest number of parsers that read the source again for what is no longer in the ring, each with a server
+    id and a ring of its own. Clients that are behind the ring, and ranges, take turns; a client that makes no calls
+    gets no turn. 0 forbids such parsers: a client that is behind the ring is `gone`."""
     meta: Annotated[MetaKind, BeforeValidator(_lower)] = setting("sluice.instance.meta", MetaKind.FILE)
     """Where subscriptions and cursors are kept: `file` survives a restart, `memory` does not. With `canal.zkServers`
-    the default is `zookeeper`: an ack is answered when it is durable there, those that come meanwhile share the next
-    write. `mixed` writes them as they come, and `period` each `canal.zookeeper.flush.period`; neither lets an ack wait,
-    so that what was acked last can come again from another server. When not given, Canal's
-    `canal.instance.global.spring.xml` says it: `file-instance.xml`, `memory-instance.xml`, or
-    `default-instance.xml` for `period`."""
+    the default is `zookeeper`: an ack is answered once it is durable there, and acks that come meanwhile share the next
+    write. `mixed` writes cursors as they change, and `period` every `canal.zookeeper.flush.period`. With these two an
+    ack does not wait, so what was acked last can come again from another server. Without this setting, Canal's
+    `canal.instance.global.spring.xml` decides: `file-instance.xml`, `memory-instance.xml`, or `default-instance.xml`
+    for `period`."""
     log_position: Annotated[Literal["failback", "parse"], BeforeValidator(_lower)] = setting(
         "sluice.instance.logPosition", "failback"
     )
-    """Where the source is read from. `failback`: from the smallest cursor of a client, and without any from where the
-    configuration says, as with Canal's shipped files. `parse`: a place is kept too, which counts when no client has a
+    """Where the source is read from. `failback`: from the smallest cursor of a client; without cursors, from where the
+    configuration says, as with Canal's shipped files. `parse`: a place is kept too, and counts when no client has a
     cursor: Canal's node `parse` in ZooKeeper, or `parse.dat` beside `meta.dat`."""
     file_data_dir: FolderPath = setting("canal.file.data.dir", Path())
-    """Folder of `<destination>/meta.dat`. Empty, and `../conf` as in Canal's own files, are the folder of
+    """Folder of `<destination>/meta.dat`. Empty, and `../conf` as in Canal's own files, mean the folder of
     `canal.properties`."""
     file_flush_period: int = setting("canal.file.flush.period", 1000, ge=1, le=86_400_000, unit="ms")
     """How often changed cursors are written to the file."""
     zookeeper_flush_period: int = setting("canal.zookeeper.flush.period", 1000, ge=1, le=86_400_000, unit="ms")
-    """How often changed cursors are written to ZooKeeper, where no ack waits for that."""
+    """How often changed cursors are written to ZooKeeper, if no ack waits for that."""
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port of the source, which Canal wants in each cursor that it is to go on from."""
+        """Host and port of the source, which Canal needs in each cursor from which it is to go on."""
         return "", 0
 
     def for_reader(self) -> Self:
-        """Return the configuration of a further parser, which reads again what another one of the destination reads."""
+        """Return the configuration of another parser of the destination, which reads the same source again."""
         return self.model_copy(update={"auto_reset_latest_pos_mode": False})
 
     @property
     def flush_period(self) -> float:
-        """Seconds between two writes of cursors that nobody waits for."""
+        """Seconds between two writes of cursors that no call waits for."""
         milliseconds = self.zookeeper_flush_period if self.meta.is_shared else self.file_flush_period
         return milliseconds / 1000
 

@@ -1,4 +1,4 @@
-"""One destination: its ring, its cursors, where they are kept, and the parser that fills the ring; their life cycle."""
+"""One destination: the life cycle of its ring, its cursors, their store, and the parser that fills the ring."""
 
 import asyncio
 import contextlib
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 CLOSING = 3.0
 """Seconds that the parser has to end when the destination stops."""
 GLANCE = 1.0
-"""Seconds between two looks at who holds others back, whose turn is over, and who has expired."""
+"""Seconds between two looks at which clients hold others back, whose turns are over, and which have expired."""
 BEGINNING = 5.0
 """Seconds that a subscription waits for the source to say where the stream begins."""
 
@@ -57,13 +57,14 @@ class Instance:
             config: what is configured.
             make_parser: makes the parser.
             meta: where subscriptions and cursors are kept; made as configured if it is not given.
-            check_active: raises FencedError unless this server may serve the destination now; None for one alone.
+            check_active: raises FencedError unless this server may serve the destination now; None without other
+                servers.
         """
         self.config = config
         self.state = "stopped"
         self.error = ""
         self._failure = ""
-        """What went wrong here, so that nothing more is read; empty while all is well."""
+        """The error that has stopped the destination; empty while all is well."""
         self.check_active = check_active
         self._make_parser = make_parser
         self._filter = config.table_filter()
@@ -93,10 +94,10 @@ class Instance:
     # --- life cycle --------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Load the clients and start the parser; one that cannot start says so in ``state`` and ``error``.
+        """Load the clients and start the parser. ``state`` and ``error`` say if it cannot start.
 
         Raises:
-            SluiceError: it cannot: what is stored of it, for instance, cannot be used.
+            SluiceError: it cannot start; for instance, its stored state cannot be used.
         """
         if self.state not in ("stopped", "standby"):
             return
@@ -119,7 +120,7 @@ class Instance:
         ]
 
     def _prepare(self, epoch: int, clients: Sequence[StoredClient]) -> Parser:
-        """Make ring and cursors anew, and the parser that will fill the ring."""
+        """Make a new ring and new cursors, and the parser that will fill the ring."""
         self._failure = ""
         self._make_ring(epoch)
         for client in clients:
@@ -171,15 +172,15 @@ class Instance:
         return parser
 
     def _places(self) -> list[Cursor | None]:
-        """Return where the stream may begin, best first; None is where the configuration says."""
+        """Return where the stream may begin, best first; None means where the configuration says."""
         cursors = [self.cursors.cursor(client_id) for client_id in self.cursors.client_ids]
         places = starts(cursors, self._meta.place)
-        if self.config.auto_reset_latest_pos_mode:  # those who have lost their places go on, at the current end
+        if self.config.auto_reset_latest_pos_mode:  # clients that have lost their places go on, at the current end
             return [place for place in places if place is not None] or places
         return places
 
     def seek_start(self) -> None:
-        """Look again where the stream may begin, now that other clients are subscribed, if it could not begin."""
+        """If the stream could not begin, look again where it may begin, now that other clients are subscribed."""
         parser = self._parser
         begun = self.cursors.position_before(self.ring.next) is not None
         if parser is not None and not begun and self._lost_place() is not None:
@@ -187,7 +188,7 @@ class Instance:
             parser.begin_at(self._places())
 
     def _lost_place(self) -> SluiceError | None:
-        """Return why the parser cannot go on; None also where it does, behind a gap, as configured."""
+        """Return why the parser cannot go on; None if it can, or goes on after a gap, as configured."""
         failure = self._parser.failure if self._parser is not None else None
         if isinstance(failure, PurgedError) and self.config.auto_reset_latest_pos_mode:
             return None
@@ -204,7 +205,7 @@ class Instance:
         self.cursors.fall_out(client_id, error)
         logger.error(
             "client %d is not served any more: %s. Its cursor stays at %s. To serve it without what is lost to it,"
-            " unsubscribe it and let it subscribe anew",
+            " unsubscribe it and let it subscribe again",
             client_id,
             error,
             self.cursors.status(client_id).position,
@@ -212,7 +213,7 @@ class Instance:
         )
 
     async def stop(self) -> None:
-        """Store the cursors, end the parser, wake everybody who waits."""
+        """Store the cursors, end the parser, wake all waiters."""
         parser = self._parser
         if parser is None:
             if self.state == "standby":
@@ -227,7 +228,7 @@ class Instance:
         try:
             for client_id in self.cursors.catching_up:
                 self.cursors.fall_out(client_id, DestinationStoppedError("the destination was stopped"))
-            await self.flush()  # first: a source that does not answer may hold up the rest until others have taken over
+            await self.flush()  # first: a source that does not answer may delay the rest until others have taken over
         finally:
             await self.catch_up.close()
             await asyncio.to_thread(parser.join, CLOSING)
@@ -239,13 +240,13 @@ class Instance:
 
     @property
     def parser_status(self) -> ParserStatus:
-        """How far the parser is; without one nothing is known."""
+        """How far the parser is; nothing is known without a parser."""
         return self._parser.status if self._parser is not None else ParserStatus()
 
     def check_running(self) -> None:
         """Raise `DestinationStoppedError` unless it runs, FencedError if another server may serve its clients.
 
-        One that was taken over runs when its clients are loaded: until then nobody is known to have subscribed.
+        A destination that was taken over runs when its clients are loaded: until then no subscription is known.
         """
         if self.check_active is not None:
             self.check_active()
@@ -257,7 +258,7 @@ class Instance:
             raise DestinationStoppedError(f"destination:{self.config.destination} has failed: {self._failure}")
 
     def check_stream(self, client_id: int) -> None:
-        """Raise why the stream will never come to what a client waits for; trying again does not help then.
+        """Raise the reason if the stream will never reach what a client waits for; trying again does not help then.
 
         Raises:
             PurgedError: the source no longer has it.
@@ -267,13 +268,14 @@ class Instance:
         if parser is None or failure is None or client_id in self.cursors.catching_up:
             return
         awaited = self.cursors.awaited(client_id)
-        # Who waits for a later place has lost nothing, unless the stream could not begin: it would have begun there.
+        # A client that waits for a later place has lost nothing, unless the stream could not begin: it would have begun
+        # there.
         if awaited is None or self.cursors.position_before(self.ring.next) is None:
             error = parser.refused.get(awaited, failure) if awaited is not None else failure
             raise type(error)(str(error))
 
     async def source_end(self) -> Position:
-        """Return the source's current end, or what was read if that is further.
+        """Return the source's current end, or the end of what was read if that is further.
 
         Raises:
             SourceError: it cannot be asked.
@@ -281,7 +283,7 @@ class Instance:
         """
         before = self.cursors.position_before(self.ring.next)
         end = await asyncio.to_thread(self._running_parser().end)
-        # Of two places in different files nothing else shows that they are of two histories.
+        # For two places in different files, nothing else shows that they belong to two histories.
         if before is not None and before.source == end.source and not (before.same_history(end) and before <= end):
             raise SourceChangedError(
                 f"the source's binlog ends at {end}, and it was read up to {before}: it was reset, restored, or is"
@@ -291,9 +293,9 @@ class Instance:
         return read if read is not None and read.same_history(end) and read > end else end
 
     async def columns(self, schema: str, table: str, wanted: str = "") -> list[Column]:
-        """Return the columns of a table as the source has them now, without those that are filtered out.
+        """Return the columns that a table has now at the source, without those that are filtered out.
 
-        ``wanted`` is a filter that has to pass the table, too. Raises:
+        ``wanted`` is another filter that has to let the table pass. Raises:
             FilterError: the table is filtered out.
             UnknownTableError: the source has no such table.
             SourceError: it cannot be asked.
@@ -307,7 +309,7 @@ class Instance:
         return await asyncio.to_thread(parser.columns, schema, table)
 
     async def tables(self, wanted: str = "") -> list[str]:
-        """Return the tables that the source has now and that pass, as ``schema.table``; ``wanted`` is a filter more.
+        """Return the tables that the source has now and that pass, as ``schema.table``; ``wanted`` is another filter.
 
         Raises:
             FilterError: that filter is wrong.
@@ -319,7 +321,7 @@ class Instance:
         return [".".join(it) for it in found if self._filter.accepts(*it) and narrower.accepts(*it)]
 
     def share_filter(self, text: str) -> None:
-        """Let the filter of a client be that of the destination, if that is the rule. Raises FilterError."""
+        """Make the filter of a client that of the destination, if that is the rule. Raises FilterError."""
         if not (self.config.shared_filter and text):
             return
         config = self.config.model_copy(update={"filter_regex": text})
@@ -359,21 +361,21 @@ class Instance:
 
     def _expire(self) -> None:
         for client_id in self.cursors.expire(time.monotonic()):
-            text = "client %d made no call for too long: it is removed, and its cursor with it"
+            text = "client %d made no call for too long: it is removed, together with its cursor"
             logger.warning(text, client_id, extra={"destination": self.config.destination})
 
     def _attempt(self, call: Callable[..., object], *arguments: object) -> None:
-        """Do what the stream asks for on the event loop. What it raises, nobody foresaw: then the destination fails.
+        """Do on the event loop what the stream asks for. If that raises, which is not foreseen, the destination fails.
 
-        Otherwise it would say that it runs, and its clients would wait for ever.
+        Otherwise the destination would say that it runs, and its clients would wait for ever.
         """
         try:
             call(*arguments)
-        except Exception as error:  # noqa: BLE001  that is its use
+        except Exception as error:  # noqa: BLE001  that is its purpose
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        """Serve nothing more, and say so, after a mistake of ours."""
+        """Stop serving, and say so, after a bug of ours."""
         logger.error("the destination has failed", exc_info=error, extra={"destination": self.config.destination})
         self._failure = f"{type(error).__name__}: {error}; stop and start it, and report what the log says"
         if self._parser is not None:
@@ -390,12 +392,12 @@ class Instance:
         self.catch_up.tend(self.cursors, time.monotonic())
 
     def wake(self) -> None:
-        """Let everybody who waits look again."""
+        """Make all waiters look again."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
     async def wait(self, seconds: float) -> None:
-        """Wait until something may have changed, at most so long."""
+        """Wait until something may have changed, at most ``seconds``."""
         if self.cursors.wants_reader:
             self._attempt(self._tend_readers)
         changed = self._changed
@@ -406,9 +408,9 @@ class Instance:
             return
 
     async def name_place(self, client_id: int) -> None:
-        """Wait until the place where a new client begins has a name, which is what is stored of it.
+        """Wait until the place where a new client begins has a name, which can be stored.
 
-        It has none before the source has said where the stream begins. When that takes longer than some seconds, or the
+        It has none before the source has said where the stream begins. If that takes more than a few seconds, or the
         source cannot be reached, the client begins with the stream, whenever that is.
         """
         deadline = time.monotonic() + BEGINNING
@@ -418,7 +420,7 @@ class Instance:
             await self.wait(left)
 
     async def _look_each_second(self) -> None:
-        """Do what time alone asks for, however rarely something is put, called or stored."""
+        """Run whatever is due, however rarely something is put, called or stored."""
         while not self._failure:
             await asyncio.sleep(GLANCE)
             self._attempt(self.ring.pool.trim)
@@ -439,14 +441,14 @@ class Instance:
             await stored
 
     async def confirm(self, *, durable: bool) -> None:
-        """Make an ack durable if that is wanted, or the rule here; else it is stored in its time. Raises as `flush`."""
+        """Make an ack durable if the caller or the store wants that; else it is stored later. Raises as `flush`."""
         if durable or self.config.meta.ack_waits:
             await self.flush()
         elif self.config.meta.writes_at_once:
             self._unstored.set()
 
     def _write(self, commits: Commits["asyncio.Future[None]"]) -> None:
-        """Begin the next write, unless one is under way; a caller that goes away does not tear it."""
+        """Begin the next write, unless one is under way; a caller that goes away does not interrupt it."""
         changes = commits.begin()
         if changes is not None:
             writing = asyncio.create_task(self._store(commits, changes), name=f"store {self.config.destination}")
@@ -456,7 +458,7 @@ class Instance:
     async def _store(
         self, commits: Commits["asyncio.Future[None]"], changes: Mapping[int, StoredClient | None]
     ) -> None:
-        """Write changes, tell those who wait for them, and go on with the next if anybody waits for that."""
+        """Write changes, tell the waiters, and go on with the next write if any wait for that."""
         failure: Exception | None = None
         try:
             await self._meta.write(changes, self.cursors.epoch)
@@ -498,7 +500,7 @@ class Instance:
 
 
 def make_meta(config: InstanceConfig) -> MetaStore:
-    """Make the store of clients that is configured. Raises ConfigError for one that belongs to several servers."""
+    """Make the configured store of clients. Raises ConfigError for a store that several servers share."""
     if config.meta.make is None:
-        raise ConfigError(f"cursors are kept in ZooKeeper ({config.meta}), which only a server among others uses")
+        raise ConfigError(f"cursors are kept in ZooKeeper ({config.meta}), which only a group of servers uses")
     return config.meta.make(config)

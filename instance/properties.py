@@ -1,4 +1,4 @@
-"""Java's .properties files, their placeholders, and the environment over them (reference: java.util.Properties)."""
+"""Java's .properties files, their placeholders, and the environment that overrides them (see java.util.Properties)."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ class Property(NamedTuple):
 
 
 def read_properties(path: Path) -> dict[str, Property]:
-    """Read a file. It is UTF-8, or Latin-1 where it is no valid UTF-8. Raises ConfigError."""
+    """Read a file. It is UTF-8, or Latin-1 if it is not valid UTF-8. Raises ConfigError."""
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST_FILE + 1)
@@ -58,7 +58,7 @@ def parse_properties(text: str, name: str) -> dict[str, Property]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are no comments, continued ones joined, each with the number of its first line."""
+    """Yield the lines that are not comments, continued ones joined, each with the number of its first line."""
     lines = enumerate(re.split(r"\r\n|\r|\n", text), 1)
     for number, line in lines:
         logical = line.lstrip(BLANKS)
@@ -93,7 +93,7 @@ def environment_name(key: str) -> str:
 
 
 def is_service_link(name: str, value: str) -> bool:
-    """Whether Kubernetes or Docker has set a variable for a service whose name begins like ours: no value of a key.
+    """Whether Kubernetes or Docker has set a variable, for a service whose name begins like ours: not a key's value.
 
     For a service ``sluice`` that is ``SLUICE_PORT=tcp://10.0.0.1:80``, for ``sluice-http`` ``SLUICE_HTTP_PORT``.
     """
@@ -101,7 +101,7 @@ def is_service_link(name: str, value: str) -> bool:
 
 
 class Lookup:
-    """Where a key has its value: in the environment, else in the last of the files that has it.
+    """Finds the value of a key: in the environment, else in the last of the files that has it.
 
     In the environment a key goes by the name of `environment_name` or, as in Canal, by its own dotted name. A value may
     hold placeholders, ``${key}`` or ``${key:default}``, nested too; a key that is nowhere is empty, as in Canal.
@@ -136,7 +136,7 @@ class Lookup:
         return self._expand(text, origin, path, 0)
 
     def _expand(self, text: str, origin: str, path: tuple[str, ...], depth: int) -> str:
-        """Replace the placeholders in a part of a value, within bounds: few keys can be made to stand for very much."""
+        """Replace the placeholders in a part of a value, within bounds: a few keys can expand to very much."""
         pieces, begin = [], 0
         while (start := text.find("${", begin)) >= 0:
             self._replaced += 1
@@ -158,7 +158,7 @@ class Lookup:
 
 
 def _end_of_placeholder(text: str, start: int, origin: str) -> int:
-    """Return where the placeholder that starts there ends, behind its brace. Raises ConfigError."""
+    """Return where the placeholder that starts there ends, after its brace. Raises ConfigError."""
     depth = 0
     for match in re.compile(r"\$\{|\}").finditer(text, start):
         depth += 1 if match[0] == "${" else -1
@@ -171,6 +171,6 @@ def _end_of_placeholder(text: str, start: int, origin: str) -> int:
 
 def _too_much(origin: str) -> ConfigError:
     return ConfigError(
-        f"{origin}: a value stands for too much: placeholders may lie {DEEPEST} deep in one another, and be"
-        f" {MOST_PLACEHOLDERS} together"
+        f"{origin}: a value stands for too much: placeholders may be nested {DEEPEST} deep, and be"
+        f" {MOST_PLACEHOLDERS} in all"
     )

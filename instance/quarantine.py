@@ -29,7 +29,7 @@ class Item:
 
 
 class Quarantine:
-    """A file of JSON lines, one an item, only ever appended to. A position is listed once, however often it is met."""
+    """A file of JSON lines, one per item, only ever appended to. A position is listed once, however often it is met."""
 
     def __init__(self, path: Path) -> None:
         """List in the file `path`, which is made with the first item."""
@@ -50,7 +50,7 @@ class Quarantine:
         self._listed.add(item.position)
 
     def sync(self) -> None:
-        """Return when all items are durable; nothing to do without new ones."""
+        """Return when all items are durable; does nothing without new ones."""
         if self._file is not None:
             self._file.flush()
             os.fsync(self._file.fileno())

@@ -30,7 +30,7 @@ def setting(key: str, default: Any = ..., *, unit: str = "", **constraints: Any)
 LONGEST_VALUE: Final = 1 << 20
 """Characters that a value may have: filters name many tables."""
 LONGEST_COMPLAINT: Final = 2000
-"""Characters that are shown of what is said of a value."""
+"""Characters of a complaint about a value that are shown."""
 LONGEST_PATH: Final = 4095
 LONGEST_NAME: Final = 255
 """Bytes of a path, and of a name in it (PATH_MAX and NAME_MAX of Linux)."""
@@ -57,7 +57,7 @@ class Settings(BaseModel):
             if len(value) > LONGEST_VALUE:
                 raise ValueError(f"is longer than {LONGEST_VALUE} characters")
             if "\0" in value or not is_text(value):
-                raise ValueError("has a character that is none: NUL, or bytes that are not UTF-8")
+                raise ValueError("has an invalid character: NUL, or bytes that are not UTF-8")
         return value
 
     @classmethod
@@ -83,7 +83,7 @@ class Settings(BaseModel):
             raise ConfigError("\n".join(_complaints(error, properties))) from None
 
 
-# What is wrong, by pydantic's type of error. The value is not shown: it may be a password that went to the wrong key.
+# What is wrong, by pydantic's type of error. The value is not shown: it may be a password under the wrong key.
 _TEXTS = {
     "bool_parsing": "has to be true or false",
     "enum": "has to be {expected}",
@@ -112,15 +112,15 @@ def _complaints(error: ValidationError, properties: Mapping[str, Property]) -> l
         if len(text) > LONGEST_COMPLAINT:
             text = f"{text[: LONGEST_COMPLAINT // 2]} … {text[-LONGEST_COMPLAINT // 2 :]}"
         complaints.append(f"{origin}{key}: {text}" if key else text)
-    return list(dict.fromkeys(complaints))  # an item of a list that is wrong may be there again
+    return list(dict.fromkeys(complaints))  # a wrong item of a list may be there again
 
 
 CANALS_FOLDER = Path("../conf")
-"""How Canal's own files name the folder that they are in, seen from its folder of programs."""
+"""How Canal's own files name their folder, seen from its folder of programs."""
 
 
 def is_text(value: str) -> bool:
-    """Tell whether a text can be written as UTF-8: bytes of an environment variable need not be any."""
+    """Tell whether a text can be written as UTF-8: the bytes of an environment variable need not be UTF-8."""
     try:
         value.encode()
     except UnicodeEncodeError:

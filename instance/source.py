@@ -1,4 +1,4 @@
-"""What an instance asks of a parser."""
+"""What an instance needs of a parser."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -23,23 +23,23 @@ class Parser(Protocol):
 
     @property
     def failure(self) -> SluiceError | None:
-        """Why it cannot read the source at present; None when it can."""
+        """Why it cannot read the source at present; None if it can."""
 
     @property
     def refused(self) -> Mapping[Cursor, SluiceError]:
-        """The places given that the source did not have when it was last asked where to begin, and why."""
+        """The given places that the source did not have when last asked where to begin, and why."""
 
     def end(self) -> Position:
-        """Ask the source for its current end; any thread may ask, and may have to wait. Raises SourceError."""
+        """Ask the source for its current end. Any thread may ask, and may have to wait. Raises SourceError."""
 
     def columns(self, schema: str, table: str) -> list[Column]:
-        """Ask the source for the columns of a table as they are now, without those that are filtered out.
+        """Ask the source for the columns that a table has now, without those that are filtered out.
 
         Any thread may ask, and may have to wait. Raises UnknownTableError and SourceError.
         """
 
     def tables(self) -> list[tuple[str, str]]:
-        """Ask the source for schema and name of its tables as they are now, whatever the filter.
+        """Ask the source for schema and name of the tables that it has now, whatever the filter.
 
         Any thread may ask, and may have to wait. Raises SourceError.
         """
@@ -48,7 +48,7 @@ class Parser(Protocol):
         """Begin at the first of these places that the source has, at once, unless it has begun."""
 
     def refilter(self, table_filter: TableFilter) -> None:
-        """Let through what another filter does, from the next statement that arrives on."""
+        """Use another filter, from the next statement that arrives."""
 
     def start(self) -> None:
         """Start the thread."""
@@ -75,9 +75,9 @@ class ParserFactory(Protocol):
     ) -> Parser:
         """Make a parser that begins at ``start``, or where the configuration says if that is None.
 
-        When the source does not have that place, it begins at the first of ``later``, in this order, that it has; None
-        is the place that the configuration says. Of the others ``refused`` says why not.
+        If the source does not have that place, the parser begins at the first of ``later``, in this order, that the
+        source has; None is the place that the configuration says. ``refused`` says why it lacks the others.
 
         It calls, in its own thread, ``on_begin`` with the place where the stream begins and the GTIDs executed there
-        (None for what is not known) before its first put, and ``on_state`` with ``running`` or ``error`` and a text.
+        (None if unknown) before its first put, and ``on_state`` with ``running`` or ``error`` and a text.
         """

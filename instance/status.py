@@ -1,4 +1,4 @@
-"""What a parser tells of itself."""
+"""What a parser says about itself."""
 
 from dataclasses import dataclass
 
@@ -8,13 +8,13 @@ class ParserStatus:
     """How far a parser is, and what it has done since its start."""
 
     behind: float | None = None
-    """Seconds: all that the source wrote before then is read; None when that is not known yet. It is 0 while the source
-    has nothing to send. The source's clock counts, and its events tell whole seconds."""
+    """Seconds: all that the source wrote before then is read; None if unknown so far. It is 0 while the source has
+    nothing to send. The source's clock counts, and its events give whole seconds."""
     received_bytes: int = 0
     events: int = 0
     transactions: int = 0
     connections: int = 0
-    """Dumps begun: one, and one more after each loss of the connection."""
+    """Dumps begun: one, and another after each loss of the connection."""
     quarantined: int = 0
     """Row events in the quarantine list."""
     dml_statements: int = 0

@@ -21,7 +21,7 @@ def offsets_of(name: str | None) -> tuple[tuple[int, int], ...]:
     """Return the offsets of a zone for all that a TIMESTAMP can hold (1970 to 2106): since when, and seconds to UTC.
 
     ``name`` is an IANA name, an offset such as ``+08:00`` or ``GMT+8``, or None for the zone of the process. The first
-    offset counts since 1970, in seconds. Takes some 50 ms, once. Raises ConfigError when there is no such zone.
+    offset counts since 1970, in seconds. Takes some 50 ms, once. Raises ConfigError if the zone does not exist.
     """
     offset_at = _offset_function(name)
     found = [(0, offset_at(0))]
@@ -47,7 +47,7 @@ def has_daylight_saving(name: str | None) -> bool:
 
 @functools.cache
 def local_time_zone() -> str:
-    """Return the name of the zone of the process; empty when nothing names it."""
+    """Return the name of the zone of the process; empty if nothing names it."""
     name = os.environ.get("TZ", "").removeprefix(":")
     if not name and not (name := Path("/etc/localtime").resolve().as_posix().partition("/zoneinfo/")[2]):
         with contextlib.suppress(OSError):
@@ -61,7 +61,7 @@ def local_time_zone() -> str:
 
 
 def _offset_function(name: str | None) -> Callable[[int], int]:
-    """Return what tells a zone's offset in seconds at a time, in seconds since 1970."""
+    """Return a function from a time, in seconds since 1970, to the zone's offset in seconds."""
     if name is None:
         return lambda seconds: time.localtime(seconds).tm_gmtoff
     if fixed := _FIXED.fullmatch(name):

@@ -1,4 +1,4 @@
-"""Where subscriptions and cursors are kept: `MetaKind` is all the ways there are. To add one, see docs/internals.md."""
+"""Where subscriptions and cursors are kept: `MetaKind` lists all ways. To add one, see docs/internals.md."""
 
 from collections.abc import Callable
 from enum import StrEnum
@@ -12,7 +12,7 @@ from .memory import MemoryMetaStore
 
 
 class MetaConfig(Protocol):
-    """What a store asks of the configuration of its destination."""
+    """What a store needs of the configuration of its destination."""
 
     @property
     def destination(self) -> str:
@@ -24,7 +24,7 @@ class MetaConfig(Protocol):
 
     @property
     def log_position(self) -> str:
-        """``parse`` when a place is to be kept for when no client has a cursor."""
+        """``parse``: a place is kept, for when no client has a cursor."""
 
     @property
     def file_data_dir(self) -> Path:
@@ -37,14 +37,14 @@ def _in_file(config: MetaConfig) -> LocalMetaStore:
 
 
 class MetaKind(StrEnum):
-    """A way to keep them. Each says how its store is made, unless it is one of several servers, which makes it."""
+    """A way to keep them. Each says how its store is made, unless several servers share the store."""
 
     make: Callable[[MetaConfig], LocalMetaStore] | None
-    """Makes the store; None: it is shared by several servers, and made by the one that has the destination."""
+    """Makes the store; None: several servers share it, and the one that has the destination makes it."""
     ack_waits: bool
-    """An ack is answered when it is durable."""
+    """An ack is answered once it is durable."""
     writes_at_once: bool
-    """Cursors are written as they come, not once a period; no ack waits for that."""
+    """Cursors are written as they change, not once a period; no ack waits for that."""
 
     def __new__(
         cls,
@@ -53,7 +53,7 @@ class MetaKind(StrEnum):
         ack_waits: bool = False,
         writes_at_once: bool = False,
     ) -> Self:
-        """Make one; its value is its name in the configuration."""
+        """Make a kind; its value is its name in the configuration."""
         self = str.__new__(cls, name)
         self._value_ = name
         self.make, self.ack_waits, self.writes_at_once = make, ack_waits, writes_at_once

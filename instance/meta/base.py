@@ -14,13 +14,13 @@ class MetaStore(Protocol):
 
     @property
     def place(self) -> Cursor | None:
-        """Where the stream was last read from for its clients, if that is kept: for when none has a cursor any more."""
+        """Where the stream was last read from for its clients, if that is kept: used when no client has a cursor."""
 
     async def open(self) -> tuple[int, list[StoredClient]]:
         """Return the epoch of this life, greater than in every earlier one and already durable, and the clients.
 
         Raises:
-            ConfigError: what is stored cannot be used, or somebody else uses it.
+            ConfigError: what is stored cannot be used, or another process uses it.
         """
 
     async def write(self, changes: Mapping[int, StoredClient | None], epoch: int) -> None:
@@ -30,22 +30,22 @@ class MetaStore(Protocol):
 
         Raises:
             FencedError: another server has taken the destination over.
-            OSError: it cannot be written now.
+            OSError: the changes cannot be written now.
         """
 
     async def close(self) -> None:
-        """Let go of what is held; `open` may follow."""
+        """Release what is held; `open` may follow."""
 
 
 class LocalMetaStore(MetaStore, Protocol):
-    """A store of one server, which can be looked at while nothing runs."""
+    """A store of one server, which can be read while nothing runs."""
 
     @property
     def where(self) -> str:
-        """What it is, for a message."""
+        """Its description, for a message."""
 
     def read(self) -> list[StoredClient]:
-        """Return the clients, and see the place, without using or changing anything.
+        """Return the clients, and read the place, without using or changing anything.
 
         Raises:
             ConfigError: what is stored cannot be used.
@@ -53,5 +53,5 @@ class LocalMetaStore(MetaStore, Protocol):
 
 
 def epoch_by_clock(above: int = 0) -> int:
-    """Return an epoch for a destination whose last one is not known: minutes since 2025, but more than ``above``."""
+    """Return an epoch for a destination whose last one is unknown: minutes since 2025, but more than ``above``."""
     return max(above + 1, int(time.time() - _YEAR_2025) // 60)  # noqa: TID251  outlives the process

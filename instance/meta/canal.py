@@ -1,4 +1,4 @@
-"""Cursors in Canal's JSON, its file's and its ZooKeeper's, with keys of ours beside Canal's.
+"""Cursors in the JSON of Canal's file and of Canal's ZooKeeper, with keys of ours beside Canal's.
 
 Canal reads what we write, and drops our keys when it writes. A cursor without them resumes at Canal's event.
 """
@@ -12,9 +12,9 @@ from ...protocol.position import Position
 from ...store.cursor import Cursor, StoredClient
 
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
-"""What reading JSON raises that somebody else has written; `OverflowError` for Infinity."""
+"""What reading JSON of another program raises; `OverflowError` for Infinity."""
 LOG_POSITION = "com.alibaba.otter.canal.protocol.position.LogPosition"
-"""Canal's class of a cursor; in ZooKeeper its reader wants to be told."""
+"""Canal's class of a cursor; Canal's reader needs it in ZooKeeper."""
 
 Address = tuple[str, int]
 
@@ -27,7 +27,7 @@ def dumps(data: dict[str, Any]) -> bytes:
 def log_position(cursor: Cursor, address: Address) -> dict[str, Any]:
     """Return Canal's form of a cursor, its keys in Canal's order; ``postion`` is Canal's spelling.
 
-    ``address`` is the source's; Canal resumes exactly there only if it is that which it has written itself.
+    ``address`` is the source's; Canal resumes exactly there only if it is the one that Canal itself wrote.
     """
     host, port = address
     return {
@@ -44,7 +44,7 @@ def log_position(cursor: Cursor, address: Address) -> dict[str, Any]:
 
 
 def our_keys(cursor: Cursor) -> dict[str, str]:
-    """Return what Canal has no key for; empty for a cursor that Canal wrote."""
+    """Return what Canal lacks a key for; empty for a cursor that Canal wrote."""
     if cursor.position is None:
         return {}
     ours = {"delivered": cursor.delivered, "position": cursor.position}
@@ -52,13 +52,13 @@ def our_keys(cursor: Cursor) -> dict[str, str]:
 
 
 def client_keys(client: StoredClient) -> dict[str, str]:
-    """Return what Canal has no key for of a client and its cursor."""
+    """Return what Canal lacks a key for, of a client and its cursor."""
     expiry = {} if client.expire_after is None else {"expireAfter": str(client.expire_after)}
     return expiry | (our_keys(client.cursor) if client.cursor is not None else {})
 
 
 def read_expiry(ours: dict[str, str]) -> int | None:
-    """Understand when a client expires. Raises one of `MALFORMED` if it is not a number of seconds."""
+    """Read when a client expires. Raises one of `MALFORMED` if it is not a number of seconds."""
     if "expireAfter" not in ours:
         return None
     text = ours["expireAfter"]
@@ -68,11 +68,11 @@ def read_expiry(ours: dict[str, str]) -> int | None:
 
 
 def read_cursor(data: dict[str, Any], ours: dict[str, str]) -> Cursor:
-    """Understand Canal's form of a cursor, and our keys. Raises one of `MALFORMED` if it is none."""
+    """Read Canal's form of a cursor, and our keys. Raises one of `MALFORMED` if it is not a cursor."""
     place = data["postion"]
     offset = int(place["position"])
     if not 0 <= offset < 1 << 63:
-        raise ValueError(f"no offset in a file: {offset}")
+        raise ValueError(f"not an offset in a file: {offset}")
     return Cursor(
         journal=str(place["journalName"]),
         offset=offset,
@@ -85,13 +85,13 @@ def read_cursor(data: dict[str, Any], ours: dict[str, str]) -> Cursor:
 
 
 def place_data(cursor: Cursor, address: Address) -> bytes:
-    """Return what Canal's ``parse`` holds: where a destination begins that has no cursor of a client."""
+    """Return what Canal's ``parse`` holds: where a destination without cursors of clients begins."""
     ours = our_keys(cursor)
     return dumps(log_position(cursor, address) | ({"sluice": ours} if ours else {}))
 
 
 def read_place(data: bytes, name: str) -> Cursor | None:
-    """Understand what ``parse`` holds; nothing, or a place without a file, is none. Raises ConfigError."""
+    """Read what ``parse`` holds; None if it is empty, or a place without a file. Raises ConfigError."""
     try:
         found = json.loads(data) if data else {}
         return read_cursor(found, found.get("sluice", {})) if (found.get("postion") or {}).get("journalName") else None
@@ -114,7 +114,7 @@ def _creation(cursor: Cursor) -> int:
 
 
 def _gtids(text: str) -> str:
-    """The text, if it is a GTID set; what Canal writes for MariaDB may be none, and is not needed to resume."""
+    """The text, if it is a GTID set. What Canal writes for MariaDB may not be one; it is not needed to resume."""
     try:
         parse_gtids(text)
     except BadPositionError:

@@ -45,10 +45,10 @@ LOCK_NAME = "meta.lock"
 
 
 class FileMetaStore:
-    """Keeps the clients of a destination in a file that is replaced as a whole, so that it is never half written."""
+    """Keeps the clients of a destination in a file that is replaced as a whole, so it is never half written."""
 
     def __init__(self, folder: Path, destination: str, address: Address, *, parse: bool = False) -> None:
-        """``address`` is that of the source; Canal wants it in each cursor, and finds that again which was there.
+        """``address`` is that of the source. Canal needs it in each cursor; an address already there is kept.
 
         With ``parse`` the place is kept, too, in Canal's ``parse.dat``.
         """
@@ -62,7 +62,7 @@ class FileMetaStore:
         self._lock: IO[bytes] | None = None
 
     async def open(self) -> tuple[int, list[StoredClient]]:
-        """Read the file, and raise the epoch in it. See `MetaStore.open`."""
+        """Read the file, and increase the epoch in it. See `MetaStore.open`."""
         return await asyncio.to_thread(self._open)
 
     async def write(self, changes: Mapping[int, StoredClient | None], epoch: int) -> None:
@@ -87,7 +87,7 @@ class FileMetaStore:
         return str(self.path)
 
     def read(self) -> list[StoredClient]:
-        """Return the clients in the file, and see the place, without using or changing it. Raises ConfigError."""
+        """Return the clients in the file, and read the place, without using or changing it. Raises ConfigError."""
         return self._read()[1]
 
     def _open(self) -> tuple[int, list[StoredClient]]:
@@ -176,7 +176,7 @@ def _unusable(folder: Path, error: OSError) -> ConfigError:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write beside the file, make that durable, and put it in the file's place. Raises OSError that names the file."""
+    """Write a file beside it, make that durable, and replace the file by it. Raises OSError that names the file."""
     new = path.with_suffix(".tmp")
     try:
         with open_private(new, "wb") as file:
@@ -197,6 +197,6 @@ def _client(data: dict[str, Any]) -> StoredClient:
     identity = data["clientIdentity"]
     ours = data.get("sluice", {})
     cursor = read_cursor(data["cursor"], ours) if "cursor" in data else None
-    # JSON may hold half a character, which cannot be written again: as an escape it is refused as a filter.
+    # JSON may hold a lone surrogate, which cannot be written again: as an escape it is refused as a filter.
     text = str(identity.get("filter") or "").encode(errors="backslashreplace").decode()
     return StoredClient(int(identity["clientId"]), text, cursor, read_expiry(ours))

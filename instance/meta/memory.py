@@ -7,7 +7,7 @@ from .base import epoch_by_clock
 
 
 class MemoryMetaStore:
-    """Keeps nothing: whoever consumes has to subscribe again after a restart."""
+    """Keeps nothing: clients have to subscribe again after a restart."""
 
     place = None
     where = "memory: consumers have to subscribe again after each start"

@@ -1,4 +1,4 @@
-"""What is asked of ZooKeeper: nodes, their versions, transactions. Whoever keeps something there needs no more."""
+"""What is asked of ZooKeeper: nodes, their versions, transactions. Code that keeps data there needs only this."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ ANY_VERSION = -1
 
 
 class NodeError(ZooKeeperError):
-    """Something is wrong with one node: nothing was changed. ``path`` is its path."""
+    """Something is wrong with one node; nothing was changed. ``path`` is its path."""
 
     def __init__(self, message: str, path: str) -> None:
         super().__init__(message)
@@ -18,30 +18,30 @@ class NodeError(ZooKeeperError):
 
 
 class NoNodeError(NodeError):
-    """It is not there, or its parent is not."""
+    """The node, or its parent, does not exist."""
 
 
 class NodeExistsError(NodeError):
-    """It is there already."""
+    """The node exists already."""
 
 
 class BadVersionError(NodeError):
-    """It was changed since the version that the call names."""
+    """The node was changed since the version that the call names."""
 
 
 class NotEmptyError(NodeError):
-    """It has children, and so cannot be deleted."""
+    """The node has children, and so cannot be deleted."""
 
 
 class UnknownOutcomeError(ZooKeeperError, ConnectionError):
-    """The connection broke before the answer came: the call has had its effect, has not, or will have it yet.
+    """The connection broke before the answer came: the call has had its effect, has not, or will still have it.
 
     The session may live on.
     """
 
 
 class SessionExpiredError(ZooKeeperError):
-    """The session is over, and with it its ephemeral nodes. It will never do anything more."""
+    """The session is over, and with it its ephemeral nodes. It can do nothing more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Part of a transaction: set the data of a node that is there."""
+    """Part of a transaction: set the data of an existing node."""
 
     path: str
     data: bytes
@@ -78,7 +78,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Part of a transaction: create a node; its parent has to be there."""
+    """Part of a transaction: create a node; its parent has to exist."""
 
     path: str
     data: bytes = b""
@@ -99,12 +99,12 @@ Watch = Callable[[], None]
 
 
 class NodeSession(Protocol):
-    """A session with ZooKeeper. Calls are done in their order, and wait while there is no connection.
+    """A session with ZooKeeper. Calls are done in order, and wait while the connection is broken.
 
-    What does not depend on one another is asked for together (`asyncio.gather`): it costs one way there and back. So
-    many are under way at a time as ZooKeeper takes of one client; the others wait for these.
+    Independent calls are made together (`asyncio.gather`), which costs one round trip. As many are under way at a time
+    as ZooKeeper takes from one client; the others wait for these.
 
-    Once it is over it does nothing more, and no other goes on in its place.
+    Once it is over it does nothing more, and no other session takes its place.
 
     Every method raises `UnknownOutcomeError`, `SessionExpiredError`, and ZooKeeperError for what ZooKeeper refuses.
     """
@@ -117,16 +117,16 @@ class NodeSession(Protocol):
         """Read a node. Raises NoNodeError; it is then not watched."""
 
     async def find(self, path: str, watch: Watch | None = None) -> Node | None:
-        """Read a node; None when there is none, which is watched too."""
+        """Read a node; None if it does not exist, which is watched too."""
 
     async def children(self, path: str, watch: Watch | None = None) -> list[str]:
         """Return the names of a node's children, sorted. Raises NoNodeError."""
 
     async def ensure(self, path: str) -> None:
-        """Create a node, and those above it, that stay and hold nothing, unless they are there."""
+        """Create a node and its parents, permanent and empty, unless they exist."""
 
     async def commit(self, operations: Sequence[Operation]) -> list[int | None]:
         """Do all or nothing; return the new version of each node that was set, None for the others.
 
-        Raises NodeError of the first operation that fails.
+        Raises the NodeError of the first operation that fails.
         """

@@ -7,7 +7,7 @@ Layout, below ``/otter/canal/destinations/<destination>``::
     1001/cursor     {"@type":"...LogPosition","identity":{...},"postion":{...},"sluice":{"position":...}}
     1001/mark       Canal's own: batches that it has given
     parse           {"identity":{...},"postion":{...},"sluice":{...}}, if it is kept: where to begin without clients
-    sluice          {"epoch":7}; its version fences those who have had the destination before
+    sluice          {"epoch":7}; its version fences off servers that had the destination before
 
 Canal lists the children whose names are numbers as clients, and reads nothing else.
 """
@@ -35,7 +35,7 @@ from .nodes import Check, Create, Delete, NodeError, NodeSession, NoNodeError, O
 
 DESTINATIONS = "/otter/canal/destinations"
 ATTEMPTS = 3
-"""How often a write is made anew because of nodes that only Canal's clients can have made or removed."""
+"""How often a write is repeated because of nodes that only Canal's clients can have made or removed."""
 
 
 def epoch_node(destination: str) -> str:
@@ -49,18 +49,18 @@ def epoch_data(epoch: int) -> bytes:
 
 
 def read_epoch(data: bytes, destination: str) -> int:
-    """Understand what the epoch's node holds. Raises ConfigError."""
+    """Read what the epoch's node holds. Raises ConfigError."""
     try:
         return int(json.loads(data)["epoch"])
     except MALFORMED as error:
-        raise ConfigError(f"{epoch_node(destination)} in ZooKeeper holds no epoch: delete the node") from error
+        raise ConfigError(f"{epoch_node(destination)} in ZooKeeper does not hold an epoch: delete the node") from error
 
 
 class ZooKeeperClients:
     """The clients of one destination, read and written in one session."""
 
     def __init__(self, session: NodeSession, destination: str, address: Address, *, parse: bool = False) -> None:
-        """``address`` is that of the source; Canal wants it in each cursor, and finds that again which was there.
+        """``address`` is that of the source. Canal needs it in each cursor; an address already there is kept.
 
         With ``parse`` the place is kept, too, in the node of that name.
         """
@@ -75,11 +75,11 @@ class ZooKeeperClients:
         self._address = address
         self._addresses: dict[int, Address] = {}
         self._filters: dict[int, str | None] = {}
-        """The clients that have a node, and what their filter's node holds; None without that node."""
+        """The clients that have a node, and the content of their filter's node; None without that node."""
         self._cursors: set[int] = set()
-        """Those that have a cursor's node."""
+        """The clients that have a node for a cursor."""
         self._marked: list[int] = []
-        """Those of which Canal has noted batches."""
+        """The clients for which Canal has noted batches."""
 
     async def read(self) -> tuple[StoredClient, ...]:
         """Return the clients.
@@ -87,7 +87,7 @@ class ZooKeeperClients:
         Raises:
             ConfigError: a node holds something else.
             NoNodeError: the destination has no node.
-            ZooKeeperError: it cannot be read now.
+            ZooKeeperError: the nodes cannot be read now.
         """
         await self._survey()
         with_cursor = [client_id for client_id in self._filters if client_id in self._cursors]
@@ -120,8 +120,8 @@ class ZooKeeperClients:
         Returns the version of the epoch's node, which has to be ``version`` before.
 
         Raises:
-            NodeError: it is not, as its ``path`` says: another server has taken the destination over.
-            UnknownOutcomeError: nobody knows whether it was done.
+            NodeError: if its ``path`` is that node, it is not: another server has taken the destination over.
+            UnknownOutcomeError: it is unknown whether it was done.
             ZooKeeperError: ZooKeeper refuses.
         """
         fence = epoch_node(self._destination)
@@ -143,7 +143,7 @@ class ZooKeeperClients:
                 if error.path == fence or attempt == ATTEMPTS - 1:
                     raise
             except BaseException:
-                self._filters.clear()  # what is there is not known: the next write finds out by its own refusal
+                self._filters.clear()  # what exists is unknown: the next write finds out when it is refused
                 self._cursors.clear()
                 raise
             else:

@@ -1,8 +1,8 @@
 """Which tables, columns and kinds of change a destination lets through: Canal's filters.
 
 A table filter is a comma-separated list of regular expressions over `schema.table`. Each must match the whole name,
-whatever the case. Commas inside brackets or behind a backslash do not separate. What a regular expression may hold says
-`patterns`.
+whatever the case. Commas inside brackets or after a backslash do not separate. `patterns` says what a regular
+expression may hold.
 """
 
 import re
@@ -16,7 +16,7 @@ from .patterns import Item, Matcher, check_text, check_weight, translate
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a filter says of a table, and why."""
+    """What a filter says about a table, and why."""
 
     accepted: bool
     reason: str
@@ -41,7 +41,7 @@ class Patterns:
         return self.matcher.matches(f"{schema}.{table}")
 
     def find(self, schema: str, table: str) -> str | None:
-        """Return the first item that matches the table, None when there is none."""
+        """Return the first item that matches the table, or None."""
         if not self.matches(schema, table):
             return None
         name = f"{schema}.{table}"
@@ -52,11 +52,11 @@ class Patterns:
         return [(item, Matcher([item])) for item in self.items]
 
     def may_meet(self, other: "Patterns") -> bool:
-        """Tell whether some name could match both lists; only what is certain is denied."""
+        """Tell whether a name could match both lists; False only if certainly none can."""
         for some, others in ((self, other), (other, self)):
             if any(others.matcher.matches(name) for name in map(_name, some.items) if name is not None):
                 return True
-        # What matches one name only has been tried: of the rest it counts which schemas they name, None for any.
+        # Items that match only one name have been tried. Of the rest, the schemas that they name count; None is any.
         mine, theirs = ({_schema(item) for item in it.items if _name(item) is None} for it in (self, other))
         return bool(mine and theirs) and (None in mine | theirs or not mine.isdisjoint(theirs))
 
@@ -86,7 +86,7 @@ class TableFilter:
     def narrow(self, text: str) -> "TableFilter":
         """Compile a subscriber's filter, which only narrows this one.
 
-        Raises FilterError when it is invalid, or certainly matches nothing that passes here.
+        Raises FilterError if it is invalid, or certainly matches nothing that passes here.
         """
         narrower = TableFilter(text)
         if narrower.include and self.include and not narrower.include.may_meet(self.include):
@@ -149,12 +149,12 @@ _IN_SCHEMA = re.compile(rf"({_PLAIN})\\\.(?![*?{{])")
 
 
 def _name(item: Item) -> str | None:
-    """Return the one name that an item matches; None when there may be several."""
+    """Return the only name that an item matches; None if there may be several."""
     return _unescape(item.text) if _LITERAL.fullmatch(item.text) else None
 
 
 def _schema(item: Item) -> str | None:
-    """Return the one schema, in lower case, whose tables an item matches; None when there may be several."""
+    """Return the only schema, in lower case, whose tables an item matches; None if there may be several."""
     found = _IN_SCHEMA.match(item.text)
     return _unescape(found[1]).lower() if found and found[1].isascii() and len(item.alternatives) == 1 else None
 

@@ -1,9 +1,8 @@
 r"""Regular expressions that come from outside, on RE2: matching takes time linear in the name, whatever the pattern.
 
-The language is what Python's `re` and Canal's matcher (Jakarta ORO, Perl 5) both know and mean alike, less what no
-linear-time engine has. A pattern is translated for RE2 as it is read, so that what RE2 means otherwise keeps its
-meaning (`\w`, `\d` and `\s` know all of Unicode) or is refused, with its place and, where there is one, what to write
-instead.
+The language is what Python's `re` and Canal's matcher (Jakarta ORO, Perl 5) both know and read alike, without what
+linear-time engines lack. A pattern is translated for RE2 as it is read. So what RE2 reads differently keeps its meaning
+(`\w`, `\d` and `\s` know all of Unicode) or is refused, with its place and, if possible, what to write instead.
 """
 
 import re
@@ -22,15 +21,15 @@ r"""What each `\w`, `\W` and leading `(?!` weighs: hundreds of ranges of charact
 MEDIUM: Final = 100
 r"""What each `\d`, `\D`, `\s` and `\S` weighs: tens of ranges."""
 MAX_REPEATS: Final = 1000
-"""The greatest number of repetitions that RE2 takes."""
+"""The greatest number of repetitions that RE2 allows."""
 MAX_DEPTH: Final = 100
-"""How deep brackets may stand in brackets."""
+"""How deep brackets may be nested."""
 MAX_NAME: Final = 64
 """The length of a group's name."""
 MAX_MEMORY: Final = 2 << 20
-"""Bytes that a compiled pattern may use, the states that matching makes included."""
+"""Bytes that a compiled pattern may use, including the states that matching makes."""
 
-# As Python has them in texts. RE2 would fold cases into a class, and with them U+0345 into the letters.
+# As Python has them in texts. RE2 would fold cases into a class, and so U+0345 into the letters.
 _WORD = r"\p{L}\p{N}_"
 _DIGIT = r"\p{Nd}"
 _SPACE = r"\t-\r\x1c- \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}"
@@ -52,17 +51,17 @@ _IN_BOUNDS = frozenset("0123456789,")
 _HEX = {"x": 2, "u": 4, "U": 8}
 _LOOKAROUND = {"?=": "lookahead", "?!": "lookahead", "?<=": "lookbehind", "?<!": "lookbehind"}
 _DOTTED, _DOTLESS = "\u0130", "\u0131"
-_FOLDED = {ord(_DOTTED): "i", ord(_DOTLESS): "i"}  # in any case: Python takes them for an i, RE2 does not
+_FOLDED = {ord(_DOTTED): "i", ord(_DOTLESS): "i"}  # ignoring case, Python takes them for an i, RE2 does not
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One of the alternatives of an item: what a whole name has to match, and what it must not begin with."""
+    """One alternative of an item: what a whole name has to match, and what it must not begin with."""
 
     pattern: str
     """For RE2."""
     without: tuple[str, ...] = ()
-    """For RE2: what its leading `(?!…)` hold."""
+    """For RE2: the content of its leading `(?!…)`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +99,7 @@ class Matcher:
 
 
 def check_text(text: str) -> None:
-    """Raise FilterError when a list of patterns is no text, or too long to be read in a moment."""
+    """Raise FilterError if a list of patterns is not text, or too long to be read in a moment."""
     if len(text) > MAX_WEIGHT:
         raise FilterError(f"the filter is too long: it has {len(text)} characters of {MAX_WEIGHT}")
     half = re.search("[\ud800-\udfff]", text)
@@ -109,7 +108,7 @@ def check_text(text: str) -> None:
 
 
 def check_weight(items: Iterable[Item]) -> None:
-    """Raise FilterError when the items are together too heavy to be compiled and matched in a moment."""
+    """Raise FilterError if the items are together too heavy to be compiled and matched in a moment."""
     weight = sum(item.weight for item in items)
     if weight > MAX_WEIGHT:
         raise FilterError(
@@ -119,7 +118,7 @@ def check_weight(items: Iterable[Item]) -> None:
 
 
 def translate(text: str) -> Item:
-    """Translate a regular expression for RE2. Raises FilterError: it is none, or has what RE2 lacks."""
+    """Translate a regular expression for RE2. Raises FilterError if it is invalid, or has what RE2 lacks."""
     return _Translation(text).item()
 
 
@@ -136,7 +135,7 @@ def _compile(pattern: str) -> Any:
             f"the filter is too large ({error.args[0].decode()}): write smaller repetitions, or [a-z0-9_] for \\w"
         ) from None
     finally:
-        re2.purge()  # else the last 128 are kept, whoever they belonged to
+        re2.purge()  # else the last 128 are kept, of any filter
 
 
 @dataclass(slots=True)
@@ -214,7 +213,7 @@ class _Translation:
             self._emit(_literal(literal), size)
 
     def _escaped(self) -> str:
-        """Return the character behind a backslash."""
+        """Return the character after a backslash."""
         if self._at + 1 == len(self._text):
             self._refuse("nothing follows it", self._at, 1)
         char = self._text[self._at + 1]
@@ -311,7 +310,7 @@ class _Translation:
     # --- repetitions -------------------------------------------------------------------------------------------------
 
     def _quantifier(self) -> bool:
-        """Read a quantifier; return False for a bracket that begins none, which is a character then."""
+        """Read a quantifier; return False for a bracket that does not begin one, which is then a character."""
         text, at = self._text, self._at
         if text[at] == "{":
             low, high, size = self._bounds()
@@ -321,7 +320,7 @@ class _Translation:
         else:
             quantifier, size = text[at], 1
         if not self._repeatable:
-            self._refuse("nothing that can be repeated stands before it", at, size)
+            self._refuse("nothing that can be repeated precedes it", at, size)
         behind = text[at + size : at + size + 1]
         if behind == "+":
             self._refuse("possessive repetitions are not supported", at + size, 1, "")
@@ -331,7 +330,7 @@ class _Translation:
         return True
 
     def _bounds(self) -> tuple[str, str, int]:
-        """Return the numbers of a quantifier in brackets, and its length; 0 for what is none."""
+        """Return the numbers of a quantifier in brackets, and its length; 0 if it is not one."""
         text, at = self._text, self._at
         end = at + 1
         while text[end : end + 1] in _IN_BOUNDS:
@@ -401,7 +400,7 @@ class _Translation:
     # --- refusing ----------------------------------------------------------------------------------------------------
 
     def _refuse(self, reason: str, at: int, size: int, instead: str | None = None) -> NoReturn:
-        """Refuse ``size`` characters; ``instead`` of them something else can be written."""
+        """Refuse ``size`` characters; ``instead`` is what can be written in their place."""
         text = self._text
         advice = "" if instead is None else f": write '{text[:at]}{instead}{text[at + size :]}'"
         raise FilterError(

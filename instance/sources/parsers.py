@@ -1,4 +1,4 @@
-"""The parser of each kind of source, by what configures it."""
+"""The parser of each kind of source, by the class of its configuration."""
 
 from collections.abc import Callable, Sequence
 
@@ -23,5 +23,5 @@ def make_parser(
 ) -> source.Parser:
     """Make the parser of a destination: see `sluice.instance.source.ParserFactory`."""
     if not isinstance(config, MysqlConfig):
-        raise TypeError(f"{type(config).__name__} configures no source that is known")
+        raise TypeError(f"{type(config).__name__} does not configure a known source")
     return Parser(config, ring, start=start, later=later, on_begin=on_begin, on_state=on_state)

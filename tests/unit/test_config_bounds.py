@@ -140,7 +140,7 @@ def test_a_value_made_of_very_many_is_refused() -> None:
     """Each key stands for two of the next: 2 to the 60th pieces."""
     properties = {f"k{i}": Property(f"${{k{i + 1}}}${{k{i + 1}}}", f"f:{i}") for i in range(40)}
     properties["k40"] = Property("", "f:40")
-    with pytest.raises(ConfigError, match=r"f:\d+: a value stands for too much: placeholders may lie 50 deep"):
+    with pytest.raises(ConfigError, match=r"f:\d+: a value stands for too much: placeholders may be nested 50 deep"):
         Lookup(properties, environ={})(["k0"])
 
 

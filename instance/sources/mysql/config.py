@@ -1,4 +1,4 @@
-"""What can be configured of MySQL or MariaDB as a source. Keys that begin with ``canal.`` mean what Canal means."""
+"""The settings of MySQL or MariaDB as a source. Keys that begin with ``canal.`` mean what they mean in Canal."""
 
 import re
 from typing import Annotated, Any, Literal, NamedTuple, Self
@@ -13,7 +13,7 @@ DEFAULT_PORT = 3306
 LATEST = 253_402_300_799_999
 """The last millisecond of the year 9999."""
 
-# Names of charsets that MySQL spells otherwise.
+# Names of charsets that MySQL spells differently.
 JAVA_CHARSETS = {
     "utf-8": "utf8mb4",
     "utf8": "utf8mb4",
@@ -79,31 +79,31 @@ class MysqlConfig(InstanceConfig):
     default_database_name: str = setting("canal.instance.defaultDatabaseName", "")
     """Database that the connection selects; empty selects none."""
     connection_charset: Annotated[str, AfterValidator(_charset)] = setting("canal.instance.connectionCharset", "UTF-8")
-    """Charset that texts are read in under `strictCanal`; else each column's own counts. Java's names or MySQL's."""
+    """Charset in which texts are read under `strictCanal`; else each column's own counts. A name of Java or MySQL."""
     ssl_mode: Annotated[SslMode, BeforeValidator(upper)] = setting("canal.instance.master.sslMode", SslMode.DISABLED)
-    """Encryption of the connection to the source. VERIFY_CA checks who signed its certificate, VERIFY_IDENTITY also the
-    host name in it. PREFERRED and REQUIRED check nothing, so that they protect neither the password nor the changes
+    """Encryption of the connection to the source. VERIFY_CA checks the signature of its certificate, VERIFY_IDENTITY
+    also the host name in it. PREFERRED and REQUIRED check nothing, so they protect neither the password nor the changes
     against another server that answers in the source's place."""
     ssl_ca: FolderPath | None = setting("sluice.instance.sslCa", None)
-    """File of the authorities (PEM) that may have signed the source's certificate; empty takes the system's."""
+    """File of the authorities (PEM) that may have signed the source's certificate; empty means the system's."""
     ssl_cert: FolderPath | None = setting("sluice.instance.sslCert", None)
     """File of the client certificate (PEM) to present to the source."""
     ssl_key: FolderPath | None = setting("sluice.instance.sslKey", None)
     """File of the private key (PEM) of the client certificate."""
     server_public_key: FolderPath | None = setting("sluice.instance.serverPublicKey", None)
-    """File of the source's RSA public key (PEM), which the password of a `caching_sha2_password` or `sha256_password`
-    account is encrypted with on a connection without TLS: `public_key.pem` in its data folder, or what `SHOW STATUS
-    LIKE 'Caching_sha2_password_rsa_public_key'` shows."""
+    """File of the source's RSA public key (PEM). It encrypts the password of a `caching_sha2_password` or
+    `sha256_password` account on a connection without TLS. It is `public_key.pem` in the source's data folder, or what
+    `SHOW STATUS LIKE 'Caching_sha2_password_rsa_public_key'` shows."""
     slave_id: int = setting("canal.instance.mysql.slaveId", 0, ge=0, lt=1 << 32)
-    """Server id that Sluice has as a replica. No other replica of the source may have it; 0 generates one."""
+    """Sluice's server id as a replica. No other replica of the source may have it; 0 generates one."""
     binlog_format: Annotated[tuple[Literal["ROW", "STATEMENT", "MIXED"], ...], BeforeValidator(_items)] = setting(
         "canal.instance.binlog.format", ("ROW",), min_length=1
     )
-    """Values of the source's `binlog_format` that are accepted. Only ROW writes every change as rows."""
+    """Accepted values of the source's `binlog_format`. Only ROW writes every change as rows."""
     binlog_image: Annotated[tuple[Literal["FULL", "MINIMAL", "NOBLOB"], ...], BeforeValidator(_items)] = setting(
         "canal.instance.binlog.image", ("FULL", "MINIMAL", "NOBLOB"), min_length=1
     )
-    """Values of the source's `binlog_row_image` that are accepted."""
+    """Accepted values of the source's `binlog_row_image`."""
 
     # What a connection to the source may take.
 
@@ -112,13 +112,13 @@ class MysqlConfig(InstanceConfig):
     login_timeout: float = setting("sluice.instance.login.timeout", 10.0, unit="s", ge=0.1, le=3600)
     """How long a login at the source may take, from the connection to the first statement."""
     login_bytes: int = setting("sluice.instance.login.maxBytes", 1 << 20, unit="bytes", ge=1 << 12, le=1 << 30)
-    """How much the source may send meanwhile."""
+    """How much the source may send during a login."""
     answer_timeout: float = setting("sluice.instance.answer.timeout", 300.0, unit="s", ge=0.1, le=86400)
     """How long the whole answer to one question about tables, binlog files and the like may take."""
     answer_bytes: int = setting("sluice.instance.answer.maxBytes", 16 << 20, unit="bytes", ge=1 << 16, le=1 << 30)
-    """How much such an answer may have. A list of all tables has about 60 bytes for each."""
+    """How long such an answer may be. A list of all tables has about 60 bytes for each."""
     event_bytes: int = setting("sluice.instance.event.maxBytes", 1 << 30, unit="bytes", ge=1 << 16, le=1 << 30)
-    """How long an event of the binlog may be, inflated if it was compressed; a longer one stops the destination.
+    """How long an event of the binlog may be, decompressed if necessary; a longer one stops the destination.
     Servers send up to 1 GiB. `max_allowed_packet` limits a value, not an event: an UPDATE holds all columns twice."""
 
     # Where to begin, when no client has a cursor yet.
@@ -140,7 +140,7 @@ class MysqlConfig(InstanceConfig):
         return self.master_address
 
     def for_reader(self) -> Self:
-        """See `InstanceConfig.for_reader`; a server id of its own is generated."""
+        """See `InstanceConfig.for_reader`; the parser generates a server id of its own."""
         return super().for_reader().model_copy(update={"slave_id": 0})
 
     @model_validator(mode="after")

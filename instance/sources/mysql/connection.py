@@ -1,4 +1,4 @@
-"""Sessions on the source: logging in, asking, and checking that it can be replicated from.
+"""Sessions on the source: logging in, asking, and checking that it can be replicated.
 
 Whatever a source answers, a failure is a SourceError that names the source.
 """
@@ -25,13 +25,13 @@ from .config import Address, MysqlConfig
 logger = logging.getLogger(__name__)
 
 CONNECTIONS = 2
-"""How many connections a parser takes of its source: one for the dump, one to look up a start or columns of tables."""
+"""How many connections a parser opens to its source: one for the dump, one to look up a start or columns of tables."""
 
 OLDEST_MYSQL = (5, 6)
 OLDEST_MARIADB = (10, 2)
 
 _OTHER_NAME = (62, 64)
-"""OpenSSL's codes of a certificate for another host or address."""
+"""OpenSSL's codes for a certificate of another host or address."""
 
 _VARIABLES = (
     "binlog_checksum",
@@ -58,7 +58,7 @@ class ServerFacts:
     mariadb: bool
     server_id: int
     source: str
-    """How positions name the source: server_uuid, for MariaDB its server_id."""
+    """How positions name the source: by server_uuid, or server_id for MariaDB."""
     log_bin: bool
     gtid: bool
     """Transactions have GTIDs: always on MariaDB, with gtid_mode=ON on MySQL."""
@@ -78,7 +78,7 @@ class ServerFacts:
 
     @classmethod
     def of(cls, variables: dict[str, str]) -> "ServerFacts":
-        """Read the facts out of the source's global variables. Raises KeyError and ValueError."""
+        """Read the facts from the source's global variables. Raises KeyError and ValueError."""
         version_text = variables["version"]
         mariadb = "mariadb" in version_text.lower()
         # A MariaDB 10 behind some proxies still says 5.5.5-10.11.18-MariaDB.
@@ -114,7 +114,7 @@ class ShownEvent(NamedTuple):
     offset: int
     kind: str
     info: bytes
-    """Of an event with a statement its text, in which a binary literal is not valid in any character set."""
+    """The text of a statement, if the event has one; a binary literal in it need not be valid in any character set."""
 
 
 class Connection:
@@ -131,7 +131,7 @@ class Connection:
             program_name="sluice",
             defer_connect=True,
         )
-        self._session.decoders = {}  # values stay texts: what they are is for those to say who ask
+        self._session.decoders = {}  # values stay texts: the callers say what they are
         try:
             self._session.connect()
         except (pymysql.MySQLError, OSError) as error:
@@ -144,7 +144,7 @@ class Connection:
         except (KeyError, ValueError) as error:
             self.close()
             raise SourceError(
-                f"{self.name} does not answer like a MySQL or MariaDB server: of its variables {error}"
+                f"{self.name} does not answer like a MySQL or MariaDB server: its variables: {error}"
             ) from error
         except SourceError:
             self.close()
@@ -168,23 +168,23 @@ class Connection:
 
     @property
     def exposure(self) -> str:
-        """What will stop the login some day, although it worked, and what to set; empty when nothing will."""
+        """What will refuse the login some day, although it worked, and what to set; empty if nothing will."""
         if self.protection is not Protection.CACHE:
             return ""
         return (
-            "the source remembers the password since somebody logged in (caching_sha2_password), and took a hash of it."
+            "the source remembers the password from an earlier login (caching_sha2_password), and took a hash of it."
             " When it restarts, or the account is changed, it asks for the password itself, and this login is refused:"
             f" set {KEY_PROOF}"
         )
 
     @property
     def unchecked_tls(self) -> str:
-        """What to know of TLS that checks nothing, and what to set; empty when there is none, or it does not matter."""
+        """What to know about TLS that checks nothing, and what to set; empty without such TLS, or if it is harmless."""
         if self.protection is not Protection.HASH or self._ssl_mode is SslMode.DISABLED:
             return ""
         return (
-            f"canal.instance.master.sslMode = {self._ssl_mode} adds no protection: it takes any certificate, so that"
-            f" whoever answers in the source's place can read and change what is sent; set {PROOF}"
+            f"canal.instance.master.sslMode = {self._ssl_mode} adds no protection: it takes any certificate, so another"
+            f" server in the source's place can read and change what is sent; set {PROOF}"
         )
 
     def query(
@@ -192,8 +192,8 @@ class Connection:
     ) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows, none for a statement without a result. Raises SourceError.
 
-        Values are texts, or bytes where the column is binary. `row` converts those of the first columns, all of which
-        it gets as bytes, and leaves out the others; what it cannot convert is an answer that no source gives.
+        Values are texts, or bytes if the column is binary. `row` converts the values of the first columns, which it
+        gets as bytes, and leaves out the others. What it cannot convert is an answer that a source never gives.
         """
         statement = sql
         self._session.use_unicode = not row
@@ -217,7 +217,7 @@ class Connection:
             raise SourceError(f"{self.name} answers {statement!r} with what cannot be understood: {error}") from error
 
     def ask(self, sql: str, parameters: Sequence[object] = (), *, row: Sequence[Callable[[Any], Any]]) -> Any:
-        """Run a statement that has one row, and return its value, or a tuple where `row` has several columns.
+        """Run a statement that has one row, and return its value, or a tuple if `row` has several columns.
 
         Raises SourceError.
         """
@@ -227,7 +227,7 @@ class Connection:
         return rows[0] if len(row) > 1 else rows[0][0]
 
     def command(self, command: int, payload: bytes) -> None:
-        """Send a protocol command that is answered by OK. Raises SourceError."""
+        """Send a protocol command whose answer is OK. Raises SourceError."""
         try:
             self._session.command(command, payload)
         except (pymysql.MySQLError, OSError) as error:
@@ -244,7 +244,7 @@ class Connection:
         self.command(COMMAND.COM_REGISTER_SLAVE, payload)
 
     def end_of_binlog(self) -> tuple[str, int, str]:
-        """Return the binlog's current file, its end, and the executed GTID set there ("" when there is none)."""
+        """Return the binlog's current file, its end, and the executed GTID set there ("" for none)."""
         file, offset, *rest = self.binlog_status()
         if self.facts.mariadb:
             # The position of the same instant: @@gtid_binlog_pos may be of a later one.
@@ -259,7 +259,7 @@ class Connection:
         statement = "SHOW BINARY LOG STATUS" if modern else "SHOW MASTER STATUS"
         rows = self.query(statement)
         if not rows:
-            raise SourceError(f"{self.name} writes no binlog (log_bin is off)")
+            raise SourceError(f"{self.name} does not write a binlog (log_bin is off)")
         file, offset, *rest = rows[0]
         return binlog_file(file), number(offset), *rest
 
@@ -271,27 +271,27 @@ class Connection:
         return [(name, size) for name, size in files]
 
     def shown_events(self, where: str, *parameters: object) -> list[ShownEvent]:
-        """Ask for events by what follows SHOW BINLOG EVENTS. Raises SourceError, LongAnswerError."""
+        """Ask for events; the argument follows SHOW BINLOG EVENTS. Raises SourceError, LongAnswerError."""
         columns = (optional_text, number, text, optional_text, optional_text, bytes)
         rows = self.query(f"SHOW BINLOG EVENTS {where}", parameters, row=columns)
         return [ShownEvent(offset, kind, info) for _, offset, kind, _, _, info in rows]
 
     def detach(self) -> socket.socket:
-        """Give the socket away; the connection is closed for everything else."""
+        """Hand over the socket; the connection is closed for everything else."""
         return self._session.detach()
 
     def shutdown(self) -> None:
-        """Interrupt from any thread what waits for an answer: it fails with SourceError."""
+        """Interrupt, from any thread, a call that waits for an answer: it fails with SourceError."""
         self._session.shutdown()
 
     def close(self) -> None:
-        """Log out; does nothing on a connection that is closed already."""
+        """Log out; does nothing if the connection is closed already."""
         if self._session.open:
             with contextlib.suppress(pymysql.MySQLError):  # a source that is gone needs no goodbye
                 self._session.close()
 
     def check(self, config: MysqlConfig, server_id: int = 0) -> None:
-        """Raise one SourceError with all that keeps the source from being replicated, and the SQL that mends it.
+        """Raise one SourceError with all that keeps the source from being replicated, and the SQL that fixes it.
 
         `server_id` is the one that the dump will use, 0 for a configured or generated one that cannot clash.
         """
@@ -325,7 +325,7 @@ class Connection:
         return problems
 
     def _privileges(self) -> list[tuple[str, str]]:
-        """Try what the privileges are needed for: roles and proxies make the text of SHOW GRANTS a poor witness."""
+        """Try what needs the privileges: roles and proxies make the text of SHOW GRANTS unreliable."""
         problems = []
         modern = self.facts.mariadb and self.facts.version >= (10, 5)
         account = "'{}'@'{}'".format(*self.ask("SELECT CURRENT_USER()", row=(text,)).rpartition("@")[::2])
@@ -363,7 +363,7 @@ class Connection:
         try:
             replicas = self.query("SHOW REPLICAS" if modern else "SHOW SLAVE HOSTS", row=(number, text))
         except _RefusedError as error:
-            if error.code in _DENIED:  # MariaDB wants a further privilege for it; then the clash shows in the dump
+            if error.code in _DENIED:  # MariaDB requires another privilege for it; then the clash shows in the dump
                 return []
             raise
         return [
@@ -391,7 +391,7 @@ _TOO_MANY = {ER.CON_COUNT_ERROR, ER.TOO_MANY_USER_CONNECTIONS, ER.USER_LIMIT_REA
 
 
 class _RefusedError(SourceError):
-    """A statement failed; `code` is the server's error number, 0 when the connection did."""
+    """A statement failed; `code` is the server's error number, 0 if the connection failed."""
 
     def __init__(self, cause: Exception, message: str) -> None:
         super().__init__(message)
@@ -430,7 +430,7 @@ def _text(error: Exception) -> str:
 
 
 def _cure(error: Exception) -> str:
-    """Return which settings to look at when a login or a question has failed; empty when that is not known."""
+    """Return which settings to look at when a login or a question has failed; empty if unknown."""
     if isinstance(error, ExposedPasswordError):
         return f"; set {KEY_PROOF if error.takes_key else PROOF}"
     if isinstance(error, LimitError):
@@ -468,7 +468,7 @@ def text(value: str | bytes) -> str:
     if isinstance(value, bytes):
         return value.decode()
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is not a text")  # noqa: TRY004  for those who ask it is one kind of error
+        raise ValueError(f"{value!r} is not a text")  # noqa: TRY004  for callers it is one kind of error
     return value
 
 

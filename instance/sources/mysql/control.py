@@ -1,4 +1,4 @@
-"""What Python answers to the decoder's control events: plans for tables, entries for statements and markers."""
+"""Python's answers to the decoder's control events: plans for tables, entries for statements and markers."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 QUARANTINE_PROP: Final = "sluice.quarantine"
 GAP_PROP: Final = "sluice.gap"
-"""Keys of Header.props: the entry is a marker, and the value says for what."""
+"""Keys of Header.props: the entry is a marker, and the value says what it marks."""
 
 _MAKES_COLUMNS: Final = frozenset({EventType.CREATE, EventType.ALTER, EventType.RENAME, EventType.CINDEX})
 _XA_ENDS: Final[tuple[tuple[str, "pb.EventType.ValueType", XaState], ...]] = (
@@ -41,11 +41,11 @@ _PURGED: Final = (
     "could not find first log file",
     "required binlog files have been purged",
 )
-"""What MySQL and, in the last, MariaDB say when a dump asks for what they no longer have."""
+"""What MySQL says, and in the last one MariaDB, when a dump asks for what they no longer have."""
 
 
 class Control:
-    """Answers control events. What belongs to the source at hand is set before each dump."""
+    """Answers control events. What belongs to the current source is set before each dump."""
 
     schemas: Schemas
     charsets: Mapping[int, str]
@@ -74,15 +74,15 @@ class Control:
         self.dml_statements = 0
         """Changes that were logged as statements and so were not delivered as rows."""
         self._doubtful: dict[tuple[str, str], tuple[int, int]] = {}
-        """Tables whose plans flag their rows, and where (file number, offset) the doubt ends."""
+        """Tables whose plans flag their rows, and the place (file number, offset) where the doubt ends."""
         self.pending_gap = ""
-        """What was left out before the change that comes next, "" for nothing."""
+        """What was left out before the next change, "" for nothing."""
 
     def answer(self, event: Event) -> None:
         """Answer a control event.
 
-        Raises SourceError for the end of the dump or a schema that cannot be had, and DecodeError for rows that cannot
-        be decoded where the configuration says to stop.
+        Raises SourceError for the end of the dump or an unavailable schema, and DecodeError for rows that cannot be
+        decoded if the configuration says to stop.
         """
         if event.error is not None:
             self._undecodable(event, event.error)
@@ -97,13 +97,13 @@ class Control:
             answer(event)
 
     def refilter(self, table_filter: TableFilter) -> None:
-        """Let through what another filter does, from the next statement on."""
+        """Use another filter, from the next statement."""
         if table_filter is not self._filter:
             self._filter = table_filter
             self._decoder.forget_plans()
 
     def settle(self) -> None:
-        """Let rows pass unflagged again where the stream has come to the place at which their schema was asked for."""
+        """Stop flagging rows once the stream reaches the place at which their schema was asked for."""
         at = self._decoder.position
         if not self._doubtful or at is None or at.n:  # within a transaction its table maps count
             return
@@ -214,7 +214,7 @@ class Control:
                 self._decoder.skip_event()
 
     def _dml(self, event: Event, query: Query, sql: str, change: Change) -> None:
-        """A session with binlog_format=STATEMENT: there are no rows to deliver, and nobody must overlook it."""
+        """A session has binlog_format=STATEMENT: it has no rows to deliver, and that must not be overlooked."""
         self.dml_statements += 1
         logger.error(
             "the change of %s.%s at %s was logged as a statement: its rows cannot be delivered; some session sets"
@@ -255,7 +255,7 @@ class Control:
         return any(self._filter.accepts(*table) for change in changes for table in change.tables)
 
     def _put_statement(self, event: Event, query: Query, sql: str, change: Change, *, for_all: bool = False) -> None:
-        """``for_all``: the header names one table of several, so that no filter of a subscriber may go by it."""
+        """``for_all``: the header names one table of several, so a subscriber's filter must not use it."""
         is_dml = change.event_type in DML
         row_change = pb.RowChange(
             eventType=change.event_type.value,  # type: ignore[arg-type]
@@ -270,11 +270,11 @@ class Control:
         charset = self.charsets.get(query.collation or 0, "latin1")
         try:
             return decode(query.sql, charset)
-        except DecodeError:  # of the text of a statement nothing depends on single characters
+        except DecodeError:  # nothing depends on single characters in the text of a statement
             return query.sql.decode("utf-8", "replace")
 
     def _xa_transaction(self, event: Event) -> None:
-        """The decoder does not see how the transaction at hand ends, because it is large."""
+        """The decoder does not see how the current transaction ends, because it is large."""
         assert event.position is not None
         one_phase = commits_in_one_phase(self.connect, event.position.file, event.position.begin)
         self._decoder.decide_xa(one_phase=one_phase)
@@ -333,7 +333,7 @@ class Control:
             eventType=event_type,  # type: ignore[arg-type]
             gtid=self._decoder.executed,
         )
-        # Messages merge when their bytes are joined: the props of the transaction come from the decoder encoded.
+        # Messages merge when their bytes are joined: the decoder has encoded the props of the transaction.
         header.MergeFromString(self._decoder.header_props)
         if prop is not None:
             header.props.append(prop)

@@ -1,7 +1,7 @@
 """What a statement of the binlog does to which tables, in Canal's terms.
 
-This is no SQL parser: a tokenizer, and one function for each kind of statement that reads as far as the names it is
-about. Whatever it does not understand becomes a QUERY without a table, as in Canal; it never raises.
+This is not an SQL parser: it is a tokenizer, and one function for each kind of statement, which reads as far as the
+names it is about. What it does not understand becomes a QUERY without a table, as in Canal; it never raises.
 """
 
 import re
@@ -32,7 +32,7 @@ DML: Final = frozenset({EventType.INSERT, EventType.UPDATE, EventType.DELETE})
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing that a statement does. For RENAME the table is the target, and `source` what it was called before.
+    """One thing that a statement does. For RENAME the table is the target, and `source` its name before.
 
     None as schema or table: the statement does not say (Canal leaves the field of the header unset).
     """
@@ -44,21 +44,21 @@ class Change:
 
     @property
     def tables(self) -> tuple[tuple[str, str], ...]:
-        """The tables (schema, name) whose columns may be others afterwards."""
+        """The tables (schema, name) whose columns may differ afterwards."""
         target = () if self.schema is None or self.table is None else ((self.schema, self.table),)
         return target if self.source is None else (*target, self.source)
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A classified statement. No changes: it concerns no table (GRANT, CREATE VIEW…), and Canal drops it."""
+    """A classified statement. Without changes it concerns no table (GRANT, CREATE VIEW…), and Canal drops it."""
 
     changes: tuple[Change, ...]
     understood: bool = True
 
     @property
     def tables(self) -> frozenset[tuple[str, str]]:
-        """All tables (schema, name) whose columns may be others afterwards."""
+        """All tables (schema, name) whose columns may differ afterwards."""
         return frozenset(table for change in self.changes for table in change.tables)
 
 
@@ -77,11 +77,11 @@ class _NotUnderstoodError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    kind: str  # "word", "name" (quoted by backticks), "string", "symbol"; "" behind the last one
+    kind: str  # "word", "name" (quoted by backticks), "string", "symbol"; "" after the last one
     text: str
 
     def name(self) -> str:
-        """Return the identifier, unquoted. In the place of one, double quotes are those of ANSI_QUOTES."""
+        """Return the identifier, unquoted. Double quotes in its place are those of ANSI_QUOTES."""
         if self.kind == "word":
             name = self.text
         elif len(self.text) > 1 and (self.kind == "name" or (self.kind == "string" and self.text[0] == '"')):
@@ -173,7 +173,7 @@ class _Reader:
         return self._schema, name
 
     def skip_item(self) -> bool:
-        """Skip to behind the next comma outside parentheses; say whether there is one."""
+        """Skip the next comma outside parentheses and all before it; say whether there is one."""
         depth = 0
         while not self.ended:
             text = self.take().text
@@ -334,7 +334,7 @@ def _with(reader: _Reader) -> Iterator[Change]:
 
 
 def _set(reader: _Reader) -> Iterator[Change]:
-    """Look behind MariaDB's SET STATEMENT variable=value FOR …; any other SET concerns no table."""
+    """Look past MariaDB's SET STATEMENT variable=value FOR …; any other SET does not concern a table."""
     if reader.skip("STATEMENT"):
         reader.skip_to("FOR")
         yield from _statement(reader)
@@ -403,7 +403,7 @@ class Query:
     schema: str
     sql: bytes
     collation: int | None
-    """Collation id of the client that sent the statement; None where the event does not say."""
+    """Collation id of the client that sent the statement; None if the event does not say."""
 
     @classmethod
     def parse(cls, body: bytes) -> "Query | None":

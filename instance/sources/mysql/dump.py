@@ -1,4 +1,4 @@
-"""From a session on the source to the socket that its binlog comes out of."""
+"""From a session on the source to the socket from which its binlog is read."""
 
 import ssl
 import struct
@@ -15,11 +15,11 @@ from .connection import Connection
 COM_BINLOG_DUMP: Final = 0x12
 COM_BINLOG_DUMP_GTID: Final = 0x1E
 FIRST_EVENT: Final = 4
-"""Where the first event of a binlog file starts: behind the magic number."""
+"""Where the first event of a binlog file starts: after the magic number."""
 MAX_DUMP_OFFSET: Final = 0xFFFF_FFFF
-"""COM_BINLOG_DUMP has 4 bytes for the offset; what lies beyond is reached by a dump of the whole file."""
+"""COM_BINLOG_DUMP has 4 bytes for the offset; what is beyond is reached by a dump of the whole file."""
 SEND_TIMEOUT: Final = 7200
-"""Seconds that the source waits for a replica that does not read (its default is 60): a full ring is no failure."""
+"""Seconds that the source waits for a replica that does not read (its default is 60): a full ring is not a failure."""
 
 
 class Flag(IntFlag):
@@ -47,7 +47,7 @@ class GtidStart:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """Who we are for the source. The same across reconnects: by it the source ends the dump of a dead connection."""
+    """Our identity as a replica. It stays across reconnects, so that the source ends the dump of a dead connection."""
 
     server_id: int
     uuid: str
@@ -60,7 +60,7 @@ class Replica:
 
 
 class Dump:
-    """The socket of a running dump: raw MySQL packets come out of it."""
+    """The socket of a running dump, which delivers raw MySQL packets."""
 
     def __init__(
         self,
@@ -71,10 +71,10 @@ class Dump:
         timeout: float,
         non_blocking: bool = False,
     ) -> None:
-        """Start the dump and take over the connection's socket; the connection is of no further use.
+        """Start the dump and take over the connection's socket; the connection cannot be used further.
 
-        The source sends a heartbeat after half of `timeout` seconds without an event; nothing at all for `timeout`
-        seconds is a lost connection. Raises SourceError.
+        The source sends a heartbeat after half of `timeout` seconds without an event; silence for `timeout` seconds
+        means a lost connection. Raises SourceError.
         """
         self.name = connection.name
         _prepare(connection, start, replica, timeout / 2)
@@ -94,8 +94,8 @@ class Dump:
     def receive_into(self, space: memoryview) -> int:
         """Wait for bytes and return their number, 0 when the source or shutdown() ended the stream.
 
-        The receive buffer of the kernel is left to its own tuning: a fixed size would only bound it for far sources.
-        Raises SourceError when the connection is lost.
+        The kernel tunes its receive buffer itself: a fixed size would only limit it for distant sources. Raises
+        SourceError when the connection is lost.
         """
         try:
             size = self._socket.recv_into(space)

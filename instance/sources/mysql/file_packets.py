@@ -1,4 +1,4 @@
-"""A binlog file as the packets that a dump of it would be, for the decoder to read without a network."""
+"""A binlog file as the packets of a dump of it, which the decoder reads without a network."""
 
 import struct
 import zlib
@@ -18,13 +18,13 @@ _CONTINUED = 0xFFFFFF  # payload bytes of a packet that goes on in the next one
 
 
 class PacketWriter:
-    """Frames payloads as MySQL packets, numbering them on."""
+    """Frames payloads as numbered MySQL packets."""
 
     def __init__(self) -> None:
         self._sequence = 1
 
     def packets(self, payload: bytes) -> Iterator[bytes]:
-        """The packet of a payload, cut where it is longer than one packet can be."""
+        """The packet of a payload, or several if it is longer than one packet can be."""
         start = 0
         while True:
             part = payload[start : start + _CONTINUED]
@@ -42,9 +42,9 @@ class PacketWriter:
 def file_packets(path: Path, start: int = FIRST_OFFSET, *, writer: PacketWriter | None = None) -> Iterator[bytes]:
     """Send the file as a server sends it: a ROTATE event that names it, its FORMAT_DESCRIPTION event, then the events.
 
-    With ``start`` beyond the first event the events before it are left out. Ends where the file ends, also where that
-    is in the middle of an event which is still being written. A ``writer`` that is given numbers the packets on from
-    the file before. Raises `DecodeError` when the file is no binlog.
+    With ``start`` beyond the first event, the events before it are left out. Ends where the file ends, even in the
+    middle of an event that is still being written. A given ``writer`` continues the numbers of the previous file.
+    Raises `DecodeError` if the file is not a binlog.
     """
     writer = writer or PacketWriter()
     with path.open("rb") as file:

@@ -39,7 +39,7 @@ QUIET: Final = 1.0
 
 
 class Parser:
-    """Reads from a start, up to a stop if there is one, into a ring, and connects again whenever it has to.
+    """Reads from a start, up to an optional stop, into a ring, and connects again whenever necessary.
 
     States, each with a text: `running`; `error` while the source cannot be read (it goes on trying); `finished` at the
     stop position.
@@ -58,11 +58,11 @@ class Parser:
     ) -> None:
         """Read from `start`, or from where the configuration says, until `stop`.
 
-        When the source does not have that place, read from the first of `later` that it has; of the others `refused`
-        says why not.
+        If the source does not have that place, read from the first of `later` that it has; `refused` says why it lacks
+        the others.
 
         Called in the thread: `on_begin`, once and before the first put, with the place where the stream begins and the
-        GTID set executed there (None for what is not known); `on_state` with each change of state.
+        GTID set executed there (None if unknown); `on_state` with each change of state.
         """
         self._config = config
         self._ring = ring
@@ -85,7 +85,7 @@ class Parser:
         self._begun = False
         self._first: Position | None = None  # where the stream begins
         self._connections = 0
-        self._quiet_since = 0.0  # monotonic time since which the thread waits for the source, 0 while it does not
+        self._quiet_since = 0.0  # monotonic time since which the thread has waited for the source, 0 while it does not
         self._read_until = 0.0  # monotonic time: all that the source wrote before is read
         self._stopping = threading.Event()
         self._hurry = threading.Event()  # no wait before the next attempt
@@ -96,14 +96,14 @@ class Parser:
 
     @property
     def failure(self) -> SluiceError | None:
-        """Why the last attempt to read failed; None while the source is read, from behind `on_begin` on."""
+        """Why the last attempt to read failed; None while the source is read, from `on_begin` on."""
         return self._failure
 
     @property
     def refused(self) -> Mapping[Cursor, SluiceError]:
-        """The places given that the source did not have when it was last asked where to begin, and why.
+        """The given places that the source did not have when last asked where to begin, and why.
 
-        An error is a PurgedError or a SourceChangedError. Of a single place it may be `failure` alone that says so.
+        An error is a PurgedError or a SourceChangedError. For a single place only `failure` may say so.
         """
         return self._refused
 
@@ -135,12 +135,12 @@ class Parser:
         with Connection(self._config) as connection:
             finder = StartFinder(connection, self._config, lambda: Connection(self._config))
             files = self._ring.files
-            # A source that cannot be read may have begun anew with the same names.
+            # A source that cannot be read may have begun again with the same names.
             known = [files[number] for number in range(1, len(files) + 1)] if self._failure is None else []
             return finder.end_position(known)
 
     def columns(self, schema: str, table: str) -> list[Column]:
-        """Ask the source for the columns of a table as they are now; those that are filtered out are left out.
+        """Ask the source for the columns that a table has now, without those that are filtered out.
 
         Any thread may ask. Raises UnknownTableError and SourceError.
         """
@@ -172,7 +172,7 @@ class Parser:
         self._hurry.set()
 
     def refilter(self, table_filter: TableFilter) -> None:
-        """Let through what another filter does, from the next statement that arrives on; any thread may say so."""
+        """Use another filter, from the next statement that arrives; any thread may call this."""
         self._filter = table_filter
 
     def start(self) -> None:
@@ -203,14 +203,14 @@ class Parser:
                 events = self._decoder.event_count
                 try:
                     self._read()
-                except Exception as error:  # noqa: BLE001 - the thread must outlive a mistake of ours, too
+                except Exception as error:  # noqa: BLE001 - the thread must survive a bug of ours, too
                     if self._stopping.is_set():
                         return
                     self._failed(error)
                 else:
                     self._set_state("finished", "")
                     return
-                if self._decoder.event_count > events + 2:  # more than where the dump begins: it did run
+                if self._decoder.event_count > events + 2:  # more than the beginning of the dump: it did run
                     delay = FIRST_DELAY
                 if self._hurry.wait(delay * random.uniform(2 / 3, 4 / 3)):  # noqa: S311
                     self._hurry.clear()
@@ -242,7 +242,7 @@ class Parser:
 
     @contextmanager
     def _further_connection(self) -> Iterator[Connection]:
-        """Open a connection to ask while the dump waits; stop() interrupts what it waits for, too."""
+        """Open another connection to ask while the dump waits; stop() interrupts that, too."""
         with Connection(self._config) as connection:
             with self._lock:
                 self._further = connection
@@ -299,7 +299,7 @@ class Parser:
             logger.warning("going on at the current end, as configured, without what is purged")
             self._control.pending_gap, self._purged = self._purged, ""
             kept = {place: error for place, error in self._refused.items() if not isinstance(error, PurgedError)}
-            self._refused = kept  # the others go on behind the gap
+            self._refused = kept  # the others go on after the gap
             return finder.end()
         start = self._start if self._begun else None  # until it has begun, other places may be asked for
         if start is None:
@@ -314,7 +314,7 @@ class Parser:
         return finder.find(Cursor.at(position, gtids))
 
     def _first_held(self, finder: StartFinder) -> Start:
-        """Find the first of the places that the source has; when it has none, raise what is said of the first."""
+        """Find the first of the places that the source has; if it has none, raise the error of the first one."""
         start, refused = finder.find_first(self._places)
         self._refused = {place: error for place, error in refused.items() if place is not None}
         if start is None:
@@ -324,17 +324,17 @@ class Parser:
         return start
 
     def _resumption(self, start: Start, facts: ServerFacts) -> Start:
-        """Return where to go on when the connection is gone: behind the last slot that was put.
+        """Return where to go on when the connection is gone: after the last slot that was put.
 
-        The decoder may have come further, as far as the table maps of a transaction of which nothing was put.
+        The decoder may have come further, up to the table maps of a transaction of which nothing was put.
         """
-        released = self._decoder.staging.released  # the ring may have others' slots after it
+        released = self._decoder.staging.released  # the ring may have slots of others after it
         position = self._first if released is None else Track(self._ring).position(released)
         if position is None or position.source != facts.source:
             return start
         executed = self._decoder.executed
         gtids = parse_gtids(executed, mariadb=facts.mariadb) if executed else None
-        # The set holds the transaction that the decoder is in: to ask by it would lose that one.
+        # The set includes the current transaction of the decoder: to ask by it would lose that one.
         self._is_exact = position.n == 0 and position == self._decoder.position
         if isinstance(start.dump, GtidStart) and gtids and self._is_exact:
             return Start(GtidStart(gtids), gtids=gtids)
@@ -349,7 +349,7 @@ class Parser:
             try:
                 status = decoder.run()
             finally:
-                # Before an error too: what lies before it is good.
+                # Before an error too: what precedes it is valid.
                 if decoder.staging.count:
                     self._quarantine.sync()
                     self._ring.put(decoder.staging, self._stopping)
@@ -368,7 +368,7 @@ class Parser:
                 self._control.answer(decoder.event)
 
     def _receive(self, dump: Dump, space: memoryview) -> int:
-        """Receive, and note when the source had nothing to send: then all that it wrote before is read."""
+        """Receive, and note when the source had nothing to send: then everything it wrote before is read."""
         begin = self._quiet_since = time.monotonic()
         try:
             size = dump.receive_into(space)
@@ -379,7 +379,7 @@ class Parser:
         return size
 
     def _begin(self, start: Start) -> None:
-        """The source sends: its FORMAT_DESCRIPTION event completes what is known of the place."""
+        """The source sends: its FORMAT_DESCRIPTION event completes what is known about the place."""
         if not self._begun:
             self._begun = True
             position = start.position

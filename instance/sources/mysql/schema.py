@@ -1,7 +1,7 @@
 """The columns of tables, for sources that do not write them into the binlog.
 
-What information_schema says is the schema of now. Where the binlog is read some way behind, that is not always the
-schema that its rows were written with: see `TableSchema.altered` and `Schemas.forget`.
+information_schema has the current schema. If the binlog is read with some delay, that is not always the schema with
+which its rows were written: see `TableSchema.altered` and `Schemas.forget`.
 """
 
 import contextlib
@@ -25,19 +25,19 @@ class TableSchema:
 
     columns: list[Column]
     altered: int | None = None
-    """When the table was created or last altered, Unix time by the source's clock; None where it does not say."""
+    """When the table was created or last altered, Unix time by the source's clock; None if it does not say."""
     seen: tuple[int, int] | None = None
     """End of the binlog (file number, offset) when the source had been asked; None: the columns are those of then."""
     first_use: Position | None = field(default=None, compare=False)
-    """Where the first rows stand that were read with it; None: none were."""
+    """The place of the first rows that were read with it; None: none were."""
     name: tuple[str, str] | None = None
-    """Schema and name as the source writes them, where it was asked."""
+    """Schema and name as the source writes them, if it was asked."""
 
     def is_younger(self, timestamp: int, at: Position | None) -> bool:
-        """Whether the table may have been altered after the Unix time `timestamp`, so that rows of then may not fit.
+        """Whether the table may have been altered after the Unix time `timestamp`, so that older rows may not fit.
 
-        Rows behind the place where the source was asked fit: a DDL in between is met before them. Among those before
-        it the second of the DDL itself is in doubt.
+        Rows after the place where the source was asked fit: a DDL in between is met before them. For rows before that
+        place, the second of the DDL itself is in doubt.
         """
         if self.altered is None or (
             at is not None and self.seen is not None and self.seen <= (at.file_number, at.begin)
@@ -50,9 +50,9 @@ class ColumnSource(Protocol):
     """Where the columns of a table at a time come from: the live source, or a recorded history."""
 
     def fetch(self, schema: str, table: str, timestamp: int) -> TableSchema:
-        """Return the columns as they were at the Unix time `timestamp`, or as near to it as can be had.
+        """Return the columns at the Unix time `timestamp`, or as near to it as possible.
 
-        Raises DecodeError when there is no such table, SourceError when nobody can be asked.
+        Raises DecodeError if the table does not exist, SourceError if the source cannot be asked.
         """
 
 
@@ -60,7 +60,7 @@ _TIMES: Final = (
     "SELECT UNIX_TIMESTAMP(create_time), table_schema, table_name FROM information_schema.tables"
     " WHERE table_schema = %s AND table_name = %s"
 )
-# Not columns.column_key: where there is no primary key it says PRI of a unique key.
+# Not columns.column_key: without a primary key it says PRI for a unique key.
 _PRIMARY_KEY: Final = (
     "SELECT column_name FROM information_schema.statistics"
     " WHERE table_schema = %s AND table_name = %s AND index_name = 'PRIMARY'"
@@ -79,15 +79,15 @@ _TABLES: Final = (
 
 
 class InformationSchema:
-    """Columns as the source has them now."""
+    """The columns that tables have now at the source."""
 
     def __init__(self, connect: Callable[[], Connection]) -> None:
-        """Ask over a connection of its own, made with `connect` when there is something to ask."""
+        """Ask over a connection of its own, made with `connect` when it is first needed."""
         self._connect = connect
         self._connection: Connection | None = None
 
     def fetch(self, schema: str, table: str, timestamp: int = 0) -> TableSchema:
-        """Return the columns of now. Raises UnknownTableError and SourceError."""
+        """Return the current columns. Raises UnknownTableError and SourceError."""
         del timestamp
         if self._connection is not None:
             try:
@@ -118,7 +118,7 @@ class InformationSchema:
         )
 
     def tables(self) -> list[tuple[str, str]]:
-        """Return schema and name of the tables of now, but those of the server itself. Raises SourceError."""
+        """Return schema and name of the current tables, except those of the server itself. Raises SourceError."""
         self._connection = self._connection or self._connect()
         return [(schema, table) for schema, table in self._connection.query(_TABLES, row=(text, text))]
 
@@ -139,7 +139,7 @@ class Schemas:
     """The schemas of all tables met so far. A DDL makes it forget."""
 
     def __init__(self, source: ColumnSource, *, ignore_case: bool = False, mariadb: bool = False) -> None:
-        """Ask `source` for what is not known; `ignore_case`: lower_case_table_names is not 0."""
+        """Ask `source` for what is unknown; `ignore_case`: lower_case_table_names is not 0."""
         self._source = source
         self.ignore_case = ignore_case
         self._mariadb = mariadb
@@ -150,7 +150,7 @@ class Schemas:
     ) -> TableSchema:
         """Return the schema for the rows of a table map that was logged at the Unix time `timestamp`, at `at`.
 
-        Raises DecodeError when there is no such table, or it has other columns; SourceError when nobody can be asked.
+        Raises DecodeError if the table does not exist or has other columns, SourceError if the source cannot be asked.
         """
         if table_map.has_names:
             table_map = self._with_signs(table_map, timestamp)
@@ -175,19 +175,19 @@ class Schemas:
         return known
 
     def ask_ahead(self, schema: str, table: str, timestamp: int) -> None:
-        """Ask for a table right behind its DDL: the sooner, the less likely another DDL has come in between.
+        """Ask for a table right after its DDL: the sooner, the less likely another DDL has come in between.
 
-        Raises SourceError when nobody can be asked.
+        Raises SourceError if the source cannot be asked.
         """
         with contextlib.suppress(DecodeError):  # dropped again already
             self._tables[self._key(schema, table)] = self._source.fetch(schema, table, timestamp)
 
     def drop(self, schema: str, table: str) -> None:
-        """Ask anew for a table that turned out not to fit."""
+        """Ask again for a table that turned out not to fit."""
         self._tables.pop(self._key(schema, table), None)
 
     def forget(self, tables: Iterable[tuple[str, str]], at: Position | None) -> None:
-        """A DDL at `at` changed the tables: ask anew when they come next."""
+        """A DDL at `at` changed the tables: ask again when they come next."""
         for schema, table in tables:
             self._forget(self._key(schema, table), at)
 
@@ -207,7 +207,7 @@ class Schemas:
         if known is None or known.first_use is None or known.seen is None or at is None:
             return
         if known.seen > (at.file_number, at.begin):
-            # The source was asked after this DDL had run: rows before it were read with what came out of it.
+            # The source was asked after this DDL had run: rows before it were read with the schema after it.
             logger.warning(
                 "schema-from-the-future: %s.%s from %s to %s was read with the schema after its DDL",
                 *key,
@@ -219,7 +219,7 @@ class Schemas:
         return (schema.lower(), table.lower()) if self.ignore_case else (schema, table)
 
     def _with_signs(self, table_map: TableMap, timestamp: int) -> TableMap:
-        """Ask which columns are unsigned where the event can be read in two ways."""
+        """Ask which columns are unsigned if the event can be read in two ways."""
         if table_map.other_unsigned is None or table_map.unsigned is None:
             return table_map
         try:
@@ -235,7 +235,7 @@ class Schemas:
         return replace(table_map, unsigned=best, other_unsigned=None)
 
     def _refine(self, table_map: TableMap, columns: list[Column], timestamp: int) -> list[Column]:
-        """MariaDB's full metadata says binary(16) of a UUID or INET6, binary(4) of an INET4: ask what they are."""
+        """MariaDB's full metadata says binary(16) for a UUID or INET6, binary(4) for an INET4: ask what they are."""
         if not self._mariadb or not any(column.mysql_type in ("binary(16)", "binary(4)") for column in columns):
             return columns
         try:

@@ -1,4 +1,4 @@
-"""Where a destination begins to read: at a saved cursor, else where the configuration says, else at the current end."""
+"""Where a destination begins to read: a saved cursor, else where the configuration says, else the current end."""
 
 import struct
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -20,17 +20,17 @@ from .dump import FIRST_EVENT, MAX_DUMP_OFFSET, Dump, FileStart, GtidStart, Repl
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where the dump begins, and from where on what comes out of it is wanted."""
+    """Where the dump begins, and from which place on its entries are wanted."""
 
     dump: FileStart | GtidStart
     position: Position | None = None
     """Entries before it are not wanted; None: the beginning of the dump."""
     gtids: GtidSet | None = None
-    """The GTID set executed before the place; None when it is not known."""
+    """The GTID set executed before the place; None if unknown."""
 
 
 def resume(position: Position, gtids: GtidSet | None = None) -> Start:
-    """Start at a position of this very source: the dump begins with its transaction, where its table maps are."""
+    """Start at a position of this same source: the dump begins with its transaction, which has its table maps."""
     offset = position.begin if position.begin <= MAX_DUMP_OFFSET else FIRST_EVENT
     return Start(FileStart(position.file, offset), position, gtids)
 
@@ -38,8 +38,8 @@ def resume(position: Position, gtids: GtidSet | None = None) -> Start:
 class StartFinder:
     """Finds the start for one connection's source.
 
-    Every method raises SourceError when the source refuses, PurgedError when it no longer has the place, and
-    SourceChangedError when the place is not of this source or not of its present history.
+    Every method raises SourceError if the source refuses, PurgedError if it no longer has the place, and
+    SourceChangedError if the place does not belong to this source or to its present history.
     """
 
     def __init__(self, connection: Connection, config: MysqlConfig, connect: Callable[[], Connection]) -> None:
@@ -63,14 +63,14 @@ class StartFinder:
         if saved.position.source != self._facts.source:
             return self._by_gtid(saved.position, gtids)
         self.check(saved.position)
-        if gtids is None and self._config.gtid_on:  # the headers shall have it
+        if gtids is None and self._config.gtid_on:  # the headers are to have it
             gtids = self._executed(saved.position.file, saved.position.begin)
         return resume(saved.position, gtids)
 
     def find_first(self, places: Sequence[Cursor | None]) -> tuple[Start | None, dict[Cursor | None, SluiceError]]:
-        """Find the start for the first of these places that the source has; return, too, why it lacks others.
+        """Find the start for the first of these places that the source has; also return why it lacks others.
 
-        All are asked for: the stream may never come to a place of another history, whose client is to be told.
+        All are asked for: the stream may never reach a place of another history, and its client is to be told.
         """
         start: Start | None = None
         refused: dict[Cursor | None, SluiceError] = {}
@@ -103,11 +103,11 @@ class StartFinder:
         return Position(self._facts.source, file, created, offset, 0)
 
     def check(self, position: Position) -> None:
-        """Check that the source still has the place of a position; its `created` is the decoder's to check."""
+        """Check that the source still has the place of a position; the decoder checks its `created`."""
         self._check_file(position.file, position.begin)
 
     def check_history(self, position: Position) -> None:
-        """Check what `check` leaves to the decoder, for a position of this source that nothing is decoded from."""
+        """Check what `check` leaves to the decoder, for a position of this source from which nothing is decoded."""
         if position.source != self._facts.source:
             return
         if position.file not in self._created:
@@ -157,21 +157,21 @@ class StartFinder:
         return self.end()
 
     def _by_gtid(self, position: Position, gtids: GtidSet | None) -> Start:
-        """Carry a position over from another source: possible between transactions, when all of them are known here."""
+        """Carry a position over from another source: possible between transactions that are all known here."""
         source = self._facts.source
         if position.n == 0 and gtids and self._facts.gtid:
             state = "@@global.gtid_binlog_state" if self._facts.mariadb else "@@global.gtid_executed"
             here = self._connection.ask(f"SELECT {state}", row=(self._answered_gtids,))
             if type(here) is type(gtids) and here.contains(gtids):  # type: ignore[arg-type]
                 return self._after(gtids)
-        lacks = "if it is a replica, start anew when it has caught up" if gtids else "no GTID set was saved"
+        lacks = "if it is a replica, start again when it has caught up" if gtids else "no GTID set was saved"
         raise SourceChangedError(
             f"the position {position} is of another source: {self._connection.name} is {source}, and it has not"
             f" executed what was executed there ({lacks})"
         )
 
     def _after(self, gtids: GtidSet) -> Start:
-        """Start behind the transactions of a set, if the source still has those that are not in it."""
+        """Start after the transactions of a set, if the source still has those that are not in it."""
         first = self._connection.binlog_files()[0][0]
         if isinstance(gtids, MysqlGtidSet):
             gone = self._connection.ask("SELECT @@global.gtid_purged", row=(self._answered_gtids,))
@@ -213,7 +213,7 @@ class StartFinder:
         )
 
     def _at_offset(self, file: str, offset: int) -> Start:
-        """Start at an offset that somebody wrote into the configuration, be it inside a transaction."""
+        """Start at an offset from the configuration, which may be inside a transaction."""
         place = (
             f"the configured position {file}:{offset} (canal.instance.master.position; SHOW BINLOG EVENTS IN '{file}'"
             " lists those that there are)"
@@ -236,7 +236,7 @@ class StartFinder:
         return Start(FileStart(file, offset), gtids=self._executed(file, offset))
 
     def _executed(self, file: str, offset: int) -> GtidSet | None:
-        """Return what is executed at a place between transactions; None where the source has no GTIDs.
+        """Return what is executed at a place between transactions; None if the source has no GTIDs.
 
         MySQL does not say: it is what the file begins with, and all GTIDs from there on.
         """
@@ -259,9 +259,9 @@ class StartFinder:
         return gtids
 
     def _at_time(self, milliseconds: int, files: list[str]) -> Start:
-        """Start before the first transaction at or after a time; nothing so late: at the end of the last file.
+        """Start before the first transaction at or after a time; without one, at the end of the last file.
 
-        The files are looked at from the newest to the oldest, the time of their first event only, until one is old
+        Only the time of the first event of each file is looked at, from the newest to the oldest, until a file is old
         enough; that one is read.
         """
         for index in reversed(range(len(files))):
@@ -289,7 +289,7 @@ class StartFinder:
         try:
             return self._gtids(optional_text(value) or "")
         except (BadPositionError, ValueError) as error:
-            raise SourceError(f"{self._connection.name} names a GTID set that is none: {error}") from error
+            raise SourceError(f"{self._connection.name} names an invalid GTID set: {error}") from error
 
     def _binlog_gtid_pos(self, file: str, offset: int) -> MariadbGtidSet:
         question = "SELECT BINLOG_GTID_POS(%s, %s)"
@@ -327,7 +327,7 @@ def purged(connection: Connection, wanted: str, first: str = "") -> PurgedError:
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """An event's header, and its body where that says how events are grouped, or which GTID they have."""
+    """An event's header, and its body if that says how events are grouped, or which GTID they have."""
 
     type: int
     timestamp: int
@@ -348,8 +348,8 @@ class _Found:
     def may_have(self, milliseconds: int) -> bool:
         """Whether this is the time that Canal gives an entry of this event.
 
-        The entries of a compressed transaction have the place of the payload, and times of their own: not after the
-        payload, nor before the file, or else the history was rewritten.
+        The entries of a compressed transaction have the place of the payload, and times of their own. These are not
+        after the payload, nor before the file, unless the history was rewritten.
         """
         if self.header.type == EventType.TRANSACTION_PAYLOAD_EVENT:
             return self.created * 1000 <= milliseconds <= self.header.timestamp * 1000
@@ -437,7 +437,7 @@ def _headers(dump: Dump) -> Iterator[_Header]:
 def _grouped(headers: Iterator[_Header]) -> Iterator[_Found]:
     """Group events to transactions, as positions do (see `sluice.protocol.position`)."""
     created = begin = n = 0
-    inside = is_open = False  # within a transaction; behind its BEGIN
+    inside = is_open = False  # within a transaction; after its BEGIN
     for header in headers:
         if header.type == EventType.FORMAT_DESCRIPTION_EVENT:
             created = header.timestamp
@@ -472,7 +472,7 @@ _BEGINNINGS: Final = _GTIDS | {EventType.QUERY_EVENT}
 _CURSOR_EVENTS: Final = _BEGINNINGS | _ENDS | {EventType.MARIADB_QUERY_COMPRESSED_EVENT}
 _NOT_IN_FILE: Final = frozenset({EventType.HEARTBEAT_EVENT, EventType.HEARTBEAT_EVENT_V2})
 _SHOWN_BEGINNINGS: Final = frozenset({"Gtid", "Anonymous_Gtid", "Gtid_tagged", "Rotate", "Stop"})
-"""Types as SHOW BINLOG EVENTS has them."""
+"""Types as SHOW BINLOG EVENTS names them."""
 
 
 def error_text(payload: bytes) -> str:

@@ -1,4 +1,4 @@
-"""How an XA transaction of MySQL ends, asked of the source: its first event does not say it, only its last one does."""
+"""How an XA transaction of MySQL ends. The source is asked, because only the transaction's last event says it."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -8,8 +8,8 @@ from ....protocol.errors import SourceError
 from .connection import Connection, LongAnswerError
 
 EVENTS: Final = 200
-"""That are asked for at once; fewer where an answer would be too long, as with ``binlog_rows_query_log_events`` some of
-them have the texts of whole statements."""
+"""Events that are asked for at once; fewer if an answer would be too long: with ``binlog_rows_query_log_events`` some
+of them have the texts of whole statements."""
 
 
 def commits_in_one_phase(connect: Callable[[], AbstractContextManager[Connection]], file: str, begin: int) -> bool:
@@ -17,7 +17,7 @@ def commits_in_one_phase(connect: Callable[[], AbstractContextManager[Connection
 
     Raises SourceError, also when the source does not have its end.
     """
-    at, skipped, count = begin, 1, EVENTS  # of the first event it is known that it is not the last one
+    at, skipped, count = begin, 1, EVENTS  # the first event is known not to be the last one
     while True:
         with connect() as connection:
             try:
@@ -32,6 +32,6 @@ def commits_in_one_phase(connect: Callable[[], AbstractContextManager[Connection
                         )
                     at, skipped, count = events[-1].offset, 1, min(2 * count, EVENTS)
             except LongAnswerError:
-                if count == 1:  # it is the text of one statement
+                if count == 1:  # the text of one statement is too long
                     skipped += 1
                 count = max(count // 4, 1)

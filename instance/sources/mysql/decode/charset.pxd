@@ -4,7 +4,7 @@ from .values cimport Decode
 
 
 cdef class Charset:
-    """How the texts of one character set are read; kept for the life of the process."""
+    """How texts of one character set are read; kept for the life of the process."""
     cdef readonly str name
     cdef Decode decode         # what Field.decode of a text column is
     cdef const void *table     # ... and its Field.context

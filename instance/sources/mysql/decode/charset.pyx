@@ -18,7 +18,7 @@ cdef enum:
     FIRST_SUPPLEMENTARY = 189000  # ... which have the numbers from here on, in order
 
 
-cdef struct Character:     # in UTF-8; written as four bytes, of which the next one overwrites those behind its size
+cdef struct Character:     # in UTF-8; written as four bytes; the next one overwrites those after its size
     uint8_t[3] utf8
     uint8_t size           # 0 for none
 
@@ -33,7 +33,7 @@ cdef struct Pairs:         # a character set of several bytes; the first 128 byt
     bint has_fours
     Character[128] singles
     Character[32768] pairs     # of two bytes, by the first without its highest bit, and the second
-    Character[32768] triples   # ... and behind 0x8F
+    Character[32768] triples   # ... and after 0x8F
     uint16_t[FOURS] fours      # code points, by the number of the four bytes
 
 
@@ -77,7 +77,7 @@ cdef inline uint8_t *put_character(uint8_t *p, uint32_t point) noexcept nogil:
     return p + 4
 
 
-# One byte a character: a table of 256 characters.
+# One byte per character: a table of 256 characters.
 
 cdef int single_byte(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
     cdef const Bytes *table = <const Bytes *>field.context
@@ -148,7 +148,7 @@ cdef int multi_byte(Field *field, const uint8_t *data, size_t size, Value *value
 cdef const uint8_t *put_other(
     const Pairs *table, const uint8_t *at, const uint8_t *end, uint8_t **to
 ) noexcept nogil:
-    """Writes what begins with no pair: a character of another size, or U+FFFD; the place after it."""
+    """Writes what does not begin with a pair: a character of another size, or U+FFFD; the place after it."""
     cdef const Character *found = &table.singles[at[0] & 0x7F]
     cdef int taken = 1
     cdef uint32_t number
@@ -225,7 +225,7 @@ cdef int utf32(Field *field, const uint8_t *data, size_t size, Value *value) noe
 
 
 # MySQL's single-byte character sets: the codec of Python that has the same characters, and what differs in MySQL
-# (first byte, characters from there on; U+FFFD: there is none). Checked against CONVERT of MySQL 9.7 and MariaDB 11.8.
+# (first byte, characters from there on; U+FFFD: none). Checked against CONVERT of MySQL 9.7 and MariaDB 11.8.
 cdef dict SINGLE_BYTE = {
     "armscii8": ("latin-1", (
         (0xA1, "\u2741§։)(»«—.՝,-՟…՜՛՞ԱաԲբԳգԴդԵեԶզԷէԸըԹթԺժԻիԼլԽխԾծԿկՀհՁձՂղՃճՄմՅյՆնՇշՈոՉչՊպՋջՌռՍսՎվՏտՐրՑցՒւՓփՔքՕօՖֆ’'"),
@@ -263,7 +263,7 @@ cdef dict SINGLE_BYTE = {
     "tis620": ("tis_620", ()),
 }
 
-# Likewise of several bytes. MySQL reads euckr as Microsoft's extension of it, and 0x815F of sjis as a backslash.
+# Likewise, of several bytes. MySQL reads euckr as Microsoft's extension of it, and 0x815F of sjis as a backslash.
 cdef dict MULTI_BYTE = {
     "big5": ("big5", ((0xF9D6, "碁銹裏墻恒粧嫺"),)),
     "cp932": ("cp932", ()),
@@ -282,12 +282,12 @@ cdef dict MULTI_BYTE = {
     "ujis": ("euc_jp", ((0xA1C0, "\\"),)),
 }
 
-cdef dict CHARSETS = {}            # plans point into their tables: none is ever replaced or removed
+cdef dict CHARSETS = {}            # plans point into their tables: they are never replaced or removed
 cdef object MAKING = threading.Lock()
 
 
 cdef str character(bytes data, str codec):
-    """The one character that the bytes are, or nothing."""
+    """The only character of the bytes, or nothing."""
     try:
         text = data.decode(codec)
     except UnicodeDecodeError:
@@ -317,14 +317,14 @@ cdef bytes single_byte_table(str codec, tuple differences):
 
 
 cdef bytes shift_jis(int row, int cell):
-    """Of a character of JIS X 0208, or of the user's rows after it, by its row and cell from 0."""
+    """The bytes of a character of JIS X 0208, or of the user's rows after it, by its row and cell from 0."""
     lead = row // 2 + (0x81 if row < 62 else 0xC1)
     trail = cell + 0x9F if row % 2 else cell + 0x40 + (cell >= 0x3F)
     return bytes((lead, trail))
 
 
 cdef bytes multi_byte_table(str name, str codec, tuple differences):
-    """Takes some 50 ms, once a process for each character set that is met."""
+    """Takes about 50 ms, once per process for each character set that is met."""
     cdef bytes data = bytes(sizeof(Pairs))
     cdef Pairs *table = <Pairs *>PyBytes_AS_STRING(data)
     cdef int lead
@@ -345,10 +345,10 @@ cdef bytes multi_byte_table(str name, str codec, tuple differences):
             for trail in range(0xA1, 0xFF):
                 place = (lead & 0x7F) << 8 | trail
                 set_character(&table.triples[place], character(bytes((0x8F, lead, trail)), codec))
-                if lead >= 0xF5:  # ten rows for the user's own characters, and ten more behind 0x8F
+                if lead >= 0xF5:  # ten rows for the user's own characters, and ten more after 0x8F
                     set_character(&table.pairs[place], chr(0xE000 + (lead - 0xF5) * 94 + trail - 0xA1))
                     set_character(&table.triples[place], chr(0xE3AC + (lead - 0xF5) * 94 + trail - 0xA1))
-                elif name == "eucjpms":  # the characters of cp932 where EUC has them
+                elif name == "eucjpms":  # the characters of cp932 at their places in EUC
                     set_character(&table.pairs[place], character(shift_jis(lead - 0xA1, trail - 0xA1), "cp932"))
     for lead, text in differences:
         for trail, found in enumerate(text):
@@ -363,7 +363,7 @@ cdef bytes multi_byte_table(str name, str codec, tuple differences):
 
 
 cdef Charset get_charset(str name):
-    """The character set of that MySQL name, made once a process; DecodeError when there is none."""
+    """The character set of that MySQL name, made once per process. Raises DecodeError if it is unknown."""
     if name not in CHARSETS:
         with MAKING:
             if name not in CHARSETS:
@@ -400,9 +400,9 @@ cdef Charset make_charset(str name):
 
 
 def decode(bytes data not None, str charset not None):
-    """The text that the bytes are in the MySQL character set of that name; malformed bytes give U+FFFD.
+    """The text of the bytes in the MySQL character set of that name; malformed bytes give U+FFFD.
 
-    Raises DecodeError when there is no such character set.
+    Raises DecodeError if the character set is unknown.
     """
     cdef Charset found = get_charset(charset)
     cdef Field field

@@ -52,7 +52,7 @@ cdef struct SourceNumber:  # of Ring.gtid_sources
 
 cdef class KnownTable:     # a table map that was seen, with its plan
     cdef TablePlan plan
-    cdef bytes body        # of the TABLE_MAP event from behind the table id and flags
+    cdef bytes body        # of the TABLE_MAP event, after the table id and flags
     cdef const uint8_t *data
     cdef size_t size
     cdef const uint8_t *names
@@ -85,7 +85,7 @@ cdef class Decoder:
 
     # The stream
     cdef bint gtid_dump
-    cdef bint is_placed    # what lies before the dump's place was executed, and nothing behind it
+    cdef bint is_placed    # what is before the dump's place was executed, and nothing after it
     cdef bint mariadb
     cdef readonly str server_version   # that wrote the file, by its FORMAT_DESCRIPTION event
     cdef bint described                # a FORMAT_DESCRIPTION event has come
@@ -114,10 +114,10 @@ cdef class Decoder:
     cdef Group group
     cdef int64_t begin_offset
     cdef uint32_t n                    # of the next event
-    cdef bint has_entries              # something of it was put
+    cdef bint has_entries              # something of it has been put
     cdef Begin begun
-    cdef bint is_undecided             # an XA transaction of which it is not known yet how it ends
-    cdef bint is_asked                 # ... not even by looking ahead: Python was asked
+    cdef bint is_undecided             # an XA transaction whose end is not known yet
+    cdef bint is_asked                 # ... not even by looking ahead: Python has been asked
     cdef Gtid gtid
     cdef uint32_t gtid_number          # in Ring.gtid_sources; 0: none
     cdef SourceNumber known_sources[SOURCES_MAX]
@@ -144,7 +144,7 @@ cdef class Decoder:
     cdef dict known                    # schema 0x00 table 0x00 -> KnownTable: its latest version
     cdef Py_ssize_t known_bytes        # that they take, about
     cdef unordered_map[uint64_t, void *] by_id      # table id -> KnownTable, owned by `known` or `retired`
-    cdef list retired                  # KnownTables that were forgotten in the transaction at hand
+    cdef list retired                  # KnownTables that were forgotten in the current transaction
     cdef bint has_retired
     cdef uint64_t unknown_id           # of the TABLE_MAP event that Python handles
     cdef void *of_rows                 # the KnownTable of the rows event that is decoded; valid while `in_rows`

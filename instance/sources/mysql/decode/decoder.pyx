@@ -1,7 +1,7 @@
 """The decoder: raw replication packets to framed entries in segments, with a slot each.
 
-The loop runs without the GIL and comes back when it needs bytes, when enough is staged, or with a control event: one of
-those that come once a file, a table or a schema change, which Python handles.
+The loop runs without the GIL and comes back when it needs bytes, when enough is staged, or with a control event: an
+event that comes once per file, table or schema change, which Python handles.
 
 A packet of a binlog dump is 0x00 and an event, 0xFF and an error, or 0xFE (the end). An event is a header
 (`EventHeader`), a body, and, where the FORMAT_DESCRIPTION event says so, its CRC32.
@@ -84,9 +84,9 @@ cdef enum:
     LEAST_STAGED_BYTES = 64 << 10
     RECEIVED_BYTES = 1 << 20       # at once of a busy stream, or a 16th of what the ring may hold
     LEAST_RECEIVED_BYTES = 64 << 10
-    KNOWN_BYTES = 8 << 20          # of plans kept: of some 8,000 tables; more are forgotten between two transactions
+    KNOWN_BYTES = 8 << 20          # of plans kept (some 8,000 tables); more are forgotten between two transactions
     KNOWN_IDS = 8192               # of tables, kept likewise
-    XA_AHEAD = 16 << 20            # received at most to see how an XA transaction ends, before the source is asked
+    XA_AHEAD = 16 << 20            # received at most, to see how an XA transaction ends, before the source is asked
     XID_PART_MAX = 64              # bytes of each of the two texts of an xid
 
     PACKET_EVENT = 0x00            # first byte of a packet
@@ -96,7 +96,7 @@ cdef enum:
     BINLOG_VERSION = 4
     CHECKSUM_NONE = 0
     CHECKSUM_CRC32 = 1
-    FIRST_OFFSET = 4               # of the first event in a file, behind the magic number
+    FIRST_OFFSET = 4               # of the first event in a file, after the magic number
 
     QUERY_POST_HEADER = 13
     ROWS_HEADER_V2 = 10            # post-header length of rows events with extra data
@@ -124,7 +124,7 @@ cdef size_t NO_NAMES_SIZE = 4
 
 
 cdef inline bint starts_with(const uint8_t *p, const uint8_t *end, const char *words) noexcept nogil:
-    """Whether the text begins with the words, in any case, and then ends or goes on with no letter."""
+    """Whether the text begins with the words, in any case, and then ends or goes on without a letter."""
     cdef size_t size = strlen(words)
     cdef size_t i
     if <size_t>(end - p) < size:
@@ -177,7 +177,7 @@ cdef inline uint8_t *put_hexadecimal(uint8_t *p, const uint8_t *data, size_t siz
 
 
 cdef inline bytes name_in(const uint8_t *body, size_t size):
-    """Schema 0x00 table 0x00, of a TABLE_MAP body behind table id and flags; None if it is cut off."""
+    """Schema 0x00 table 0x00, of a TABLE_MAP body after table id and flags; None if it is cut off."""
     cdef size_t schema_size, table_size
     if size < 2 or size < <size_t>body[0] + 3:
         return None
@@ -189,7 +189,7 @@ cdef inline bytes name_in(const uint8_t *body, size_t size):
 
 
 cdef inline bint is_of(const void *known, const uint8_t *body, size_t size) noexcept nogil:
-    """Whether the KnownTable is that of a TABLE_MAP body behind table id and flags, and counts."""
+    """Whether the KnownTable is that of a TABLE_MAP body after table id and flags, and counts."""
     return (
         known != NULL and not (<KnownTable>known).forgotten
         and (<KnownTable>known).size == size and memcmp((<KnownTable>known).data, body, size) == 0
@@ -201,7 +201,7 @@ cdef class KnownTable:
     """A table map that was seen, with its plan."""
 
     def __init__(self, TablePlan plan not None, bytes body not None):
-        """Entries go to the ring's memory, numbers come from its registries; putting is the caller's."""
+        """Entries go to the ring's memory, numbers come from its registries; the caller puts."""
         self.plan = plan
         self.body = body
         self.data = <const uint8_t *>PyBytes_AS_STRING(body)
@@ -213,7 +213,7 @@ cdef class KnownTable:
 cdef class Decoder:
     """Decodes one binlog dump after the other into a staging.
 
-    The one that puts calls `begin`, then in a loop `run` and what it answers. Not to be shared between threads.
+    The thread that puts calls `begin`, then in a loop `run` and what `run` asks for. Not to be shared between threads.
     """
 
     def __init__(self, Ring ring not None, options):
@@ -243,11 +243,11 @@ cdef class Decoder:
         self.drops_transactions = options.filter_transaction_entry
 
     def begin(self, *, source, gtid=False, position=None, stop=None, executed=""):
-        """A new dump begins; what was received or staged of an earlier one is dropped, plans are kept.
+        """Begins a new dump; what was received or staged of an earlier one is dropped, plans are kept.
 
         Args:
             source: server_uuid, or for MariaDB the server_id.
-            gtid: the dump was asked for by GTID: transactions may be missing from the file.
+            gtid: the dump was requested by GTID: transactions may be missing from the file.
             position: entries before it are not delivered; the dump begins at `position.begin` or earlier in its file.
             stop: `run` answers STOPPED there.
             executed: the GTID set before the dump, in the form of the headers; only used with `gtid_on`.
@@ -286,7 +286,7 @@ cdef class Decoder:
             self.stop_n = stop.n
 
     def close(self):
-        """Gives the memory of the staging and of the unfinished segment back."""
+        """Gives back the memory of the staging and of the unfinished segment."""
         self.staging.clear()
         self.writer.close()
 
@@ -302,14 +302,14 @@ cdef class Decoder:
         """Decodes what was received, without the GIL.
 
         Raises:
-            DecodeError: bytes that do not fit, naming file and offset; the dump cannot go on. A rows event that does
-                not fit its table is not raised: it is a control event with `Event.error` set.
+            DecodeError: bytes do not fit; it names file and offset; the dump cannot go on. A rows event that does not
+                fit its table is not raised: it is a control event with `Event.error` set.
             SourceChangedError: the file of `position` is another one now.
         """
         cdef Status status
         if self.executed_set is None:
             raise RuntimeError("begin() says where a dump begins")
-        # What waits for a full ring takes memory beside it.
+        # What waits for a full ring takes memory beside the ring's.
         self.staged_bytes = min(self.most_staged_bytes, max(LEAST_STAGED_BYTES, self.ring.room()))
         try:
             with nogil:
@@ -331,7 +331,7 @@ cdef class Decoder:
     # What Python answers to a control event
 
     def add_plan(self, TablePlan plan not None):
-        """The plan of the table whose TABLE_MAP event `event` is."""
+        """Takes the plan of the table whose TABLE_MAP event `event` is."""
         cdef bytes body = self.event.body
         cdef KnownTable table = KnownTable(plan, body[self.table_id_size() + 2:])
         cdef bytes name
@@ -346,10 +346,10 @@ cdef class Decoder:
     def forget_plans(self, schema=None, table=None):
         """Asks again at the next TABLE_MAP event of the table, of all tables of the schema, or of all tables.
 
-        Until then what it was asked before counts, so that this may be called in the middle of a transaction.
+        Until then the earlier answer counts, so this may be called in the middle of a transaction.
         """
         cdef bytes start = b"" if schema is None else schema.encode("utf-8", "replace") + b"\0"
-        if table is not None:  # must not take the longer the more tables there are
+        if table is not None:  # must not take longer with more tables
             self.retire(start + table.encode("utf-8", "replace") + b"\0")
             return
         for name in list(self.known):
@@ -357,7 +357,7 @@ cdef class Decoder:
                 self.retire(name)
 
     cdef int retire(self, bytes name) except -1:
-        """Knows a table no more; its rows of the transaction at hand keep their plan."""
+        """Forgets a table; its rows in the current transaction keep their plan."""
         cdef KnownTable known = self.known.pop(name, None)
         if known is not None:
             self.known_bytes -= known.plan.size + len(known.body)
@@ -369,7 +369,7 @@ cdef class Decoder:
     def put_entry(self, const unsigned char[::1] entry, kind, event_type, table=0, flags=0):
         """Stages an encoded Entry for the control event, at its position; its transaction's BEGIN goes before it."""
         if not self.unfinished or not self.counts:
-            raise RuntimeError("there is no event to put an entry for")
+            raise RuntimeError("no event waits for an entry")
         if not self.delivers(self.event_begin, self.event_n):
             return
         self.put_begin()
@@ -381,12 +381,12 @@ cdef class Decoder:
         self.has_entries = self.is_put = True
 
     def skip_event(self):
-        """The control event gives no entry."""
+        """The control event does not give an entry."""
 
     def decide_xa(self, *, bint one_phase):
-        """How the XA transaction at hand ends: the answer to a control event of type XA_PREPARE that stands before it.
+        """How the current XA transaction ends: the answer to a control event of type XA_PREPARE that precedes it.
 
-        Without one it counts as prepared.
+        Without an answer it counts as prepared.
         """
         if not self.is_undecided:
             raise RuntimeError("no XA transaction is to be decided on")
@@ -397,10 +397,10 @@ cdef class Decoder:
 
     @property
     def position(self):
-        """The place to go on from after a break: everything before it is staged, nothing behind it.
+        """The place to go on from after a break: everything before it is staged, nothing after it.
 
-        It is the place before the next event, or before a BEGIN of which nothing is put yet. None before the first
-        FORMAT_DESCRIPTION event.
+        It is the place before the next event, or before the BEGIN of a transaction of which nothing is put yet. None
+        before the first FORMAT_DESCRIPTION event.
         """
         if self.group == NO_GROUP:
             return self.make_position(self.offset, 0)
@@ -437,7 +437,7 @@ cdef class Decoder:
         return event
 
     cdef bint control(self, int type, const uint8_t *body, const uint8_t *end) except -1 nogil:
-        """Hands the event to Python; finish_event() follows at the next run()."""
+        """Hands the event to Python; the next run() calls finish_event()."""
         with gil:
             self.event = self.make_event(type, body, end)
         self.unfinished = True
@@ -458,7 +458,7 @@ cdef class Decoder:
                 if self.is_undecided:
                     return status
             if self.has_stopped():
-                self.put_begin()  # a position within a transaction means that there is something after it
+                self.put_begin()  # a position within a transaction means that something follows it
                 return STOPPED
             if self.staging.count - self.staging.taken >= STAGED_SLOTS or self.staging.bytes >= self.staged_bytes:
                 return STAGED
@@ -515,9 +515,9 @@ cdef class Decoder:
         self.read_header(data, size)
         artificial = self.header.flags & LOG_EVENT_ARTIFICIAL_F != 0
         if self.header.type == FORMAT_DESCRIPTION_EVENT:
-            has_checksum = False  # says itself whether it has one: describe()
+            has_checksum = False  # it says itself whether it has one: describe()
         elif self.header.type == ROTATE_EVENT and artificial:
-            # Made by the server, maybe before it said whether there are checksums; one cannot be there by chance.
+            # Made by the server, maybe before it said whether events have checksums; a checksum cannot fit by chance.
             has_checksum = size >= HEADER_SIZE + CHECKSUM_SIZE and checksum_fits(data, size)
             if has_checksum:
                 self.body_end -= CHECKSUM_SIZE
@@ -546,7 +546,7 @@ cdef class Decoder:
         return 0
 
     cdef int check_offset(self) except -1 nogil:
-        """Sums up the offset of the event and compares it with its `log_pos`, which is where the event ends.
+        """Computes where the event ends, and compares that with its `log_pos`.
 
         `log_pos` has 32 bits and wraps beyond 4 GiB. It is 0 between GTID and XID of MariaDB 11.8. A dump by GTID
         leaves transactions out, but only whole ones.
@@ -577,7 +577,7 @@ cdef class Decoder:
         return 0
 
     cdef int start_inner_event(self, const uint8_t *data, size_t size) except -1 nogil:
-        """An event in a compressed payload: it has the place of the payload, and no checksum."""
+        """An event in a compressed payload: it has the payload's place, and no checksum."""
         self.read_header(data, size)
         self.counts = True
         self.event_begin = self.begin_offset
@@ -660,7 +660,7 @@ cdef class Decoder:
         return False
 
     cdef int finish_event(self) except -1 nogil:
-        """Moves the position behind the event."""
+        """Moves the position after the event."""
         if not self.counts:
             return 0
         if self.group != NO_GROUP and not self.ends:
@@ -702,19 +702,19 @@ cdef class Decoder:
         self.group = group
         self.begin_offset = self.event_begin
         self.n = self.event_n
-        # Of a transaction that is resumed in its middle, something was put before.
+        # When a transaction is resumed in the middle, something of it was put before.
         self.has_entries = self.skipping and self.skip_n > 0 and self.begin_offset == self.skip_begin
         self.begun.pending = False
         return 0
 
     cdef bint delivers(self, int64_t begin, uint32_t n) noexcept nogil:
-        """Whether what has this position is wanted."""
+        """Whether an event at this position is wanted."""
         if self.skipping and (begin > self.skip_begin or (begin == self.skip_begin and n >= self.skip_n)):
             self.skipping = False
         return not self.skipping
 
     cdef bint has_stopped(self) noexcept nogil:
-        """Whether the place before the next event is the stop position or behind it."""
+        """Whether the place before the next event is the stop position or after it."""
         if not self.stopping:
             return self.stopped
         if self.group == NO_GROUP:
@@ -752,7 +752,7 @@ cdef class Decoder:
         ahead = <int64_t>place - self.offset
         if self.header.type == HEARTBEAT_EVENT:
             ahead = <uint32_t>ahead
-        if self.group == NO_GROUP and not self.is_placed:  # all that it sends before this place is sent
+        if self.group == NO_GROUP and not self.is_placed:  # everything before this place has been sent
             self.is_placed = True
             if ahead == 0:
                 return self.advance()
@@ -888,7 +888,7 @@ cdef class Decoder:
         return 0
 
     cdef int check_gtid(self) except -1 nogil:
-        """What sets of GTIDs take: the event loop adds it to those of cursors, and must not be the first to look."""
+        """Checks that GTID sets can hold it: the event loop adds it to those of cursors, and must not fail on it."""
         if self.gtid.is_mariadb != self.mariadb:
             with gil:
                 raise DecodeError(f"a GTID event of another product in a binlog of {self.server_version}")
@@ -925,7 +925,7 @@ cdef class Decoder:
         return 0
 
     cdef int number_source(self) except -1 nogil:
-        """The number of the GTID's source in the ring; Python is only asked for one that is not among the last."""
+        """The number of the GTID's source in the ring; Python is asked only for one that is not among the last."""
         cdef Gtid *seen
         cdef int i
         for i in range(self.known_count):
@@ -1026,10 +1026,10 @@ cdef class Decoder:
     # XA_PREPARE: one phase 1 | format id 4 | size of gtrid 4 | size of bqual 4 | both texts
     # (`XA_prepare_event`, libs/mysql/binlog/event/control_events.h)
     cdef Status decide(self) except? NEED_DATA nogil:
-        """Find out how the XA transaction ends whose XA START has come, for only its last event says it.
+        """Finds out how the XA transaction whose XA START has come ends: only its last event says that.
 
-        The source sends a transaction when it has written all of it. So the end is looked for in what is received, or
-        in the payload, while `is_undecided`; when it is too far for that, Python has to ask the source.
+        The source sends a transaction when it has written all of it. So, while `is_undecided`, the end is looked for
+        in what is received, or in the payload. If it is too far for that, Python has to ask the source.
         """
         cdef const uint8_t *event = NULL
         cdef size_t size = 0
@@ -1064,7 +1064,7 @@ cdef class Decoder:
         return NEED_DATA
 
     cdef int mark_xa(self, const char *state, const uint8_t *xid, size_t size) except -1 nogil:
-        """Has every entry of the transaction say that it belongs to an XA transaction, and to which."""
+        """Makes every entry of the transaction say which XA transaction it belongs to."""
         cdef uint8_t mark[XA_MARK_MAX]
         cdef size_t state_size = strlen(state)
         while size and xid[0] <= b" ":
@@ -1076,7 +1076,7 @@ cdef class Decoder:
         return 0
 
     cdef int mark_prepared(self, const uint8_t *xid) except -1 nogil:
-        """As mark_xa, of a transaction that MariaDB's GTID event says to be prepared; its xid as XA END has it."""
+        """As mark_xa, for a transaction that is prepared by MariaDB's GTID event; its xid is written as in XA END."""
         cdef uint8_t text[XA_TEXT_MAX]
         cdef uint8_t *p
         if xid[4] > XID_PART_MAX or xid[5] > XID_PART_MAX:
@@ -1089,7 +1089,7 @@ cdef class Decoder:
         return self.mark_xa("prepared", text, p - text)
 
     cdef int begin_transaction(self, uint64_t thread_id, const uint8_t *xa, size_t xa_size) except -1 nogil:
-        """Keeps the BEGIN until something is put of the transaction."""
+        """Keeps the BEGIN until something of the transaction is put."""
         if xa_size > XA_TEXT_MAX:
             self.too_long()
         self.begun.pending = self.delivers(self.event_begin, self.event_n)
@@ -1112,7 +1112,7 @@ cdef class Decoder:
     cdef int end_transaction(
         self, const uint8_t *id, size_t id_size, const uint8_t *xa, size_t xa_size
     ) except -1 nogil:
-        """The end, and for an empty transaction that Canal would let through the BEGIN as well."""
+        """Puts the end, and the BEGIN too for an empty transaction that Canal would let through."""
         cdef int64_t time_ms
         if xa_size > XA_TEXT_MAX:
             self.too_long()
@@ -1146,7 +1146,7 @@ cdef class Decoder:
         return True
 
     cdef int put_begin(self) except -1 nogil:
-        """Puts the BEGIN that was kept, if there is one."""
+        """Puts the BEGIN that was kept, if any."""
         cdef uint8_t *p
         cdef size_t bound
         cdef EventPlace *place = &self.begun.place
@@ -1216,9 +1216,9 @@ cdef class Decoder:
         return NULL if place == self.by_id.end() else dereference(place).second
 
     cdef int forget_tables(self) except -1 nogil:
-        """Between transactions: lets go of what was retired, and bounds the plans that are kept.
+        """Between transactions: releases retired tables, and bounds the plans that are kept.
 
-        A source with more tables plans again what it comes back to.
+        With more tables, a plan is made again when its table comes back.
         """
         self.by_id.clear()  # those that are still known are found by their body again
         with gil:
@@ -1235,7 +1235,7 @@ cdef class Decoder:
     # image after | rows, in MariaDB's compressed events compressed
     # (`Rows_event`, libs/mysql/binlog/event/rows_event.h; `Rows_log_event::uncompress_buf`, MariaDB sql/log_event.cc)
     cdef int rows(self, const uint8_t *body, const uint8_t *end) except -1 nogil:
-        # Long: an event is read once from its front to its end, and each step needs what those before it have found.
+        # Long: an event is read once from front to end, and each step needs what the earlier ones have found.
         cdef RowsType rows
         cdef uint8_t post_header = self.post_header[self.header.type]
         cdef int id_size = 4 if post_header == 6 else 6
@@ -1319,7 +1319,7 @@ cdef class Decoder:
     # Statements
 
     cdef int statement(self, const uint8_t *text, size_t size) except -1 nogil:
-        """The text of a statement whose rows follow: an entry of type QUERY, as Canal's."""
+        """The text of a statement whose rows follow: an entry of type QUERY, as in Canal."""
         cdef bint is_valid
         cdef size_t valid_size
         cdef uint8_t *p
@@ -1343,7 +1343,7 @@ cdef class Decoder:
         return 0
 
     cdef int variables(self, int type, const uint8_t *body, const uint8_t *end) except -1:
-        """INTVAR, RAND and USER_VAR come with statements only: too seldom to be compiled."""
+        """INTVAR, RAND and USER_VAR come only with statements: too rarely to be compiled."""
         text = statement_text(type, (<const char *>body)[:end - body]).encode()
         return self.statement(<const uint8_t *>PyBytes_AS_STRING(text), len(text))
 
@@ -1375,7 +1375,7 @@ cdef class Decoder:
         return self.describe_slot(slot, place)
 
     cdef int set_boundary(self, Slot *slot) noexcept nogil:
-        """What follows the slot lies outside any transaction."""
+        """Marks that what follows the slot is outside any transaction."""
         slot.flags |= BOUNDARY
         slot.next_begin = self.offset
         slot.next_n = 0
@@ -1397,7 +1397,7 @@ cdef class Decoder:
         return 0
 
     cdef int advance(self) except -1 nogil:
-        """Says that the stream has moved on to the next boundary although there is no entry that would."""
+        """Says that the stream has moved on to the next boundary, since no entry says so."""
         cdef Slot *slot = self.staging.last()
         if self.file == 0 or not self.delivers(self.offset, 0):
             return 0

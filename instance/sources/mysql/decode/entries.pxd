@@ -16,7 +16,7 @@ cdef enum:
     EVENT_TYPE_QUERY = 7           # enum EventType of entry.proto
 
     PROPS_MAX = 2048               # bytes of the props of a transaction: those of its GTID, and the xid of an XA one
-    ANY_SIZE = 0x7FFFFFFF          # of a value of which no smaller bound is known; protobuf allows no larger message
+    ANY_SIZE = 0x7FFFFFFF          # of a value without a known smaller bound; protobuf does not allow a larger message
 
 
 cdef struct EventPlace:            # what the Header of an entry is made from
@@ -50,7 +50,7 @@ cdef class EntryWriter:
 
     # Begins an entry: everything up to the content of storeValue, which is then written at writer.cursor.
     # names: the encoded Header fields schemaName and tableName. gtid: Header.gtid, or NULL. value_bound: storeValue's
-    # content will not be longer. count_bound: the entry will hold no more rows; 0 for an entry that does not count any.
+    # content will not be longer. count_bound: the entry will not hold more rows; 0: it does not count them.
     cdef int start(
         self,
         const EventPlace *event,

@@ -1,6 +1,6 @@
 """Writing Canal's Entry around a value that is encoded in place.
 
-What stands in a segment for an entry:
+The bytes of an entry in a segment:
 
     0x12 length | Entry                                      Messages.messages
         0x0A length | Header
@@ -10,8 +10,8 @@ What stands in a segment for an entry:
         0x1A length | storeValue: a RowChange, TransactionBegin or TransactionEnd
 
 The lengths and the number of rows (the prop rowsCount) are known at the end. Their room is predicted at the beginning
-and filled exactly, by varints that are longer than they need be. How much is predicted depends on the event alone, so
-that the same event always gives the same bytes.
+and filled exactly, by varints that are longer than necessary. The prediction depends on the event alone, so the same
+event always gives the same bytes.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING
@@ -59,10 +59,10 @@ cdef enum:
     KEY_FIELD = 1                  # Pair
     VALUE_FIELD = 2
 
-    FIXED_HEADER_BOUND = 80        # bytes of all Header fields but names, props and gtid
+    FIXED_HEADER_BOUND = 80        # bytes of all Header fields except names, props and gtid
     FRAME_BOUND = 24               # bytes of an entry around its header and storeValue
     COUNT_BOUND = 32               # bytes of the prop rowsCount
-    COUNT_DIGITS_MAX = LENGTH_MAX  # predicted: what is not needed of them, its length can be padded with
+    COUNT_DIGITS_MAX = LENGTH_MAX  # predicted; its length can be padded with those that are not needed
 
 cdef const char *ROWS_COUNT = "rowsCount"
 cdef size_t ROWS_COUNT_SIZE = 9
@@ -158,7 +158,7 @@ cdef class EntryWriter:
             digits = decimal_size(rows)
             excess = digits - self.count_digits
             if excess > 0:
-                # More rows than were thought possible: move what follows, and the header is so much longer.
+                # More rows than predicted: move what follows; the header is longer by as much.
                 self.writer.reserve(excess)
                 at = self.count_at + self.count_size(self.count_digits)
                 p = self.writer.entry + at

@@ -83,13 +83,13 @@ cdef struct EventHeader:
     uint16_t flags
 
 
-cdef struct RowsType:      # what a type of rows event says of its rows
+cdef struct RowsType:      # what a type of rows event says about its rows
     RowsKind kind
     bint is_compressed
     bint is_partial
 
 
-cdef bint rows_type(int type, RowsType *rows) noexcept nogil       # False when it is no type of rows event
+cdef bint rows_type(int type, RowsType *rows) noexcept nogil       # False if it is not a type of rows event
 cdef bint may_be_made_up(int type) noexcept nogil
 cdef bint checksum_fits(const uint8_t *data, size_t size) noexcept nogil
 cdef bint has_checksum_algorithm(str version) except -1

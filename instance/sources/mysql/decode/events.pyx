@@ -32,7 +32,7 @@ cdef bint rows_type(int type, RowsType *rows) noexcept nogil:
 
 
 cdef bint may_be_made_up(int type) noexcept nogil:
-    """Whether servers send such events of their own making: flagged as artificial, or outside a transaction without
+    """Whether servers make such events themselves: flagged as artificial, or outside a transaction without
     `log_pos` (FORMAT_DESCRIPTION and START_ENCRYPTION of a dump that begins in the middle of a file).
     """
     return (
@@ -76,7 +76,7 @@ cdef class Event:
         type: its `EventType`; a MariaDB QUERY_COMPRESSED event comes inflated, as QUERY_EVENT.
         timestamp: seconds since 1970 in the event header.
         server_id: the server that first logged it.
-        log_pos: where it ends in its file by its header, modulo 2**32; 0 where the server does not say.
+        log_pos: where it ends in its file by its header, modulo 2**32; 0 if the server does not say.
         flags: of the event header.
         offset: where it starts in its file (of an inner event of a compressed transaction: where the outer one does).
         length: of the whole event in bytes, header and checksum included (of an inner event: of the outer one).

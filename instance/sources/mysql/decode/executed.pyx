@@ -1,6 +1,6 @@
 """The GTID set in the headers of entries: what the source has executed, the current transaction included.
 
-It is extended by every transaction without Python, and made text at the first entry of a transaction.
+Every transaction extends it without Python; it becomes text at the first entry of a transaction.
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
@@ -31,7 +31,7 @@ cdef class ExecutedSet:
     """
 
     def __init__(self, text: str = ""):
-        """Raises BadPositionError when the text is not a GTID set."""
+        """Raises BadPositionError if the text is not a GTID set."""
         cdef Executed *source
         for item in text.replace("\n", "").split(","):
             item = item.strip()
@@ -46,7 +46,7 @@ cdef class ExecutedSet:
                     source.server_id = server_id
                     source.number = number
             except (ValueError, OverflowError) as error:
-                raise BadPositionError(f"{item!r} is not a set of GTIDs") from error
+                raise BadPositionError(f"{item!r} is not a GTID set") from error
 
     def add_mysql(self, item: str):
         cdef Executed *source = NULL
@@ -74,7 +74,7 @@ cdef class ExecutedSet:
         return self.as_text()[0].decode()
 
     cdef Executed *source(self, const string &key) except NULL nogil:
-        """The source of that key, added where there is none."""
+        """The source of that key, added if it is missing."""
         cdef size_t i = 0
         cdef Executed added
         while i < self.sources.size() and self.sources[i].key < key:
@@ -148,7 +148,7 @@ cdef class ExecutedSet:
                 self.text.append(to_string(domain)).append(b"-").append(to_string(source.server_id))
                 self.text.append(b"-").append(to_string(source.number))
                 continue
-            # The tags of one uuid stand behind it, after its untagged intervals.
+            # The tags of one uuid follow it, after its untagged intervals.
             if not uuid.empty() and source.name.compare(0, uuid.size(), uuid) == 0:
                 self.text.append(source.name.substr(uuid.size()))
             else:

@@ -34,8 +34,8 @@ cdef struct Gtid:
     bint has_logical_clock
     int64_t last_committed
     int64_t sequence_number
-    int64_t commit_us              # immediate_commit_timestamp; 0 where the source does not say
-    uint64_t thread_id             # MariaDB; 0 where the source does not say
+    int64_t commit_us              # immediate_commit_timestamp; 0 if the source does not say
+    uint64_t thread_id             # MariaDB; 0 if the source does not say
     const uint8_t *xid             # MariaDB, in the event, of an XA transaction: format id 4, sizes 1 and 1, both texts
 
 

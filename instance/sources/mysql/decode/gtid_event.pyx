@@ -79,7 +79,7 @@ cdef inline int64_t signed(uint64_t value) noexcept nogil:
 
 
 cdef int check_tag(const Gtid *gtid) except -1 nogil:
-    """A tag has lower case letters, digits and `_`, and begins with no digit."""
+    """A tag has lower case letters, digits and `_`, and does not begin with a digit."""
     cdef uint32_t i
     for i in range(gtid.tag_size):
         if not (

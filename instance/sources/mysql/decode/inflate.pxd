@@ -6,9 +6,9 @@ from libc.stdint cimport uint8_t, uint64_t
 cdef class Inflater:
     cdef uint8_t *data
     cdef size_t capacity
-    cdef size_t largest            # bytes that may come of an event
+    cdef size_t largest            # bytes that an event may have when inflated
 
-    # Inflates one compressed part of a MariaDB event; the result stands in `data` until the next call.
+    # Inflates one compressed part of a MariaDB event; the result is in `data` until the next call.
     cdef size_t inflate(self, const uint8_t *part, const uint8_t *end) except? 0 nogil
     cdef int reserve(self, size_t size) except -1 nogil
 

@@ -1,4 +1,4 @@
-"""Inflating what the servers compressed: MariaDB's events with zlib, MySQL's transactions with zstd."""
+"""Inflating what the servers have compressed: MariaDB's events with zlib, MySQL's transactions with zstd."""
 
 from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
@@ -34,7 +34,7 @@ cdef extern from "<zstd.h>" nogil:
 
 cdef enum:
     ORDINARY = 256 << 10           # bytes a buffer may keep after a larger event
-    ZLIB_BEST_RATIO = 1032         # no deflate stream inflates further: what claims to is not worth the allocation
+    ZLIB_BEST_RATIO = 1032         # deflate streams do not inflate further: a larger claim is not worth the allocation
 
     PAYLOAD_END = 0                # field types of a TRANSACTION_PAYLOAD event
     PAYLOAD_SIZE = 1
@@ -104,8 +104,9 @@ cdef class Inflater:
 cdef class PayloadReader:
     """The events in a TRANSACTION_PAYLOAD event, inflated one after the other.
 
-    Memory is bounded by one event and zstd's window, whatever the size of the transaction; and by twice what has come
-    out of the stream, whatever sizes the payload and its events claim to have. An event has at most so many bytes.
+    Memory is bounded by one event and zstd's window, whatever the size of the transaction. It is also bounded by twice
+    what has come out of the stream, whatever sizes the payload and its events claim. An event has at most `largest`
+    bytes.
     """
 
     def __cinit__(self, size_t largest=1 << 30):
@@ -209,7 +210,7 @@ cdef class PayloadReader:
         return 0
 
     cdef int expect_end(self) except -1 nogil:
-        """Checks that the stream gives nothing more and ends with its event."""
+        """Checks that the stream has nothing more and ends with its event."""
         cdef ZSTD_inBuffer source
         cdef ZSTD_outBuffer target
         cdef uint8_t excess

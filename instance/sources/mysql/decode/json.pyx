@@ -59,7 +59,7 @@ cdef enum:
     REMOVE = 2
 
     MAX_DEPTH = 100        # as the server
-    NUMBER_SIZE = 400      # more bytes than any number takes
+    NUMBER_SIZE = 400      # more bytes than a number can take
 
 cdef const char *BROKEN = b"not a JSON value"
 cdef const char *DIGITS = b"0123456789abcdef"
@@ -69,7 +69,7 @@ cdef const char *BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 cdef struct Output:
     Value *value
     size_t size
-    size_t limit           # parts of a document do not overlap, so its text cannot be longer than this
+    size_t limit           # parts of a document do not overlap, so its text cannot be longer
     bint is_strict
 
 
@@ -184,7 +184,7 @@ cdef int put_string(Output *out, const uint8_t *text, size_t size) noexcept nogi
 
 
 cdef uint8_t *put_mysql_double(uint8_t *p, double number) noexcept nogil:
-    """As MySQL 8: the shortest digits; plain from 1e-15 to 1e15 and where there is a fraction, else `1.5e300`.
+    """As MySQL 8: the shortest digits; plain from 1e-15 to 1e15 and with a fraction, else `1.5e300`.
 
     A plain number without a fraction gets `.0`, so that it reads back as a double (5.7 prints it without).
     """
@@ -276,7 +276,7 @@ cdef int put_temporal(Output *out, int kind, const uint8_t *data, size_t size) n
 
 
 cdef int put_base64(Output *out, int kind, const uint8_t *data, size_t size) noexcept nogil:
-    """`"base64:type15:SGVsbG8="`, as the server prints what is no JSON of its own, broken into lines of 76."""
+    """`"base64:type15:SGVsbG8="`, as the server prints what JSON itself lacks, broken into lines of 76."""
     cdef uint8_t *p = room(out, 16 + (size + 2) // 3 * 4 + size // 57 * 2 + 2)
     cdef uint8_t *start = p
     cdef uint32_t group
@@ -451,7 +451,7 @@ cdef int json_document(Field *field, const uint8_t *data, size_t size, Value *va
 
 
 # The image after of a PARTIAL_UPDATE_ROWS event has, for a JSON column, differences one after the other:
-#   operation 1 byte, path (length packed), and but for REMOVE the value (length packed): a document
+#   operation 1 byte, path (length packed), and except for REMOVE the value (length packed): a document
 
 cdef const uint8_t *get_packed(const uint8_t *p, const uint8_t *end, size_t *size) noexcept nogil:
     """A packed length; the place after it, or NULL when it or what it counts goes beyond the end."""
@@ -584,7 +584,7 @@ cdef int put_differences(
 
 
 def decode(bytes data not None, *, bint strict_canal=False):
-    """The text of a document in MySQL's binary form. Raises DecodeError when it is none."""
+    """The text of a document in MySQL's binary form. Raises DecodeError if it is not one."""
     cdef Field field
     cdef Value value
     memset(&field, 0, sizeof(field))

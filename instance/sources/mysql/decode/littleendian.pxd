@@ -25,7 +25,7 @@ cdef inline uint64_t le64(const uint8_t *p) noexcept nogil:
 
 cdef inline const uint8_t *length_encoded(const uint8_t *p, const uint8_t *end, uint64_t *value) noexcept nogil:
     """Reads a length-encoded integer (`net_field_length_ll` in mysys/pack.cc): the place after it, or NULL when it does
-    not fit before `end` or is none (0xFB stands for NULL, 0xFF for an error).
+    not fit before `end` or is not one (0xFB means NULL, 0xFF an error).
 
     < 0xFB: the value itself; 0xFC: 2 bytes follow; 0xFD: 3 bytes; 0xFE: 8 bytes
     """

@@ -4,7 +4,7 @@ Packets are framed as https://dev.mysql.com/doc/dev/mysql-server/latest/page_pro
 
     length 3 | sequence 1 | payload
 
-A payload of 0xFFFFFF bytes goes on in the next packet, of which there is always one, if need be an empty one.
+A payload of 0xFFFFFF bytes goes on in the next packet, which always follows, empty if need be.
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
@@ -26,9 +26,9 @@ cdef enum:
 cdef class PacketBuffer:
     """The receive buffer. It grows with the traffic up to an ordinary size, and with a packet that is larger.
 
-    Behind such a packet it shrinks again.
+    After such a packet it shrinks again.
 
-    Its buffer interface is the free space behind what was received, for `socket.recv_into`.
+    Its buffer interface is the free space after what was received, for `socket.recv_into`.
     """
 
     def __cinit__(self, size_t ordinary=1 << 20, size_t largest=1 << 30):

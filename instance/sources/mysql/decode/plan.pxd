@@ -1,4 +1,4 @@
-"""What is decided once for a table version, so that nothing is left to decide for a row."""
+"""What is decided once per version of a table, so that nothing remains to be decided per row."""
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 
@@ -12,7 +12,7 @@ cpdef enum RowsKind:
     DELETE = 3
 
 
-cdef struct Head:          # what stands before `value` in every Column, but its tag and length
+cdef struct Head:          # what precedes `value` in every Column, except its tag and length
     const uint8_t *data    # ends with the value of `updated`
     uint32_t size
 
@@ -22,7 +22,7 @@ cdef struct Planned:       # a column on the wire
     Head value
     Head promoted
     Head null
-    uint8_t is_delivered   # not taken away by the field filter
+    uint8_t is_delivered   # not removed by the field filter
     uint8_t is_json
     uint32_t name_size
     const uint8_t *name    # in UTF-8
@@ -62,8 +62,8 @@ cdef class TablePlan:
         bint partial_json,
     ) except -1 nogil
 
-    # Appends the property (RowChange field 13) that images of the event have not all columns: the names of the wanted
-    # ones that neither has. Nothing when both have all that are wanted.
+    # Appends the property (RowChange field 13) that images of the event lack columns: the names of the wanted ones that
+    # neither has. Nothing if both have all that are wanted.
     cdef int put_absent(
         self, SegmentWriter writer, const uint8_t *present_before, const uint8_t *present_after
     ) except -1 nogil

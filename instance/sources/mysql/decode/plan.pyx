@@ -1,10 +1,10 @@
-"""What is decided once for a table version, so that nothing is left to decide for a row.
+"""What is decided once per version of a table, so that nothing remains to be decided per row.
 
 A row event carries, after its header, its rows, each (of an update: first the image before, then the image after):
 
     null bits         1 bit a column that the image has, the first in the lowest bit
-    values            of the columns that the image has and that are not NULL; nothing says how long one is but its
-                      type, a column's metadata in TABLE_MAP and, for strings, a length before the value
+    values            of the columns that the image has and that are not NULL; only its type, the column's metadata in
+                      TABLE_MAP and, for strings, a length before the value say how long a value is
 
 and the image after of a PARTIAL_UPDATE_ROWS event before that:
 
@@ -47,7 +47,7 @@ cdef enum:
     AFTER_COLUMNS = 2 << 3 | 2
     VALUE = 8 << 3 | 2                 # Column.value
 
-    # Where the text of the image before stands, if it is nowhere
+    # The place of the text of the image before, if it has none
     ABSENT = -1                        # the image has no such column
     NULL_VALUE = -2
 
@@ -56,17 +56,17 @@ cdef enum:
     OBJECTS_SIZE = 512                 # bytes of a plan and of what finds it, about, beside its columns
 
 SCHEMA_PROP = "sluice.schema"
-"""Key of Header.props: what is to be said of the names and types of the columns."""
+"""Key of Header.props: a remark about the names and types of the columns."""
 FUTURE = "from-the-future"
-"""They were asked for after a later DDL, so that they may not be those of the rows."""
+"""They were asked for after a later DDL, so they may not be those of the rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
     """How an instance wants its values.
 
-    ``strict_canal``: exactly as Canal where Sluice does better. ``time_zone``: the zone that TIMESTAMP texts are in (an
-    IANA name, or ``+08:00``), None for the zone of the process. ``connection_charset``: of all texts, where
+    ``strict_canal``: exactly as Canal, even where Sluice does better. ``time_zone``: the zone of TIMESTAMP texts (an
+    IANA name, or ``+08:00``), None for the zone of the process. ``connection_charset``: of all texts, if
     ``strict_canal`` is set. ``excluded``: the table is not wanted. ``fields`` and ``black_fields``: names, in upper
     case, of the only columns wanted, or of columns not wanted; the former wins.
     """
@@ -94,7 +94,7 @@ cdef bytes text_field(int number, str text):
 
 
 cdef uint8_t *put_json_text(uint8_t *p, const uint8_t *text, size_t size) noexcept nogil:
-    """The text in quotes, as JSON has it: at most six bytes for each of its bytes, and two."""
+    """The text as a string of JSON: at most six bytes for each of its bytes, and two for the quotes."""
     cdef size_t i
     p[0] = b'"'
     p += 1
@@ -115,7 +115,7 @@ cdef uint8_t *put_json_text(uint8_t *p, const uint8_t *text, size_t size) noexce
 
 
 cdef Head add_head(bytearray encoded, Py_ssize_t index, column, int sql_type, bint is_null):
-    """Writes a head behind the others; `data` is its place among them."""
+    """Writes a head after the others; `data` is its place among them."""
     cdef Head head
     cdef Py_ssize_t start = len(encoded)
     encoded += integer_field(1, index)
@@ -142,7 +142,7 @@ cdef class Scratch:
         free(self.value.inflated)
 
 
-# There may be many thousands: each with all its texts in one piece, and none of interest to the garbage collector.
+# There may be many thousands: each has all its texts in one piece, and the garbage collector need not look at them.
 @cython.no_gc
 cdef class TablePlan:
     """How the rows of one version of a table become Canal's RowData."""
@@ -150,9 +150,9 @@ cdef class TablePlan:
     def __init__(self, table_map, columns, uint32_t number, options=None, uint16_t slot_flags=0, error=None):
         """Plan for a TableMap and its columns in the table's order.
 
-        Of an excluded table `columns` may be empty, and of one that cannot be read: it has `error`, the text of the
-        DecodeError that each of its row events then is. Raises DecodeError naming table and column when the columns are
-        not those of the event, or of a type or character set that cannot be read.
+        `columns` may be empty for an excluded table, and for one that cannot be read: that has `error`, the text of the
+        DecodeError for each of its row events. Raises DecodeError naming table and column if the columns are not those
+        of the event, or have a type or character set that cannot be read.
         """
         cdef Py_ssize_t i
         cdef size_t base
@@ -368,7 +368,7 @@ cdef class TablePlan:
                 )
             if p == data:
                 self.fail(-1, p - start, b"a row of no columns has no end")
-            # The length of most rows takes as many bytes as that of the row before; else the row is moved.
+            # The length of most rows takes as many bytes as that of the previous row; else the row is moved.
             size = writer.cursor - writer.entry - row - 1 - self.row_width
             width = varint_size(size)
             if width != self.row_width:
@@ -431,8 +431,8 @@ cdef class TablePlan:
         writer.cursor = p
         return 0
 
-    # One image of a row; the place after it. `compare`: of an update, so the texts of the image before are remembered,
-    # and those of the image after compared with them.
+    # One image of a row; the place after it. `compare`: the row is an update, so the texts of the image before are
+    # remembered, and those of the image after are compared with them.
     cdef const uint8_t *encode_image(
         self,
         SegmentWriter writer,
@@ -445,7 +445,7 @@ cdef class TablePlan:
         bint compare,
         bint partial_json,
     ) except NULL nogil:
-        # Long: the loop over columns is the hottest there is; parts of it as functions would pass its dozen variables.
+        # Long: the loop over columns is the hottest of all; parts of it as functions would pass its dozen variables.
         cdef Planned *columns = self.columns
         cdef Planned *column
         cdef Head *head
@@ -525,7 +525,7 @@ cdef class TablePlan:
                 self.fail(i, p - start, b"the event ends within a value")
             value.promoted = False
             if is_partial and size == 0 and column.before >= 0 and not column.field.is_strict:
-                # No difference: the value is that of the image before. (Canal writes the name of the column.)
+                # No differences: the value is that of the image before. (Canal writes the name of the column.)
                 status = values.copy(value, writer.entry + column.before, column.before_size)
             elif is_partial:
                 status = json_differences(&column.field, column.name, column.name_size, p, size, value)

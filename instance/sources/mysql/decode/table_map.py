@@ -193,7 +193,7 @@ _BINARY_COLLATION = 63
 
 
 class _Reader:
-    """Reads forward through bytes; what lies beyond their end is a DecodeError."""
+    """Reads forward through bytes; to read beyond their end is a DecodeError."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -237,7 +237,7 @@ class _Reader:
 
 
 def counts_years(version: str) -> bool | None:
-    """Whether a server of that version writes a sign for YEAR columns, too; None where that is not known.
+    """Whether a server of that version writes a sign for YEAR columns, too; None if unknown.
 
     MariaDB does, MySQL 8.0.20 does not, 8.0.27 does: `is_numeric_type` of its sql/field.h became
     `has_signedess_information_type` of sql/field_common_properties.h, which 8.0.20 does not have and 8.0.27 includes.
@@ -266,7 +266,7 @@ class TableMap:
 
     ``types`` are real types: an ENUM or SET, which the event writes as STRING, is ENUM or SET here. ``metas`` are the
     numbers that belong to them: maximum bytes of strings, width of the length before a BLOB, bytes of an ENUM or SET,
-    fractional digits, ``precision << 8 | scale`` of a DECIMAL, bits of a BIT. What the event does not say is None.
+    fractional digits, ``precision << 8 | scale`` of a DECIMAL, bits of a BIT. A field that the event lacks is None.
     """
 
     table_id: int
@@ -276,7 +276,7 @@ class TableMap:
     metas: tuple[int, ...]
     unsigned: tuple[bool, ...] | None
     other_unsigned: tuple[bool, ...] | None
-    """What ``unsigned`` is if YEAR columns have no sign; None where that is known, or is the same."""
+    """What ``unsigned`` is if YEAR columns have no sign; None if that is known, or the same."""
     collations: tuple[int | None, ...] | None
     names: tuple[str, ...] | None
     members: tuple[tuple[bytes, ...] | None, ...]
@@ -343,7 +343,7 @@ class TableMap:
                 raise DecodeError(f"TABLE_MAP of {schema}.{table} names more columns than it has")
         key = _primary_key(fields)
         if any(number >= len(types) for number in key):
-            raise DecodeError(f"TABLE_MAP of {schema}.{table} has a primary key on a column that it has not")
+            raise DecodeError(f"TABLE_MAP of {schema}.{table} has a primary key on a column that it does not have")
         return cls(
             table_id=table_id,
             schema=schema,
@@ -472,7 +472,7 @@ def _unsigned(
         return (None if _NUMERIC.intersection(types) else (False,) * len(types)), None
     counted = sum(kind in _NUMERIC for kind in types)
     if years is None and len(signs) < (counted + types.count(Type.YEAR) + 7) // 8:
-        years = False  # there is no room for them
+        years = False  # the bits have no room for them
     other = _signs(types, signs, years=False) if years is None and len(signs) == (counted + 7) // 8 else None
     return _signs(types, signs, years=years is not False), other
 

@@ -4,7 +4,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 
 cdef struct Value:         # one column of one row; reused from column to column
-    const uint8_t *text    # UTF-8; lies in the event itself or in scratch
+    const uint8_t *text    # UTF-8; in the event itself or in scratch
     size_t size
     bint promoted          # an unsigned integer that the signed type of its width cannot hold
     const char *error      # why the bytes are not a value of the type

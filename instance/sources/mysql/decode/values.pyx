@@ -1,6 +1,6 @@
 """Column values: the bytes of a row event to the text that Canal's Column.value carries.
 
-One function a column type, each without the GIL and without a decision that could have been made for the whole table.
+One function per column type, without the GIL and without decisions that can be made for the whole table.
 The layouts are those of the MySQL documentation, "MySQL Internals: Replication, row-based events", of
 `my_time.cc` (temporal types), `decimal.cc` (packed decimals) and, for MariaDB's own types, of `sql_type_inet.h`,
 `sql_type_uuid.h` and `field_comp.cc`.
@@ -43,7 +43,7 @@ cdef enum:
 
 
 cdef uint8_t *reserve(Value *value, size_t size) noexcept nogil:
-    """Makes scratch hold `size` bytes, keeping what it holds; NULL and an error when there is no memory."""
+    """Makes scratch hold `size` bytes, keeping its content; NULL and an error without memory."""
     cdef uint8_t *memory
     cdef size_t capacity = value.capacity
     if size <= capacity:
@@ -66,7 +66,7 @@ cdef int fail(Value *value, const char *error) noexcept nogil:
 
 
 cdef int copy(Value *value, const uint8_t *text, size_t size) noexcept nogil:
-    """Makes a text that will not stay where it is the value."""
+    """Makes a copy of a temporary text the value."""
     cdef uint8_t *p = reserve(value, size)
     if p == NULL:
         return -1
@@ -75,7 +75,7 @@ cdef int copy(Value *value, const uint8_t *text, size_t size) noexcept nogil:
 
 
 cdef inline int finish(Value *value, const uint8_t *end) noexcept nogil:
-    """The text is what stands in scratch up to `end`."""
+    """The text is the content of scratch up to `end`."""
     value.text = value.scratch
     value.size = end - value.scratch
     return 0
@@ -158,7 +158,7 @@ cdef int double_number(Field *field, const uint8_t *data, size_t size, Value *va
 
 
 # DECIMAL(precision, scale): the digits before and after the point in groups of nine, each a big-endian integer of four
-# bytes; the leftover digits stand in a shorter group, first before the point and last after it. The first bit is
+# bytes; the leftover digits are in a shorter group, first before the point and last after it. The first bit is
 # inverted; a negative number has all bits inverted besides.
 
 cdef uint8_t[10] GROUP_BYTES = [0, 1, 1, 2, 2, 3, 3, 4, 4, 4]
@@ -173,12 +173,12 @@ cdef size_t decimal_bytes(int precision, int scale) noexcept nogil:
 cdef uint8_t *put_packed_decimal(
     uint8_t *p, const uint8_t *data, size_t size, int precision, int scale, bint strict
 ) noexcept nogil:
-    """Plain notation, at most 70 bytes. NULL when the bytes are no packed decimal of that precision and scale.
+    """Plain notation, at most 70 bytes. NULL if the bytes are not a packed decimal of that precision and scale.
 
     `strict`: Canal prints a last group of fewer than nine digits after the point only when it is not zero, and a single
     0 when nothing follows the point.
     """
-    # Long: groups before the point and after it are read alike but for a few conditions, with shared variables.
+    # Long: groups before and after the point are read alike except for a few conditions, with shared variables.
     cdef int whole = precision - scale
     cdef bint negative = not data[0] & 0x80
     cdef uint8_t mask = 0xFF if negative else 0
@@ -577,10 +577,10 @@ cdef int inet6(Field *field, const uint8_t *data, size_t size, Value *value) noe
 
 
 cdef int uuid(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
-    """On disk the segments of a UUID stand in reverse order, so that those of one host lie together.
+    """On disk the segments of a UUID are in reverse order, so that those of one host are adjacent.
 
-    MariaDB leaves versions 6 and above, which sort by themselves, as they are; a reversed UUID is known by its variant
-    bit in byte 6 and its version, 1 to 5, in byte 8.
+    MariaDB leaves versions 6 and above, which sort by themselves, unchanged. A reversed UUID is recognised by its
+    variant bit in byte 6 and its version, 1 to 5, in byte 8.
     """
     cdef uint8_t[16] stored
     cdef uint8_t[16] octets
@@ -654,7 +654,7 @@ cdef class Zone:
         self.transitions.offset = NULL
 
     def __init__(self, str name):
-        """`name` is as `offsets_of` takes it. Raises ConfigError when there is no such zone."""
+        """`name` is as `offsets_of` takes it. Raises ConfigError if the zone does not exist."""
         cdef Py_ssize_t i
         found = offsets_of(name)
         self.transitions.count = len(found)
@@ -670,12 +670,12 @@ cdef class Zone:
         free(<void *>self.transitions.offset)
 
 
-cdef dict ZONES = {}               # plans point into them: none is ever replaced or removed
+cdef dict ZONES = {}               # plans point into them: they are never replaced or removed
 cdef object MAKING = threading.Lock()
 
 
 cdef Zone get_zone(str name):
-    """The zone, made once a process."""
+    """The zone, made once per process."""
     if name not in ZONES:
         with MAKING:
             if name not in ZONES:

@@ -9,7 +9,7 @@ _LAST_INSERT_ID = 1  # type of an INTVAR event; the other, 2, is INSERT_ID
 
 
 def statement_text(event_type: int, body: bytes) -> str:
-    """The SET statement that Canal makes of the event; `DecodeError` when its bytes do not fit.
+    """The SET statement that Canal makes of the event. Raises `DecodeError` if its bytes do not fit.
 
     ``type 1 | number 8`` (INTVAR), ``seed 8 | seed 8`` (RAND), or for USER_VAR::
 

@@ -50,5 +50,5 @@ _COMPILED = [(re.compile(pattern), reason) for pattern, reason in WITHOUT_EFFECT
 
 
 def why_without_effect(key: str) -> str | None:
-    """Return the reason why ``key``, which Canal knows, has no effect; None when it is no such key."""
+    """Return the reason why ``key``, which Canal knows, has no effect; None when it is not such a key."""
     return next((reason for pattern, reason in _COMPILED if pattern.fullmatch(key)), None)

@@ -23,7 +23,7 @@ ASKING = 3.0
 
 
 async def warn_of_shortages(configuration: Configuration, names: Iterable[str]) -> None:
-    """Say which sources allow too few connections, before they run out; who is slow to answer says it later."""
+    """Say which sources allow too few connections, before they run out; slow sources are reported later."""
 
     def warn() -> None:
         configs = []

@@ -38,7 +38,7 @@ BEAN_KEY = re.compile(r"canal\.instance\.(?!tsdb\.)[^.]+\.spring\.xml")
 MOST_DESTINATIONS = 10_000
 NAMES_HAVE = "has up to 200 letters, digits, '.', '_' and '-', and begins with a letter or digit"
 OTHER_VARIABLES = frozenset({"SLUICE_CONF", "SLUICE_MYSQL", "SLUICE_TOKEN", "SLUICE_URL"})
-"""Variables with our prefix that are no settings of the server."""
+"""Variables with our prefix that are not settings of the server."""
 
 
 def _upper(value: Any) -> Any:
@@ -212,7 +212,7 @@ class ServerConfig(Settings):
         if (self.http_tls_cert is None) != (self.http_tls_key is None):
             raise ValueError("sluice.http.tlsCert and sluice.http.tlsKey belong together; give both or neither")
         if self.tcp_user and not self.tcp_passwd.get_secret_value():
-            raise ValueError("canal.user needs canal.passwd, or else everybody who knows the name is let in")
+            raise ValueError("canal.user needs canal.passwd, or else the name alone lets a client in")
         if self.zk_servers and self.address[0] in ("0.0.0.0", "::"):  # noqa: S104  nothing is bound here
             raise ValueError(
                 "canal.zkServers needs canal.register.ip, the address under which clients reach this server"
@@ -287,7 +287,7 @@ class Configuration:
         return list(dict.fromkeys([*self.server.names, *(self.found() if self.server.auto_scan else ())]))
 
     def check(self) -> None:
-        """Read all destinations to start. Raises one ConfigError with all that is wrong.
+        """Read all destinations to start. Raises one ConfigError with all mistakes.
 
         A destination that Canal could serve and Sluice cannot keeps no other from it.
         """
@@ -347,7 +347,7 @@ class Configuration:
         return dict(found)
 
     def warnings(self) -> list[str]:
-        """Name what stands in files and environment and has no effect, each with its place and what to do about it."""
+        """Name what is in files and environment and has no effect, each with its place and what to do about it."""
         files: dict[str | None, dict[str, Property]] = {None: self._main}
         for destination in sorted({*self.server.names, *self.found()}):
             if self.instance_file(destination).is_file():  # it need not exist

@@ -82,7 +82,7 @@ def one_line(text: str, separator: str = " | ") -> str:
 
 
 class TextFormatter(logging.Formatter):
-    """``12:30:05.120 WARNING example: text``; after an error that nobody expected its traceback, indented."""
+    """``12:30:05.120 WARNING example: text``; after an unexpected error its traceback, indented."""
 
     def __init__(self, *, colour: bool) -> None:
         super().__init__()

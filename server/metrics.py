@@ -90,7 +90,7 @@ Sample = tuple[str, float] | tuple[str, float, str] | tuple[str, float, str, str
 
 
 class Reach(Protocol):
-    """Which destinations somebody may see."""
+    """Which destinations a caller may see."""
 
     def covers(self, destination: str | None) -> bool:
         """Whether that one; None asks for all destinations."""

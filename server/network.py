@@ -1,4 +1,4 @@
-"""What both fronts, HTTP and Canal's protocol, ask of the network: where to listen, who reaches that, slow readers."""
+"""What HTTP and Canal's protocol ask of the network: where to listen, from where it is reached, slow readers."""
 
 import asyncio
 import functools

@@ -68,22 +68,22 @@ PROBLEM_TYPES: Mapping[type[errors.SluiceError], ProblemType] = {
         409,
         "Source changed",
         "The position belongs to another source or history: check which server this is. If it is the right"
-        " one, take a new snapshot, unsubscribe, and subscribe anew.",
+        " one, take a new snapshot, unsubscribe, and subscribe again.",
     ),
     errors.GoneError: ProblemType(
         410,
         "Gone",
         "The range is no longer in the buffer. A registered client is served again from its cursor when its destination"
-        " is stopped and started, as long as the source has that binlog. Else unsubscribe, subscribe anew from"
-        " 'earliest', and take a new snapshot of what lies between.",
+        " is stopped and started, as long as the source has that binlog. Otherwise unsubscribe, subscribe again from"
+        " 'earliest', and take a new snapshot of what is between.",
     ),
     errors.PurgedError: ProblemType(
         410,
         "Purged from the source",
-        "The source's binlog starts later: take a new snapshot, unsubscribe, and subscribe anew.",
+        "The source's binlog starts later: take a new snapshot, unsubscribe, and subscribe again.",
     ),
     errors.SourceError: ProblemType(
-        503, "Source not usable", "Mend the source as the detail says; the server tries again."
+        503, "Source not usable", "Fix the source as the detail says; the server tries again."
     ),
     errors.UnknownTableError: ProblemType(
         404, "Unknown table", "Correct the name, or let the source's account see it."
@@ -93,7 +93,7 @@ PROBLEM_TYPES: Mapping[type[errors.SluiceError], ProblemType] = {
     ),
     errors.ConfigError: ProblemType(500, "Bad configuration", "Correct the configuration, then start the destination."),
     errors.ZooKeeperError: ProblemType(
-        503, "ZooKeeper not usable", "Mend ZooKeeper or the way to it as the detail says; the server tries again."
+        503, "ZooKeeper not usable", "Fix ZooKeeper or the connection to it as the detail says; the server tries again."
     ),
     errors.NotStoredError: ProblemType(
         507,

@@ -26,8 +26,8 @@ logger = logging.getLogger(__name__)
 async def run(configuration: Configuration, listening: Callable[[str], None] | None = None) -> None:
     """Run until SIGINT or SIGTERM; ``listening`` is called with the URL of the API.
 
-    A source that cannot be reached is no error here: its destination tries again and says so in its state. Raises
-    ConfigError, before anything is started, when files are wrong, or when no destination can start; OSError when a
+    A source that cannot be reached is not an error here: its destination tries again and says so in its state. Raises
+    ConfigError, before anything is started, when files have mistakes, or when no destination can start; OSError when a
     port is taken.
     """
     names = configuration.destinations()
@@ -89,7 +89,7 @@ async def serve(embedded: EmbeddedServer, config: ServerConfig, listening: Calla
     """Serve HTTP and Canal's clients until SIGINT or SIGTERM, then stop within 5 s: calls answered, cursors saved.
 
     ``listening`` is called with the URL of the API once all sockets are open. The destinations are stopped in any case.
-    Raises ConfigError when the server may not listen where it shall, OSError when it cannot.
+    Raises ConfigError when the server may not listen where it is told to, OSError when it cannot.
     """
     metrics, stopping = Metrics(embedded), Stopping()
     try:

@@ -72,7 +72,7 @@ class Scanner:
     async def _attempt(self, name: str, *, stop: bool = False, start: bool = False) -> None:
         try:
             if start:
-                await asyncio.to_thread(self._configuration.instance, name)  # a file that is wrong stops nothing
+                await asyncio.to_thread(self._configuration.instance, name)  # a file with a mistake stops nothing
             if stop:
                 with contextlib.suppress(UnknownDestinationError):  # it never started
                     await self._destinations.stop(name)

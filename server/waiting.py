@@ -1,4 +1,4 @@
-"""Waiting on behalf of somebody who may lose interest: a client goes away, or the server stops."""
+"""Waiting on behalf of a caller that may lose interest: a client goes away, or the server stops."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -18,7 +18,7 @@ class Ending(Protocol):
 
 
 class Stopping:
-    """Whether the server is about to stop; tells those who wait."""
+    """Whether the server is about to stop; tells those that wait."""
 
     def __init__(self) -> None:
         self.set = False
@@ -40,7 +40,7 @@ class Waiter:
 
     @property
     def waiting(self) -> bool:
-        """Whether somebody waits here."""
+        """Whether anything waits here."""
         return self._scope is not None
 
     async def wait(self, work: Awaitable[T]) -> T | None:

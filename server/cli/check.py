@@ -110,7 +110,7 @@ def _examine(server: ServerConfig, config: MysqlConfig, findings: Findings) -> s
             findings.note(
                 f"{config.destination}, client {client.client_id}",
                 f"would not be served, only the others: {refused[client.cursor]}. Unsubscribe it, and let it subscribe"
-                " anew",
+                " again",
             )
     passing = sum(table_filter.accepts(schema, table) for schema, table in tables)
     advice = ""

@@ -18,7 +18,7 @@ def add_client_commands(commands: Any) -> None:
         "clients",
         clients_command,
         "list the clients and when they were last heard of",
-        "One that nobody needs any more holds its place in the stream: sluice unsubscribe removes it.",
+        "An abandoned client keeps its place in the stream: sluice unsubscribe removes it.",
         "sluice clients",
         "sluice clients example",
     )
@@ -30,7 +30,7 @@ def add_client_commands(commands: Any) -> None:
         "unsubscribe",
         unsubscribe_command,
         "remove a client and its cursor",
-        "What the client had not acknowledged is not delivered again. Subscribing anew begins at another place.",
+        "What the client had not acknowledged is not delivered again. A new subscription begins at another place.",
         "sluice unsubscribe example 1001",
     )
     add_client(unsubscribe)

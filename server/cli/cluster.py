@@ -66,7 +66,7 @@ def _report(moves: "list[Move]") -> int:
     for move in moves:
         out.print(f"{move.destination}: {move.owner} gives it up" + (f" for {move.wanted}" if move.wanted else ""))
     if not moves:
-        out.print("every destination is where it shall be")
+        out.print("every destination is where it should be")
     return 0
 
 

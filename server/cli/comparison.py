@@ -60,7 +60,7 @@ CHUNK = 1 << 20
 
 EVENT_NAMES = {WriteRowsEvent: "INSERT", UpdateRowsEvent: "UPDATE", DeleteRowsEvent: "DELETE"}
 READABLE = frozenset(number for name, number in vars(FIELD_TYPE).items() if name.isupper())
-"""Types of columns whose metadata the other decoder reads; behind any other type it reads nonsense."""
+"""Types of columns whose metadata the other decoder reads; after any other type it reads nonsense."""
 TRANSACTION_PAYLOAD = 40
 MARIADB_COMPRESSED_ROWS = range(166, 172)
 
@@ -211,7 +211,7 @@ class Ours:
         return self._waiting[-1]
 
     def take(self) -> Change:
-        """Return the next change and go on behind it."""
+        """Return the next change and go on after it."""
         change = self.peek()
         self._waiting.pop()
         return change

@@ -1,4 +1,4 @@
-"""The commands that say who may call the HTTP API: ``sluice token`` and ``sluice user``."""
+"""The commands that manage access to the HTTP API: ``sluice token`` and ``sluice user``."""
 
 import argparse
 import os
@@ -54,7 +54,7 @@ def add_credential_commands(commands: Any) -> None:
     revoke.add_argument("id", metavar="ID", help="as sluice token list shows it")
     add_conf(revoke)
 
-    users = add_group(commands, "user", "keep the users who get tokens for a password")
+    users = add_group(commands, "user", "keep the users that get tokens for a password")
     put = add_command(
         users,
         "set",

@@ -55,13 +55,13 @@ def _add_changelog_command(jobs: Any) -> None:
         changelog_command,
         "write all changes to Parquet files",
         "Write every change of a destination to Parquet files, exactly once: kill it, and start it with the same\n"
-        "arguments, and it goes on where it was. Files lie in date=…/schema=…/table=… (the date is UTC's); read them\n"
+        "arguments, and it goes on where it was. Files are in date=…/schema=…/table=… (the date is UTC's); read them\n"
         "with spark.read.parquet(FOLDER), which sees finished micro-batches only. Ctrl-C and SIGTERM end it in order.",
         "sluice spark changelog example 2001 --to /data/changes --checkpoint /data/changes-checkpoint",
         r"sluice spark changelog example 2001 --to changes --checkpoint changes-at --filter 'shop\..*' --once",
         "sluice spark changelog example 2001 --to s3a://lake/changes --checkpoint s3a://lake/at --master yarn",
     )
-    changelog.add_argument("--to", required=True, metavar="FOLDER", help="of the files; nothing else may lie in it")
+    changelog.add_argument("--to", required=True, metavar="FOLDER", help="of the files; nothing else may be in it")
     add_stream(changelog, interval=10)
 
 
@@ -154,7 +154,7 @@ def mirror_command(options: Any) -> int:
     target = Database.of(options.to, password_file=options.password_file, variable="SLUICE_TARGET_PASSWORD")
     source = source_options(options)
     tables = source | _snapshot_options(options)
-    # What is wrong is said before seconds are spent on Spark.
+    # Report mistakes before seconds are spent on Spark.
     if options.snapshot is not None:
         database_of(Options.parse(tables))
     with closing(Target(target, retry=START)) as probe:
@@ -311,7 +311,7 @@ def run_stream(options: Any, start: "Callable[[SparkSession, Callable[[], bool]]
     from ...client_sdk.spark.options import Options
 
     client = Options.parse(source_options(options)).client(retry=RETRY)
-    client.destination()  # what is wrong with it is said before seconds are spent on Spark
+    client.destination()  # reports a problem before seconds are spent on Spark
     spark = _start_spark(options)
     with _asked_to_stop() as asked:
         try:
@@ -352,7 +352,7 @@ def _start_spark(options: Any) -> "SparkSession":
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    if options.master.startswith("local"):  # then nobody else needs to reach the driver
+    if options.master.startswith("local"):  # then no other machine needs to reach the driver
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     builder = SparkSession.builder
     for key, value in (settings | dict(options.spark_conf)).items():

@@ -11,7 +11,7 @@ from rich.text import Text
 from ...protocol.errors import sentences
 
 SOUND = frozenset({"running", "standby"})
-"""States of a destination in which nobody has to do anything."""
+"""States of a destination in which there is nothing to do."""
 
 
 @dataclass(frozen=True)

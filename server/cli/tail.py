@@ -120,7 +120,7 @@ class Tail:
             self._remote.client_call(*client, "unsubscribe")
 
     def _free_id(self, destination: str) -> int:
-        """Choose an id that nobody has: to subscribe with another one's would take its place in the stream over."""
+        """Choose an unused id: subscribing with another client's would take over its place in the stream."""
         clients = self._remote.call("GET", "/v1/destinations", destination)["clients"]
         taken = {client["clientId"] for client in clients}
         free = [it for it in CLIENT_IDS if it not in taken]

@@ -1,1 +1,1 @@
-"""Several servers, each destination on one of them: who serves it, for how long, and that nobody else does."""
+"""Several servers, each destination on one of them: which one serves it, for how long, and that no other does."""

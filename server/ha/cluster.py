@@ -59,8 +59,8 @@ PATIENCE = 5.0
 STOPPING = LAST_STORE + 1
 """Seconds that the giving up of a destination may take, with the last write of its cursors."""
 RETRY = 1.0
-"""Seconds to wait after a refusal that nobody foresaw: a right that is missing, a node that holds something else.
-Only a person can mend that: trying sooner helps nobody, and one question a second from each destination is no load."""
+"""Seconds to wait after an unforeseen refusal: a right that is missing, a node that holds something else.
+Only a person can fix that: trying sooner does not help, and one question a second from each destination is cheap."""
 
 
 class Host(Protocol):
@@ -143,7 +143,7 @@ class Cluster:
         self._configure = configure
         self._session: ZooKeeperSession | None = None
         self._clients: dict[str, ZooKeeperClients] = {}
-        """Of the session, by destination; made anew when a destination is taken over, as it is configured then."""
+        """Of the session, by destination; made at each take-over, as the destination is configured then."""
         self._last: dict[str, asyncio.Task[None]] = {}
         """The operation of each destination that was asked for last."""
         self._lives: dict[str, asyncio.Lock] = {}
@@ -165,7 +165,7 @@ class Cluster:
             while True:
                 try:
                     await self._take_part(ZooKeeperSession(self._hosts, self._timeout, self._connection_changed))
-                except Exception:  # whatever it is, the next session may do without it; without one nobody is served
+                except Exception:  # the next session may fare better; without one nothing is served
                     logger.exception("the session with ZooKeeper (%s) has failed; another one begins", self._hosts)
                     await asyncio.sleep(RETRY)
         finally:
@@ -408,7 +408,7 @@ class Cluster:
             except SluiceError as error:
                 problem = str(error) if isinstance(action, Activate) else ""
                 logger.warning("%s", error, extra={"destination": destination})
-            except Exception as error:  # else nobody would serve it, for this server has it
+            except Exception as error:  # else it would not be served: this server has it
                 problem = f"{type(error).__name__}: {error}" if isinstance(action, Activate) else ""
                 logger.exception("it cannot be started or stopped", extra={"destination": destination})
         self.member.deactivated(destination, _now(), problem)
@@ -492,9 +492,9 @@ class Cluster:
                     await session.commit([Check(epoch_node(destination), version), Delete(running)])
                     return Done()
         except NodeError as error:
-            if isinstance(operation, Load):  # it belongs to this server now: nobody should take nodes away
+            if isinstance(operation, Load):  # it belongs to this server now: its nodes should stay
                 raise ZooKeeperError(f"the clients cannot be read: {error}") from error
-            if isinstance(operation, Look):  # somebody deletes what was made just now
+            if isinstance(operation, Look):  # what was made just now is being deleted
                 raise ZooKeeperError(str(error)) from error
             return REFUSED
 

@@ -13,8 +13,8 @@
      ├──▶ REFUSED   Canal's own server, which raises no epoch, has owned the destination; back when another owns it
      └──▶ STOPPED   and back, as from REFUSED, by `Election.start`
 
-`running` and the new epoch come into being in one transaction: whoever owns the one has raised the other. Who owns it
-is told by the node's session, never by an address: an earlier process of this server had the same one. After an answer
+`running` and the new epoch come into being in one transaction: whoever owns the one has raised the other. The owner
+is known by the node's session, never by an address: an earlier process of this server had the same one. After an answer
 that got lost `Look` decides, which comes after everything that was asked before in the session. A new session begins
 with nothing: no operation of an old one is done in it.
 """
@@ -51,7 +51,7 @@ HOLD_OFF = 5.0
 LAST_STORE = 3.0
 """Seconds that a destination has for storing its cursors when it is given up."""
 POLITENESS = 0.2
-"""Seconds that a free destination is left to the server that shall have it."""
+"""Seconds that a free destination is left to the server that should have it."""
 
 HAD_BY_CANAL = "Canal's own server has had it: start the destination here, when that one is stopped for good"
 
@@ -92,7 +92,7 @@ class Election:
         """Address of the server that serves it, as far as is known."""
         self.epoch = 0
         self.preferred = True
-        """Whether this server shall have it while it is free; others wait a moment for that one."""
+        """Whether this server should have it while it is free; the others wait a moment for it."""
         self._lease = lease
         self._ask = ask
         self._tell = tell
@@ -208,7 +208,7 @@ class Election:
             self._look()
 
     def tick(self, now: float) -> None:
-        """Do what time brings."""
+        """Run whatever is due."""
         if self.state is State.ACTIVE and not self._lease.valid(now):
             self._leave(now, flush=False)
         elif self.state is State.LEAVING and now >= self.deadline:
@@ -254,7 +254,7 @@ class Election:
         return f": {self.problem}" if self.problem else ""
 
     def _look(self) -> None:
-        """See who owns the destination; what was seen before counts no more."""
+        """See which server owns the destination; what was seen before no longer counts."""
         self._free = None
         self._look_again = self._looking
         if not self._looking:
@@ -283,7 +283,7 @@ class Election:
         elif self.state is State.LOADING and running.active:
             return
         elif self.state in (State.ACTIVE, State.LEAVING):
-            self.tick(now)  # what comes behind the end of the lease, and before anybody has looked at the clock
+            self.tick(now)  # it comes after the end of the lease, before the clock was looked at
             if self._store is not None and self._store_lost:
                 # To write the same once more does not matter, and whoever owns `running` has changed the version last.
                 self._store = replace(self._store, version=seen.version)
@@ -343,7 +343,7 @@ class Election:
             self._look()
 
     def _lost(self, now: float) -> None:
-        """Somebody else has taken the destination over, or somebody has deleted ``running``."""
+        """Another server has taken the destination over, or ``running`` was deleted."""
         self._version = -1
         self._end_store(durable=False)
         if self.state is State.ACTIVE:
@@ -359,7 +359,7 @@ class Election:
             self._stop_storing()
 
     def _stop_storing(self) -> None:
-        """Let nobody wait for a store any more: its answer may never come."""
+        """End all waits for a store: its answer may never come."""
         self._stores_until = -math.inf
         self._end_store(durable=False)
 

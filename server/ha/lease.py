@@ -27,5 +27,5 @@ class Lease:
         self.until = -math.inf
 
     def valid(self, now: float) -> bool:
-        """Whether nobody else can own now what the session owns."""
+        """Whether no other server can own now what the session owns."""
         return now < self.until

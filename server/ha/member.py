@@ -59,7 +59,7 @@ class Member:
         return min(deadlines, default=math.inf)
 
     def tick(self, now: float) -> None:
-        """Do what time brings: beats, claims, and standing down when the lease is over."""
+        """Run whatever is due: beats, claims, and standing down when the lease is over."""
         if self._session is not None and self._beat is None and now >= self._beat_sent + self._timeout / BEATS:
             self._send_beat(now)
         for election in self._elections.values():
@@ -140,7 +140,7 @@ class Member:
             self.election(operation.destination).answered(operation, outcome, now)
 
     def changed(self, destination: str) -> None:
-        """``running`` of a destination may have changed, or who is registered for it."""
+        """``running`` of a destination may have changed, or the servers that are registered for it."""
         self.election(destination).changed()
 
     def registered(self, servers: Mapping[str, str]) -> None:

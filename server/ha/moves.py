@@ -21,7 +21,7 @@ class Move:
     owner: str
     """Address of the server that has it."""
     wanted: str = ""
-    """Address of the server that shall have it; empty for any other."""
+    """Address of the server that should have it; empty for any other."""
 
 
 async def give_up(session: ZooKeeperSession, destination: str, wanted: str = "") -> Move:
@@ -42,7 +42,7 @@ async def give_up(session: ZooKeeperSession, destination: str, wanted: str = "")
 
 
 async def rebalance(session: ZooKeeperSession) -> list[Move]:
-    """Spread the destinations evenly over the live servers, by telling those who have too many to give some up.
+    """Spread the destinations evenly over the live servers, by telling those that have too many to give some up.
 
     Raises:
         ZooKeeperError: it cannot be said.

@@ -19,7 +19,7 @@ class Beat:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """See who owns a destination: ``sync``, read ``running``, then the epoch node. Answered by `Seen`."""
+    """See which server owns a destination: ``sync``, read ``running``, then the epoch node. Answered by `Seen`."""
 
     destination: str
 
@@ -91,7 +91,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Who owns a destination."""
+    """The owner of a destination."""
 
     running: Running | None
     epoch: int
@@ -161,7 +161,7 @@ class Deactivate:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The changes that were given to `Member.store` are durable, or nobody can say so; they are not stored again."""
+    """The changes that were given to `Member.store` are durable, or it is not known; they are not stored again."""
 
     destination: str
     durable: bool

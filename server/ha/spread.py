@@ -1,13 +1,13 @@
-"""Which server shall have which destination."""
+"""Which server should have which destination."""
 
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 
 
 def spread(destinations: Iterable[str], servers: Iterable[str]) -> dict[str, str]:
-    """Return for each destination the server that shall have it; none without servers.
+    """Return for each destination the server that should have it; none without servers.
 
-    Numbers of destinations differ by one at most. Everybody who knows the same names comes to the same result, and when
+    Numbers of destinations differ by one at most. All servers that know the same names come to the same result. When
     a server comes or goes few others' destinations move: each prefers servers in an order of its own (rendezvous
     hashing), and takes the first that has room.
     """
@@ -28,7 +28,7 @@ def spread(destinations: Iterable[str], servers: Iterable[str]) -> dict[str, str
 
 
 def misplaced(owners: Mapping[str, str], servers: Iterable[str]) -> dict[str, str]:
-    """Return the destinations that another of the servers shall have, with that one; ``owners`` is by destination."""
+    """Return the destinations that another of the servers should have, with that one; ``owners`` is by destination."""
     wanted = spread(owners, servers)
     return {name: server for name, server in wanted.items() if owners[name] != server}
 

@@ -31,13 +31,13 @@ from ...protocol.errors import ZooKeeperError
 
 logger = logging.getLogger(__name__)
 ATTEMPTS = logging.getLogger("kazoo.attempts")
-"""Where kazoo tells of each attempt to connect; who uses the session says once that the connection is lost."""
+"""Where kazoo tells of each attempt to connect; the user of the session says once that the connection is lost."""
 ATTEMPTS.setLevel(logging.ERROR)
 
 NODE_ERRORS: tuple[tuple[type[Exception], type[NodeError], str], ...] = (
     (kazoo.NoNodeError, NoNodeError, "is not there"),
     (kazoo.NodeExistsError, NodeExistsError, "is there already"),
-    (kazoo.BadVersionError, BadVersionError, "has been changed by somebody else"),
+    (kazoo.BadVersionError, BadVersionError, "has been changed meanwhile"),
     (kazoo.NotEmptyError, NotEmptyError, "has children"),
 )
 IN_FLIGHT = 100
@@ -49,7 +49,7 @@ UNKNOWN = (kazoo.ConnectionLoss, kazoo.OperationTimeoutError, kazoo.SessionMoved
 class ZooKeeperSession:
     """One session, from `connect` until it expires or is closed; it is never continued by another.
 
-    Close also one that has expired: until then kazoo goes on with a session that nobody asked for.
+    Close also one that has expired: until then kazoo goes on with a session that is not wanted.
     All methods belong to one event loop. See `sluice.instance.meta.nodes.Session` for what they raise.
     """
 
@@ -58,7 +58,7 @@ class ZooKeeperSession:
 
         Args:
             hosts: ``host:port,host:port``, also with semicolons, as in Canal; perhaps with a path, under which all is.
-            timeout: seconds of silence after which ZooKeeper shall end the session; ZooKeeper may choose another.
+            timeout: seconds of silence after which ZooKeeper should end the session; it may choose another.
             on_connected: called in the loop when the connection is lost (False) and found again (True).
         """
         self.hosts = hosts.replace(";", ",")
@@ -194,7 +194,7 @@ class ZooKeeperSession:
                 result = submit()
 
             def answered(_result: Any) -> None:
-                with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody waits
+                with contextlib.suppress(RuntimeError):  # the loop has ended, and so has the wait
                     self._loop.call_soon_threadsafe(self._settle, future, result)
 
             result.rawlink(answered)
@@ -227,7 +227,7 @@ class ZooKeeperSession:
             return None
 
         def changed(_event: object) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended, and nobody watches
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and so has the watch
                 self._loop.call_soon_threadsafe(watch)
 
         return changed
@@ -276,4 +276,4 @@ class ZooKeeperSession:
             self._client.stop()
             self._client.close()
         except kazoo.KazooException as error:
-            logger.warning("the session %#x with ZooKeeper did not end in good order: %s", self.session_id, error)
+            logger.warning("the session %#x with ZooKeeper did not end properly: %s", self.session_id, error)

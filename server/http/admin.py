@@ -77,7 +77,7 @@ async def quarantine(context: Ctx, destination: Destination) -> list[Quarantined
     "/{destination}/latest", operation_id="getSourceEnd", summary="The source's end", dependencies=[may_read]
 )
 async def latest(context: Ctx, destination: Destination) -> PositionView:
-    """Ask the source for the place behind its last change."""
+    """Ask the source for the place after its last change."""
     return PositionView(position=str(await context.embedded.latest(destination)))
 
 
@@ -116,7 +116,7 @@ class Login(BaseModel):
     lifetime: int = Field(
         default=int(LOGIN_LIFETIME.total_seconds()),
         ge=60,
-        description="Seconds that the token is good for; at most 12 hours.",
+        description="Seconds for which the token is valid; at most 12 hours.",
     )
 
 

@@ -30,14 +30,14 @@ Subscribe to the changes of MySQL and MariaDB.
    Or `GET …/stream` carries batch after batch.
 3. Whatever was not acked comes again: after a rollback, a lost connection, or a restart.
 
-A **position** `source/file@created:begin:n` names a place in the binlog for ever: the n-th event of the transaction
+A **position** `source/file@created:begin:n` permanently names a place in the binlog: the n-th event of the transaction
 that begins at an offset of a file. A **batch id** rises and is never used again.
 
 Errors are `application/problem+json` (RFC 9457) with a stable `type`, and say what to do in `advice`.
 """
 
 NO_TELEMETRY: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False}
-"""`/metrics` and the log tell what is to be told; to find out that nobody listens takes FastAPI long, at each call."""
+"""`/metrics` and the log tell enough. At each call FastAPI takes long to find that there is no listener."""
 
 log = logging.getLogger("sluice.http")
 

@@ -16,7 +16,7 @@ from .waiting import Signals
 
 @dataclass(frozen=True)
 class Context:
-    """The parts behind the HTTP API."""
+    """The parts that the HTTP API uses."""
 
     embedded: EmbeddedServer
     gate: Gate

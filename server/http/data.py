@@ -99,7 +99,7 @@ class PositionQuery(BaseModel):
 
     model_config = ConfigDict(extra="forbid", alias_generator=to_camel)
 
-    after: str = Field(description="Where the range begins: what lies before it is processed.")
+    after: str = Field(description="Where the range begins: what comes before it is processed.")
     until: str | None = Field(default=None, description="Where it ends at the latest.")
     timeout: int = Field(
         default=0, ge=0, le=LONGEST_WAIT, description="ms to wait for something to read; then the range is empty."
@@ -333,7 +333,7 @@ async def position(
 ) -> RangeView:
     """Mark what follows a position, to be read by `rows`, as often as wanted, and acked by its end.
 
-    The range ends behind a transaction, or before a DDL, which comes alone. When no transaction ends within the limits,
+    The range ends after a transaction, or before a DDL, which comes alone. When no transaction ends within the limits,
     it ends inside of one and is `partial`. The same position and limits give the same range until it is acked. Answers
     as soon as there is something to read, or after `timeout` ms.
     """
@@ -359,7 +359,7 @@ async def position(
 async def splits(
     context: Ctx, destination: Destination, client_id: ClientId, query: Annotated[SplitsQuery, Query()]
 ) -> PartsView:
-    """Cut a range into at most `n` parts of about equal bytes, one behind the other, to be read by `rows` each."""
+    """Cut a range into at most `n` parts of about equal bytes, one after the other, to be read by `rows` each."""
     parts = await context.embedded.splits(destination, client_id, query.from_, query.to, query.n)
     return PartsView(splits=[PartView.model_validate(part) for part in parts])
 
@@ -374,7 +374,7 @@ async def rows(
     client_id: ClientId,
     query: Annotated[RangeQuery, Query()],
 ) -> Response:
-    """Read what lies between two positions, for the client's filter. It may be repeated; no cursor moves.
+    """Read what is between two positions, for the client's filter. It may be repeated; no cursor moves.
 
     Transactions without a wanted change do not come.
     """

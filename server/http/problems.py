@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 ``application/problem+json``: a stable ``type``, what was wrong, and what to do about it."""
+"""Errors as RFC 9457 ``application/problem+json``: a stable ``type``, what happened, and what to do about it."""
 
 import http
 import json

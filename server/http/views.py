@@ -197,7 +197,7 @@ class RangeView(View):
     rows: int
     bytes: int = Field(description="Of the encoded entries.")
     partial: bool = Field(description="It ends inside a transaction: the durable cursor stays before that one.")
-    reached: bool = Field(description="Nothing wanted lies between its end and `until`; without `until`, `latest`.")
+    reached: bool = Field(description="Nothing wanted is between its end and `until`; without `until`, `latest`.")
     latest: str = Field(description="The source's end when the call came; empty when the source did not say.")
     acked: str = Field(description="Position up to which everything is acked.")
 
@@ -218,7 +218,7 @@ class PartView(View):
 
 
 class PartsView(View):
-    """The parts of a range, one behind the other."""
+    """The parts of a range, one after the other."""
 
     splits: list[PartView]
 

@@ -41,7 +41,7 @@ class Listener(Waiter, AbstractAsyncContextManager["Listener"]):
 
 
 class Signals:
-    """Wakes who waits for something to happen to a key."""
+    """Wakes those that wait for something to happen to a key."""
 
     def __init__(self) -> None:
         self._waiting: dict[Hashable, asyncio.Event] = {}

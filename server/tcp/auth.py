@@ -1,4 +1,4 @@
-"""Who may connect: Canal's scramble, which is that of MySQL 4.1 with SHA-1.
+"""The login: Canal's scramble, which is that of MySQL 4.1 with SHA-1.
 
 The server keeps ``stored = SHA1(SHA1(password))`` and greets each connection with a seed. The client proves that it
 knows ``SHA1(password)`` without sending it::
@@ -26,7 +26,7 @@ def is_scramble_of(token: bytes, seed: bytes, stored: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Whom the server lets in: ``canal.user`` and ``canal.passwd``; what is empty is not asked for."""
+    """The account that the server lets in: ``canal.user`` and ``canal.passwd``; what is empty is not asked for."""
 
     user: str
     stored: bytes

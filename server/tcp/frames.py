@@ -28,7 +28,7 @@ from ..network import Part
 LENGTH = struct.Struct(">i")
 VERSION = 1
 HTTP = (b"GET ", b"HEAD", b"POST", b"PUT ")
-"""How a request begins that went to the wrong port."""
+"""How a request to the wrong port begins."""
 
 
 class FrameError(Exception):
@@ -78,7 +78,7 @@ def handshake(seed: bytes) -> bytes:
 
 
 def refusal(code: int, text: str) -> bytes:
-    """Return the frame that says what is wrong."""
+    """Return the frame of an error."""
     return packet_frame(Packet.ACK, Ack(error_code=code, error_message=text))
 
 
@@ -89,7 +89,7 @@ EMPTY_BATCH = packet_frame(Packet.MESSAGES, Messages(batch_id=-1))
 
 
 def batch_parts(batch: Batch) -> list[Part]:
-    """Return the frame of a batch, its entries as they lie in the ring."""
+    """Return the frame of a batch, its entries unchanged from the ring."""
     if not batch.entries:
         return [EMPTY_BATCH]
     batch_id = b"\x08" + varint(batch.batch_id)

@@ -49,8 +49,8 @@ def bypass(config: ServerConfig) -> str:
         return ""
     return (
         f"Canal's port {address_text((config.tcp_host, config.tcp_port))} asks for no password, so the credentials of"
-        " the HTTP API protect nothing from whoever reaches it: it reads, acknowledges and unsubscribes every client of"
-        " every destination. Set canal.user and canal.passwd, or close the port with canal.withoutNetty = true"
+        " the HTTP API do not protect it: any caller reads, acknowledges and unsubscribes every client of every"
+        " destination. Set canal.user and canal.passwd, or close the port with canal.withoutNetty = true"
     )
 
 
@@ -78,7 +78,7 @@ async def serving(
             logger.warning("%s", warning)
         if not is_loopback(config.tcp_host):
             logger.warning(
-                "Canal's protocol is not encrypted: anybody between %s and a client can read it all", address
+                "Canal's protocol is not encrypted: any machine between %s and a client can read it all", address
             )
         try:
             yield address
@@ -217,7 +217,7 @@ class CanalConnection(asyncio.Protocol):
         try:
             self._write(self._session.greeting)
             while (packet := await self._take()) is not None:
-                if packet.type != Packet.GET or not self._ending:  # nobody would confirm what it takes
+                if packet.type != Packet.GET or not self._ending:  # what it takes would not be confirmed
                     await self._answer(packet)
                 if self._frames:
                     await asyncio.sleep(0)  # others have their turn between requests that came at once
@@ -282,7 +282,7 @@ class CanalConnection(asyncio.Protocol):
             self._passing = self._loop.create_task(self._pass_get())
 
     async def _pass_get(self) -> None:
-        """Answer what may be answered while a get waits; what is wrong with it is said behind the answer of the get."""
+        """Answer what may be answered while a get waits; its error is sent after the answer of the get."""
         try:
             while self._session.waiting and (packet := self._take_now()) is not None:
                 if packet.type not in SILENT:

@@ -76,8 +76,8 @@ class Service:
     def end_gets(self, client: Client, but: Waiter) -> None:
         """Let the gets of a client end empty, on all connections but one.
 
-        Who subscribes or rolls back has begun anew: an older connection that was lost without a word must not take what
-        comes next.
+        A client that subscribes or rolls back has begun again: an older connection that was lost unnoticed must not
+        take what comes next.
         """
         for waiter in tuple(self.getting.get(client, ())):
             if waiter is not but:
@@ -260,7 +260,7 @@ class CanalSession:
         return self._client
 
     def _explain(self, error: Exception) -> str:
-        """Return the text of an error, behind that of Canal where there is one, else before what to do about it."""
+        """Return the text of an error, after that of Canal where there is one, else before what to do about it."""
         destination, client_id = self._client
         text = CANAL_TEXTS.get(type(error))
         if text is None:

@@ -211,7 +211,7 @@ def test_commands_move_destinations(pair: Pair) -> None:
     wanted = spread([NAME], [f"127.0.0.1:{server.canal_port}" for server in pair.servers])[NAME]
     said = command(first, "rebalance")
     if wanted.endswith(f":{second.canal_port}"):
-        assert "every destination is where it shall be" in said
+        assert "every destination is where it should be" in said
     else:
         assert f"for 127.0.0.1:{first.canal_port}" in said
         eventually(lambda: state(first) == "running", lambda: "".join(first.log))

@@ -163,7 +163,7 @@ def test_a_purge_stops_only_those_who_have_lost_their_place_and_moves_no_cursor(
                 next(client.stream())
             with pytest.raises(PurgedError, match=lost):
                 list(client.rows(str(place), living.status()["acked"]))
-            with pytest.raises(CanalError, match=f"{lost}.*unsubscribe, and subscribe anew"):
+            with pytest.raises(CanalError, match=f"{lost}.*unsubscribe, and subscribe again"):
                 asyncio.run(_get_by_canal(sluice.canal_port, client_id))
             (line,) = [line for line in sluice.log if f"client {client_id} is not served any more" in line]
             assert re.search(lost, line)

@@ -123,7 +123,7 @@ async def is_refused(
     (told,) = [it.message for it in caplog.records if f"client {client} is not served any more" in it.message]
     assert re.search(text, told)
     assert f"stays at {status.position}" in told
-    assert "subscribe anew" in told
+    assert "subscribe again" in told
 
 
 async def test_after_a_reset_those_of_the_old_history_are_refused_and_the_others_served(

@@ -98,7 +98,7 @@ def measure(name: str, hosts: str, server: Server, clients: int, acks: int) -> A
 
 
 async def ack(sluice: Sluice, server: Server, clients: int, acks: int, *, durable: bool) -> Acks:
-    """Get as many batches as shall be acked, of one entry each; then ack, and count."""
+    """Get as many batches as are to be acked, of one entry each; then ack, and count."""
     taken: list[float] = []
 
     async def take(client: AsyncClient) -> list[int]:

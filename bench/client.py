@@ -1,7 +1,7 @@
 """A client in a process of its own: `python -m bench.client '{...}'`. Prints `begin`, `end`, and what it had as JSON.
 
-The source holds a workload several times, one behind the other. The clock runs from the batch that ends the first of
-them to the batch that ends the second: what runs warm is measured, and with work before and behind it.
+The source holds a workload several times, one after the other. The clock runs from the batch that ends the first of
+them to the batch that ends the second: warm code is measured, with work before and after it.
 """
 
 import json
@@ -27,7 +27,7 @@ class Taken(NamedTuple):
     """A batch."""
 
     to: str
-    """Position behind it."""
+    """Position after it."""
     size: int
     """Bytes that came over the network."""
     rows: Callable[[], int]
@@ -144,7 +144,7 @@ def main() -> None:
     task = json.loads(sys.argv[1])
     first, last = (tuple(end) for end in task["ends"])
     begin = 0.0
-    kept: list[Taken] = []  # the one behind which the clock runs, and those that count
+    kept: list[Taken] = []  # the one after which the clock runs, and those that count
     for taken in WAYS[task["way"]](task):
         to = Position.parse(taken.to)
         if begin:

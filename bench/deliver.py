@@ -19,7 +19,7 @@ from tests.servers.server import free_port
 
 DESTINATION = "bench"
 TIMES = 3
-"""How often the source holds a workload: to warm up, to measure, and to go on behind that."""
+"""How often the source holds a workload: to warm up, to measure, and to go on after that."""
 WAYS = {"get": "get", "rows": "rows", "arrow": "arrow", "json": "json"}
 RATES = {"bulk": 500_000, "single": 150_000, "update": 400_000, "wide": 200_000, "mixed": 120_000} | dict.fromkeys(
     ("text", "ascii"), 60_000

@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5, help="runs of each contender beside Canal (%(default)s)")
     parser.add_argument("--only", action="append", metavar="BENCH", help="one of the measurements; may be repeated")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the results (%(default)s)")
-    parser.add_argument("more", nargs="*", help="given to each measurement, behind --")
+    parser.add_argument("more", nargs="*", help="given to each measurement, after --")
     arguments = parser.parse_args()
     steps = [step for step in plan(arguments.repeats) if step.bench in (arguments.only or [step.bench])]
     say(f"everything: {len(steps)} steps, about {duration(sum(step.seconds for step in steps))} on two quiet cores")

@@ -70,7 +70,7 @@ class Rows:
             for row in batch:
                 number = int((row.after or {})["id"])
                 if number > last + 1:
-                    raise SystemExit(f"row {number} came behind row {last}: rows are lost")
+                    raise SystemExit(f"row {number} came after row {last}: rows are lost")
                 last = max(last, number)
                 written = self.written[number - 1]
                 if written > self.after and client.servers[0] != self.but:
@@ -104,7 +104,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> dict[str, object]:
-    """Measure the cases one behind the other, each with two new servers and a new client."""
+    """Measure the cases one after the other, each with two new servers and a new client."""
     names = list(chosen(arguments))
     each = {"2s": 6.0, "6s": 10.0, "vanish": 7.0, "move": HOLD_OFF + 1}
     progress = Progress("failover", len(names) * arguments.kills, sum(each[it] for it in names) * arguments.kills + 20)
@@ -202,6 +202,6 @@ def states(pair: list[Sluice]) -> list[str]:
 
 
 def inactive(zk: KazooClient) -> bytes:
-    """Return what the node of the owner holds when it shall give way, as `sluice yield` writes it."""
+    """Return what the node of the owner holds when it is to give way, as `sluice yield` writes it."""
     data, _ = zk.get(f"/otter/canal/destinations/{DESTINATION}/running")
     return json.dumps(json.loads(data) | {"active": False}).encode()

@@ -81,7 +81,7 @@ RATES = {"bulk": 150_000, "single": 25_000, "update": 75_000, "wide": 50_000, "m
 
 
 def contenders_of(server: Server, written: Written, workload: str, batch_size: int) -> dict[str, Callable[..., Run]]:
-    """Return who delivers a workload; each is told by `decodes` whether the client decodes it."""
+    """Return the contenders that deliver a workload; each is told by `decodes` whether the client decodes it."""
 
     def by_http(*, decodes: bool) -> Run:
         return by_way(server, written, "rows" if decodes else "stream", None, batch_size)

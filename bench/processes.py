@@ -50,7 +50,7 @@ class Meter:
         self.begin()
 
     def begin(self) -> None:
-        """Begin anew."""
+        """Begin again."""
         self._before = {name: cpu_of(pid) for name, pid in self._pids.items()}
 
     def cpu(self) -> dict[str, float]:

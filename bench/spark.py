@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
 def measure_throughput(
     arguments: argparse.Namespace, workload: str, cases: Sequence[Throughput], progress: Progress
 ) -> Iterator[dict[str, Any]]:
-    """Read one workload, which lies in the ring, by each contender in turn, again and again."""
+    """Read one workload, which is in the ring, by each contender in turn, again and again."""
     rows = arguments.rows or ROWS[workload]
     table = TABLES[workload] if arguments.form == "typed" else None
     contenders = [(case, name) for case in cases for name in case.formats]
@@ -272,7 +272,7 @@ def beat(server: Server, task: Mapping[str, Any], warm_up: float, seconds: float
 def write_beats(server: Server, warm_up: float, seconds: float, ready: threading.Event, stop: threading.Event) -> None:
     """Commit `PACE` rows a second, each with the time, in µs, at which it was due; the last one has none.
 
-    Those of `seconds`, behind a warm-up that begins when the query is ready, count.
+    Those of `seconds`, after a warm-up that begins when the query is ready, count.
     """
     first: float | None = None
     with server.connect(database=SCHEMA) as connection, connection.cursor() as cursor:

@@ -19,7 +19,7 @@ from bench.workloads import ROWS, TABLES, write
 
 ROOT = Path(__file__).parents[1]
 DELIVERIES = {"http": "stream", "tcp": "tcp", "rows": "rows", "arrow": "arrow"}
-"""Stages behind the ring, and the ways of `bench.client` that they are."""
+"""Stages after the ring, and the ways of `bench.client` that they are."""
 NAMES = {
     "socket": "bytes off the socket",
     "framing": "events, skipped at their headers",

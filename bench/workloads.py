@@ -68,7 +68,7 @@ class Written:
 
 
 def write(server: Server, workload: str, rows: int, times: int = 1) -> Written:
-    """Write a workload of so many row changes, so many times, one behind the other.
+    """Write a workload of so many row changes, so many times, one after the other.
 
     bulk: inserts of 1,000 rows; single: inserts of one row, each a transaction; update: one transaction that updates
     all rows; wide: inserts of 200 rows of 20 columns; mixed: transactions of an insert, an update on each of two tables

@@ -14,7 +14,7 @@ CANAL = SOURCES / "sluice" / "protocol" / "canal"
 def generate(target: Path) -> None:
     """Write the generated modules into the folder ``target``."""
     with TemporaryDirectory() as scratch:
-        # The name of a file in protobuf's registry is its path: sluice/protocol/… meets nobody else's entry.proto.
+        # The name of a file in protobuf's registry is its path: sluice/protocol/… meets no other entry.proto.
         root = Path(scratch)
         out = root / "out"
         out.mkdir()

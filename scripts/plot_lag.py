@@ -78,7 +78,7 @@ class Report:
     end: float
     rows: int
     lag: float | None
-    """None of a micro-batch that was cut off by the stop: what is repeated is not asked for anew."""
+    """None of a micro-batch that was cut off by the stop: what is repeated is not asked for again."""
 
     @classmethod
     def all_of(cls, query: StreamingQuery) -> list["Report"]:

@@ -1,7 +1,7 @@
 """Single-row commits at a steady pace, by a process of its own: `python -m bench.pace '{...}'`.
 
 Each row has the time in µs at which it was due, whenever it was really sent: a writer that falls behind does not hide
-that. Prints when the commits were done, behind that time.
+that. Prints when the commits were done, after that time.
 """
 
 import json

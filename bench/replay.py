@@ -1,6 +1,6 @@
 """A binlog file as a source sends it, from a process of its own: `python -m bench.replay FILE` prints its port.
 
-Whoever connects gets all of it, as fast as it takes it.
+Each client that connects gets all of it, as fast as it reads.
 """
 
 import socket

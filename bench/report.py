@@ -119,7 +119,7 @@ def table(cases: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def undecoded_table(cases: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Give the lines of a table of runs in which no client decodes; none where there are no such runs."""
+    """Give the lines of a table of runs in which no client decodes; none without such runs."""
     undecoded = [case["undecoded"] for case in cases if "undecoded" in case]
     if undecoded:
         yield from (
@@ -139,7 +139,7 @@ def goal_of(case: dict[str, Any]) -> str:
 
 
 def stages_table(cases: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Give the lines of a table of what each stage takes and, in one thread, adds; none where there are no stages."""
+    """Give the lines of a table of what each stage takes and, in one thread, adds; none without stages."""
     cases = [case for case in cases if "stages" in case]
     if not cases:
         return

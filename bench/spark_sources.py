@@ -154,7 +154,7 @@ def _noted(call: str) -> Iterator[None]:
 
 
 def _note(call: str, seconds: float, **more: float) -> None:
-    """Append to the notes; so short a line is written at once, whoever else writes."""
+    """Append to the notes; so short a line is written at once, whatever else writes."""
     line = json.dumps({"call": call, "end": time.time(), "seconds": seconds, **more})
     with Path(os.environ[NOTES]).open("a") as notes:
         notes.write(f"{line}\n")

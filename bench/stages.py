@@ -107,7 +107,7 @@ def summary(workload: str, results: dict[str, list[Run]]) -> Case:
 
 @contextlib.contextmanager
 def replay(capture: Capture) -> Iterator[tuple[int, int]]:
-    """Send a capture to whoever connects; gives the port and the process."""
+    """Send a capture to each client that connects; gives the port and the process."""
     command = [sys.executable, "-m", "bench.replay", str(capture.path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         if process.stdout is None:

@@ -151,5 +151,5 @@ class CanalClient:
 
 
 def frames(packets: Iterable[bytes]) -> list[bytes]:
-    """The packets, each behind its length."""
+    """The packets, each after its length."""
     return [LENGTH.pack(len(packet)) + packet for packet in packets]

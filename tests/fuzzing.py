@@ -5,7 +5,7 @@ takes block after block, so that a crash is seen as one: it ends everything and 
 alone. Any error that is not a DecodeError counts as a crash. Prints how the inputs ended.
 
 `make fuzz` runs what is compiled with AddressSanitizer and UndefinedBehaviorSanitizer. There the mutated event is the
-last that was received, and the space behind it is poisoned: reading one byte too far is found, although the buffer goes
+last that was received, and the space after it is poisoned: reading one byte too far is found, although the buffer goes
 on.
 """
 
@@ -133,7 +133,7 @@ def mutate(rng: random.Random, event: bytes) -> bytes:
 
 @contextlib.contextmanager
 def poisoned(address: int, size: int) -> Iterator[None]:
-    """Let AddressSanitizer, where there is one, report whoever touches these bytes."""
+    """Make AddressSanitizer, if present, report any access to these bytes."""
     if ASAN is None:
         yield
         return

@@ -19,7 +19,7 @@ class Patterns:
         self._random = random.Random(seed)
 
     def item(self) -> str:
-        """One regular expression. Commas and braces that are no quantifiers are left out: they separate for some."""
+        """One regular expression. Commas and braces that are not quantifiers are left out: they separate for some."""
         text = self._sequence(2)
         if self._chance(0.5):
             text = rf"{self._sequence(1)}\.{self._sequence(1)}"

@@ -25,7 +25,7 @@ SSL_REQUEST = 32
 
 
 def lenenc(data: bytes) -> bytes:
-    """A string behind its length."""
+    """A string after its length."""
     if len(data) < 251:
         return bytes([len(data)]) + data
     assert len(data) < 1 << 16
@@ -148,7 +148,7 @@ class Peer:
 
     @property
     def received(self) -> bytes:
-        """All that ever came, one behind the other."""
+        """All that ever came, one after the other."""
         return b"".join(payload for talk in self.talks for payload in talk.received)
 
     def __enter__(self) -> Self:
@@ -185,7 +185,7 @@ class Peer:
         try:
             self._behave(talk)
         except OSError:
-            pass  # the other side has left, as it shall
+            pass  # the other side has left, as it should
         except BaseException as error:  # noqa: BLE001  shown by the test's thread
             self.failures.append(error)
         finally:

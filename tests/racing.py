@@ -1,10 +1,10 @@
 """Starts many destinations at once in one process: ``python -m tests.racing [--sanitized FOLDER]``.
 
-What is made once a process (the tables of character sets, time zones) all of them then ask for before anybody has it.
+All of them then ask for what is made once per process (tables of character sets, time zones) before it is made.
 Each destination has a thread, as in a server: it plans its table, waits until all have, and decodes rows with the plan
 that it made. Texts that are not what was written, and a crash, fail.
 
-`make fuzz` runs it compiled with AddressSanitizer, which sees that a table was freed too early whatever lies there.
+`make fuzz` runs it compiled with AddressSanitizer, which sees that a table was freed too early, whatever is there.
 """
 
 import argparse

@@ -120,7 +120,7 @@ class Reading:
         return [Kind(self.ring.slot(number).kind) for number in range(self.ring.first, self.ring.next)]
 
     def boundaries(self) -> list[Position]:
-        """The places behind transactions and DDLs."""
+        """The places after transactions and DDLs."""
         found = []
         for number in range(self.ring.first, self.ring.next):
             slot = self.ring.slot(number)

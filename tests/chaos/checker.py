@@ -42,7 +42,7 @@ class _Epoch:
     """The same, up to the end of a transaction: where a durable cursor may stand."""
 
     def add(self, at: float, batch: Received) -> None:
-        """Add one that comes behind those that are there."""
+        """Add one that comes after those that are there."""
         self.times.append(at)
         self.last.append(max(batch.last, self.last[-1] if self.last else 0))
         self.ended.append(max(batch.ended, self.ended[-1] if self.ended else 0))
@@ -53,7 +53,7 @@ class ClientChecker:
 
     Args:
         written: the numbers that each table holds, ascending.
-        taken_over: who served it when.
+        taken_over: which server served it when.
         broken: the faults.
         durable: an ack is answered when it is durable.
     """

@@ -130,7 +130,7 @@ class Logged:
     destination: str
     message: str
     is_trace: bool
-    """It comes with a traceback, or is a line of one that nobody caught."""
+    """It comes with a traceback, or is a line of one that was not caught."""
 
 
 def read_log(path: Path) -> Iterator[Logged]:

@@ -221,7 +221,7 @@ class Run:
         (self.folder / "run").write_text(json.dumps(run))
         with ThreadPoolExecutor() as pool:
             list(pool.map(lambda node: node.sluice.start(), self.nodes.values()))
-        for consumer in self.consumers.values():  # who subscribes later begins with what the ring then holds
+        for consumer in self.consumers.values():  # a later subscriber begins with what the ring then holds
             consumer.subscribe()
         for name, source in shared.items():
             self.writers[name] = writer = Writer(source, name)
@@ -373,7 +373,7 @@ class Run:
         time.sleep(1.0)  # for acks under way
 
     def _note_what_stands_still(self) -> None:
-        """Write down what servers and ZooKeeper say, for whoever reads on."""
+        """Write down what servers and ZooKeeper say, for the reader of the report."""
         found: dict[str, object] = {}
         for name, node in self.nodes.items():
             for destination in node.sources:

@@ -68,7 +68,7 @@ class JavaConsumer(Led):
     def find(self, hosts: str, destination: str = "shop") -> None:
         """Make a connector that finds its servers in ZooKeeper, and connect.
 
-        Once in a process: a connector that is replaced may make its node anew, for which the next one waits for ever.
+        Once per process: a connector that is replaced may make its node again, for which the next one waits for ever.
         """
         self.call("find", hosts, destination)
 

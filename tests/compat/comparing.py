@@ -19,7 +19,7 @@ class Difference(NamedTuple):
     """None where it has nothing."""
     sluice: Any
     place: str
-    """File, offset and table, for who looks into it."""
+    """File, offset and table, to look into it."""
     column: str = ""
     """The name of the column, for a field of one."""
 

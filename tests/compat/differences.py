@@ -43,7 +43,7 @@ class Allowed(NamedTuple):
     relation: Relation | None = None
     """How what Canal has follows from what Sluice has."""
     certain: bool = True
-    """Happens at every run; otherwise it depends on who is faster."""
+    """Happens at every run; otherwise it depends on which is faster."""
 
     def applies(self, source: str, mode: str) -> bool:
         """Whether it is one of a source under a mode."""

@@ -185,7 +185,7 @@ class Sluice:
         return int(re.findall(rf"{key}:\s+(\d+) kB", text)[0]) * 1024
 
     def forget_peak(self) -> None:
-        """Let ``VmHWM`` begin anew."""
+        """Reset ``VmHWM``."""
         Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
 
 

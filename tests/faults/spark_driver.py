@@ -118,7 +118,7 @@ class Ranges:
         self.hold("applied")
 
     def hold(self, place: str) -> None:
-        """Wait here while the test says so: a place before or behind the transaction."""
+        """Wait here while the test says so: a place before or after the transaction."""
         asked = Path(self.order.folder) / "hold"
         if asked.exists() and asked.read_text() == place:
             (Path(self.order.folder) / "held").touch()

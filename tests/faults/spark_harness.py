@@ -239,7 +239,7 @@ class Traffic(threading.Thread):
 
     @staticmethod
     def _alter_others(cursor: Any, number: int) -> None:
-        """DDL without rows, on tables that nobody reads from."""
+        """DDL without rows, on tables that are not read."""
         name = f"other_{number // 3}"
         statements = (
             f"CREATE TABLE {name} (id INT PRIMARY KEY)",

@@ -276,7 +276,7 @@ def test_consumers_of_a_client_id_take_turns_by_the_nodes_of_canal(pair: Pair, z
         taken = first.get_without_ack(5)
         assert ids(taken)[-1:] == numbers
         first.close()
-        assert waiting.result(10)[-1:] == numbers, "it was not acked: the one who waited has it"
+        assert waiting.result(10)[-1:] == numbers, "it was not acked: the consumer that waited has it"
 
         # One of Canal's clients is there; and an operator tells this one to let another work.
         zk.set(ROOT_OF_CLIENT, json.dumps(json.loads(zk.get(ROOT_OF_CLIENT)[0]) | {"active": False}).encode())

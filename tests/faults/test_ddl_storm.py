@@ -29,7 +29,7 @@ def described(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 class Storm:
-    """Writers that put the name of a column into each value, and one who changes the columns."""
+    """Writers that put the name of a column into each value, and one that changes the columns."""
 
     def __init__(self, server: Server, schema: str) -> None:
         self.server = server

@@ -121,7 +121,7 @@ def test_other_server_goes_on_from_the_durable_cursor_when_the_active_one_is_kil
     rows, batches = read(first, 1)  # and not acked
     assert rows == [3]
     dumping = [row for row in pair.source.query("SHOW PROCESSLIST") if "Binlog Dump" in str(row[4])]
-    assert len(dumping) == 1, "who stands by reads nothing"
+    assert len(dumping) == 1, "a standby reads nothing"
     with nodes(own_zookeeper.hosts) as zk:
         running = f'{{"active":true,"address":"127.0.0.1:{first.canal_port}"}}'.encode()
         assert zk.get(f"{ROOT}/running")[0] == running

@@ -28,7 +28,7 @@ STOP, START = "/opt/canal/bin/stop.sh", "/opt/canal/bin/startup.sh"
 
 
 def answers(port: str) -> bool:
-    """Whether somebody does; of one of our servers, whether its destination has an owner."""
+    """Whether a server does; for one of ours, whether its destination has an owner."""
     if port not in (PORTS["11180"], PORTS["11181"], PORTS["11182"]):
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", int(port))) == 0

@@ -99,7 +99,7 @@ def cluster(
 
 
 class Consumer:
-    """What an application around the client does: gets, acks, and subscribes anew when the client has thrown."""
+    """What an application around the client does: gets, acks, and subscribes again when the client has thrown."""
 
     def __init__(self, client: JavaConsumer) -> None:
         self.client = client

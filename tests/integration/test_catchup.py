@@ -210,7 +210,7 @@ async def test_abandoned_clients_keep_neither_the_ring_nor_the_readers_from_othe
             await writing
         states = {server.status(NAME, client).state for client in others}
         assert states == {"catching-up"}
-        assert server.instances[NAME].catch_up.count == 0, "nobody has asked for a reader"
+        assert server.instances[NAME].catch_up.count == 0, "no client has asked for a reader"
         await server.get_without_ack(NAME, asked_once)
         while not (await server.get_without_ack(NAME, took_a_batch, timeout=20)).entries:
             pass

@@ -24,7 +24,7 @@ IDENTITY = Identity("127.0.0.1:1", "http://127.0.0.1:2")
 
 
 class Host:
-    """Destinations none of which can start, for a reason that nobody foresaw."""
+    """Destinations that cannot start, for a reason that was not foreseen."""
 
     async def activate(self, destination: str, meta: ClusterMetaStore) -> None:
         raise OSError(24, "Too many open files")

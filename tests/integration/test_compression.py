@@ -48,7 +48,7 @@ def compressing(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 def event_kinds(server: Server, file: str, offset: int) -> set[str]:
-    """The types of the events behind a place, as the server names them."""
+    """The types of the events after a place, as the server names them."""
     return {row[2] for row in server.query(f"SHOW BINLOG EVENTS IN '{file}' FROM {offset}")}
 
 

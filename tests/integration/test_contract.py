@@ -1,4 +1,4 @@
-"""The contract of positions: a consumer that calls as Spark does sees every change once, whoever is killed when.
+"""The contract of positions: a consumer that calls as Spark does sees every change once, whatever is killed when.
 
 Its order (Spark's micro-batch execution): initialOffset; latestOffset(start), which acks `start`; offsets/N is written;
 commit(end of N - 1), which may be skipped; for the first batch initialOffset again; partitions(start, end); the

@@ -26,7 +26,7 @@ DEAD, SLOW, LIVING, NEW = 1, 2, 3, 4
 
 @pytest.fixture(scope="module", params=["mariadb118", "mysql97"])
 def pair(request: pytest.FixtureRequest) -> Iterator[tuple[Server, Server]]:
-    """Two servers whose binlogs are made anew by each test."""
+    """Two servers whose binlogs each test resets."""
     updates = ["--log-replica-updates"] if request.param == "mysql97" else ["--log-slave-updates"]
     with Server(request.param) as first, Server(request.param, updates) as second:
         yield first, second
@@ -43,7 +43,7 @@ def other(pair: tuple[Server, Server]) -> Server:
 
 
 def empty(server: Server) -> Server:
-    """Let a server's history begin anew, with an empty table in it."""
+    """Start a new history on a server, with an empty table in it."""
     server.query("DROP DATABASE IF EXISTS shop")
     reset(server)
     server.script("CREATE DATABASE shop;\nCREATE TABLE shop.t (id INT PRIMARY KEY, filler VARCHAR(2000));\n")
@@ -150,7 +150,7 @@ async def test_after_a_reset_those_of_the_old_history_are_refused_and_the_others
             with pytest.raises(SourceChangedError, match="reset, restored"):
                 await server.get_without_ack(NAME, client, timeout=10)
             assert server.status(NAME, client).position == position
-        # One begins anew.
+        # One begins again.
         await server.unsubscribe(NAME, LIVING)
         await eventually(lambda: server.destination_status(NAME).state == "error")
         subscribed = await server.subscribe(NAME, LIVING)
@@ -199,7 +199,7 @@ async def test_on_another_source_each_goes_on_by_its_own_gtids_and_who_needs_pur
         if purged:
             await is_refused(server, DEAD, PurgedError, rf"has purged .*oldest file that it has is {file}", caplog)
             assert server.status(NAME, DEAD).position == kept
-    # Those who have moved have places of the new source now.
+    # The clients that have moved have places of the new source now.
     insert(other, 4)
     caplog.clear()
     async with serving(other, tmp_path) as server:

@@ -207,7 +207,7 @@ def test_tables_may_be_wide(server: Server, database: Database, tmp_path: Path, 
     first: Image = {name: str(number) for number, name in enumerate(names)}
     second = first | {"c3": None, f"c{width - 1}": "-1"}
     third: Image = {"c7": "5", f"c{width - 2}": None}
-    if server.mariadb:  # there is no key
+    if server.mariadb:  # it has no key
         third = second | third
     assert changes(rows_of(delivered(server, tmp_path, schema, statements, filter_query_dml=True), "w")[1:]) == [
         ({}, first, names),

@@ -123,7 +123,7 @@ def test_ranges_hold_every_row_once_whatever_the_key(server: Server, session: Se
         if table.key:
             assert {len(part) for part in found[:-1]} == {7}
             assert all(LITERAL.fullmatch(literal) for part in ranges[:-1] for literal in part.to or ("",))
-            # Gone on with after the last row of each piece, as behind a lost connection.
+            # Gone on with after the last row of each piece, as after a lost connection.
             assert list(cut(session, table, 7, ranges[2].to)) == ranges[3:]
     assert not wrong, "\n".join(wrong)
 

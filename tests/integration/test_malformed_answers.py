@@ -106,7 +106,7 @@ def test_damaged_answers_are_errors_of_the_source(server: Server, recorded: tupl
         with Peer(one_after_another(damaged(answers, random.Random(seed)))) as peer:
             try:
                 ask_everything(settings(server, peer), schema)
-            except SluiceError:  # whatever else it raises has no name for whoever runs the server
+            except SluiceError:  # whatever else it raises has no name for the operator
                 failed += 1
     assert failed > SEEDS // 10
 

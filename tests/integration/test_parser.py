@@ -260,7 +260,7 @@ def test_a_table_that_is_gone_is_put_into_quarantine_and_the_others_flow_on(
     mysql97.script(
         "CREATE TABLE u (id INT);\nINSERT INTO u VALUES (1);\nDROP TABLE u;\nINSERT INTO t VALUES (2);\n", database=name
     )
-    for _ in range(2):  # a second reading lists nothing anew
+    for _ in range(2):  # a second reading lists nothing again
         with Reading(config(mysql97, tmp_path), start=cursor(begin)) as reading:
             reading.wait_for(f"INSERT {name}.t 2")
             assert f"QUERY {name}.u" in reading.lines()

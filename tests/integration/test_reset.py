@@ -1,4 +1,4 @@
-"""A source whose binlog is reset under a running server: nobody is told that all is read."""
+"""A source whose binlog is reset under a running server: no client is told that all is read."""
 
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path

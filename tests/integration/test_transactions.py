@@ -1,4 +1,4 @@
-"""Transactions of every kind: their BEGIN and END, what lies between them, and in which order."""
+"""Transactions of every kind: their BEGIN and END, what is between them, and in which order."""
 
 import json
 from collections.abc import Callable, Iterable

@@ -36,7 +36,7 @@ SEMISYNC = {
 
 @contextmanager
 def confirmed_by_nobody(server: Server, seconds: float) -> Iterator[None]:
-    """Each commit waits so long for a replica that is not there, behind the binlog and before the engine."""
+    """Each commit waits so long for a replica that is not there, after the binlog and before the engine."""
     name, _ = SEMISYNC[server.name]
     if not server.mariadb:
         server.query("INSTALL PLUGIN rpl_semi_sync_source SONAME 'semisync_source.so'")

@@ -1,4 +1,4 @@
-"""What `pip install .` gives a user who has none of our tree."""
+"""What `pip install .` gives a user without our tree."""
 
 import filecmp
 import os
@@ -25,9 +25,9 @@ def tracked(*patterns: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build from the tracked files alone: what lies about in the tree must not leak into it.
+    """Build from the tracked files alone: other files in the tree must not leak into it.
 
-    Cython translates them anew. A translation that is the one `make build` has compiled is not compiled again.
+    Cython translates them again. A translation that is the one `make build` has compiled is not compiled again.
     """
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     subprocess.run(

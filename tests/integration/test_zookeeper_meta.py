@@ -223,7 +223,7 @@ class Far:
         return call
 
     async def _leave(self) -> None:
-        for _ in range(10):  # whoever can go on without an answer has asked by then
+        for _ in range(10):  # a caller that can go on without an answer has asked by then
             await asyncio.sleep(0)
         self.rounds += 1
         self._leaving = None

@@ -71,7 +71,7 @@ SYMBOLS: dict[type[ast.AST], str] = {
     ast.Or: "or",
 }
 EXPLAINED = ROOT / "tests" / "survivors.txt"
-"""Lines ``path | old -> new | the line of code | why nobody can notice``; others are comments."""
+"""Lines ``path | old -> new | the line of code | why no test can notice``; others are comments."""
 LAYOUT = frozenset(
     {tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.COMMENT, tokenize.ENDMARKER}
 )
@@ -119,7 +119,7 @@ def explanations() -> frozenset[str]:
 
 
 def is_explained(mutant: Mutant) -> bool:
-    """Whether the list says why nobody can notice a mutant."""
+    """Whether the list says why no test can notice a mutant."""
     return mutant.explanation in explanations()
 
 

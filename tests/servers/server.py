@@ -35,9 +35,9 @@ _ports = os.open(Path(tempfile.gettempdir(), f"sluice-ports-{os.getuid()}"), os.
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on, and that no process is given before this one has ended.
+    """Return a port that no process listens on, or is given before this one has ended.
 
-    It lies below the range the kernel takes for outgoing connections: a server stopped for a while finds it free again.
+    It is below the range of the kernel for outgoing connections: a server stopped for a while finds it free again.
     """
     while True:
         port = random.randrange(20000, 32000)

@@ -62,7 +62,7 @@ class ZooKeeperServer:
 
     @property
     def mode(self) -> str:
-        """`leader`, `follower` or `standalone`; empty while it serves nobody."""
+        """`leader`, `follower` or `standalone`; empty while it does not serve."""
         answer = b""
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1) as connection:
             connection.sendall(b"srvr")

@@ -37,7 +37,7 @@ class Checks:
       are written by the session only that raised the epoch last and owns ``running``.
     * A server whose lease is over sends no write.
     * A server that has lost the destination, or given it up, has stopped it before it takes part again.
-    * No acked change is unseen: what lies before the durable cursor was processed and acked by the consumer.
+    * No acked change is unseen: what is before the durable cursor was processed and acked by the consumer.
     * The durable cursor never goes back.
     * The newest session of the consumer's is never refused for an older one. One of a server whose epoch is over,
       without its knowledge, is older than those of the epoch that goes on.
@@ -46,7 +46,7 @@ class Checks:
 
     def __init__(self, world: World, source: Source) -> None:
         self.deposed: set[int] = set()
-        """Epochs whose ``running`` somebody has deleted by hand: their servers learn of it late, but write no more."""
+        """Epochs whose ``running`` was deleted by hand: their servers learn of it late, but write no more."""
         self.seen = 0
         """Up to which change the consumer has processed."""
         self.ensemble: Ensemble
@@ -80,7 +80,7 @@ class Checks:
             raise self._violation(f"{server.name} writes though it has lost the destination")
 
     def decides(self, server: "Server") -> None:
-        """Check that a server has stopped the destination before it takes itself for somebody who may own it."""
+        """Check that a server has stopped the destination before it considers itself able to own it."""
         if server.state not in (State.ACTIVE, State.LEAVING) and not server.is_idle:
             raise self._violation(f"{server.name} is {server.state.value}, but has not stopped the destination")
 

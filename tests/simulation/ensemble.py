@@ -54,7 +54,7 @@ class Connection(Protocol):
 
     follower: int
     stuck: bool
-    """A question waits for the leader, and all that come behind it wait, too: a session's answers keep their order."""
+    """A question waits for the leader, and all that come after it wait, too: a session's answers keep their order."""
 
     def expire(self) -> None:
         """Hear that the session has expired."""

@@ -157,7 +157,7 @@ class Schedule:
             self.ensemble.write(replace(nodes, running=replace(nodes.running, active=False)))
 
     def _crash_consumer(self) -> None:
-        self._log("consumer", "starts anew")
+        self._log("consumer", "starts again")
         self.consumer.crash()
         self.consumer.start()
 

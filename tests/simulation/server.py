@@ -85,7 +85,7 @@ class Link:
 
     def _cannot_load(self) -> None:
         if self.server.link is self:
-            self.server.member.deactivated(DESTINATION, self.server.clock(), "a node is no cursor")
+            self.server.member.deactivated(DESTINATION, self.server.clock(), "a node is not a cursor")
 
     def _send(self, call: Callable[..., None], *arguments: Any) -> None:
         world = self.server.world
@@ -115,7 +115,7 @@ class Link:
             self.server.expired()
 
     def lose(self) -> None:
-        """Break: nobody knows what becomes of what is under way."""
+        """Break: the outcome of what is under way is unknown."""
         asked, self._asked = self._asked, {}
         for number in asked:
             self.server.hear(self.server.member.answered, number, UNKNOWN, run=False)
@@ -292,7 +292,7 @@ class Server:
             self._run()
 
     def _run(self) -> None:
-        if self._running:  # what is done leads to more: that comes behind
+        if self._running:  # what is done leads to more: that comes after
             return
         self._running = True
         while actions := self.member.take_actions():

@@ -19,7 +19,7 @@ def place(index: int) -> Position:
 
 
 def index_of(position: str | Position) -> int:
-    """Return the number of the change behind a position."""
+    """Return the number of the change after a position."""
     if isinstance(position, str):
         position = Position.parse(position)
     return (position.begin - 4) // 10
@@ -36,7 +36,7 @@ _OFFSETS = [0, *accumulate(map(len, _ENTRIES))]
 
 
 def entries(start: int, stop: int) -> bytes:
-    """Return what lies between two changes, framed as in ``Messages``."""
+    """Return what is between two changes, framed as in ``Messages``."""
     return _BYTES[_OFFSETS[start] : _OFFSETS[stop]]
 
 

@@ -34,7 +34,7 @@ VARIES = re.compile(
 
 
 def serves(port: str) -> bool:
-    """Whether somebody does; of the server of the guide, whether its destination is ready."""
+    """Whether a server does; for the server of the guide, whether its destination is ready."""
     if port == PORTS["11180"]:
         with contextlib.suppress(urllib3.exceptions.HTTPError):
             return urllib3.request("GET", f"http://127.0.0.1:{port}/readyz", retries=False).status == 200

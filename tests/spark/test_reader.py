@@ -220,7 +220,7 @@ def test_a_query_of_what_is_there_now_confirms_entries_without_rows_at_its_end(
     fill(source, numbers, 1, 3)
     with reading(sluice) as stream:
         source.query(f"ALTER TABLE {numbers} COMMENT 'a'")
-        source.query("FLUSH BINARY LOGS")  # so that the end is no place behind a change
+        source.query("FLUSH BINARY LOGS")  # so that the end is not a place after a change
         stream.prepareForTriggerAvailableNow()
         fill(source, numbers, 4, 6)
         start = stream.initialOffset()
@@ -346,7 +346,7 @@ def test_a_large_range_is_cut_for_tasks_and_read_in_pieces(
         with sluice.client() as client:
             eventually(lambda: sluice.destination()["last"] == client.latest())
         end = next_offset(stream, start)
-        assert ids(rows(stream, start, end)) == list(range(1000)), "in order, as long as nobody mixes the parts"
+        assert ids(rows(stream, start, end)) == list(range(1000)), "in order, as long as the parts are not mixed"
         parts: Any = stream.partitions(start, end)
         assert len(parts) == 3
         assert all(len(part.pieces) > 5 for part in parts)
@@ -356,7 +356,7 @@ def test_a_large_range_is_cut_for_tasks_and_read_in_pieces(
         ends = [place for part in parts for piece in part.pieces for place in piece]
         assert ends[0] == start["position"]
         assert ends[-1] == end["position"]
-        assert ends[1:-1:2] == ends[2::2], "one behind the other"
+        assert ends[1:-1:2] == ends[2::2], "one after the other"
         small = next_offset(stream, start, ReadMaxRows(10))
         assert len(stream.partitions(start, small)) == 1
         batch = BatchReader(stream._options, stream._form, start["position"], end["position"])

@@ -283,7 +283,7 @@ def test_a_marker_ends_the_query_unless_it_shall_be_skipped(
     sluice.stop()
     source.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, b INT)")
     source.query(f"INSERT INTO {schema}.t VALUES (1, 2)")
-    source.query(f"ALTER TABLE {schema}.t DROP b")  # the metadata is not FULL: nobody knows any more what b was
+    source.query(f"ALTER TABLE {schema}.t DROP b")  # the metadata is not FULL: it is not known any more what b was
     source.query(f"INSERT INTO {schema}.t VALUES (3)")
     sluice.start()
     sluice.wait_running()

@@ -381,7 +381,7 @@ def test_a_value_that_does_not_fit_its_type_is_an_error(mysql_type: str, text: s
 
 
 def marker(prop: str) -> bytes:
-    """What stands in the place of rows of another table; but for the property it is no marker."""
+    """What is in the place of rows of another table; except for the property it is not a marker."""
     header = Header(eventType=QUERY, schemaName="shop", tableName="other")
     header.props.add(key=prop, value="why")
     return frame([Entry(header=header, entryType=ROWDATA, storeValue=RowChange(eventType=QUERY).SerializeToString())])

@@ -96,7 +96,7 @@ def test_new_client_may_start_at_a_position_that_is_still_to_come() -> None:
     put(cursors, stream, b"one")
     put(cursors, stream, b"two")
     assert entries(get(cursors).slices) == [b"begin", b"two", b"end"]
-    assert cursors.ring.first == 3, "what lies before it is not kept"
+    assert cursors.ring.first == 3, "what is before it is not kept"
 
 
 def test_new_client_may_start_at_the_transaction_of_a_time() -> None:
@@ -658,7 +658,7 @@ def test_client_that_does_not_confirm_a_full_ring_in_time_leaves_it_when_another
     with full(cursors, stream, b"two"):
         cursors.advance(100.0)
         cursors.advance(200.0)
-        assert cursors.status(2).state == "attached", "nobody waits for it"
+        assert cursors.status(2).state == "attached", "no one waits for it"
         confirm(cursors, 1)
         cursors.advance(200.0)
         cursors.advance(210.0)

@@ -66,7 +66,7 @@ def test_positions_ascend_without_a_hole(server: str, tmp_path: Path) -> None:
     reached = result.positions[0][0]
     for (slot, _), (before, after) in zip(result.slots, result.positions, strict=True):
         assert reached <= before < after
-        # What lies between two slots are events of their transaction that give no entry (BEGIN, GTID, TABLE_MAP).
+        # Between two slots are events of their transaction that give no entry (BEGIN, GTID, TABLE_MAP).
         assert reached == before or (reached.begin, reached.file) == (before.begin, before.file)
         assert bool(slot.flags & Flag.BOUNDARY) == (after.n == 0)
         reached = after

@@ -1,4 +1,4 @@
-"""Who serves a destination: what a server asks of ZooKeeper, and when it may serve. Without network."""
+"""Which server serves a destination: what a server asks of ZooKeeper, and when it may serve. Without network."""
 
 import pytest
 

@@ -772,7 +772,7 @@ async def test_what_the_source_has_lost_is_an_error_for_who_waits_for_it(setup: 
     setup.change(auto_reset_latest_pos_mode=True)
     await setup.server.stop(NAME)
     await setup.server.start(NAME)
-    if isinstance(error, PurgedError):  # soon the stream goes on behind a gap
+    if isinstance(error, PurgedError):  # soon the stream goes on after a gap
         assert (await setup.server.position(NAME, CLIENT, after=begin)).range.entries == 0
 
 

@@ -1,4 +1,4 @@
-"""What is stored is for the user of the server alone, whatever the umask and whoever wrote it before."""
+"""What is stored is for the user of the server alone, whatever the umask and whatever wrote it before."""
 
 import os
 from collections.abc import Iterator

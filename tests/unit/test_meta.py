@@ -195,7 +195,7 @@ async def test_file_that_cannot_be_read_is_an_error_and_not_held(tmp_path: Path)
         await make(tmp_path).open()
     path(tmp_path).rmdir()
     async with opened(tmp_path) as (_, epoch, _):
-        assert epoch == 1, "though who failed is still remembered"
+        assert epoch == 1, "although the store that failed is still referenced"
     del failure
 
 

@@ -1,4 +1,4 @@
-"""What `make mutants` changes, and the list of what nobody can notice."""
+"""What `make mutants` changes, and the list of what no test can notice."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Logging in at whoever answers: what becomes of the password, and how much may be answered."""
+"""Logging in at any server that answers: what becomes of the password, and how much may be answered."""
 
 import socket
 import ssl

@@ -1,4 +1,4 @@
-"""Who has a catch-up reader, and for how long."""
+"""Which clients have a catch-up reader, and for how long."""
 
 import pytest
 

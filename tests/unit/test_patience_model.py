@@ -2,7 +2,7 @@
 
 Time passes in ticks of a second. In each, every client does what is its kind: it takes and confirms everything, does so
 by a single call now and then, confirms a little now and then, takes and never confirms, confirms by position, or is
-gone. Whatever the others are, who does its part gets every row, in order, and soon, and every range is read.
+gone. Whatever the others are, a client that does its part gets every row, in order and soon, and every range is read.
 """
 
 import re
@@ -32,7 +32,7 @@ PATIENT = ["active", "by position", "polling"]
 KINDS = [*PATIENT, "dribbling", "hoarding", "abandoned"]
 RANGES = 3
 SOON = 15 * (DETACH_AFTER + TURN)
-"""Seconds within which who does its part gets on: each other client, or range, has kept it waiting once or twice."""
+"""Seconds within which a client that does its part gets on: each other one has kept it waiting once or twice."""
 
 
 class FullError(Exception):
@@ -142,7 +142,7 @@ class Client:
     period: int  # seconds between two calls of one that polls
     got: int
     confirmed: int = 0
-    restarted: bool = True  # the durable cursor may lie before what was confirmed
+    restarted: bool = True  # the durable cursor may be before what was confirmed
     given: list[tuple[int, str]] = field(default_factory=list)  # ids and ends of batches that are not confirmed
     late: list[str] = field(default_factory=list)  # the same, of before a restart or a detachment
     since: float = 0.0  # when it got on last, or had nothing to do
@@ -222,7 +222,7 @@ class PatienceMachine(RuleBasedStateMachine):
         for client in stored:
             if client.cursor is not None and client.cursor.position is not None:
                 index, it = index_of(client.cursor.position), self.clients[client.client_id]
-                assert not self.rows(it.filter, it.confirmed, index), "it stands behind what was not confirmed"
+                assert not self.rows(it.filter, it.confirmed, index), "it is after what was not confirmed"
         for it in self.clients.values():
             it.restarted = True
             self.lose(it)
@@ -419,7 +419,7 @@ class PatienceMachine(RuleBasedStateMachine):
             assert ring.bytes <= MEMORY
 
     def teardown(self) -> None:
-        """In the end who does its part has everything, and nobody reads by a reader that has gone."""
+        """In the end a client that does its part has everything, and none uses a reader that has gone."""
         if not hasattr(self, "turns"):
             return
 
@@ -440,7 +440,7 @@ class PatienceMachine(RuleBasedStateMachine):
         for range_ in self.reading.values():
             range_.pieces = 1
         self.pass_until(lambda: not self.readers, DETACH_AFTER + IDLE + TURN)
-        assert not self.readers, "a reader is kept for somebody who is gone"
+        assert not self.readers, "a reader is kept for a client that is gone"
 
     def pass_until(self, condition: Callable[[], bool], seconds: float) -> None:
         while seconds > 0 and not condition():

@@ -52,7 +52,7 @@ def test_two_nulls_are_no_update() -> None:
 
 
 def test_updated_compares_texts() -> None:
-    """Bytes that differ, but read as the same text, are no update: both are U+FFFD here."""
+    """Bytes that differ, but read as the same text, are not an update: both are U+FFFD here."""
     ((_, after),) = rows(plan("varchar(9)").encode(b"\xfe\1\xff\xfe\1\xfe", RowsKind.UPDATE))
     assert values(after) == [(0, "\ufffd", False)]
 

@@ -1,4 +1,4 @@
-"""Destinations that start at the same time, in a process of their own: nobody has made anything for them before."""
+"""Destinations that start at the same time, in a process of their own: nothing was made for them before."""
 
 import subprocess
 import sys

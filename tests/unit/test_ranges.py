@@ -235,7 +235,7 @@ def test_position_behind_the_last_entry_that_was_given_stays_good_when_the_strea
     setup.put(b"one")
     setup.cursors.ack_to(CLIENT, Position.parse(setup.mark(0).to), now=NOW)
     setup.put(b"other", table=("shop", "other"))
-    assert setup.ring.first == 6, "nobody needs what is not wanted"
+    assert setup.ring.first == 6, "no one needs what is not wanted"
     setup.put(b"two")
     found = setup.mark(3)
     assert (found.from_, found.to, found.rows) == (setup.at(3), setup.at(9), 1)
@@ -306,7 +306,7 @@ def test_parts_together_are_the_range(parts: int, filter_text: str) -> None:
     read = [setup.read(cut.from_, cut.to) for cut in cuts]
     assert list(chain.from_iterable(read)) == setup.read(0, end)
     assert [len(it) for it in read] == [cut.entries for cut in cuts]
-    assert all(it[-1] != b"begin" for it in read), "no part begins behind a BEGIN that it does not have"
+    assert all(it[-1] != b"begin" for it in read), "no part begins after a BEGIN that it does not have"
 
 
 def test_parts_have_about_equal_bytes(setup: Setup) -> None:
@@ -322,7 +322,7 @@ def test_parts_have_about_equal_bytes(setup: Setup) -> None:
 
 
 class Behind:
-    """A client whose cursor lies before the ring, and the ring of its reader."""
+    """A client whose cursor is before the ring, and the ring of its reader."""
 
     def __init__(self) -> None:
         self.main = Setup(before=6, catches_up=True)

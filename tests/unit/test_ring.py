@@ -1,4 +1,4 @@
-"""The ring: what goes in comes out, within its bounds, and memory is not reused while somebody reads it."""
+"""The ring: what goes in comes out, within its bounds, and memory is not reused while it is read."""
 
 import contextlib
 import ctypes
@@ -16,7 +16,7 @@ from sluice.store.segment import SegmentWriter
 
 
 class Source:
-    """Puts entries as a decoder does; the n-th entry lies at offset n of its file."""
+    """Puts entries as a decoder does; the n-th entry is at offset n of its file."""
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
@@ -57,7 +57,7 @@ def test_size_must_be_a_power_of_two(size: int) -> None:
 def test_an_entry_of_four_gibibytes_is_refused() -> None:
     source = Source(Ring())
     source.writer.write(b"entry")
-    # Nobody has the memory to write so much in a test: the writer's pointer to the end of the entry is moved.
+    # A test cannot write so much into memory: the writer's pointer to the end of the entry is moved.
     words = (ctypes.c_size_t * 8).from_address(id(source.writer))
     end = next(i + 1 for i in range(7) if words[i + 1] - words[i] == len(b"entry"))
     words[end] += (1 << 32) - len(b"entry")
@@ -339,7 +339,7 @@ def test_blocked_put_ends(how: str) -> None:
         ring.close()
     putter.join()
     assert results == [False]
-    assert source.staging.released == (0, 1, 6, 0), "behind the two of three that fitted"
+    assert source.staging.released == (0, 1, 6, 0), "after the two of three that fitted"
 
 
 def test_put_notifies_after_publishing_and_before_waiting() -> None:

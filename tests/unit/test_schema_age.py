@@ -20,7 +20,7 @@ SEEN = (3, 500)
         (ALTERED - 1, 499, True),
         (ALTERED, 499, True),  # the rows and the DDL are of the same second
         (ALTERED + 1, 499, False),
-        (ALTERED, 500, False),  # behind the place where the source was asked, a DDL is met before the rows
+        (ALTERED, 500, False),  # after the place where the source was asked, a DDL is met before the rows
         (ALTERED - 60, 500, False),  # rows that the source itself replicated late
     ],
 )

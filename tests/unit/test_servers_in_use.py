@@ -215,7 +215,7 @@ class TestBatches:
 
     def test_a_move_is_a_new_generation(self) -> None:
         made = endpoint()
-        made.leave(B, None)  # somebody else has left it
+        made.leave(B, None)  # another caller has left it
         assert made.generation == 0
         made.leave(A, None)
         assert made.generation == 1
@@ -305,7 +305,7 @@ class TestTold:
         made = self.endpoint(A, B, active=A)
         assert made.limits(A, 60, 10) == (CONNECT, 70)
         made.hear([A, B], None, None)
-        assert (made.server, made.deposed) == (A, None), "nobody has it yet"
+        assert (made.server, made.deposed) == (A, None), "no server has it yet"
         made.hear([B], B, None)
         assert (made.server, made.deposed) == (A, A)
         assert made.limits(A, 60, 10) == (GRACE, GRACE)
@@ -328,7 +328,7 @@ class TestTold:
         assert attempts.delay(fenced(made, B)) > 0, "both were asked"
         assert (attempts.begin(), made.deposed) == (B, None)
         made.hear([A, B], A, 1)
-        assert made.deposed is None, "that is no news"
+        assert made.deposed is None, "that is not news"
 
     def test_a_server_that_becomes_active_again_has_its_time(self) -> None:
         made = self.endpoint(A, B, active=A)

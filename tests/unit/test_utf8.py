@@ -23,7 +23,7 @@ Check = Callable[[bytes], bool]
 
 @pytest.fixture(scope="module", params=["-UUTF8_PORTABLE", "-DUTF8_PORTABLE"], ids=["processor", "portable"])
 def agrees(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Check:
-    """Whether the vectors say of bytes, each beginning behind some of ASCII, what Python says."""
+    """Whether the vectors say of bytes, each beginning after some of ASCII, what Python says."""
     folder = tmp_path_factory.mktemp("utf8")
     library = folder / "utf8.so"
     source = folder / "utf8.cpp"

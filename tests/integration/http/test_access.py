@@ -1,4 +1,4 @@
-"""Tokens, passwords and TLS: who is let in."""
+"""Tokens, passwords and TLS: which callers are let in."""
 
 import ssl
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Subscriptions and sessions: who is given what, and who is refused."""
+"""Subscriptions and sessions: what a client is given, and which clients are refused."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Readers that are slow or go away, and the stop of the server, cost nobody else anything."""
+"""Readers that are slow or go away, and the stop of the server, cost other clients nothing."""
 
 import asyncio
 import hashlib

@@ -1,4 +1,4 @@
-"""What a peer may send, and how long it may take: whoever goes beyond is refused and cut off, others do not notice."""
+"""What a peer may send, and how long it may take: beyond that it is refused and cut off; others do not notice."""
 
 import asyncio
 import contextlib

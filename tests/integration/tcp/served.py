@@ -25,7 +25,7 @@ PROTECTED: dict[str, Any] = {"tcp_user": "canal", "tcp_passwd": stored("secret")
 
 @dataclass
 class Canal:
-    """A served port and what is behind it."""
+    """A served port and the server of it."""
 
     port: int
     embedded: EmbeddedServer

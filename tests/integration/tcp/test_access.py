@@ -1,4 +1,4 @@
-"""Who is let in, and where the server listens."""
+"""Which callers are let in, and where the server listens."""
 
 import asyncio
 from pathlib import Path

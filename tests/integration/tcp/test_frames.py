@@ -1,4 +1,4 @@
-"""Bytes become packets, and what is none harms nobody."""
+"""Bytes become packets, and bytes that are not a packet do no harm."""
 
 import asyncio
 import random
@@ -72,7 +72,7 @@ class TestFrames:
 class TestOddClients:
     @pytest.mark.parametrize("seed", range(3))
     async def test_requests_in_any_order_are_answered_in_order(self, canal: Canal, seed: int) -> None:
-        """Two connections of one client do what they like; who asks for an answer gets one of its kind."""
+        """Two connections of one client do what they like; each question gets an answer of its kind."""
         chance = random.Random(seed)
         clients = [await canal.connect() for _ in range(2)]
         for _ in range(150):

@@ -1,4 +1,4 @@
-"""A get that waits holds up nobody, and is ended by who comes after."""
+"""A get that waits does not hold up others, and the next caller ends it."""
 
 import asyncio
 import threading

@@ -51,7 +51,7 @@ def sluice(capsys: pytest.CaptureFixture[str]) -> Sluice:
 
 @pytest.fixture
 def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A conf folder whose source nobody serves."""
+    """A conf folder whose source is not served."""
     (tmp_path / "example").mkdir()
     (tmp_path / "canal.properties").write_text("canal.destinations = example\n")
     (tmp_path / "example" / "instance.properties").write_text(SOURCE)

@@ -1,4 +1,4 @@
-"""An HTTP server in a thread; behind it stands, in place of a database, a source that is told what to say."""
+"""An HTTP server in a thread; its source is not a database, but is told what to say."""
 
 import asyncio
 import re

@@ -375,7 +375,7 @@ class Instance:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
-        """Stop serving, and say so, after a bug of ours."""
+        """Stop serving, and say so, after an error in Sluice itself."""
         logger.error("the destination has failed", exc_info=error, extra={"destination": self.config.destination})
         self._failure = f"{type(error).__name__}: {error}; stop and start it, and report what the log says"
         if self._parser is not None:

@@ -41,7 +41,7 @@ def offsets_of(name: str | None) -> tuple[tuple[int, int], ...]:
 
 
 def has_daylight_saving(name: str | None) -> bool:
-    """Whether the offset will change again, so that an hour a year has two meanings. Raises ConfigError."""
+    """Whether the offset will change again, so that one hour per year has two meanings. Raises ConfigError."""
     return offsets_of(name)[-1][0] > time.time()  # noqa: TID251  beside points in time
 
 

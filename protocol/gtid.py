@@ -1,4 +1,4 @@
-"""Sets of GTIDs: MySQL's (runs of numbers for each UUID and tag) and MariaDB's (a last number a domain and server)."""
+"""Sets of GTIDs: MySQL's (runs of numbers per UUID and tag) and MariaDB's (the last number per domain and server)."""
 
 import re
 import struct

@@ -79,7 +79,7 @@ cdef enum:
     ERROR = 0xFF
 
     # How the text of a value is made of the server's.
-    TEXT = 0                                       # as it is
+    TEXT = 0                                       # unchanged
     BYTES = 1                                      # each byte the character of its number
     FLOAT = 2                                      # as Java writes it
     DOUBLE = 3
@@ -172,7 +172,7 @@ cdef class RowEncoder:
     cdef str name
     cdef bytes names
     cdef Buffer pending                            # packets that are not complete
-    cdef Buffer body                               # of the RowChange, without what stands before the rows
+    cdef Buffer body                               # of the RowChange, without what precedes the rows
     cdef list last
     cdef readonly object rows
     cdef readonly bint is_finished

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Resolve the dependencies of pyproject.toml again: versions and hashes, no addresses. Three locks, so that each
-# installation downloads only what it needs: requirements.lock is what runs and compiles the server, requirements-dev.lock what tests, checks and
-# measures need besides, requirements-spark.lock what Spark needs, several times as large as all the rest.
+# installation downloads only what it needs: requirements.lock is what runs and compiles the server,
+# requirements-dev.lock what tests, checks and measurements need besides, requirements-spark.lock what Spark needs,
+# several times as large as all the rest.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tools=$(mktemp -d)

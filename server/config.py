@@ -205,7 +205,7 @@ class ServerConfig(Settings):
     log_level: Annotated[LogLevel, BeforeValidator(_upper)] = setting("sluice.log.level", LogLevel.INFO)
     """The least serious events that are logged."""
     log_format: Annotated[LogFormat, BeforeValidator(_lower)] = setting("sluice.log.format", LogFormat.TEXT)
-    """How events are logged: `text` is for people, `json` is one JSON object a line."""
+    """How events are logged: `text` is for people, `json` is one JSON object per line."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -31,7 +31,7 @@ class Cursor:
 
     @classmethod
     def at(cls, position: Position, gtid: str = "", delivered: Position | None = None) -> Self:
-        """Return the cursor of a place that no event stands for."""
+        """Return the cursor of a place without an event."""
         return cls(position.file, position.begin, 0, 0, gtid, position, delivered)
 
     @property

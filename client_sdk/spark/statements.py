@@ -68,7 +68,7 @@ class Values:
     places: pa.Int32Array
 
     def take(self) -> pa.StringArray:
-        """Return the texts, one a row."""
+        """Return the texts, one per row."""
         return self.texts.take(self.places)
 
     def filter(self, mask: pa.BooleanArray) -> "Values":

@@ -44,7 +44,7 @@ class MetaKind(StrEnum):
     ack_waits: bool
     """An ack is answered once it is durable."""
     writes_at_once: bool
-    """Cursors are written as they change, not once a period; no ack waits for that."""
+    """Cursors are written as they change, not once per period; no ack waits for that."""
 
     def __new__(
         cls,

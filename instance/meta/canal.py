@@ -1,4 +1,4 @@
-"""Cursors in the JSON of Canal's file and of Canal's ZooKeeper, with keys of ours beside Canal's.
+"""Cursors in the JSON of Canal's file and of Canal's ZooKeeper nodes, with our keys beside Canal's.
 
 Canal reads what we write, and drops our keys when it writes. A cursor without them resumes at Canal's event.
 """

@@ -1,4 +1,4 @@
-"""Subscriptions and cursors in Canal's ``meta.dat``: one JSON file a destination, with keys of ours beside Canal's.
+"""Subscriptions and cursors in Canal's ``meta.dat``: one JSON file per destination, with keys of ours beside Canal's.
 
 Layout (keys in alphabetical order, as Canal writes them; ``postion`` is Canal's spelling)::
 

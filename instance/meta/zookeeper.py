@@ -207,7 +207,7 @@ class ZooKeeperClients:
             self._cursors.add(client_id)
 
     async def _survey(self) -> None:
-        """See which nodes are there."""
+        """Find out which nodes exist."""
         names = await self._session.children(self._root)
         self._has_parse = "parse" in names
         client_ids = [int(name) for name in names if name.removeprefix("-").isdecimal()]

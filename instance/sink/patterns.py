@@ -246,7 +246,7 @@ class _Translation:
         group = _Group(at, [], [], [])
         begin = 1
         if len(self._groups) > MAX_DEPTH:
-            self._refuse(f"brackets may stand in brackets {MAX_DEPTH} deep", at, 1)
+            self._refuse(f"brackets may be nested {MAX_DEPTH} deep", at, 1)
         if text.startswith("(?#", at):
             end = text.find(")", at)
             if end < 0:

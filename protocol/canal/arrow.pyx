@@ -5,7 +5,7 @@ position of an entry is not in the entry: its header has only the name of the fi
 `Messages.positions` precedes the entries and has begin and n of each. So the bytes of a batch, or of a part of a
 range, can be decoded far from the server::
 
-    ba 06 <length> (<begin> <n>)…                    positions: two varints an entry
+    ba 06 <length> (<begin> <n>)…                    positions: two varints per entry
     c2 06 <length> <name>                            members: as many, or none where the source has no members
     12 <length> Entry                                as many
 
@@ -615,7 +615,7 @@ def _read_type(str mysql_type, int sql_type):
 
 
 def _fits(int output, Column_ declared):
-    """Whether values of that kind can be written into a column of the declared one, each as it is."""
+    """Whether values of that kind can be written unchanged into a column of the declared one."""
     if output <= INT64:
         return declared.output <= INT64 or declared.output == DECIMAL128
     if output == FLOAT32:
@@ -1363,7 +1363,7 @@ cdef class TableDecoder(Decoder):
                 self.add_image(p, end, BEFORE_COLUMNS)
                 return self.end_image(INSERT)
             if self.add_image(p, end, AFTER_COLUMNS) < self.count - FIRST:
-                self.add_image(p, end, BEFORE_COLUMNS)     # what a minimal image leaves out is as it was
+                self.add_image(p, end, BEFORE_COLUMNS)     # what a minimal image leaves out has not changed
         else:
             self.add_image(p, end, BEFORE_COLUMNS if self.entry.event_type == DELETE else AFTER_COLUMNS)
         return self.end_image(self.entry.event_type)

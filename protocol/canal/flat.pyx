@@ -1,4 +1,4 @@
-"""Entries to FlatMessage, the JSON that Canal writes to message queues: one object an entry, with all its rows.
+"""Entries to FlatMessage, the JSON that Canal writes to message queues: one object per entry, with all its rows.
 
 Keys are in alphabetical order and are never left out; every value of a row is a string or null::
 
@@ -579,5 +579,5 @@ def flat_json(slices, int64_t batch_id, *, ts=None, bint strict=False):
 
 
 def flat_ndjson(slices, int64_t batch_id, *, ts=None, bint strict=False):
-    """As flat_json, but one message a line, each line ended."""
+    """As flat_json, but one message per line, each line ended."""
     return flat(slices, batch_id, ts, strict, True)

@@ -9,7 +9,7 @@ entry.proto and packet.proto; a varint may be padded)::
         10 <entry type>
         1a <length> RowChange                        of ROWDATA; else TransactionBegin or TransactionEnd
             ...
-            62 <length> RowData                      one a row
+            62 <length> RowData                      one per row
                 0a <length> Column                   of the image before
                 12 <length> Column                   of the image after
 

@@ -57,13 +57,13 @@ def _open() -> Callable[[bytes], Iterator[Sequence[str]]]:
 
 LINES = Lines(
     flag="csv",
-    help="one line of CSV a row, after a line of names for each table",
+    help="one line of CSV per row, after a line of names for each table",
     media_type=PROTOBUF.media_type,
     open=_open,
 )
 CSV = Format(
     name="csv",
-    text="a line of CSV a row, after a line of names for each table",
+    text="a line of CSV per row, after a line of names for each table",
     encode=lambda batch, _strict: text_of(LINES, batch),
     lines=LINES,
 )

@@ -1,4 +1,4 @@
-"""Canal's FlatMessages: as one JSON object a batch, or as lines."""
+"""Canal's FlatMessages: as one JSON object per batch, or as lines."""
 
 from collections.abc import Iterator
 
@@ -45,7 +45,7 @@ JSON = Format(
 )
 NDJSON = Format(
     name="ndjson",
-    text='a FlatMessage a line, then a line `{"batchId", "from", "to"}`',
+    text='a FlatMessage per line, then a line `{"batchId", "from", "to"}`',
     media_type="application/x-ndjson",
     aliases=("application/ndjson",),
     encode=_ndjson,
@@ -53,7 +53,7 @@ NDJSON = Format(
     pieces=Pieces(_ndjson_piece, _ndjson_frame),
     lines=Lines(
         flag="json",
-        help="one JSON object (Canal's FlatMessage) an entry",
+        help="one JSON object (Canal's FlatMessage) per entry",
         media_type="application/x-ndjson",
         open=lambda: _messages,
     ),

@@ -4,7 +4,7 @@
 
     08 <varint batchId>              field 1, batchId; -1 for an empty batch (ten bytes)
     ba 06 <varint length> <varints>  field 103, positions: begin and n of each entry, before the entries
-    12 <varint length> <Entry>       field 2, messages; once an entry, moved as slices of the ring
+    12 <varint length> <Entry>       field 2, messages; once per entry, moved as slices of the ring
 
 In a stream each ``Messages`` is preceded by its length, 4 bytes big-endian. It has two more fields, since a stream has
 no headers for them::

@@ -89,13 +89,13 @@ def text_of(lines: Lines, batch: Encodable) -> list[Part]:
 
 LINES = Lines(
     flag="rows",
-    help="one JSON object a row, its values typed, and one a DDL",
+    help="one JSON object per row, its values typed, and one per DDL",
     media_type=PROTOBUF.media_type,
     open=lambda: _lines,
 )
 ROWS = Format(
     name="rows",
-    text="a JSON object a row, its values typed, and one a DDL",
+    text="a JSON object per row, its values typed, and one per DDL",
     encode=lambda batch, _strict: text_of(LINES, batch),
     lines=LINES,
 )

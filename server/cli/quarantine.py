@@ -36,7 +36,7 @@ def add_quarantine_commands(commands: Any) -> None:
     )
     retry.add_argument("destination", metavar="DESTINATION", help="its name, as in canal.destinations")
     retry.add_argument("--position", metavar="POSITION", help="only this one, as sluice quarantine list shows it")
-    retry.add_argument("--json", action="store_true", help="one JSON object (Canal's FlatMessage) an entry")
+    retry.add_argument("--json", action="store_true", help="one JSON object (Canal's FlatMessage) per entry")
     add_conf(retry)
 
 

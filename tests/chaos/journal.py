@@ -1,4 +1,4 @@
-"""What the parts of a run write down, one JSON object a line, and how it is read again.
+"""What the parts of a run write down, one JSON object per line, and how it is read again.
 
 A run's folder holds ``consumer-DESTINATION-CLIENT`` (`Received`, `Acked`, `Failed`), the logs of the servers, what was
 done to them (``faults``), and at last what the tables hold (``written``).

@@ -191,12 +191,12 @@ class TestErrors:
 
     @pytest.mark.parametrize("count", [0, 1, 3])
     def test_columns_of_another_number_are_refused(self, count: int) -> None:
-        with pytest.raises(DecodeError, match=rf"shop\.t: the event has 2 columns, but the schema at hand has {count}"):
+        with pytest.raises(DecodeError, match=rf"shop\.t: the event has 2 columns, but the known schema has {count}"):
             TablePlan(TableMap.parse(table_map((3, b""), (3, b""))), [Column("c", "int")] * count, 1)
 
     @pytest.mark.parametrize("mysql_type", ["bigint", "varchar(9)", "json", "timestamp", "uuid"])
     def test_a_column_of_another_type_is_refused(self, mysql_type: str) -> None:
-        with pytest.raises(DecodeError, match=r"shop\.t\.c: the event has the type LONG, but the schema at hand has"):
+        with pytest.raises(DecodeError, match=r"shop\.t\.c: the event has the type LONG, but the known schema has"):
             TablePlan(TableMap.parse(table_map((3, b""))), [Column("c", mysql_type)], 1)
 
     @pytest.mark.parametrize(

@@ -203,7 +203,7 @@ class Parser:
                 events = self._decoder.event_count
                 try:
                     self._read()
-                except Exception as error:  # noqa: BLE001 - the thread must survive a bug of ours, too
+                except Exception as error:  # noqa: BLE001 - the thread must survive an error in Sluice itself, too
                     if self._stopping.is_set():
                         return
                     self._failed(error)

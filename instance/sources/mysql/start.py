@@ -76,7 +76,7 @@ class StartFinder:
         refused: dict[Cursor | None, SluiceError] = {}
         for place in places:
             if place is None and start is not None:
-                continue  # where the configuration says, for want of a better place
+                continue  # where the configuration says: only if no other place is left
             try:
                 found = self.find(place)
                 if place is not None and place.position is not None and len(places) > 1:

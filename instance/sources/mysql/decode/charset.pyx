@@ -23,7 +23,7 @@ cdef struct Character:     # in UTF-8; written as four bytes; the next one overw
     uint8_t size           # 0 for none
 
 
-cdef struct Bytes:         # a character set of one byte a character
+cdef struct Bytes:         # a character set of one byte per character
     Character[256] characters
     bint is_ascii_based    # the first 128 are ASCII
 
@@ -102,7 +102,7 @@ cdef int single_byte(Field *field, const uint8_t *data, size_t size, Value *valu
     return finish(value, p)
 
 
-# One or two bytes a character (after 0x8F three in ujis and eucjpms; four of some in gb18030).
+# One or two bytes per character (after 0x8F three in ujis and eucjpms; four of some in gb18030).
 
 cdef int multi_byte(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
     cdef const Pairs *table = <const Pairs *>field.context

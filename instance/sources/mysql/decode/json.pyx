@@ -8,7 +8,7 @@ and 4 in a large one):
     array       count n, size n, value entries, values
     key entry   offset n, length 2 bytes
     value entry type 1 byte, offset n; or the value itself where it fits into n bytes (literals and short integers)
-    string      length (7 bits a byte, the lowest first), utf8mb4
+    string      length (7 bits per byte, the lowest first), utf8mb4
     opaque      column type 1 byte, length as of a string, value
 
 Offsets count from the count of their object or array. The text is what the server prints for SELECT; under strict_canal
@@ -113,7 +113,7 @@ cdef inline uint64_t load(const uint8_t *data, int size) noexcept nogil:
 
 
 cdef const uint8_t *get_length(const uint8_t *p, const uint8_t *end, size_t *size) noexcept nogil:
-    """A length of 7 bits a byte; the place after, or NULL when it or what it counts goes beyond the end."""
+    """A length of 7 bits per byte; the place after, or NULL when it or what it counts goes beyond the end."""
     cdef uint64_t result = 0
     cdef int shift = 0
     while p < end and shift < 35:

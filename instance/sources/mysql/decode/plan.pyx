@@ -2,14 +2,14 @@
 
 A row event carries, after its header, its rows, each (of an update: first the image before, then the image after):
 
-    null bits         1 bit a column that the image has, the first in the lowest bit
+    null bits         1 bit per column that the image has, the first in the lowest bit
     values            of the columns that the image has and that are not NULL; only its type, the column's metadata in
                       TABLE_MAP and, for strings, a length before the value say how long a value is
 
 and the image after of a PARTIAL_UPDATE_ROWS event before that:
 
     options           length-encoded integer; bit 0: some JSON columns are differences
-    partial bits      only then: 1 bit a JSON column of the table, set: the value is a list of differences
+    partial bits      only then: 1 bit per JSON column of the table, set: the value is a list of differences
 
 Each row becomes a `rowDatas` field of Canal's RowChange. Its columns are written as: what is the same for every row
 (index, sqlType, name, isKey, mysqlType, isNull; prepared three times, for a value, an integer that needs the next wider
@@ -178,7 +178,7 @@ cdef class TablePlan:
             return
         if len(columns) != self.column_count:
             raise DecodeError(
-                f"{self.schema}.{self.table}: the event has {self.column_count} columns, but the schema at hand has "
+                f"{self.schema}.{self.table}: the event has {self.column_count} columns, but the known schema has "
                 f"{len(columns)}"
             )
         self.columns = <Planned *>calloc(max(self.column_count, 1), sizeof(Planned))
@@ -215,7 +215,7 @@ cdef class TablePlan:
             raise DecodeError(f"the type {column.mysql_type} is unknown")
         if code not in WIRE_TYPES[word]:
             written = Type(code).name if code in set(Type) else str(code)
-            raise DecodeError(f"the event has the type {written}, but the schema at hand has {column.mysql_type}")
+            raise DecodeError(f"the event has the type {written}, but the known schema has {column.mysql_type}")
         field.is_strict = options.strict_canal
         null = promoted = 0
         if code in INTEGERS:

@@ -9,8 +9,8 @@ Body, after the event header (all integers little-endian; "packed" is MySQL's le
     column count      packed
     column types      1 byte each
     metadata length   packed
-    metadata          0 to 2 bytes a column, by its type
-    nullable          1 bit a column, the first column in the lowest bit
+    metadata          0 to 2 bytes per column, by its type
+    nullable          1 bit per column, the first column in the lowest bit
     optional metadata until the end: type 1 byte, length packed, value (see ``Optional``)
 
 Sources: MySQL ``libbinlogevents/include/rows_event.h`` and MariaDB ``sql/log_event_server.cc`` (the same numbers).
@@ -76,7 +76,7 @@ class Optional(IntEnum):
 
     SIGNEDNESS = 1  # 1 bit a numeric column (and a YEAR: `counts_years`), the first in the highest bit; set: unsigned
     DEFAULT_CHARSET = 2  # collation of most character columns, then pairs (which character column, collation)
-    COLUMN_CHARSET = 3  # a collation a character column
+    COLUMN_CHARSET = 3  # a collation per character column
     COLUMN_NAME = 4
     SET_VALUES = 5  # a SET column: number of members, then each
     ENUM_VALUES = 6
@@ -85,7 +85,7 @@ class Optional(IntEnum):
     PRIMARY_KEY_WITH_PREFIX = 9  # pairs (column number, prefix length, 0 for the whole column)
     ENUM_AND_SET_DEFAULT_CHARSET = 10  # as 2 and 3, counting ENUM and SET columns
     ENUM_AND_SET_COLUMN_CHARSET = 11
-    COLUMN_VISIBILITY = 12  # 1 bit a column, the first column in the highest bit; set: visible
+    COLUMN_VISIBILITY = 12  # 1 bit per column, the first column in the highest bit; set: visible
     VECTOR_DIMENSIONALITY = 13
 
 
@@ -262,7 +262,7 @@ def _high_bits(data: bytes) -> Iterator[bool]:
 
 @dataclass(frozen=True, slots=True)
 class TableMap:
-    """A table as one TABLE_MAP event describes it. Lists have one item a column unless said otherwise.
+    """A table as one TABLE_MAP event describes it. Lists have one item per column unless said otherwise.
 
     ``types`` are real types: an ENUM or SET, which the event writes as STRING, is ENUM or SET here. ``metas`` are the
     numbers that belong to them: maximum bytes of strings, width of the length before a BLOB, bytes of an ENUM or SET,

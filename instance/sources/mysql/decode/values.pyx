@@ -527,7 +527,7 @@ cdef int inet4(Field *field, const uint8_t *data, size_t size, Value *value) noe
 
 
 cdef int inet6(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
-    """As MariaDB prints it: the longest run of zero groups, be it of one, as ::; IPv4-mapped and -compatible dotted."""
+    """As MariaDB prints it: the longest run of zero groups, even of one, as ::; IPv4-mapped and -compatible dotted."""
     cdef uint8_t[16] octets
     cdef uint16_t[8] groups
     cdef uint8_t *p = value.scratch

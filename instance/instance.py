@@ -371,7 +371,7 @@ class Instance:
         """
         try:
             call(*arguments)
-        except Exception as error:  # noqa: BLE001  that is its purpose
+        except Exception as error:  # noqa: BLE001  whatever it is, the destination fails
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:

@@ -70,7 +70,7 @@ class Settings(BaseModel):
         """Build the model from the properties it knows; a blank value stands for the default, as in Canal.
 
         Relative paths start at ``folder``. ``given`` are values by field name, which win. Raises ConfigError with key
-        and place of all that is wrong.
+        and place of everything that is wrong.
         """
         chosen = {
             key: properties[key].value

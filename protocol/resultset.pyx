@@ -157,7 +157,7 @@ cdef bytes text_field(int tag, str text):
 
 
 cdef bytes message(int tag, bytes head, size_t more=0):
-    """A message but for its last `more` bytes."""
+    """A message except for its last `more` bytes."""
     return varint(tag) + varint(len(head) + more) + head
 
 

@@ -56,9 +56,9 @@ cdef class Staging:
     cdef readonly Py_ssize_t bytes             # of framed entries not yet put
     cdef readonly object released              # the place after the last slot that was put, None before there is one
 
-    # Ends the writer's unfinished entry: its slot, zeroed but for segment, offset, length. Valid until the next call.
+    # Ends the writer's unfinished entry: its slot, zeroed except for segment, offset, length. Valid until the next call.
     cdef Slot *finish(self, SegmentWriter writer) except NULL nogil
-    cdef Slot *advance(self) except NULL nogil          # an ADVANCE slot, zeroed but for its kind
+    cdef Slot *advance(self) except NULL nogil          # an ADVANCE slot, zeroed except for its kind
     cdef Slot *last(self) noexcept nogil                # the newest slot that is not yet put, or NULL
     cpdef clear(self)                                   # drops what is not yet put
     cdef Slot *extend(self) except NULL nogil

@@ -516,7 +516,7 @@ cdef class Ring:
         cdef vector[int64_t] chosen
         cdef Collected batch = Collected.__new__(Collected)
         cdef int64_t sequence = start
-        cdef int64_t held = -1         # the begin of a transaction of which nothing wanted was seen yet
+        cdef int64_t held = -1         # the BEGIN of a transaction without wanted entries so far
         cdef Slot *slot
         if stop < 0:
             stop = self.next
@@ -575,7 +575,7 @@ cdef class Ring:
         transaction has ended, there is no range, unless `inside` allows it to end at `stop`.
         """
         cdef int64_t sequence, rows = 0, entries = 0
-        cdef int64_t held = -1         # the begin of a transaction of which nothing wanted was seen yet
+        cdef int64_t held = -1         # the BEGIN of a transaction without wanted entries so far
         cdef int64_t boundary = start  # the place after the last whole transaction ...
         cdef int64_t within = 0        # ... and the entries before it
         cdef Py_ssize_t size = 0

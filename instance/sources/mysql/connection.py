@@ -403,7 +403,7 @@ class LongAnswerError(_RefusedError):
 
 
 LONGEST_TEXT: Final = 1000
-"""Characters of what a source says that an error repeats."""
+"""Characters of a source's text that an error repeats."""
 
 _LIMIT_KEYS: Final = {
     "login_timeout": "sluice.instance.login.timeout",

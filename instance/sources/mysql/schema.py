@@ -27,7 +27,7 @@ class TableSchema:
     altered: int | None = None
     """When the table was created or last altered, Unix time by the source's clock; None if it does not say."""
     seen: tuple[int, int] | None = None
-    """End of the binlog (file number, offset) after the source was asked; None: the columns are those at the time of the rows."""
+    """End of the binlog (file number, offset) after the source was asked; None: the columns are of the rows' time."""
     first_use: Position | None = field(default=None, compare=False)
     """The place of the first rows that were read with it; None: none were."""
     name: tuple[str, str] | None = None

@@ -56,7 +56,7 @@ cdef class Staging:
     cdef readonly Py_ssize_t bytes             # of framed entries not yet put
     cdef readonly object released              # the place after the last slot that was put, None before there is one
 
-    # Ends the writer's unfinished entry: its slot, zeroed except for segment, offset, length. Valid until the next call.
+    # Ends the writer's unfinished entry: its slot, zeroed except segment, offset, length. Valid until the next call.
     cdef Slot *finish(self, SegmentWriter writer) except NULL nogil
     cdef Slot *advance(self) except NULL nogil          # an ADVANCE slot, zeroed except for its kind
     cdef Slot *last(self) noexcept nogil                # the newest slot that is not yet put, or NULL

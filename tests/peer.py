@@ -198,7 +198,7 @@ class Recorder(Peer):
     def __init__(self, target: tuple[str, int]) -> None:
         super().__init__(self._relay)
         self.answers: list[list[bytes]] = []
-        """The first one is the greeting, which comes unasked."""
+        """The first one is the greeting, which comes without a question."""
         self._target = target
 
     def _relay(self, talk: Talk) -> None:

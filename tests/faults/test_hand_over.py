@@ -96,7 +96,7 @@ class Site:
         self.consumer.call("subscribe", "")
 
     def cursor(self, name: str) -> tuple[str, int]:
-        """What stands in the file of cursors."""
+        """The content of the file of cursors."""
         (client,) = json.loads((self.sluice.data / name / "meta.dat").read_text())["clientDatas"]
         return client["cursor"]["postion"]["journalName"], client["cursor"]["postion"]["position"]
 

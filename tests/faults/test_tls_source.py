@@ -11,7 +11,7 @@ from tests.servers import Server
 
 @pytest.fixture(scope="module")
 def strict() -> Iterator[Server]:
-    """MySQL 9.7 with require_secure_transport; the tests' own connections use TLS unasked."""
+    """MySQL 9.7 with require_secure_transport; the tests' own connections use TLS by default."""
     with Server("mysql97", ["--require-secure-transport=ON"]) as server:
         yield server
 

@@ -1,4 +1,4 @@
-"""Whatever stands in a configuration, it is taken or refused with its place: for every key that there is."""
+"""Any value in a configuration is taken, or refused with its place: for every key."""
 
 import contextlib
 import typing

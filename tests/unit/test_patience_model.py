@@ -125,7 +125,7 @@ class Feed:
 
 @dataclass
 class Range:
-    """What is read by a reader piece by piece, one a second."""
+    """What is read by a reader piece by piece, one per second."""
 
     pieces: int
     slow: bool  # in each turn its reader takes as long as it may to come to its place

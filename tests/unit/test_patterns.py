@@ -12,7 +12,7 @@ from sluice.protocol.errors import FilterError
 from tests.patterns import Patterns
 
 NAMES = [chr(code) for code in range(0x10000) if not 0xD800 <= code < 0xE000]
-"""Every character that may stand in a name."""
+"""Every character that may be in a name."""
 
 
 def matched(pattern: str, names: list[str]) -> list[str]:

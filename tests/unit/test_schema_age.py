@@ -1,4 +1,4 @@
-"""When the schema at hand may be younger than the rows that are read with it."""
+"""When the known schema may be younger than the rows that are read with it."""
 
 import pickle
 

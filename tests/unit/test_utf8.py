@@ -1,4 +1,4 @@
-"""Vectors find the same texts well-formed as Python: those of the processor at hand, and those of every processor."""
+"""Vectors find the same texts well-formed as Python: those of this processor, and those of every processor."""
 
 import ctypes
 import itertools

@@ -100,8 +100,7 @@ class Turns:
 
     A turn counts from when the reader has moved its holder on: has given it something, or passed over what it does not
     want. While others wait, the turn is over after `TURN`. Then the holder is given nothing more. It loses the reader
-    as soon as it has confirmed what it was given, or when ``patience`` is over. A reader has as long to move its holder
-    on.
+    as soon as it has confirmed what it was given, or after ``patience`` seconds. A reader has as long to move it on.
 
     A reader, or a place in the queue, is kept for a silent client for the same patience, at least `IDLE`: so much time
     may pass between two of its calls. Ranges count as heard while they are read, and are kept for `IDLE`.

@@ -96,7 +96,7 @@ class Parser:
 
     @property
     def failure(self) -> SluiceError | None:
-        """Why the last attempt to read failed; None while the source is read, from `on_begin` on."""
+        """Why the last attempt to read failed; None while the source is read, after `on_begin`."""
         return self._failure
 
     @property

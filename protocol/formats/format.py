@@ -1,5 +1,6 @@
 """What a format is: how a batch is written in it, and what else can be done with it."""
 
+import functools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -94,7 +95,13 @@ class Format:
     @property
     def is_installed(self) -> bool:
         """Whether the module that it needs is installed."""
-        return not self.needs or find_spec(self.needs) is not None
+        return not self.needs or _is_found(self.needs)
+
+
+@functools.cache
+def _is_found(module: str) -> bool:
+    """Whether a module can be imported. The search reads folders, and every call over HTTP asks."""
+    return find_spec(module) is not None
 
 
 def summary(batch: Encodable) -> str:

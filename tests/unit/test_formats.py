@@ -51,6 +51,13 @@ class TestNegotiation:
         with pytest.raises(NotAcceptableError, match="application/json"):
             negotiate(accept, (JSON,))
 
+    def test_what_a_format_needs_is_looked_for_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[str] = []
+        monkeypatch.setattr("sluice.protocol.formats.format.find_spec", asked.append)
+        for _ in range(3):
+            assert negotiate(None, [JSON, dataclasses.replace(ARROW, needs="sluice_is_asked_once")]) is JSON
+        assert asked == ["sluice_is_asked_once"]
+
     def test_a_format_is_refused_with_the_reason_where_what_it_needs_is_not_installed(self) -> None:
         offered = (JSON, MISSING)
         with pytest.raises(NotAcceptableError, match=r"lacks sluice_lacks_this: pip install 'sluice\[arrow\]'"):

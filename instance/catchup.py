@@ -396,14 +396,14 @@ class CatchUp:
         deadline = time.monotonic() + LONGEST_QUEUE
         try:
             while (shared := self._covering(from_)) is None:
+                if self._closed:
+                    raise DestinationStoppedError("the destination was stopped")
                 now = time.monotonic()
                 if self.turns.has(who):
                     logger.info("reading again from %s", from_)
                     shared = SharedReader(who, self._make_reader, from_, self._on_change)
                     self._shared.append(shared)
                     break
-                if self._closed:
-                    raise DestinationStoppedError("the destination was stopped")
                 if now >= deadline or not self.turns.places:
                     raise SourceError(
                         f"all {self.turns.places} catch-up readers (sluice.instance.catchUp.readers) are at work:"

@@ -162,3 +162,20 @@ async def test_range_that_waits_for_its_next_turn_ends_with_the_destination(setu
     for task in (reading, other):
         with pytest.raises(DestinationStoppedError):
             await task
+
+
+async def test_range_whose_turn_begins_as_all_readers_are_closed_makes_none(setup: Setup) -> None:
+    reading = asyncio.create_task(setup.read(0, 3))
+    await setup.parser(0, 0)
+    waiting = asyncio.create_task(setup.read(30, 33))
+    await asyncio.sleep(0.05)
+    reading.cancel()
+    await asyncio.sleep(0)
+    closing = asyncio.create_task(setup.catch_up.close())
+    setup.tend()
+    setup.tend(later=1)  # its turn begins, and it hears of that after the close
+    with pytest.raises(DestinationStoppedError):
+        async with asyncio.timeout(3):
+            await waiting
+    await closing
+    assert setup.catch_up.count == 0

@@ -296,6 +296,14 @@ class Cursors:
         _, entries, _, size = ring.measure(subscriber.get, subscriber.end(), subscriber.allowed())
         return entries, size
 
+    def is_held(self, client_id: int) -> bool:
+        """Return whether nothing more comes for a client before it has taken and confirmed what is there.
+
+        Its ring is full, or its catch-up reader has met the ring, which the client joins only then.
+        """
+        subscriber = self._subscriber(client_id)
+        return subscriber.served() and (subscriber.limit is not None or subscriber.track.ring.waiting)
+
     def get(
         self,
         client_id: int,

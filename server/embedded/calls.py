@@ -166,7 +166,7 @@ class Calls(Destinations):
             ready = True
             if full_entries or full_bytes:
                 found, size = cursors.available(client_id)
-                ready = instance.ring.waiting or (found >= full_entries and size >= full_bytes)
+                ready = cursors.is_held(client_id) or (found >= full_entries and size >= full_bytes)
                 if found and linger is not None and patience == deadline:
                     patience = min(deadline, now + linger)
             if ready or now >= patience:

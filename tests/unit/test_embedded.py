@@ -319,6 +319,16 @@ class TestCatchingUp:
         async with asyncio.timeout(2):
             assert not (await setup.server.get_without_ack(NAME, 2)).entries
 
+    @pytest.mark.usefixtures("start")
+    async def test_a_full_batch_is_not_waited_for_where_more_comes_only_after_an_ack(self, setup: Setup) -> None:
+        main = setup.parser
+        call = setup.server.get_without_ack(NAME, 2, batch_size=1000, timeout=math.inf, wait_full=True)
+        getting = asyncio.create_task(call)
+        await eventually(lambda: setup.parser is not main)
+        setup.parser.write(b"one")
+        async with asyncio.timeout(2):
+            assert entries((await getting).slices) == [b"begin", b"one", b"end"]
+
     async def test_reading_a_range_is_a_call(self, setup: Setup, start: str) -> None:
         end, main = str(setup.parser.stream.end), setup.parser
         reading = asyncio.create_task(anext(setup.server.rows(NAME, CLIENT, start, end)))

@@ -116,7 +116,7 @@ class Protocol(HttpToolsProtocol):
         # The request that is being received, or awaited as the first one.
         self._receiving = True
         self._in_header = True
-        self._empty_line = b""  # what is ignored of one that comes before the next request, as old clients send it
+        self._ignored = 0  # bytes left of an empty line that may come before the next request, as old clients send it
         self._begun = self.loop.time()
         self._timer: asyncio.TimerHandle | None = None
         self._header = 0  # bytes of its URL and header fields
@@ -151,8 +151,8 @@ class Protocol(HttpToolsProtocol):
         if self._refused:
             return
         if not self._receiving:
-            while self._empty_line and data.startswith(self._empty_line[:1]):  # RFC 9112 section 2.2
-                data, self._empty_line = data[1:], self._empty_line[1:]
+            while self._ignored and data[:1] in (b"\r", b"\n"):  # RFC 9112 section 2.2; the parser may have the CR
+                data, self._ignored = data[1:], self._ignored - 1
             if not data:
                 return
         self._unset_keepalive_if_required()
@@ -265,7 +265,7 @@ class Protocol(HttpToolsProtocol):
         if self._skipped:
             return
         self._receiving = False
-        self._empty_line = b"\r\n"
+        self._ignored = len(b"\r\n")
         self._uncount()
         super().on_message_complete()
 

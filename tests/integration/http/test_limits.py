@@ -304,14 +304,21 @@ class TestTime:
             await peer.send(b"\x16\x03\x01")
             assert await peer.closed()
 
-    @pytest.mark.parametrize("pieces", [[b"\r\n"], [b"\r", b"\n"], [b"\r\n" + request("/healthz", method="GET")]])
+    @pytest.mark.parametrize(
+        "pieces",
+        [
+            [b"", b"\r\n"],
+            [b"", b"\r", b"\n"],
+            [b"\r", b"\n"],
+            [b"", b"\r\n" + request("/healthz", method="GET")],
+        ],
+    )
     async def test_an_empty_line_after_a_body_does_not_end_a_long_poll(self, hasty: Api, pieces: list[bytes]) -> None:
         async with connected(hasty) as peer:
-            body = b'{"batchId":7}'
-            await peer.send(request(CLIENT + "/getWithoutAck?timeout=1200", JSON, b"Content-Length: 13\r\n") + body)
-            for piece in pieces:
-                await asyncio.sleep(0.1)
+            call = request(CLIENT + "/getWithoutAck?timeout=1200", JSON, b"Content-Length: 13\r\n") + b'{"batchId":7}'
+            for piece in [call + pieces[0], *pieces[1:]]:
                 await peer.send(piece)
+                await asyncio.sleep(0.1)
             assert (await peer.reply()).status == 200
             await asyncio.sleep(0.5)  # more than a header may take
             if pieces[-1].endswith(b"\n\r\n"):

@@ -428,7 +428,7 @@ def test_place_in_a_file_that_the_stream_has_not_come_through_is_of_another_hist
     stream.transaction(b"one")
     stream.put()
     assert cursors.read_range(CLIENT, first, stream.end) is not None
-    with pytest.raises(SourceChangedError, match="not come through"):
+    with pytest.raises(SourceChangedError, match="did not pass"):
         cursors.read_range(CLIENT, replace(first, file="binlog.000006"), stream.end)
 
 

@@ -1,7 +1,7 @@
-"""What an instance needs of a parser."""
+"""What an instance needs of the parser of a source, and a command of the source itself."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, Self
 
 from ..protocol.errors import SluiceError
 from ..protocol.gtid import GtidSet
@@ -58,6 +58,50 @@ class Parser(Protocol):
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until it has ended."""
+
+
+class Examination(Protocol):
+    """What the commands ask a source without starting anything. Methods raise SourceError when it does not answer."""
+
+    @property
+    def exposure(self) -> str:
+        """Who could read the password of the account, and what helps; empty while it is safe."""
+
+    @property
+    def protection(self) -> str:
+        """What protects the password."""
+
+    @property
+    def unchecked_tls(self) -> str:
+        """What TLS leaves open; empty when nothing."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def check(self, *, is_replaced: bool) -> None:
+        """Raise SourceError with all that keeps the source from being read.
+
+        ``is_replaced``: what reads it under the same configuration now will be stopped first.
+        """
+
+    def summary(self) -> str:
+        """Return what the source is, and where it ends."""
+
+    def advice(self) -> list[str]:
+        """Return what would make the source better to read."""
+
+    def tables(self) -> list[tuple[str, str]]:
+        """Return schema and name of its tables as they are now, whatever the filter."""
+
+    def find(self, place: Cursor | None) -> str:
+        """Return where the stream would begin for a saved place; None is the place that the configuration says.
+
+        Raises PurgedError and SourceChangedError when the source does not have it.
+        """
+
+    def refused(self, places: Sequence[Cursor | None]) -> Mapping[Cursor | None, SluiceError]:
+        """Return the places that the source does not have, and why; when it has none, raise the first reason."""
 
 
 class ParserFactory(Protocol):

@@ -6,7 +6,7 @@ import gc
 import logging
 from collections.abc import AsyncIterator, Callable
 
-from ..instance.sources.parsers import make_parser
+from ..instance.sources.registry import make_parser
 from ..protocol.errors import ConfigError, SluiceError
 from .capacity import warn_of_shortages
 from .config import Configuration, ServerConfig

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from sluice.instance.sources.mysql.config import MysqlConfig
 from sluice.instance.sources.mysql.connection import Connection
 from sluice.instance.sources.mysql.parser import Parser
-from sluice.instance.sources.parsers import make_parser
+from sluice.instance.sources.registry import make_parser
 from sluice.protocol.canal import entry_pb2 as pb
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.position import Position

@@ -3,12 +3,11 @@
 import os
 from typing import Any
 
-from ...instance.sources.mysql.config import MysqlConfig
+from ...instance.config import InstanceConfig
 from ...protocol.errors import ConfigError, FilterError, SluiceError
 from ..config import Configuration, ServerConfig
 from .cluster import in_session
 from .common import NO, add_command, add_conf, out
-from .filters import live_tables
 from .findings import Findings, examine_password
 
 
@@ -78,13 +77,12 @@ async def _nothing(_session: object) -> None:
     """Do nothing in a session: it could be opened."""
 
 
-def _examine(server: ServerConfig, config: MysqlConfig, findings: Findings) -> str:
+def _examine(server: ServerConfig, config: InstanceConfig, findings: Findings) -> str:
     """Ask the source of a destination all that a start would ask; raises SluiceError.
 
     A client that has lost its place is noted: the start serves the others.
     """
-    from ...instance.sources.mysql.connection import Connection
-    from ...instance.sources.mysql.start import StartFinder
+    from ...instance.sources.registry import examine
     from ...store.cursor import starts
     from .saved import read_saved, try_filter
 
@@ -96,15 +94,13 @@ def _examine(server: ServerConfig, config: MysqlConfig, findings: Findings) -> s
         except FilterError as error:
             findings.wrong(f"{config.destination}, client {client.client_id}", f"would not be served: {error}")
     places = starts([client.cursor for client in saved.clients], saved.place)
-    with Connection(config) as connection:
-        connection.check(config, config.slave_id)
-        facts = connection.facts
-        file, offset, _gtids = connection.end_of_binlog()
-        tables = live_tables(connection)
-        examine_password(findings, config.destination, connection)
-        start, refused = StartFinder(connection, config, lambda: Connection(config)).find_first(places)
-    if start is None:
-        raise next(iter(refused.values()))
+    with examine(config) as source:
+        source.check(is_replaced=False)
+        summary = source.summary()
+        advice = source.advice()
+        tables = source.tables()
+        examine_password(findings, config.destination, source)
+        refused = source.refused(places)
     for client in saved.clients:
         if client.cursor in refused:
             findings.note(
@@ -113,22 +109,7 @@ def _examine(server: ServerConfig, config: MysqlConfig, findings: Findings) -> s
                 " again",
             )
     passing = sum(table_filter.accepts(schema, table) for schema, table in tables)
-    advice = ""
-    if facts.row_metadata not in ("", "FULL"):
-        advice += (
-            "\n      advice: SET GLOBAL binlog_row_metadata = 'FULL'; -- events then name their columns, and no later"
-            " ALTER can confuse them"
-        )
-    if facts.row_image not in ("FULL", "FULL_NODUP"):
-        advice += (
-            f"\n      advice: SET GLOBAL binlog_row_image = 'FULL'; -- with {facts.row_image} rows lack columns:"
-            " consumers must do without"
-        )
     if tables and not passing:
-        advice += (
-            "\n      advice: no table passes the filter, which has to match schema.table; try it by sluice filter try"
-        )
-    return (
-        f"{facts.flavour} {facts.version_text} at {config.master_address}, binlog at {file}:{offset};"
-        f" {passing} of {len(tables)} tables pass the filter{advice}"
-    )
+        advice.append("no table passes the filter, which has to match schema.table; try it by sluice filter try")
+    lines = [f"{summary}; {passing} of {len(tables)} tables pass the filter", *advice]
+    return "\n      advice: ".join(lines)

@@ -1,7 +1,7 @@
 """``sluice filter``: try filters on the tables that a source has now."""
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import SecretStr, ValidationError
 from rich.table import Table
@@ -13,9 +13,6 @@ from ...protocol.errors import ConfigError
 from ...protocol.mysql.ssl_mode import tls_options
 from ..config import Configuration
 from .common import NO, add_command, add_conf, add_group, out
-
-if TYPE_CHECKING:
-    from ...instance.sources.mysql.connection import Connection
 
 
 def add_filter_command(commands: Any) -> None:
@@ -46,12 +43,12 @@ def add_filter_command(commands: Any) -> None:
 
 def filter_command(options: Any) -> int:
     """Match a filter with live tables."""
-    from ...instance.sources.mysql.connection import Connection
+    from ...instance.sources.registry import examine
 
     config = _source_of(options)
     table_filter = TableFilter(options.regex, config.filter_black_regex)
-    with Connection(config) as connection:
-        verdicts = {name: table_filter.explain(*name) for name in live_tables(connection)}
+    with examine(config) as source:
+        verdicts = {name: table_filter.explain(*name) for name in source.tables()}
     listing = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("", "table", "why"):
         listing.add_column(title)
@@ -65,13 +62,6 @@ def filter_command(options: Any) -> int:
     hint = "" if options.all or accepted == len(verdicts) else " (--all shows the others, too)"
     out.print(f"{accepted} of {len(verdicts)} tables match{hint}")
     return 0 if accepted else NO
-
-
-def live_tables(connection: "Connection") -> list[tuple[str, str]]:
-    """Return schema and name of the tables that a source has now. Raises SourceError."""
-    from ...instance.sources.mysql.schema import InformationSchema
-
-    return InformationSchema(lambda: connection).tables()
 
 
 def _source_of(options: Any) -> MysqlConfig:

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from ...instance.sources.mysql.connection import Connection
+    from ...instance.source import Examination
 
 
 class Findings:
@@ -34,12 +34,12 @@ class Findings:
         self._console.print(Text(f"{verdict:<4} ", style=colour) + Text(f"{what}: ", style="bold") + Text(str(text)))
 
 
-def examine_password(findings: Findings, destination: str, connection: "Connection") -> None:
+def examine_password(findings: Findings, destination: str, source: "Examination") -> None:
     """Report what protects the password of a source's account, and fail what will stop its login one day."""
     what = f"{destination}, password"
-    if connection.exposure:
-        findings.wrong(what, connection.exposure)
+    if source.exposure:
+        findings.wrong(what, source.exposure)
         return
-    findings.good(what, connection.protection)
-    if connection.unchecked_tls:
-        findings.note(what, connection.unchecked_tls)
+    findings.good(what, source.protection)
+    if source.unchecked_tls:
+        findings.note(what, source.unchecked_tls)

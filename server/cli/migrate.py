@@ -12,7 +12,7 @@ from .common import NO, add_command, out
 from .findings import Findings, examine_password
 
 if TYPE_CHECKING:
-    from ...instance.sources.mysql.start import StartFinder
+    from ...instance.source import Examination
     from ...store.cursor import Cursor, StoredClient
 
 
@@ -81,8 +81,7 @@ def _examine_server(configuration: Configuration, findings: Findings) -> None:
 
 def _examine(configuration: Configuration, config: MysqlConfig, findings: Findings) -> None:
     """Examine a destination. Raises SluiceError: it cannot be served as things are."""
-    from ...instance.sources.mysql.connection import Connection
-    from ...instance.sources.mysql.start import StartFinder
+    from ...instance.sources.registry import examine
     from .saved import read_saved
 
     saved = read_saved(configuration.server, config)
@@ -94,17 +93,17 @@ def _examine(configuration: Configuration, config: MysqlConfig, findings: Findin
         f"{config.master_address} as {config.db_username}, tables {config.filter_regex}{black};"
         f" cursors in {saved.where}",
     )
-    with Connection(config) as connection:
-        connection.check(config)
-        examine_password(findings, config.destination, connection)
-        finder = StartFinder(connection, config, lambda: Connection(config))
+    with examine(config) as source:
+        source.check(is_replaced=True)
+        examine_password(findings, config.destination, source)
         for client in saved.clients:
-            _examine_client(config, client, finder, findings)
+            _examine_client(config, client, source, findings)
         if all(client.cursor is None for client in saved.clients):
-            findings.note(config.destination, f"no client has a position: it would begin {_begin(finder, saved.place)}")
+            begin = source.find(saved.place)
+            findings.note(config.destination, f"no client has a position: it would begin {begin}")
 
 
-def _examine_client(config: MysqlConfig, client: "StoredClient", finder: "StartFinder", findings: Findings) -> None:
+def _examine_client(config: MysqlConfig, client: "StoredClient", source: "Examination", findings: Findings) -> None:
     from .saved import try_filter
 
     name = f"{config.destination}, client {client.client_id}"
@@ -117,18 +116,11 @@ def _examine_client(config: MysqlConfig, client: "StoredClient", finder: "StartF
         findings.note(name, f"{text}no position: it would begin where the destination does")
         return
     try:
-        finder.find(client.cursor)
+        source.find(client.cursor)
     except SluiceError as error:
         findings.wrong(name, error)
     else:
         findings.good(name, f"{text}would go on at {_place(client.cursor)}, which the source still has")
-
-
-def _begin(finder: "StartFinder", place: "Cursor | None") -> str:
-    from ...instance.sources.mysql.dump import FileStart
-
-    dump = finder.find(place).dump
-    return f"at {dump.file}:{dump.offset}" if isinstance(dump, FileStart) else f"after the GTID set {dump.gtids}"
 
 
 def _place(cursor: "Cursor") -> str:

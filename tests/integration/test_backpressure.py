@@ -7,7 +7,7 @@ import pytest
 
 from sluice.instance.config import BatchMode
 from sluice.instance.sources.mysql.config import MysqlConfig
-from sluice.instance.sources.parsers import make_parser
+from sluice.instance.sources.registry import make_parser
 from sluice.protocol.canal.rows import decode_rows
 from sluice.server.embedded import EmbeddedServer
 from tests.conftest import Database

@@ -21,7 +21,7 @@ CONSUMER = """
 import asyncio, json, sys
 from pathlib import Path
 from sluice.instance.sources.mysql.config import MysqlConfig
-from sluice.instance.sources.parsers import make_parser
+from sluice.instance.sources.registry import make_parser
 from sluice.protocol.canal.rows import decode_rows
 from sluice.server.embedded import EmbeddedServer
 

@@ -1,0 +1,77 @@
+"""What the commands ask a MySQL or MariaDB without starting anything."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Self
+
+from ....protocol.errors import SluiceError
+from ....store.cursor import Cursor
+from .config import MysqlConfig
+from .connection import Connection
+from .dump import FileStart
+from .schema import InformationSchema
+from .start import StartFinder
+
+
+class Examination:
+    """A connection to a source: see `sluice.instance.source.Examination`."""
+
+    def __init__(self, config: MysqlConfig) -> None:
+        """Connect. Raises SourceError."""
+        self._config = config
+        self._connection = Connection(config)
+        self.exposure = self._connection.exposure
+        self.protection = self._connection.protection
+        self.unchecked_tls = self._connection.unchecked_tls
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def check(self, *, is_replaced: bool) -> None:
+        """See `sluice.instance.source.Examination.check`."""
+        self._connection.check(self._config, 0 if is_replaced else self._config.slave_id)
+
+    def summary(self) -> str:
+        """Return what it is, and where its binlog ends."""
+        facts = self._connection.facts
+        file, offset, _gtids = self._connection.end_of_binlog()
+        return f"{facts.flavour} {facts.version_text} at {self._config.master_address}, binlog at {file}:{offset}"
+
+    def advice(self) -> list[str]:
+        """Return statements that would make its events say more."""
+        facts = self._connection.facts
+        found = []
+        if facts.row_metadata not in ("", "FULL"):
+            found.append(
+                "SET GLOBAL binlog_row_metadata = 'FULL'; -- events then name their columns, and no later ALTER can"
+                " confuse them"
+            )
+        if facts.row_image not in ("FULL", "FULL_NODUP"):
+            found.append(
+                f"SET GLOBAL binlog_row_image = 'FULL'; -- with {facts.row_image} rows lack columns: consumers must do"
+                " without"
+            )
+        return found
+
+    def tables(self) -> list[tuple[str, str]]:
+        """Return schema and name of its tables, whatever the filter."""
+        return InformationSchema(lambda: self._connection).tables()
+
+    def find(self, place: Cursor | None) -> str:
+        """Return where a stream would begin."""
+        dump = self._finder.find(place).dump
+        return f"at {dump.file}:{dump.offset}" if isinstance(dump, FileStart) else f"after the GTID set {dump.gtids}"
+
+    def refused(self, places: Sequence[Cursor | None]) -> dict[Cursor | None, SluiceError]:
+        """Return the places that it does not have, and why; raise the first reason when it has none."""
+        start, refused = self._finder.find_first(places)
+        if start is None:
+            raise next(iter(refused.values()))
+        return refused
+
+    @cached_property
+    def _finder(self) -> StartFinder:
+        return StartFinder(self._connection, self._config, lambda: Connection(self._config))

@@ -1,0 +1,36 @@
+"""What there is of each kind of source, by what configures it. To add one, see docs/internals.md."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from ...protocol.gtid import GtidSet
+from ...protocol.position import Position
+from ...store.cursor import Cursor
+from ...store.ring import Ring
+from .. import source
+from ..config import InstanceConfig
+from .mysql.config import MysqlConfig
+from .mysql.examination import Examination
+from .mysql.parser import Parser
+
+# Each takes a configuration of its own kind.
+PARSERS: Final[Mapping[type[InstanceConfig], Callable[..., source.Parser]]] = {MysqlConfig: Parser}
+EXAMINATIONS: Final[Mapping[type[InstanceConfig], Callable[[Any], source.Examination]]] = {MysqlConfig: Examination}
+
+
+def make_parser(
+    config: InstanceConfig,
+    ring: Ring,
+    *,
+    start: Cursor | None,
+    later: Sequence[Cursor | None] = (),
+    on_begin: Callable[[Position | None, GtidSet | None], None],
+    on_state: Callable[[str, str], None],
+) -> source.Parser:
+    """Make the parser of a destination: see `sluice.instance.source.ParserFactory`."""
+    return PARSERS[type(config)](config, ring, start=start, later=later, on_begin=on_begin, on_state=on_state)
+
+
+def examine(config: InstanceConfig) -> source.Examination:
+    """Connect to the source of a destination to ask it. Raises SourceError."""
+    return EXAMINATIONS[type(config)](config)

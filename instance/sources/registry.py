@@ -1,4 +1,4 @@
-"""What there is of each kind of source, by what configures it. To add one, see docs/internals.md."""
+"""The parts of each kind of source, by the class of its configuration. To add one, see docs/internals.md."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final

@@ -58,6 +58,37 @@ asyncio.run(main())
 print(config.meta.is_shared, Path("shop/meta.sqlite").exists())
 """
 
+SOURCE = """
+import asyncio
+from pathlib import Path
+
+from sluice.instance.sources.lines.config import LinesConfig
+from sluice.instance.sources.registry import make_parser
+from sluice.protocol.canal.rows import decode_rows
+from sluice.server.embedded import EmbeddedServer
+
+file = Path("lines.000001")
+config = LinesConfig(destination="lines", file=file, file_data_dir=".", file_flush_period=1)
+
+async def read(text):
+    with file.open("a") as writer:
+        writer.write(text)
+    server = EmbeddedServer(lambda _: config, make_parser)
+    await server.start("lines")
+    await server.subscribe("lines", 1001)
+    found = []
+    while len(found) < text.count("\\n"):
+        batch = await server.get_without_ack("lines", 1001, timeout=1)
+        if batch.batch_id > 0:
+            found += [row.after["line"] for row in decode_rows(b"".join(batch.slices))]
+            await server.ack("lines", 1001, batch_id=batch.batch_id)
+    await server.close()
+    return found
+
+print(asyncio.run(read("one\\ntwo\\nthr")))
+print(asyncio.run(read("ee\\nfour\\n")))
+"""
+
 
 def changed(folder: Path, patch: str) -> Path:
     """A copy of the sources, with what is compiled, to which an example has been applied."""
@@ -88,6 +119,11 @@ def run(script: str, folder: Path, *arguments: Path) -> list[str]:
 def test_a_meta_store_is_a_file_and_a_line_in_the_enumeration(tmp_path: Path) -> None:
     folder = changed(tmp_path / "sources", "add_a_meta_store.patch")
     assert run(META_STORE, folder) == ["[]", "True True", "False True"]
+
+
+def test_a_source_is_a_folder_and_a_line_in_the_registry(tmp_path: Path) -> None:
+    folder = changed(tmp_path / "sources", "add_a_source.patch")
+    assert run(SOURCE, folder) == ["['one', 'two']", "['three', 'four']"]
 
 
 def test_a_format_is_a_file_a_line_in_the_registry_and_one_in_the_documentation(tmp_path: Path) -> None:

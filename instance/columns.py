@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class SourceColumn:
     """A column as a row event does not describe it.
 
     ``mysql_type`` is the type as ``information_schema.COLUMNS.COLUMN_TYPE`` writes it (``bigint(20) unsigned``,

@@ -24,7 +24,7 @@ from ..store.cursor import Cursor, StoredClient, starts
 from ..store.cursors import Cursors
 from ..store.ring import Ring
 from .catchup import CatchUp
-from .columns import Column
+from .columns import SourceColumn
 from .config import InstanceConfig
 from .meta.base import MetaStore
 from .sink.filters import TableFilter
@@ -292,7 +292,7 @@ class Instance:
         read = self.cursors.position_before(self.ring.next)
         return read if read is not None and read.same_history(end) and read > end else end
 
-    async def columns(self, schema: str, table: str, wanted: str = "") -> list[Column]:
+    async def columns(self, schema: str, table: str, wanted: str = "") -> list[SourceColumn]:
         """Return the columns that a table has now at the source, without those that are filtered out.
 
         ``wanted`` is another filter that has to let the table pass. Raises:

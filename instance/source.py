@@ -8,7 +8,7 @@ from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
 from ..store.cursor import Cursor
 from ..store.ring import Ring
-from .columns import Column
+from .columns import SourceColumn
 from .config import InstanceConfig
 from .sink.filters import TableFilter
 from .status import ParserStatus
@@ -32,7 +32,7 @@ class Parser(Protocol):
     def end(self) -> Position:
         """Ask the source for its current end. Any thread may ask, and may have to wait. Raises SourceError."""
 
-    def columns(self, schema: str, table: str) -> list[Column]:
+    def columns(self, schema: str, table: str) -> list[SourceColumn]:
         """Ask the source for the columns that a table has now, without those that are filtered out.
 
         Any thread may ask, and may have to wait. Raises UnknownTableError and SourceError.

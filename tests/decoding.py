@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sluice.instance.columns import Column
+from sluice.instance.columns import SourceColumn
 from sluice.instance.sources.mysql.decode.decoder import Decoder, Status
 from sluice.instance.sources.mysql.decode.events import Event, EventType
 from sluice.instance.sources.mysql.decode.plan import PlanOptions, TablePlan
@@ -96,7 +96,7 @@ def dump(paths: Iterable[Path]) -> Iterator[bytes]:
 def plan_by_types(table_map: TableMap, number: int, *, excluded: bool = False) -> TablePlan:
     """A plan without a schema: columns c0, c1 ... typed as the event says, the first one the key."""
     columns = [
-        Column(f"c{i}", _TYPE_NAMES.get(kind, "varchar(100)"), "utf8mb4" if kind in _TEXTS else None, i == 0)
+        SourceColumn(f"c{i}", _TYPE_NAMES.get(kind, "varchar(100)"), "utf8mb4" if kind in _TEXTS else None, i == 0)
         for i, kind in enumerate(table_map.types)
     ]
     return TablePlan(table_map, columns, number, PlanOptions(excluded=excluded))

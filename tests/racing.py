@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from sluice.instance.columns import Column
+from sluice.instance.columns import SourceColumn
 from sluice.instance.sources.mysql.decode.decoder import Decoder
 from sluice.instance.sources.mysql.decode.events import EventType
 from sluice.instance.sources.mysql.decode.plan import PlanOptions, TablePlan
@@ -82,8 +82,8 @@ class Destination:
         drive(*self._drive, packets, make_plan=self._plan, result=self._result)
 
     def _plan(self, described: TableMap, number: int) -> TablePlan:
-        texts = (Column(name, "varchar(40)", name) for name in self._charsets)
-        columns = [Column("first", "timestamp"), *texts, Column("last", "timestamp")]
+        texts = (SourceColumn(name, "varchar(40)", name) for name in self._charsets)
+        columns = [SourceColumn("first", "timestamp"), *texts, SourceColumn("last", "timestamp")]
         return TablePlan(described, columns, number, PlanOptions(time_zone=self._zone))
 
     def wrong(self) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from sluice.instance.columns import Column
+from sluice.instance.columns import SourceColumn
 from sluice.instance.config import InstanceConfig
 from sluice.instance.sink.filters import TableFilter
 from sluice.instance.status import ParserStatus
@@ -46,10 +46,10 @@ class Source:
         self.count = (start.position.begin - 4) // 100 if start is not None and start.position is not None else 0
         self.on_begin, self.on_state = on_begin, on_state
 
-    def columns(self, schema: str, table: str) -> list[Column]:
+    def columns(self, schema: str, table: str) -> list[SourceColumn]:
         if (schema, table) != ("shop", "goods"):
             raise UnknownTableError(f"{schema}.{table} is unknown")
-        return [Column("id", "bigint(20) unsigned", is_key=True), Column("name", "varchar(20)", "utf8mb4")]
+        return [SourceColumn("id", "bigint(20) unsigned", is_key=True), SourceColumn("name", "varchar(20)", "utf8mb4")]
 
     def tables(self) -> list[tuple[str, str]]:
         return [("crm", "notes"), ("shop", "goods"), ("shop", "orders")]

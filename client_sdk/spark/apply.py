@@ -20,7 +20,7 @@ from ...protocol.errors import TargetError
 from .changes import is_ascending, last_of_keys
 from .database import reason
 from .progress import Place, Run
-from .statements import Statement, Table
+from .statements import Statement, TargetTable
 from .target import Target, is_passing, set_modes
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Applier:
         self._run = run
         self._schemas = dict(schemas)
         self._is_source = is_source
-        self._tables: dict[tuple[str, str], Table] = {}
+        self._tables: dict[tuple[str, str], TargetTable] = {}
 
     def apply(self, changes: pa.Table, batch: str) -> Applied:
         """Apply all changes of a micro-batch that fall into some buckets, in any order; there has to be one.
@@ -106,7 +106,7 @@ class Applier:
 
     def _by_table(
         self, cursor: "Cursor", changes: pa.RecordBatch, chosen: pa.BooleanArray
-    ) -> Iterator[tuple[Table, pa.Int32Array]]:
+    ) -> Iterator[tuple[TargetTable, pa.Int32Array]]:
         """Give the numbers of the chosen rows of each table."""
         schemas, tables = (changes[name].dictionary_encode() for name in ("_schema", "_table"))
         numbers = pc.add(pc.multiply(schemas.indices, len(tables.dictionary)), tables.indices)
@@ -115,10 +115,10 @@ class Applier:
             schema, table = (it.dictionary[it.indices[rows[0].as_py()].as_py()].as_py() for it in (schemas, tables))
             yield self._table(cursor, schema, table), rows
 
-    def _table(self, cursor: "Cursor", schema: str, table: str) -> Table:
+    def _table(self, cursor: "Cursor", schema: str, table: str) -> TargetTable:
         if (schema, table) not in self._tables:
             copy = copy_of((schema, table), self._schemas, is_source=self._is_source)
-            self._tables[schema, table] = Table.load(cursor, copy, f"{schema}.{table}")
+            self._tables[schema, table] = TargetTable.load(cursor, copy, f"{schema}.{table}")
         return self._tables[schema, table]
 
 
@@ -135,7 +135,7 @@ def copy_of(table: tuple[str, str], schemas: Mapping[str, str], *, is_source: bo
     return copy
 
 
-def execute(cursor: "Cursor", table: Table, statements: Iterator[Statement]) -> None:
+def execute(cursor: "Cursor", table: TargetTable, statements: Iterator[Statement]) -> None:
     """Run statements for a table in a transaction of `Target`. Raises TargetError and what a later try may not meet."""
     for statement in statements:
         if statement.is_lenient:

@@ -12,13 +12,13 @@ import pymysql
 from pymysql.constants import CR, ER
 
 from ...protocol.errors import BadParameterError, SourceError
-from ...protocol.mysql.session import ExposedPasswordError, Limits, MysqlSession
+from ...protocol.mysql.session import ExposedPasswordError, MysqlSession, SessionLimits
 from ...protocol.mysql.ssl_mode import SslMode, tls_options
 from ...protocol.mysql.tls import tls_arguments
 
 READ_TIMEOUT: Final = 600.0
 """Seconds that a statement may be silent."""
-LIMITS: Final = Limits(answer_timeout=READ_TIMEOUT, answer_bytes=64 << 20)
+LIMITS: Final = SessionLimits(answer_timeout=READ_TIMEOUT, answer_bytes=64 << 20)
 """How much a server may answer at once, and for how long: not what is read in pieces."""
 
 

@@ -100,7 +100,7 @@ class SubscriptionJob:
             begin = subscription.begin()
             client = subscription.open()
             until = client.latest() if once else None
-        limits = Limits(until, self._options.max_rows_per_trigger, subscription.max_bytes)
+        limits = MicroBatchLimits(until, self._options.max_rows_per_trigger, subscription.max_bytes)
         try:
             with Marks(client, after or begin, limits, self._prefetch) as marks:
                 deadline = time.monotonic() + PATIENCE
@@ -140,8 +140,8 @@ class SubscriptionJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Of a batch."""
+class MicroBatchLimits:
+    """What a micro-batch has at most."""
 
     until: str | None
     rows: int | None
@@ -151,7 +151,7 @@ class Limits:
 class Marks:
     """Marks ranges one after the other, by a thread, so that some are there before they are asked for."""
 
-    def __init__(self, client: Client, place: str, limits: Limits, prefetch: int) -> None:
+    def __init__(self, client: Client, place: str, limits: MicroBatchLimits, prefetch: int) -> None:
         """Prepare; ``prefetch`` ranges are marked beyond the one that was asked for last."""
         self._client = client
         self._place = place

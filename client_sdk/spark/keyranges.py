@@ -45,7 +45,7 @@ LITERAL: Final = re.compile(r"-?[0-9][0-9.]*(?:e[+-]?[0-9]+)?|'[0-9A-Fa-f:. -]*'
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class SnapshotColumn:
     """A column of a table."""
 
     name: str
@@ -101,17 +101,17 @@ class Column:
 class KeyPart:
     """A column of the key that a table is cut by."""
 
-    column: Column
+    column: SnapshotColumn
     is_descending: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class SnapshotTable:
     """A table as it is at the source."""
 
     schema: str
     name: str
-    columns: tuple[Column, ...]
+    columns: tuple[SnapshotColumn, ...]
     index: str | None = None
     """The index that it is cut along, None when it cannot be cut."""
     key: tuple[KeyPart, ...] = ()
@@ -153,7 +153,7 @@ class KeyRange:
     after: Key | None = None
     to: Key | None = None
 
-    def where(self, table: Table) -> str:
+    def where(self, table: SnapshotTable) -> str:
         """A WHERE for its rows, empty when it is the whole table."""
         conditions = []
         if self.after is not None:
@@ -204,7 +204,7 @@ _INDEXES: Final = (
 )
 
 
-def describe(session: Session, schema: str, table: str) -> Table:
+def describe(session: Session, schema: str, table: str) -> SnapshotTable:
     """Ask for a table's columns and for the index to cut it by.
 
     Raises:
@@ -216,7 +216,7 @@ def describe(session: Session, schema: str, table: str) -> Table:
         indexes.setdefault(index, []).append(tuple(part))
     primary = {name for name, *_ in indexes.get("PRIMARY", ())}
     columns = {
-        name: Column(name, kind, charset, name in primary)
+        name: SnapshotColumn(name, kind, charset, name in primary)
         for name, kind, charset in session.rows(_COLUMNS, (schema, table))
     }
     if not columns:
@@ -224,7 +224,7 @@ def describe(session: Session, schema: str, table: str) -> Table:
             f"{schema}.{table} is unknown to {session.database}, or the account may not see it"
             f" (GRANT SELECT ON {quoted(schema)}.* TO it)"
         )
-    found = Table(schema, table, tuple(columns.values()))
+    found = SnapshotTable(schema, table, tuple(columns.values()))
     for index, members in indexes.items():
         # MariaDB's versioned tables have a column in their key that is none of the table's.
         parts = [part for part in members if part[0] in columns]
@@ -238,7 +238,7 @@ def describe(session: Session, schema: str, table: str) -> Table:
 # --- cutting ---------------------------------------------------------------------------------------------------------
 
 
-def cut(session: Session, table: Table, rows: int, after: Key | None = None) -> Iterator[KeyRange]:
+def cut(session: Session, table: SnapshotTable, rows: int, after: Key | None = None) -> Iterator[KeyRange]:
     """Cut a table, or what is after a row of its key, into ranges of about that many rows, one by one.
 
     Up to `EXACT` ranges are counted out along the index. Of a table that seems larger, and has a single integer for a
@@ -257,12 +257,12 @@ def cut(session: Session, table: Table, rows: int, after: Key | None = None) -> 
     yield KeyRange(after)
 
 
-def _is_integer(table: Table) -> bool:
+def _is_integer(table: SnapshotTable) -> bool:
     part, *more = table.key
     return not more and not part.is_descending and kind_of(part.column.mysql_type) is Kind.INTEGER
 
 
-def _counted(session: Session, table: Table, rows: int, after: Key | None) -> Iterator[Key]:
+def _counted(session: Session, table: SnapshotTable, rows: int, after: Key | None) -> Iterator[Key]:
     """Every so many rows: a walk along the index."""
     while True:
         where = KeyRange(after).where(table)
@@ -274,7 +274,7 @@ def _counted(session: Session, table: Table, rows: int, after: Key | None) -> It
         yield after
 
 
-def _estimated(session: Session, table: Table, rows: int, after: Key | None) -> Iterator[Key]:
+def _estimated(session: Session, table: SnapshotTable, rows: int, after: Key | None) -> Iterator[Key]:
     """Halve what has too many rows by the server's estimate; join what has few."""
     name = quoted(table.key[0].column.name)
     where = KeyRange(after).where(table)
@@ -296,7 +296,7 @@ def _estimated(session: Session, table: Table, rows: int, after: Key | None) -> 
             gathered += found
 
 
-def estimate(session: Session, table: Table, part: KeyRange) -> int:
+def estimate(session: Session, table: SnapshotTable, part: KeyRange) -> int:
     """About how many rows a range has: what the optimizer thinks, who looks into the index at both ends of the range.
 
     With FORCE INDEX, MySQL 8 does not look.
@@ -322,7 +322,7 @@ class Piece:
     """Key of the last row; None where the table has none."""
 
 
-def select(session: Session, table: Table, part: KeyRange, *, size: int = PIECE) -> Iterator[Piece]:
+def select(session: Session, table: SnapshotTable, part: KeyRange, *, size: int = PIECE) -> Iterator[Piece]:
     """Read the rows of a range by one SELECT, in pieces of about ``size`` bytes; the session has to be of `connect`.
 
     The texts are those that Canal has, those of TIMESTAMP in UTC. Raises pymysql.MySQLError, OSError.
@@ -344,7 +344,7 @@ def select(session: Session, table: Table, part: KeyRange, *, size: int = PIECE)
 
 
 def read(
-    database: Database, table: Table, part: KeyRange, *, size: int = PIECE, rate: float | None = None
+    database: Database, table: SnapshotTable, part: KeyRange, *, size: int = PIECE, rate: float | None = None
 ) -> Iterator[Piece]:
     """Read the rows of a range as `select`; when the connection is lost, go on after the last row handed on.
 
@@ -365,7 +365,7 @@ def read(
     return _resumed(database, table, part.after, pieces, lambda piece: piece.last)
 
 
-def ranges(database: Database, table: Table, rows: int, after: Key | None = None) -> Iterator[KeyRange]:
+def ranges(database: Database, table: SnapshotTable, rows: int, after: Key | None = None) -> Iterator[KeyRange]:
     """Cut a table as `cut`; when the connection is lost, go on after the last range.
 
     Raises:
@@ -376,7 +376,7 @@ def ranges(database: Database, table: Table, rows: int, after: Key | None = None
 
 def _resumed(
     database: Database,
-    table: Table,
+    table: SnapshotTable,
     after: Key | None,
     items: Callable[[Session, Key | None], Iterator[T]],
     end: Callable[[T], Key | None],

@@ -19,7 +19,7 @@ from .apply import execute
 from .database import Database
 from .keyranges import LITERAL, Key, KeyRange
 from .progress import create_tables
-from .statements import Table, quote_table
+from .statements import TargetTable, quote_table
 from .target import Target
 
 if TYPE_CHECKING:
@@ -160,7 +160,9 @@ class Progress:
         return Run(self._schema, self._job, number, begin, bool(is_done))
 
 
-def prepare(target: Target, table: keyranges.Table, copy: tuple[str, str], *, is_begun: bool, overwrite: bool) -> None:
+def prepare(
+    target: Target, table: keyranges.SnapshotTable, copy: tuple[str, str], *, is_begun: bool, overwrite: bool
+) -> None:
     """Make sure that a table can be loaded into its copy on the target; before it is begun, that this is empty.
 
     Raises:
@@ -168,7 +170,7 @@ def prepare(target: Target, table: keyranges.Table, copy: tuple[str, str], *, is
     """
 
     def work(cursor: "Cursor") -> None:
-        known = Table.load(cursor, copy, str(table))
+        known = TargetTable.load(cursor, copy, str(table))
         theirs = {column.name.lower() for column in known.key}
         ours = {column.name.lower() for column in table.columns if column.is_key}
         if ours != theirs:
@@ -196,7 +198,7 @@ def load(
     target: Target,
     run: Run,
     chunk: Chunk,
-    table: keyranges.Table,
+    table: keyranges.SnapshotTable,
     copy: tuple[str, str],
     *,
     rate: float | None = None,
@@ -214,7 +216,7 @@ def load(
     begin = chunk.loaded
     if chunk.is_done:
         return 0
-    written = target.transact(lambda cursor: Table.load(cursor, copy, str(table)))
+    written = target.transact(lambda cursor: TargetTable.load(cursor, copy, str(table)))
     for piece in keyranges.read(source, table, chunk.part, rate=rate):
         rows = decoder.decode(piece.data)
         after = replace(chunk, part=replace(chunk.part, after=piece.last), loaded=chunk.loaded + piece.rows)
@@ -225,7 +227,7 @@ def load(
 
 
 def _write(
-    target: Target, run: Run, chunks: tuple[Chunk, Chunk], table: Table, rows: "pa.RecordBatch | None" = None
+    target: Target, run: Run, chunks: tuple[Chunk, Chunk], table: TargetTable, rows: "pa.RecordBatch | None" = None
 ) -> None:
     """Write rows and, with them, that a chunk has come from one state to another."""
     before, after = chunks

@@ -23,7 +23,7 @@ from ..client import Client
 from . import keyranges
 from .apply import copy_of
 from .database import Database, reason
-from .keyranges import KeyRange, Table
+from .keyranges import KeyRange, SnapshotTable
 from .loading import TABLES, Chunk, Progress, Run, load, prepare
 from .options import Options
 from .progress import TABLES as TABLES_OF_MIRROR
@@ -203,11 +203,11 @@ class _Snapshot:
         self._schemas = schemas
         self._is_source = is_source
         self._tag = f"sluice-snapshot-{uuid.uuid4()}"
-        self._running: dict[Future[int], Table] = {}
-        self._open: dict[Table, int] = {}
+        self._running: dict[Future[int], SnapshotTable] = {}
+        self._open: dict[SnapshotTable, int] = {}
         """Chunks that are not loaded, and one more while the table is cut."""
 
-    def load(self, tables: list[Table], *, overwrite: bool, report: Report, stop: Callable[[], bool]) -> bool:
+    def load(self, tables: list[SnapshotTable], *, overwrite: bool, report: Report, stop: Callable[[], bool]) -> bool:
         """Load the tables; false when it was stopped. Chunks are cut a little ahead of the tasks that load them."""
         known = {table: self._progress.chunks((table.schema, table.name)) for table in tables}
         for table, chunks in known.items():
@@ -247,15 +247,15 @@ class _Snapshot:
             loaded.chunks_done += 1
             self._close(table, loaded, report)
 
-    def _close(self, table: Table, loaded: Loaded, report: Report) -> None:
+    def _close(self, table: SnapshotTable, loaded: Loaded, report: Report) -> None:
         self._open[table] -= 1
         loaded.tables_done += not self._open[table]
         report(loaded)
 
-    def _copy(self, table: Table) -> tuple[str, str]:
+    def _copy(self, table: SnapshotTable) -> tuple[str, str]:
         return copy_of((table.schema, table.name), self._schemas, is_source=self._is_source)
 
-    def _chunks(self, table: Table, known: list[Chunk]) -> Iterator[Chunk]:
+    def _chunks(self, table: SnapshotTable, known: list[Chunk]) -> Iterator[Chunk]:
         """Give what is not loaded of a table, first what was cut before."""
         yield from (chunk for chunk in known if not chunk.is_done)
         if known and known[-1].part.to is None:
@@ -266,7 +266,7 @@ class _Snapshot:
             self._progress.add(self._run, chunk)
             yield chunk
 
-    def _expect(self, tables: Iterable[Table]) -> int:
+    def _expect(self, tables: Iterable[SnapshotTable]) -> int:
         """Look at the source: that it shows all that stands before the position, and about how many rows it has."""
         with closing(keyranges.connect(self._source)) as session:
             try:
@@ -275,7 +275,7 @@ class _Snapshot:
             except (pymysql.MySQLError, OSError) as error:
                 raise SourceError(f"{self._source} refuses: {reason(error)}") from error
 
-    def _run_task(self, table: Table, chunk: Chunk) -> int:
+    def _run_task(self, table: SnapshotTable, chunk: Chunk) -> int:
         """Load a chunk by a job of one task, in a thread that waits for it."""
         task = _Task(self._source, self._target.database, self._run, chunk, table, self._copy(table), self._rate)
         self._context.addJobTag(self._tag)
@@ -293,7 +293,7 @@ class _Task:
     target: Database
     run: Run
     chunk: Chunk
-    table: Table
+    table: SnapshotTable
     copy: tuple[str, str]
     rate: float | None
 

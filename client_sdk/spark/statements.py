@@ -91,7 +91,7 @@ class Statement:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TargetColumn:
     """A column of a table on the target."""
 
     name: str
@@ -166,13 +166,13 @@ class Term:
     constant: str
     values: Values | None = None
     literal: Literal | None = None
-    column: Column | None = None
+    column: TargetColumn | None = None
 
 
-class Table:
+class TargetTable:
     """A table on the target: what its rows are written with."""
 
-    def __init__(self, name: tuple[str, str], source: str, columns: Sequence[Column], key: Sequence[str]) -> None:
+    def __init__(self, name: tuple[str, str], source: str, columns: Sequence[TargetColumn], key: Sequence[str]) -> None:
         """``source`` is what it is a copy of, for errors; ``key``: the columns of the primary key."""
         self.name = name
         self.source = source
@@ -180,7 +180,7 @@ class Table:
         self.key = [column for column in columns if column.name in key]
 
     @classmethod
-    def load(cls, cursor: "Cursor", name: tuple[str, str], source: str) -> "Table":
+    def load(cls, cursor: "Cursor", name: tuple[str, str], source: str) -> "TargetTable":
         """Read what the target says of it.
 
         Raises:
@@ -188,7 +188,7 @@ class Table:
         """
         cursor.execute(_COLUMNS, name)
         columns = [
-            Column(_text(column), _text(data_type).lower(), _text(full_type).lower(), _is_generated(_text(extra)))
+            TargetColumn(_text(column), _text(data_type).lower(), _text(full_type).lower(), _is_generated(_text(extra)))
             for column, data_type, full_type, extra in cursor.fetchall()
         ]
         shown = ".".join(name)

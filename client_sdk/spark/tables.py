@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from ...protocol.errors import BadParameterError, SourceError
 from ...protocol.position import Position
 from .database import Database, reason
-from .keyranges import Column, KeyRange, Table, connect, describe, ranges, read
+from .keyranges import KeyRange, SnapshotColumn, SnapshotTable, connect, describe, ranges, read
 from .options import Options
 from .ranges import Envelope, Form, Typed
 from .visibility import wait_until_visible
@@ -47,7 +47,7 @@ def form_of(options: Options) -> Form:
     return Typed(options.table, columns, ZONE, options.invalid_dates, options.missing_columns, options.metadata)
 
 
-def describe_all(database: Database, names: Sequence[tuple[str, str]]) -> list[Table]:
+def describe_all(database: Database, names: Sequence[tuple[str, str]]) -> list[SnapshotTable]:
     """Ask a database for tables. Raises SourceError, also for one that it does not have."""
     with closing(connect(database)) as session:
         try:
@@ -60,7 +60,7 @@ def describe_all(database: Database, names: Sequence[tuple[str, str]]) -> list[T
 class TablePartition(InputPartition):
     """What one task reads: a range of a table."""
 
-    table: Table
+    table: SnapshotTable
     part: KeyRange
 
 
@@ -111,7 +111,7 @@ class TableReader(DataSourceReader):
             )
         return found
 
-    def _chosen(self, table: Table) -> tuple[Column, ...]:
+    def _chosen(self, table: SnapshotTable) -> tuple[SnapshotColumn, ...]:
         if not isinstance(self._form, Typed):
             return table.columns
         wanted = dict(self._form.columns)

@@ -38,7 +38,7 @@ _FAST_AUTH_SUCCESS, _FULL_AUTHENTICATION = b"\x03", b"\x04"  # sql/auth/sha2_pas
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SessionLimits:
     """How much a server may send, and for how long, before the session is given up: bytes and seconds."""
 
     login_timeout: float = 10.0
@@ -73,7 +73,7 @@ class ExposedPasswordError(pymysql.OperationalError):
 
 
 class LimitError(pymysql.OperationalError):
-    """A server sent more, or took longer, than `Limits` allow; `limit` is the name of the field."""
+    """A server sent more, or took longer, than `SessionLimits` allow; `limit` is the name of the field."""
 
     def __init__(self, limit: str, allowed: float) -> None:
         what = "login" if limit.startswith("login") else "answer"
@@ -85,7 +85,7 @@ class LimitError(pymysql.OperationalError):
 class _Allowance:
     """What is left of the limits of an exchange."""
 
-    def __init__(self, limits: Limits, what: str) -> None:
+    def __init__(self, limits: SessionLimits, what: str) -> None:
         self.columns = 0
         self._what = what
         self._all_seconds: float = getattr(limits, f"{what}_timeout")
@@ -141,7 +141,7 @@ class MysqlSession(pymysql.connections.Connection):
     _auth_plugin_name: str
     _result: Any
 
-    def __init__(self, *, limits: Limits = Limits(), verified: bool = False, **arguments: Any) -> None:
+    def __init__(self, *, limits: SessionLimits = SessionLimits(), verified: bool = False, **arguments: Any) -> None:
         """Take PyMySQL's arguments; `verified` says that TLS is compulsory and verifies the server's certificate.
 
         `server_public_key` is the RSA key (PEM) that the server is known to have. Raises MySQLError, unless the

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...instance.columns import Column
+from ...instance.columns import SourceColumn
 from ...instance.config import InstanceConfig
 from ...instance.instance import Instance
 from ...instance.meta.base import MetaStore
@@ -156,7 +156,7 @@ class Destinations:
         """Return the source's current end: the place after its last change. Raises as `Instance.source_end`."""
         return await self._running(destination).source_end()
 
-    async def columns(self, destination: str, schema: str, table: str, wanted: str = "") -> list[Column]:
+    async def columns(self, destination: str, schema: str, table: str, wanted: str = "") -> list[SourceColumn]:
         """Return the columns of a table as the source has them now, without those that are filtered out.
 
         ``wanted`` is a filter that has to pass the table, too. Raises:

@@ -11,7 +11,17 @@ import pytest
 
 from sluice.client_sdk.spark.database import Database as Address
 from sluice.client_sdk.spark.database import Session
-from sluice.client_sdk.spark.keyranges import LITERAL, KeyRange, Table, connect, cut, describe, quoted, read, select
+from sluice.client_sdk.spark.keyranges import (
+    LITERAL,
+    KeyRange,
+    SnapshotTable,
+    connect,
+    cut,
+    describe,
+    quoted,
+    read,
+    select,
+)
 from sluice.protocol.canal.arrow import EnvelopeDecoder, TableDecoder, columns_of
 from sluice.protocol.errors import SourceError
 from tests.conftest import Database
@@ -34,7 +44,7 @@ def session(server: Server) -> Iterator[Session]:
         yield session
 
 
-def rows_of(session: Session, table: Table, part: KeyRange) -> list[dict[str, str | None]]:
+def rows_of(session: Session, table: SnapshotTable, part: KeyRange) -> list[dict[str, str | None]]:
     decoder = EnvelopeDecoder()
     batches = [decoder.decode(piece.data) for piece in select(session, table, part)]
     return [dict(row) for batch in batches for row in batch.column("after").to_pylist()]
@@ -200,7 +210,7 @@ def test_what_is_not_there_is_an_error(mariadb118: Server, database: Database) -
         describe(session, schema, "nothing")
 
 
-def reads(session: Session, table: Table, part: KeyRange) -> int:
+def reads(session: Session, table: SnapshotTable, part: KeyRange) -> int:
     """Rows of the index that the server looks at to read a range."""
     session.rows("FLUSH STATUS")
     rows_of(session, table, part)

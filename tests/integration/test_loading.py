@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sluice.client_sdk.spark.database import Database as Address
-from sluice.client_sdk.spark.keyranges import KeyRange, Table, connect, cut, describe
+from sluice.client_sdk.spark.keyranges import KeyRange, SnapshotTable, connect, cut, describe
 from sluice.client_sdk.spark.loading import Chunk, Progress, Run, load, prepare
 from sluice.client_sdk.spark.target import Target
 from sluice.protocol.errors import TargetError
@@ -31,13 +31,13 @@ class Setup:
         self.target = Target(address(target))
         self.progress = Progress(self.target, f"{self.copy}_progress", "mirror")
 
-    def table(self, columns: str, name: str = "t") -> Table:
+    def table(self, columns: str, name: str = "t") -> SnapshotTable:
         for server, schema in ((self.source, self.schema), (self.server, self.copy)):
             server.query(f"CREATE TABLE {schema}.{name} ({columns})")
         with closing(connect(address(self.source))) as session:
             return describe(session, self.schema, name)
 
-    def chunks(self, run: Run, table: Table, rows: int) -> list[Chunk]:
+    def chunks(self, run: Run, table: SnapshotTable, rows: int) -> list[Chunk]:
         with closing(connect(address(self.source))) as session:
             parts = list(cut(session, table, rows))
         chunks = [Chunk((table.schema, table.name), number, part) for number, part in enumerate(parts)]
@@ -45,7 +45,7 @@ class Setup:
             self.progress.add(run, chunk)
         return chunks
 
-    def load(self, run: Run, chunk: Chunk, table: Table, target: Target | None = None) -> int:
+    def load(self, run: Run, chunk: Chunk, table: SnapshotTable, target: Target | None = None) -> int:
         return load(address(self.source), target or self.target, run, chunk, table, (self.copy, table.name))
 
     def rows(self, name: str = "t") -> list[tuple[object, ...]]:

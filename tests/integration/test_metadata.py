@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.instance.columns import Column
+from sluice.instance.columns import SourceColumn
 from sluice.instance.sources.mysql.decode.table_map import TableMap
 from sluice.protocol.canal import entry_pb2 as pb
 from tests.conftest import Database
@@ -77,7 +77,7 @@ def test_columns_of_the_event_are_those_of_information_schema(full: Server, data
     full.script(f"CREATE TABLE t ({OWN[full.name]} {BINARY} {COMMON});\n", database=schema)
     full.script("INSERT INTO t (id, prefix) VALUES (1, 'x');\n", database=schema)
     described = [
-        Column(name, kind, None if kind.startswith(("enum", "set")) else charset, key == "PRI")
+        SourceColumn(name, kind, None if kind.startswith(("enum", "set")) else charset, key == "PRI")
         for name, kind, charset, key in full.query(
             "SELECT column_name, CONVERT(column_type USING utf8mb4), character_set_name, column_key"
             f" FROM information_schema.columns WHERE table_schema = '{schema}' ORDER BY ordinal_position"
@@ -103,7 +103,7 @@ def test_what_mariadbs_metadata_does_not_say(mariadb118: Server, database: Datab
     finally:
         mariadb118.query(f"SET GLOBAL binlog_row_metadata = {before}")
     expected = [("b", "tinyint(4)"), ("u", "binary(16)"), ("i", "binary(16)"), ("f", "binary(4)")]
-    assert columns == [Column(name, kind) for name, kind in expected]
+    assert columns == [SourceColumn(name, kind) for name, kind in expected]
 
 
 def test_rows_are_read_by_full_metadata_alone(any_full: Server, database: Database, tmp_path: Path) -> None:

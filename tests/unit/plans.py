@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from sluice.instance.columns import Column
+from sluice.instance.columns import SourceColumn
 from sluice.instance.sources.mysql.decode.plan import PlanOptions, RowsKind, TablePlan
 from sluice.instance.sources.mysql.decode.table_map import TableMap
 from sluice.protocol.canal.entry_pb2 import Column as PbColumn
@@ -98,7 +98,7 @@ def plan(*mysql_types: str, code: int | None = None, charset: str = "utf8mb4", *
     described = [wire(kind) if code is None else (code, b"") for kind in mysql_types]
     text = {"char", "varchar", "text"}
     columns = [
-        Column(f"c{i}", kind, charset if re.split(r"[( ]", kind)[0] in text else None, i == 0)
+        SourceColumn(f"c{i}", kind, charset if re.split(r"[( ]", kind)[0] in text else None, i == 0)
         for i, kind in enumerate(mysql_types)
     ]
     return TablePlan(TableMap.parse(table_map(*described)), columns, 1, PlanOptions(**options))

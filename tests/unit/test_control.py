@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sluice.instance.columns import Column
+from sluice.instance.columns import SourceColumn
 from sluice.instance.quarantine import Quarantine, path_of, read
 from sluice.instance.sources.mysql.config import MysqlConfig
 from sluice.instance.sources.mysql.control import Control
@@ -28,10 +28,12 @@ class Recorded:
     def fetch(self, schema: str, table: str, timestamp: int) -> TableSchema:
         del timestamp
         if (schema, table) == ("db", "years"):
-            return TableSchema([Column("y", "year"), Column("a", "int unsigned"), Column("b", "bigint")])
+            return TableSchema(
+                [SourceColumn("y", "year"), SourceColumn("a", "int unsigned"), SourceColumn("b", "bigint")]
+            )
         if (schema, table) != ("db", "t"):
             raise DecodeError(f"{schema}.{table} is unknown")
-        return TableSchema([Column("id", "int", None, is_key=True)])
+        return TableSchema([SourceColumn("id", "int", None, is_key=True)])
 
 
 def answer(log: Log, folder: Path, packets: bytes = b"", **options: Any) -> tuple[list[Kind], list[pb.Entry]]:

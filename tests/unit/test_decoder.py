@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sluice.instance.columns import Column
+from sluice.instance.columns import SourceColumn
 from sluice.instance.sources.mysql.decode.decoder import Decoder, Status
 from sluice.instance.sources.mysql.decode.events import Event, EventType
 from sluice.instance.sources.mysql.decode.plan import TablePlan
@@ -571,7 +571,7 @@ class Planner:
 
     def __init__(self, column: str = "id") -> None:
         self.planned: list[str] = []
-        self._columns = [Column(column, "int", None, True)]
+        self._columns = [SourceColumn(column, "int", None, True)]
 
     def __call__(self, table_map: TableMap, number: int) -> TablePlan:
         self.planned.append(table_map.table)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.instance.columns import Column
+from sluice.instance.columns import SourceColumn
 from sluice.instance.config import BatchMode, InstanceConfig
 from sluice.instance.meta.memory import MemoryMetaStore
 from sluice.instance.sink.filters import TableFilter
@@ -79,8 +79,8 @@ class WrittenByTest:
     def refilter(self, table_filter: TableFilter) -> None:
         self.filter = table_filter
 
-    def columns(self, schema: str, table: str) -> list[Column]:
-        return [Column("id", f"int of {schema}.{table}", is_key=True)]
+    def columns(self, schema: str, table: str) -> list[SourceColumn]:
+        return [SourceColumn("id", f"int of {schema}.{table}", is_key=True)]
 
     def tables(self) -> list[tuple[str, str]]:
         return [("crm", "notes"), ("shop", "goods"), ("shop", "orders")]

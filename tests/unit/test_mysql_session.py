@@ -18,7 +18,7 @@ from sluice.instance.sources.mysql.config import MysqlConfig
 from sluice.instance.sources.mysql.connection import Connection
 from sluice.protocol.errors import SourceError
 from sluice.protocol.mysql import session as mysql
-from sluice.protocol.mysql.session import Limits, MysqlSession, Protection, is_local
+from sluice.protocol.mysql.session import MysqlSession, Protection, SessionLimits, is_local
 from sluice.protocol.mysql.ssl_mode import SslMode
 from sluice.protocol.mysql.tls import tls_arguments
 from tests.peer import EOF, OK, SALT, VARIABLES, Peer, Talk, column
@@ -480,8 +480,8 @@ def test_limits_leave_room_for_what_comes_in_time() -> None:
 
     with Peer(logs_in_and(answer)) as peer, Connection(config(peer, **LIMITS)) as connection:
         assert connection.binlog_files() == [("bin.000001", 4)]
-    assert Limits().login_timeout == 10
-    assert Limits().login_bytes == 1 << 20
+    assert SessionLimits().login_timeout == 10
+    assert SessionLimits().login_bytes == 1 << 20
 
 
 def test_the_rows_of_a_long_result_may_each_take_as_long_as_a_read() -> None:
@@ -491,7 +491,7 @@ def test_the_rows_of_a_long_result_may_each_take_as_long_as_a_read() -> None:
         talk.receive()
         talk.result(["v"], ("1",), ("2",))
 
-    limits = Limits(answer_timeout=1.0)
+    limits = SessionLimits(answer_timeout=1.0)
     with (
         Peer(behave) as peer,
         MysqlSession(

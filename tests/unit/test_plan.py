@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.instance.columns import Column
+from sluice.instance.columns import SourceColumn
 from sluice.instance.sources.mysql.decode.plan import PlanOptions, RowsKind, TablePlan
 from sluice.instance.sources.mysql.decode.table_map import TableMap
 from sluice.protocol.canal.entry_pb2 import Column as PbColumn
@@ -192,12 +192,12 @@ class TestErrors:
     @pytest.mark.parametrize("count", [0, 1, 3])
     def test_columns_of_another_number_are_refused(self, count: int) -> None:
         with pytest.raises(DecodeError, match=rf"shop\.t: the event has 2 columns, but the known schema has {count}"):
-            TablePlan(TableMap.parse(table_map((3, b""), (3, b""))), [Column("c", "int")] * count, 1)
+            TablePlan(TableMap.parse(table_map((3, b""), (3, b""))), [SourceColumn("c", "int")] * count, 1)
 
     @pytest.mark.parametrize("mysql_type", ["bigint", "varchar(9)", "json", "timestamp", "uuid"])
     def test_a_column_of_another_type_is_refused(self, mysql_type: str) -> None:
         with pytest.raises(DecodeError, match=r"shop\.t\.c: the event has the type LONG, but the known schema has"):
-            TablePlan(TableMap.parse(table_map((3, b""))), [Column("c", mysql_type)], 1)
+            TablePlan(TableMap.parse(table_map((3, b""))), [SourceColumn("c", mysql_type)], 1)
 
     @pytest.mark.parametrize(
         ("code", "metadata", "mysql_type", "charset", "message"),
@@ -218,7 +218,7 @@ class TestErrors:
         self, code: int, metadata: bytes, mysql_type: str, charset: str | None, message: str
     ) -> None:
         with pytest.raises(DecodeError, match=rf"shop\.t\.c: .*{message}"):
-            TablePlan(TableMap.parse(table_map((code, metadata))), [Column("c", mysql_type, charset)], 1)
+            TablePlan(TableMap.parse(table_map((code, metadata))), [SourceColumn("c", mysql_type, charset)], 1)
 
     @given(st.binary(max_size=60), st.sampled_from(list(RowsKind)), st.binary(min_size=1, max_size=1), st.booleans())
     def test_any_bytes_are_rows_or_an_error(self, data: bytes, kind: RowsKind, present: bytes, partial: bool) -> None:
@@ -243,6 +243,6 @@ def test_a_table_that_cannot_be_read_has_its_error_for_every_event() -> None:
 
 def test_names_that_are_not_utf8_do_not_spoil_the_message() -> None:
     body = table_map((3, b"")).replace(b"shop", b"sh\xffp")
-    only = TablePlan(TableMap.parse(body), [Column("c\ud800", "int")], 1)
+    only = TablePlan(TableMap.parse(body), [SourceColumn("c\ud800", "int")], 1)
     assert only.schema == "sh\ufffdp"
     assert rows(only.encode(b"\xfe" + ONE, RowsKind.INSERT))[0][1][0].name == "c?"

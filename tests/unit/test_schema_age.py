@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from sluice.instance.columns import Column
+from sluice.instance.columns import SourceColumn
 from sluice.instance.sources.mysql.decode.table_map import TableMap
 from sluice.instance.sources.mysql.schema import Schemas, TableSchema
 from sluice.protocol.position import Position
@@ -39,7 +39,7 @@ class Seen:
     """A source that is asked after all DDL."""
 
     def fetch(self, schema: str, table: str, timestamp: int) -> TableSchema:
-        return TableSchema([Column("c", "int")], altered=ALTERED, seen=SEEN)
+        return TableSchema([SourceColumn("c", "int")], altered=ALTERED, seen=SEEN)
 
 
 def test_a_ddl_leaves_nothing_behind_but_a_warning(caplog: pytest.LogCaptureFixture) -> None:

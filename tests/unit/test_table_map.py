@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.instance.columns import Column
+from sluice.instance.columns import SourceColumn
 from sluice.instance.sources.mysql.decode.table_map import TableMap, Type, counts_years
 from sluice.protocol.errors import DecodeError
 from tests.unit.entries import mutated
@@ -69,7 +69,7 @@ def test_years_have_no_sign_where_the_source_is_too_old() -> None:
     table = TableMap.parse(table_map(*columns, optional=field(1, b"\x80")), years=False)
     assert (table.unsigned, table.other_unsigned) == ((False, True, False, False), None)
     only = TableMap.parse(table_map((13, b""), optional=names("y")), years=False)
-    assert only.columns(CHARSETS) == [Column("y", "year")]
+    assert only.columns(CHARSETS) == [SourceColumn("y", "year")]
 
 
 def test_where_the_version_leaves_years_open_both_readings_are_given_that_have_room() -> None:
@@ -179,9 +179,9 @@ def test_full_metadata_describes_the_columns(key: bytes) -> None:
     table = TableMap.parse(table_map((3, b""), (15, b"\x0a\0"), (252, b"\2"), optional=optional))
     assert table.has_names
     assert table.columns(CHARSETS) == [
-        Column("id", "int unsigned", None, True),
-        Column("ü", "varchar(10)", "latin1", False),
-        Column("b", "blob", None, True),
+        SourceColumn("id", "int unsigned", None, True),
+        SourceColumn("ü", "varchar(10)", "latin1", False),
+        SourceColumn("b", "blob", None, True),
     ]
 
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.instance.columns import Column
+from sluice.instance.columns import SourceColumn
 from sluice.instance.sources.mysql.decode.plan import PlanOptions, RowsKind, TablePlan
 from sluice.instance.sources.mysql.decode.table_map import TableMap, Type
 from sluice.instance.sources.mysql.decode.values import Zone
@@ -369,7 +369,7 @@ def test_a_uuid_is_put_back_into_order(stored: str, value: str) -> None:
 class TestCompressedColumns:
     def column(self, data: bytes) -> str:
         table = TableMap.parse(table_map((Type.VARCHAR_COMPRESSED, (401).to_bytes(2, "little"))))
-        only = TablePlan(table, [Column("c", "varchar(100) /*M!100301 COMPRESSED*/", "utf8mb4")], 1)
+        only = TablePlan(table, [SourceColumn("c", "varchar(100) /*M!100301 COMPRESSED*/", "utf8mb4")], 1)
         size = len(data).to_bytes(2, "little")
         return rows(only.encode(b"\xfe" + size + data, RowsKind.INSERT))[0][1][0].value
 
@@ -392,4 +392,4 @@ class TestCompressedColumns:
 def test_mariadbs_old_fractional_times_are_refused_by_name() -> None:
     table = TableMap.parse(table_map((Type.DATETIME, b"")))
     with pytest.raises(DecodeError, match=r"shop\.t\.c: .*mysql56_temporal_format"):
-        TablePlan(table, [Column("c", "datetime(3)")], 1, PlanOptions())
+        TablePlan(table, [SourceColumn("c", "datetime(3)")], 1, PlanOptions())

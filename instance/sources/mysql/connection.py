@@ -17,7 +17,7 @@ import pymysql
 from pymysql.constants import COMMAND, CR, ER
 
 from ....protocol.errors import SluiceError, SourceError
-from ....protocol.mysql.session import ExposedPasswordError, LimitError, Limits, MysqlSession, Protection
+from ....protocol.mysql.session import ExposedPasswordError, LimitError, MysqlSession, Protection, SessionLimits
 from ....protocol.mysql.ssl_mode import SslMode
 from ....protocol.mysql.tls import tls_arguments
 from .config import Address, MysqlConfig
@@ -459,7 +459,7 @@ def login_arguments(config: MysqlConfig, address: Address) -> dict[str, Any]:
         "charset": "utf8mb4",
         "read_timeout": config.so_timeout,
         "write_timeout": config.so_timeout,
-        "limits": Limits(config.login_timeout, config.login_bytes, config.answer_timeout, config.answer_bytes),
+        "limits": SessionLimits(config.login_timeout, config.login_bytes, config.answer_timeout, config.answer_bytes),
     } | tls_arguments(config.ssl_mode, config.ssl_ca, config.ssl_cert, config.ssl_key, config.server_public_key)
 
 

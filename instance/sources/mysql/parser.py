@@ -15,7 +15,7 @@ from ....protocol.position import Position
 from ....store.cursor import Cursor
 from ....store.ring import Ring
 from ....store.track import Track
-from ...columns import Column
+from ...columns import SourceColumn
 from ...context import current_destination
 from ...quarantine import Quarantine, path_of
 from ...sink.filters import TableFilter
@@ -139,7 +139,7 @@ class Parser:
             known = [files[number] for number in range(1, len(files) + 1)] if self._failure is None else []
             return finder.end_position(known)
 
-    def columns(self, schema: str, table: str) -> list[Column]:
+    def columns(self, schema: str, table: str) -> list[SourceColumn]:
         """Ask the source for the columns that a table has now, without those that are filtered out.
 
         Any thread may ask. Raises UnknownTableError and SourceError.

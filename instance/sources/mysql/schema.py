@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from ....protocol.errors import DecodeError, SourceError, UnknownTableError
 from ....protocol.position import Position, file_number
-from ...columns import Column
+from ...columns import SourceColumn
 from .connection import Connection, number, optional_number, optional_text, text
 from .decode.table_map import TableMap, Type
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 class TableSchema:
     """The columns of a table at one time."""
 
-    columns: list[Column]
+    columns: list[SourceColumn]
     altered: int | None = None
     """When the table was created or last altered, Unix time by the source's clock; None if it does not say."""
     seen: tuple[int, int] | None = None
@@ -111,7 +111,7 @@ class InformationSchema:
         altered, *name = times[0]
         file, offset, _ = connection.end_of_binlog()
         return TableSchema(
-            [Column(column, kind, charset, column in keys) for column, kind, charset in rows],
+            [SourceColumn(column, kind, charset, column in keys) for column, kind, charset in rows],
             altered,
             (file_number(file), offset),
             name=(name[0], name[1]),
@@ -234,7 +234,7 @@ class Schemas:
         best = max(table_map.unsigned, table_map.other_unsigned, key=agrees)
         return replace(table_map, unsigned=best, other_unsigned=None)
 
-    def _refine(self, table_map: TableMap, columns: list[Column], timestamp: int) -> list[Column]:
+    def _refine(self, table_map: TableMap, columns: list[SourceColumn], timestamp: int) -> list[SourceColumn]:
         """MariaDB's full metadata says binary(16) for a UUID or INET6, binary(4) for an INET4: ask what they are."""
         if not self._mariadb or not any(column.mysql_type in ("binary(16)", "binary(4)") for column in columns):
             return columns
@@ -250,10 +250,10 @@ class Schemas:
         ]
 
 
-_ROW_TIMES: Final = (Column("row_start", "timestamp(6)"), Column("row_end", "timestamp(6)"))
+_ROW_TIMES: Final = (SourceColumn("row_start", "timestamp(6)"), SourceColumn("row_end", "timestamp(6)"))
 
 
-def _hidden_columns(table_map: TableMap, columns: list[Column]) -> tuple[Column, ...]:
+def _hidden_columns(table_map: TableMap, columns: list[SourceColumn]) -> tuple[SourceColumn, ...]:
     """Return the two columns that MariaDB's WITH SYSTEM VERSIONING adds and information_schema does not show."""
     extra = table_map.types[len(columns) :]
     return _ROW_TIMES if extra == (Type.TIMESTAMP2, Type.TIMESTAMP2) else ()

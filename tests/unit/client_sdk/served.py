@@ -82,8 +82,8 @@ class Source:
     def refilter(self, table_filter: TableFilter) -> None:
         """The test says what comes."""
 
-    def columns(self, schema: str, table: str) -> list[columns.Column]:
-        return [columns.Column("id", f"int of {schema}.{table}", is_key=True)]
+    def columns(self, schema: str, table: str) -> list[columns.SourceColumn]:
+        return [columns.SourceColumn("id", f"int of {schema}.{table}", is_key=True)]
 
     def tables(self) -> list[tuple[str, str]]:
         return [("shop", "goods"), ("shop", "orders")]

@@ -3,7 +3,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import final
 
-from ....columns import Column
+from ....columns import SourceColumn
 from .table_map import TableMap
 
 class RowsKind(IntEnum):
@@ -32,7 +32,7 @@ class TablePlan:
     def __init__(
         self,
         table_map: TableMap,
-        columns: Sequence[Column],
+        columns: Sequence[SourceColumn],
         number: int,
         options: PlanOptions | None = None,
         slot_flags: int = 0,

@@ -25,7 +25,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from .....protocol.errors import DecodeError
-from ....columns import Column
+from ....columns import SourceColumn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -369,7 +369,7 @@ class TableMap:
             mariadb=mariadb,
         )
 
-    def columns(self, charsets: Mapping[int, str]) -> list[Column]:
+    def columns(self, charsets: Mapping[int, str]) -> list[SourceColumn]:
         """Describe the columns by the event alone, which must carry full metadata.
 
         ``charsets`` gives the character set of a collation id (``information_schema.COLLATIONS``; for MariaDB's
@@ -391,7 +391,7 @@ class TableMap:
                 charset = charsets.get(collation)
                 if charset is None:
                     raise DecodeError(f"{self.schema}.{self.table}.{name} has the unknown collation {collation}")
-            columns.append(Column(name, self._type_text(i, charset, charsets), charset, i in self.primary_key))
+            columns.append(SourceColumn(name, self._type_text(i, charset, charsets), charset, i in self.primary_key))
         return columns
 
     def _type_text(self, i: int, charset: str | None, charsets: Mapping[int, str]) -> str:

@@ -102,6 +102,19 @@ async def test_place_of_the_clients_is_kept_in_canals_node_when_they_are_gone(zk
     assert "@type" not in data
 
 
+async def test_place_is_that_of_the_slowest_client_after_a_restart_too(zk: ZooKeeperSession, name: str) -> None:
+    ahead = replace(CLIENT, client_id=1002, cursor=replace(CURSOR, offset=9000, position=replace(POSITION, begin=9031)))
+    before = place(zk, name)
+    await before.load()
+    await before.store(0, {1001: CLIENT, 1002: replace(CLIENT, client_id=1002), 1003: StoredClient(1003)}, None)
+    store = place(zk, name)
+    await store.load()
+    await store.store(0, {1002: ahead}, None)
+    assert store.place == CURSOR
+    await store.store(0, {1001: None}, None)
+    assert store.place == ahead.cursor
+
+
 async def test_place_that_canal_kept_is_understood(zk: ZooKeeperSession, name: str) -> None:
     java = json.loads(JAVA)
     del java["@type"]

@@ -726,8 +726,25 @@ def test_one_abandoned_client_holds_nobody_back_for_longer_who_waits_ahead_of_th
         assert cursors.ring.first > 0
 
 
+def test_a_client_whose_reader_has_passed_the_stream_counts_as_held_back() -> None:
+    cursors = Cursors(Ring(4), epoch=1, compile_filter=one_table, detach_after=10.0, catches_up=True)
+    stream, reader = Stream(cursors.ring, events=30), Stream(Ring(64), events=6)
+    cursors.begin(stream.end, MariadbGtidSet())
+    cursors.restore(StoredClient(1, "", Cursor(FILE, 4, 0, SERVER_ID, "", stream.position(6))), NOW)
+    cursors.subscribe(2, now=0.0)
+    reader.transaction(*(b"%d" % number for number in range(50)))
+    reader.put()
+    with full(cursors, stream, *(b"%d" % number for number in range(9))):
+        cursors.catch_up(1, Track(reader.ring))
+        confirm(cursors, 1)
+        for now in (0.0, 11.0):
+            cursors.advance(now)
+        assert [cursors.status(client_id).state for client_id in (1, 2)] == ["catching-up", "catching-up"]
+        assert cursors.behind.keys() == {2}
+
+
 @pytest.mark.parametrize("catches_up", [False, True], ids=["gone", "behind"])
-def test_nobody_is_held_back_by_others_who_is_not_served_from_the_ring(catches_up: bool) -> None:
+def test_a_client_that_the_ring_does_not_serve_does_not_count_as_held_back(catches_up: bool) -> None:
     cursors = Cursors(Ring(4), epoch=1, compile_filter=one_table, detach_after=10.0, catches_up=catches_up)
     stream = Stream(cursors.ring, events=30)
     cursors.begin(stream.end, MariadbGtidSet())

@@ -20,6 +20,7 @@ from sluice.instance.meta.base import epoch_by_clock
 from sluice.instance.meta.canal import dumps, log_position, read_cursor
 from sluice.instance.meta.file import FileMetaStore
 from sluice.instance.meta.memory import MemoryMetaStore
+from sluice.instance.meta.nodes import NodeError
 from sluice.protocol.errors import ConfigError
 from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor, StoredClient
@@ -216,6 +217,11 @@ def test_json_is_written_in_utf8_as_canal_does_and_a_cursor_need_not_have_a_time
     cursor = read_cursor({"postion": {"journalName": "mysql-bin.000003", "position": 4, "gtid": "what is this"}}, {})
     assert cursor == Cursor("mysql-bin.000003", 4, 0, 0)
     assert log_position(cursor, ("db", 3306))["postion"]["timestamp"] == 0
+
+
+def test_error_of_a_node_says_what_is_wrong_with_it() -> None:
+    error = NodeError("/otter is not there in ZooKeeper", "/otter")
+    assert (str(error), error.path) == ("/otter is not there in ZooKeeper", "/otter")
 
 
 async def test_memory_forgets_the_clients_and_keeps_epochs_apart() -> None:

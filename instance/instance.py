@@ -398,7 +398,8 @@ class Instance:
 
     async def wait(self, seconds: float) -> None:
         """Wait until something may have changed, at most ``seconds``."""
-        if self.cursors.wants_reader:
+        # Without a free reader the next look is soon enough: where many clients wait, each would look at all of them.
+        if self.cursors.wants_reader and self.catch_up.turns.has_room:
             self._attempt(self._tend_readers)
         changed = self._changed
         try:

@@ -119,6 +119,11 @@ class Turns:
         """Return whether it has its turn."""
         return who in self._turns
 
+    @property
+    def has_room(self) -> bool:
+        """Whether a reader is free."""
+        return len(self._turns) < self.places
+
     def ask(self, who: Reading, now: float) -> None:
         """Hear that it wants a reader, or has one and uses it."""
         if who in self._turns:
@@ -143,7 +148,7 @@ class Turns:
     def begin(self, now: float) -> Reading | None:
         """Give the next one its turn, if a reader is free and wanted."""
         self._queue = {who: heard for who, heard in self._queue.items() if not self._is_gone(who, heard, now)}
-        if not self._queue or len(self._turns) >= self.places:
+        if not self._queue or not self.has_room:
             return None
         served: set[str] = {kind for kind, _ in self._turns} or {self._last}
         who = next((it for it in self._queue if it[0] not in served), next(iter(self._queue)))

@@ -329,6 +329,24 @@ class TestCatchingUp:
         async with asyncio.timeout(2):
             assert entries((await getting).slices) == [b"begin", b"one", b"end"]
 
+    async def test_clients_that_wait_for_a_reader_do_not_each_look_at_all_others(
+        self, setup: Setup, start: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        clients = range(2, 22)
+        for client in clients:
+            await setup.server.subscribe(NAME, client, start=start)
+        waiting = [asyncio.create_task(setup.server.get_without_ack(NAME, client, timeout=60)) for client in clients]
+        instance = setup.server.instances[NAME]
+        await eventually(lambda: instance.catch_up.count == 1)
+        looks: list[float] = []
+        monkeypatch.setattr(instance.cursors, "take_turns", lambda _turns, now: looks.append(now))
+        instance.wake()
+        await asyncio.sleep(0.1)
+        assert len(looks) <= 1, "that of each second"
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
     async def test_reading_a_range_is_a_call(self, setup: Setup, start: str) -> None:
         end, main = str(setup.parser.stream.end), setup.parser
         reading = asyncio.create_task(anext(setup.server.rows(NAME, CLIENT, start, end)))

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pymysql
+from pymysql.constants import ER
 
 from ...protocol.errors import TargetError
 from ...protocol.position import Position
@@ -167,6 +168,8 @@ class Progress:
             try:
                 cursor.execute(f"ALTER TABLE {table} ADD COLUMN {_MEMBER} AFTER job, DROP PRIMARY KEY, ADD {key}")
             except pymysql.MySQLError as error:
+                if error.args[0] == ER.DUP_FIELDNAME:  # another job has just done it
+                    continue
                 raise TargetError(
                     f"{self._target.database} cannot keep the progress: {reason(error)}. {table} was made by an earlier"
                     " version: let the account alter it, or start the mirror once with an account that may"

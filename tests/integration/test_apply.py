@@ -396,20 +396,41 @@ def test_tasks_of_an_earlier_run_are_refused(mirror: Mirror) -> None:
     mirror.check()
 
 
+def forget_members(mirror: Mirror) -> None:
+    """Make the tables of the progress those of an earlier version."""
+    for table, key in (("sluice_mirror", "job"), ("sluice_progress", "job, bucket")):
+        old = f"ALTER TABLE {table} DROP PRIMARY KEY, DROP COLUMN source_member, ADD PRIMARY KEY ({key})"
+        mirror.target.query(old, database=f"{mirror.copy}_progress")
+
+
 def test_the_progress_that_an_earlier_version_kept_without_members_goes_on(mirror: Mirror) -> None:
     mirror.create(t="id INT PRIMARY KEY")
     execute(mirror.source, ["INSERT INTO t VALUES (1)"], database=mirror.schema)
     changes = mirror.read()
     mirror.apply(changes)
-    for table, key in (("sluice_mirror", "job"), ("sluice_progress", "job, bucket")):
-        old = f"ALTER TABLE {table} DROP PRIMARY KEY, DROP COLUMN source_member, ADD PRIMARY KEY ({key})"
-        mirror.target.query(old, database=f"{mirror.copy}_progress")
+    forget_members(mirror)
     for run in (2, 3):
         mirror.start()
         assert mirror.run.number == run
         assert [it.written for it in mirror.apply(changes)] == [0], "applied again"
     mirror.run_batch("INSERT INTO t VALUES (2)")
     mirror.check()
+
+
+def test_jobs_that_start_together_on_the_progress_of_an_earlier_version_go_on(mirror: Mirror) -> None:
+    forget_members(mirror)
+    schema = f"{mirror.copy}_progress"
+    waiting = f"SELECT 1 FROM information_schema.processlist WHERE info LIKE 'ALTER TABLE `{schema}`%'"
+    with database(mirror.target, mirror.port).connect() as session, ThreadPoolExecutor(2) as pool:
+        cursor = session.cursor()
+        session.begin()
+        cursor.execute(f"SELECT COUNT(*) FROM {schema}.sluice_mirror")  # the table cannot be altered before it ends
+        starts = [pool.submit(Progress(mirror.connection(), schema, job).start) for job in ("one", "two")]
+        try:
+            eventually(lambda: cursor.execute(waiting) == 2)
+        finally:
+            session.commit()
+        assert [it.result().number for it in starts] == [1, 1]
 
 
 def test_changes_of_several_members_of_a_source_are_refused(mirror: Mirror) -> None:

@@ -166,6 +166,8 @@ class Calls(Destinations):
             ready = True
             if full_entries or full_bytes:
                 found, size = cursors.available(client_id)
+                if not found:
+                    instance.check_stream(client_id)
                 ready = cursors.is_held(client_id) or (found >= full_entries and size >= full_bytes)
                 if found and linger is not None and patience == deadline:
                     patience = min(deadline, now + linger)

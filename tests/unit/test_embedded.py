@@ -795,8 +795,10 @@ async def test_what_the_source_has_lost_is_an_error_for_who_waits_for_it(setup: 
     with pytest.raises(type(error), match=str(error)):  # the stream would have begun at a later place that is left
         await setup.server.position(NAME, others, after=end)
     for client in (CLIENT, others):
-        with pytest.raises(type(error), match=str(error)):
-            await setup.server.get_without_ack(NAME, client, timeout=math.inf)
+        for wait_full in (False, True):
+            with pytest.raises(type(error), match=str(error)):
+                async with asyncio.timeout(3):
+                    await setup.server.get_without_ack(NAME, client, timeout=math.inf, wait_full=wait_full)
     setup.change(auto_reset_latest_pos_mode=True)
     await setup.server.stop(NAME)
     await setup.server.start(NAME)

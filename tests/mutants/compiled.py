@@ -57,7 +57,8 @@ class Workshop:
         ignored = shutil.ignore_patterns("*.so", "__pycache__")
         for name in PACKAGES:
             shutil.copytree(ROOT / name, self.sources / name, dirs_exist_ok=True, ignore=ignored)
-        shutil.copytree(ROOT / "src", self.sources / "src", symlinks=True, dirs_exist_ok=True, ignore=ignored)
+        shutil.rmtree(self.sources / "src", ignore_errors=True)  # its links would be there already
+        shutil.copytree(ROOT / "src", self.sources / "src", symlinks=True, ignore=ignored)
         for name in ("__init__.py", "setup.py", "pyproject.toml", "README.md", "LICENSE"):
             shutil.copy2(ROOT / name, self.sources / name)
         if failure := self.build():

@@ -5,7 +5,7 @@
 #   make fuzz      under AddressSanitizer: many destinations that start at once, then 1,000,000 mutated events for the
 #                  decoder; INPUTS=, SEED=, BLOCK=
 #   make mutants   all one-token changes of the Python that decides what is delivered to whom, and 150 random ones of
-#                  the compiled core: do the tests notice? SEED=, LIMIT=; resumable, under 2 hours
+#                  the compiled core: do the tests notice? SEED=, LIMIT=; resumable
 #   make chaos     random failures of real servers for 3 minutes, or MINUTES=60; SEED=7 repeats a sequence
 #   make compat    stock Canal and Sluice on the same sources, entry by entry; writes docs/compat.md
 # And: make lint, docs, soak (what takes hours), test-all (on all servers), bench, bench-all, bench-quick, lock, clean.

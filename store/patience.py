@@ -147,7 +147,8 @@ class Turns:
 
     def begin(self, now: float) -> Reading | None:
         """Give the next one its turn, if a reader is free and wanted."""
-        self._queue = {who: heard for who, heard in self._queue.items() if not self._is_gone(who, heard, now)}
+        heard_at = {who: min(heard, now) for who, heard in self._queue.items()}  # the clock may have gone back
+        self._queue = {who: heard for who, heard in heard_at.items() if not self._is_gone(who, heard, now)}
         if not self._queue or not self.has_room:
             return None
         served: set[str] = {kind for kind, _ in self._turns} or {self._last}

@@ -135,3 +135,11 @@ def test_clock_that_goes_back_lets_nobody_keep_a_reader_for_longer() -> None:
     assert turns.finished(0.0) == []
     turns.ask(A, TURN + 1)
     assert turns.finished(TURN + 1) == [A]
+
+
+def test_clock_that_goes_back_lets_nobody_wait_in_the_queue_for_longer() -> None:
+    turns = begun(1, A)
+    turns.ask(B, 1000.0)
+    turns.begin(0.0)  # the clock has gone back
+    turns.leave(A)
+    assert turns.begin(PATIENCE + 1) is None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..protocol.canal.rows import Change, Row
+from ..protocol.canal.types import JSON_NULL
 from ..protocol.errors import (
     AckOutOfOrderError,
     BadParameterError,
@@ -43,7 +44,6 @@ from ..protocol.errors import (
     ZooKeeperError,
 )
 from ..protocol.position import Position
-from ..protocol.types import JSON_NULL
 from ..protocol.xa import Xa
 from .batch import Batch, Column, InvalidDates, OnPrepared, Part, Range
 from .calls import Limits, Start

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from ..protocol import props
 from ..protocol.canal.arrow import Decoder, EnvelopeDecoder, TableDecoder, columns_of
 from ..protocol.canal.rows import Change, Row, decode_changes, decode_rows, occurs_in_header
 from ..protocol.errors import BadParameterError, PreparedError
@@ -22,8 +23,6 @@ OnPrepared = Literal["fail", "take"]
 """What rows of an XA transaction are that is only prepared: an error, `PreparedError`, or rows like others."""
 
 logger = logging.getLogger(__name__)
-
-_MARKERS = ("sluice.quarantine", "sluice.gap")  # the properties of a header that make the entry a marker
 
 _OF_ROWS = ("INSERT", "UPDATE", "DELETE")
 
@@ -147,7 +146,7 @@ class Batch:
         """Return what stands in the place of rows that could not be decoded, or of a gap; ``sql`` says why."""
         if not occurs_in_header(self.data, b"sluice."):
             return []
-        return [it for it in self._changes() if not it.header_props.keys().isdisjoint(_MARKERS)]
+        return [it for it in self._changes() if not it.header_props.keys().isdisjoint(props.MARKERS)]
 
     def prepared(self) -> list[Change]:
         """Return the changes of rows that belong to an XA transaction that is only prepared."""

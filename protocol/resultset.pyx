@@ -27,12 +27,14 @@ from .canal.tags cimport (
     EXECUTE_TIME,
     HEADER,
     INDEX,
+    INSERT,
     IS_KEY,
     IS_NULL,
     MESSAGES,
     MYSQL_TYPE,
     NAME,
     ROW_DATAS,
+    ROWDATA,
     SCHEMA_NAME,
     SQL_TYPE,
     STORE_VALUE,
@@ -43,17 +45,19 @@ from .canal.tags cimport (
 from .floats cimport FLOAT_MAX, put_java_double, put_java_float
 from .utf8 cimport is_utf8, latin1_size, put_latin1, put_utf8, utf8_size
 from .wire cimport (
-    LENGTH_DELIMITED,
     LENGTH_MAX,
+    message_field,
     put_padded_varint,
     put_raw,
-    put_tag,
     put_varint,
+    text_field,
+    uint_field,
     varint_size,
 )
 
+from .canal.tags import Kind
+from .canal.types import SqlType, kind_of
 from .errors import DecodeError
-from .types import Kind, SqlType, kind_of
 
 
 cdef extern from *:
@@ -69,9 +73,6 @@ cdef extern from *:
 
 
 cdef enum:
-    ROWDATA = 2                                    # EntryType
-    INSERT = 1                                     # EventType
-
     HEAD = 4                                       # bytes before the payload of a packet
     PACKET_MAX = 0xFFFFFF                          # bytes of a payload that goes on in the next packet
     NULL_VALUE = 0xFB
@@ -146,21 +147,6 @@ cdef const uint8_t *read_value(
     return p + length
 
 
-cdef bytes varint(uint64_t value):
-    cdef uint8_t[10] data
-    return data[:put_varint(data, value) - data]
-
-
-cdef bytes text_field(int tag, str text):
-    cdef bytes data = text.encode("utf-8", "replace")
-    return varint(tag) + varint(len(data)) + data
-
-
-cdef bytes message(int tag, bytes head, size_t more=0):
-    """A message except for its last `more` bytes."""
-    return varint(tag) + varint(len(head) + more) + head
-
-
 @cython.final
 cdef class RowEncoder:
     """Encodes the rows of one result of a table's columns."""
@@ -208,14 +194,14 @@ cdef class RowEncoder:
             elif kind == Kind.FLOAT:
                 column.way = FLOAT if mysql_type.lower().startswith("float") else DOUBLE
             head = (
-                varint(INDEX) + varint(i)
-                + varint(SQL_TYPE) + varint(SqlType.OTHER)
+                uint_field(INDEX, i)
+                + uint_field(SQL_TYPE, SqlType.OTHER)
                 + text_field(NAME, column_name)
-                + varint(IS_KEY) + varint(is_key)
+                + uint_field(IS_KEY, is_key)
                 + text_field(MYSQL_TYPE, mysql_type)
             )
-            value = head + varint(UPDATED) + varint(True)
-            null = head + varint(IS_NULL) + varint(True) + varint(UPDATED) + varint(True)
+            value = head + uint_field(UPDATED, True)
+            null = head + uint_field(IS_NULL, True) + uint_field(UPDATED, True)
             self.owned += [value, null]
             column.value, column.value_size = value, len(value)
             column.null, column.null_size = null, len(null)
@@ -260,13 +246,14 @@ cdef class RowEncoder:
         cdef size_t size = self.body.size
         if not self.rows:
             return b"", self.last
-        header = varint(EXECUTE_TIME) + varint(int(seconds * 1000)) + self.names + varint(EVENT_TYPE) + varint(INSERT)
-        change = varint(CHANGE_EVENT_TYPE) + varint(INSERT)
-        entry = message(HEADER, header) + varint(ENTRY_TYPE) + varint(ROWDATA) + message(STORE_VALUE, change, size)
+        header = uint_field(EXECUTE_TIME, int(seconds * 1000)) + self.names + uint_field(EVENT_TYPE, INSERT)
+        change = uint_field(CHANGE_EVENT_TYPE, INSERT)
+        entry = message_field(HEADER, header) + uint_field(ENTRY_TYPE, ROWDATA)
+        entry += message_field(STORE_VALUE, change, size)
         rows = (<char *>self.body.data)[:size]
         self.rows = 0
         self.body.size = 0
-        return message(MESSAGES, entry, size) + rows, self.last
+        return message_field(MESSAGES, entry, size) + rows, self.last
 
     cdef int read_packets(self) except -1 nogil:
         cdef uint8_t *start = self.pending.data
@@ -332,7 +319,7 @@ cdef class RowEncoder:
             with gil:
                 raise DecodeError(f"{self.name}: a row has more than 2 GiB")
         out = self.body.data + row
-        put_tag(out, ROW_DATAS >> 3, LENGTH_DELIMITED)
+        put_varint(out, ROW_DATAS)
         put_padded_varint(out + 1, size, LENGTH_MAX)
         return p
 

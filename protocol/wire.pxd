@@ -1,4 +1,4 @@
-"""Reading and writing protobuf's wire format in place: inline functions over a pointer, nothing allocated.
+"""Reading and writing protobuf's wire format, for the most part in place: inline functions over a pointer.
 
 https://protobuf.dev/programming-guides/encoding/. A `put_…` function writes at `p` and returns the place after; the
 caller has made sure of the room (`VARINT_MAX` bytes for a varint, and a tag of a field below 16 is one byte).
@@ -45,23 +45,19 @@ cdef inline uint8_t *put_padded_varint(uint8_t *p, uint64_t value, int width) no
     return p + width
 
 
-cdef inline uint8_t *put_tag(uint8_t *p, unsigned int field, unsigned int wire_type) noexcept nogil:
-    return put_varint(p, field << 3 | wire_type)
-
-
 cdef inline uint8_t *put_raw(uint8_t *p, const void *data, size_t size) noexcept nogil:
     memcpy(p, data, size)
     return p + size
 
 
-cdef inline uint8_t *put_uint(uint8_t *p, unsigned int field, uint64_t value) noexcept nogil:
+cdef inline uint8_t *put_uint(uint8_t *p, unsigned int tag, uint64_t value) noexcept nogil:
     """An int32, int64, uint64, bool or enum field; a negative int64 is passed as its two's complement."""
-    return put_varint(put_tag(p, field, VARINT), value)
+    return put_varint(put_varint(p, tag), value)
 
 
-cdef inline uint8_t *put_bytes(uint8_t *p, unsigned int field, const void *data, size_t size) noexcept nogil:
+cdef inline uint8_t *put_bytes(uint8_t *p, unsigned int tag, const void *data, size_t size) noexcept nogil:
     """A bytes, string or message field."""
-    return put_raw(put_varint(put_tag(p, field, LENGTH_DELIMITED), size), data, size)
+    return put_raw(put_varint(put_varint(p, tag), size), data, size)
 
 
 cdef inline int decimal_size(uint64_t value) noexcept nogil:
@@ -114,6 +110,13 @@ cdef inline bint is_same(Span one, Span other) noexcept nogil:
     return one.size == other.size and memcmp(one.data, other.data, one.size) == 0
 
 
+cdef inline Span span_at(const char *data, size_t size) noexcept nogil:
+    cdef Span span
+    span.data = <const uint8_t *>data
+    span.size = size
+    return span
+
+
 cdef struct WireField:
     uint64_t tag                               # number << 3 | wire type
     uint64_t value                             # of a varint
@@ -158,7 +161,11 @@ cdef inline const uint8_t *get_field(const uint8_t *p, const uint8_t *end, WireF
 
 cdef inline Span span_of(WireField *field) noexcept nogil:
     """The bytes of a length-delimited field."""
-    cdef Span span
-    span.data = field.data
-    span.size = field.size
-    return span
+    return span_at(<const char *>field.data, field.size)
+
+
+# Put together as bytes, where no speed is asked for.
+cpdef bytes varint(value)
+cdef bytes uint_field(unsigned int tag, int64_t value)
+cdef bytes text_field(unsigned int tag, str text)
+cdef bytes message_field(unsigned int tag, bytes head, size_t more=*)

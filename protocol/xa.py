@@ -1,15 +1,12 @@
 """The XA transaction that a change belongs to, as its entry says it, and the entries that end such a transaction."""
 
-from typing import Final, Literal, NamedTuple, cast, get_args
+from typing import Literal, NamedTuple, cast, get_args
 
 from .errors import DecodeError
 
 XaState = Literal["prepared", "one-phase", "committed", "rolled-back"]
 """How far the transaction is, as its entry knows: ended by ``XA PREPARE``, so that a later entry, ``committed`` or
 ``rolled-back``, says what became of it; or ended by ``XA COMMIT … ONE PHASE``, which commits it."""
-
-XA_PROP: Final = "sluice.xa"
-"""Key of Header.props of every entry of an XA transaction; the value is the text of an `Xa`."""
 
 
 class Xa(NamedTuple):

@@ -16,7 +16,8 @@ from cpython.object cimport PyObject
 from libc.stdint cimport uint8_t
 from libc.string cimport memcpy
 
-from ..protocol.wire cimport LENGTH_DELIMITED, VARINT_MAX, put_tag, put_varint
+from ..protocol.canal.tags cimport MESSAGES
+from ..protocol.wire cimport VARINT_MAX, put_varint
 
 
 cdef extern from "<sys/mman.h>" nogil:
@@ -37,7 +38,6 @@ cdef extern from * nogil:
 cdef enum:
     PAGE = 4096
     SPARE_SEGMENTS = 4     # kept for the next writer while nothing happens
-    MESSAGES_FIELD = 2     # Messages.messages of CanalProtocol.proto
 
 
 cdef inline size_t pages(size_t size) noexcept nogil:
@@ -242,5 +242,5 @@ cdef class SegmentWriter:
         """Appends an encoded Entry framed as `Messages.messages`: tag 0x12, length, entry."""
         cdef size_t size = entry.shape[0]
         self.reserve(1 + VARINT_MAX + size)
-        self.cursor = put_varint(put_tag(<uint8_t *>self.cursor, MESSAGES_FIELD, LENGTH_DELIMITED), size)
+        self.cursor = put_varint(put_varint(<uint8_t *>self.cursor, MESSAGES), size)
         return self.write(entry)

@@ -14,9 +14,10 @@ from typing import Any, Final, TypeVar
 
 import pymysql
 
+from ...protocol.canal.tags import Kind
+from ...protocol.canal.types import kind_of
 from ...protocol.errors import SourceError
 from ...protocol.resultset import RowEncoder
-from ...protocol.types import Kind, kind_of
 from .database import Database, Session, is_lost, reason
 
 PIECE: Final = 8 << 20

@@ -1,6 +1,6 @@
 """Entries to Arrow record batches: of any tables as maps of texts, or of one table in its columns' own types.
 
-The input is what rows.pyx describes, `Messages` of packet.proto, several joined, or any run of framed entries. The
+The input is what entry.pxd describes, `Messages` of packet.proto, several joined, or any run of framed entries. The
 position of an entry is not in the entry: its header has only the name of the file and the offset of its own event.
 `Messages.positions` precedes the entries and has begin and n of each. So the bytes of a batch, or of a part of a
 range, can be decoded far from the server::
@@ -31,31 +31,51 @@ from cython.operator cimport dereference
 from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
-from ..wire cimport Span, WireField, get_field, get_varint, is_same, span_of
-from .entry cimport Cell, get_cell, get_changing
+from ..wire cimport Span, get_varint, is_same, span_at
+from .entry cimport (
+    ENTRY_PIECE,
+    IMAGE_AFTER,
+    IMAGE_BEFORE,
+    POSITIONS_PIECE,
+    Cell,
+    Entry,
+    Fields,
+    Header,
+    Marks,
+    checked,
+    fields_of,
+    get_cell,
+    get_changing,
+    get_entry,
+    get_header,
+    malformed,
+    next_column,
+    next_column_of,
+    next_piece,
+    next_row,
+    text_of,
+)
 from .tags cimport (
-    AFTER_COLUMNS,
-    BEFORE_COLUMNS,
-    ENTRY_TYPE,
-    EVENT_TYPE,
-    EXECUTE_TIME,
-    HEADER,
-    HEADER_PROPS,
-    KEY,
-    LOGFILE_NAME,
-    MEMBERS,
-    MESSAGES,
-    PAIR_VALUE,
-    POSITIONS,
-    ROW_DATAS,
-    SCHEMA_NAME,
-    STORE_VALUE,
-    TABLE_NAME,
+    BYTES,
+    DATE,
+    DATETIME,
+    DECIMAL,
+    DELETE,
+    ENUM,
+    FLOAT,
+    INSERT,
+    INTEGER,
+    JSON,
+    ROWDATA,
+    TEXT,
+    TIME,
+    UPDATE,
 )
 
 from ..errors import BadParameterError, DecodeError, SchemaMismatchError
-from ..types import Kind, SqlType, kind_of, labels_of, width_of
 from .rows import decode_changes
+from .tags import Kind
+from .types import SqlType, kind_of, labels_of, width_of
 
 
 cdef extern from *:
@@ -75,31 +95,10 @@ cdef extern from *:
 
 
 cdef enum:
-    ROWDATA = 2                                    # EntryType
-
-    INSERT = 1                                     # EventType
-    UPDATE = 2
-    DELETE = 3
-
     WAYS = 3                                       # forms of a column that are kept: value, wider integer, NULL
     PLACES_MAX = 4096                              # columns of a table
 
     SLOT = 900                                     # seconds within which no zone changes its offset
-
-
-cdef enum Way:
-    """How the text of a value is read; numbers of types.Kind."""
-    TEXT = 0
-    INTEGER = 1
-    DECIMAL = 2
-    FLOAT = 3
-    DATE = 4
-    DATETIME = 5
-    TIME = 6
-    BYTES = 7
-    JSON = 8
-    ENUM = 9
-    SET = 10
 
 
 cdef enum Output:
@@ -189,50 +188,8 @@ cdef struct Form:
     size_t label_count
 
 
-cdef struct Entry:
-    Span schema
-    Span table
-    Span gtid
-    Span xa
-    Span body
-    int64_t execute_time
-    int event_type
-    bint has_position
-    Span member
-    int64_t file
-    int64_t begin
-    int64_t n
-    int32_t row
-
-
-cdef inline Span span_at(const char *text, size_t size) noexcept nogil:
-    cdef Span span
-    span.data = <const uint8_t *>text
-    span.size = size
-    return span
-
-
-cdef str decode_text(Span span):
-    try:
-        return (<const char *>span.data)[:span.size].decode() if span.size else ""
-    except UnicodeDecodeError as error:
-        raise DecodeError(f"not an entry: a string is not UTF-8: {error}") from None
-
-
 cdef str excerpt(Span span):
     return (<const char *>span.data)[:min(span.size, <size_t>300)].decode(errors="replace") if span.size else ""
-
-
-cdef const uint8_t *field_at(const uint8_t *p, const uint8_t *end, WireField *field) except NULL nogil:
-    p = get_field(p, end, field)
-    if p == NULL:
-        malformed()
-    return p
-
-
-cdef int malformed() except -1 nogil:
-    with gil:
-        raise DecodeError("not an entry: a field does not fit into its message")
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -675,25 +632,18 @@ def columns_of(data, str schema, str table):
 
 cdef int _add_columns(dict columns, bytes change) except -1:
     """The columns in the first row of a RowChange that are not known yet: name -> (index, (name, mysqlType))."""
-    cdef WireField field
+    cdef Fields fields = fields_of(span_at(<const char *>change, len(change)))
+    cdef Span message
     cdef Cell cell
-    cdef const uint8_t *p = <const uint8_t *><const char *>change
-    cdef const uint8_t *end = p + len(change)
-    while p < end:
-        p = field_at(p, end, &field)
-        if field.tag != ROW_DATAS:
-            continue
-        p = field.data
-        end = p + field.size
-        while p < end:
-            p = field_at(p, end, &field)
-            if field.tag != BEFORE_COLUMNS and field.tag != AFTER_COLUMNS:
-                continue
-            if not get_cell(field.data, field.data + field.size, &cell):
-                malformed()
-            text = decode_text(cell.name)
-            if text not in columns:
-                columns[text] = cell.index, (text, decode_text(cell.mysql_type))
+    if not checked(next_row(&fields, &message)):
+        return 0
+    fields = fields_of(message)
+    while checked(next_column(&fields, &message)):
+        if not get_cell(message, &cell):
+            malformed()
+        text = text_of(cell.name)
+        if text not in columns:
+            columns[text] = cell.index, (text, text_of(cell.mysql_type))
     return 0
 
 
@@ -782,10 +732,15 @@ cdef class Decoder:
     cdef Column *columns
     cdef int count
     cdef int64_t rows                              # that are complete
-    cdef Entry entry
+    cdef Header header                             # of the entry
+    cdef Marks marks
     cdef bint has_positions
-    cdef const uint8_t *positions
-    cdef const uint8_t *positions_end
+    cdef Fields positions                          # of the entries that follow
+    cdef Span member                               # the position of the entry ...
+    cdef int64_t file
+    cdef int64_t begin
+    cdef int64_t n
+    cdef int32_t row                               # ... and the row in it
     cdef vector[Span] members                      # of the entries that follow
     cdef size_t members_used
     cdef object lock
@@ -827,7 +782,7 @@ cdef class Decoder:
         self.rows = self.markers = 0
         self.has_prepared = False
         self.has_positions = False
-        self.positions = self.positions_end = NULL
+        self.positions.p = self.positions.end = NULL
         self.forget_members()
         for i in range(self.count):
             column = &self.columns[i]
@@ -849,14 +804,15 @@ cdef class Decoder:
         transaction that is only prepared. Raises DecodeError.
         """
         cdef Py_buffer view
-        cdef const uint8_t *start
+        cdef Fields batch
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             with self.lock:
                 self.reset()
-                start = <const uint8_t *>view.buf
+                batch.p = <const uint8_t *>view.buf
+                batch.end = batch.p + view.len
                 with nogil:
-                    self.read_messages(start, start + view.len)
+                    self.read_batch(batch)
                 return self.finish()
         finally:
             PyBuffer_Release(&view)
@@ -865,7 +821,7 @@ cdef class Decoder:
         if reason == NO_MEMORY:
             raise MemoryError
         raise DecodeError(
-            f"{excerpt(self.entry.schema)}.{excerpt(self.entry.table)}.{name}: {reason.decode()}: {excerpt(value)!r}"
+            f"{excerpt(self.header.schema)}.{excerpt(self.header.table)}.{name}: {reason.decode()}: {excerpt(value)!r}"
         )
 
     cdef int check(self, const char *reason) except -1 nogil:
@@ -877,27 +833,28 @@ cdef class Decoder:
         with gil:
             return self.fail("*", none, reason)
 
-    cdef int read_messages(self, const uint8_t *p, const uint8_t *end) except -1 nogil:
-        cdef WireField field
-        while p < end:
-            p = field_at(p, end, &field)
-            if field.tag == MESSAGES:
-                self.read_entry(field.data, field.data + field.size)
-            elif field.tag == POSITIONS:
+    cdef int read_batch(self, Fields batch) except -1 nogil:
+        cdef Span piece
+        cdef int found
+        while True:
+            found = checked(next_piece(&batch, &piece))
+            if not found:
+                return self.end_positions()
+            if found == ENTRY_PIECE:
+                self.read_entry(piece)
+            elif found == POSITIONS_PIECE:
                 self.end_positions()
                 self.has_positions = True
-                self.positions = field.data
-                self.positions_end = field.data + field.size
-            elif field.tag == MEMBERS:
-                self.members.push_back(span_of(&field))
-        return self.end_positions()
+                self.positions = fields_of(piece)
+            else:
+                self.members.push_back(piece)
 
     cdef void forget_members(self) noexcept nogil:
         self.members.clear()
         self.members_used = 0
 
     cdef int end_positions(self) except -1 nogil:
-        if self.positions != self.positions_end or self.members_used != self.members.size():
+        if self.positions.p != self.positions.end or self.members_used != self.members.size():
             with gil:
                 raise DecodeError("not a batch: it has more positions or members than entries")
         self.forget_members()
@@ -907,98 +864,48 @@ cdef class Decoder:
         """Reads the position of the next entry, and its member where the source has members."""
         cdef uint64_t begin = 0
         cdef uint64_t n = 0
-        cdef const uint8_t *p = get_varint(self.positions, self.positions_end, &begin)
+        cdef const uint8_t *p = get_varint(self.positions.p, self.positions.end, &begin)
         if p != NULL:
-            p = get_varint(p, self.positions_end, &n)
+            p = get_varint(p, self.positions.end, &n)
         if p == NULL or begin > <uint64_t>INT64_MAX or n > <uint64_t>INT64_MAX:
             with gil:
                 raise DecodeError("not a batch: the position of an entry is missing")
-        self.positions = p
-        self.entry.begin = <int64_t>begin
-        self.entry.n = <int64_t>n
+        self.positions.p = p
+        self.begin = <int64_t>begin
+        self.n = <int64_t>n
         if self.members.size():
             if self.members_used == self.members.size():
                 with gil:
                     raise DecodeError("not a batch: the member of an entry is missing")
-            self.entry.member = self.members[self.members_used]
+            self.member = self.members[self.members_used]
             self.members_used += 1
         return 0
 
-    cdef int read_entry(self, const uint8_t *p, const uint8_t *end) except -1 nogil:
-        cdef WireField field
-        cdef Span header
-        cdef Span file
-        cdef Span none
-        cdef int entry_type = 0
-        none.data = NULL
-        none.size = 0
-        header = file = none
-        self.entry.schema = self.entry.table = self.entry.gtid = self.entry.xa = self.entry.body = none
-        self.entry.member = none
-        self.entry.execute_time = 0
-        self.entry.event_type = 0
-        self.entry.has_position = self.has_positions
-        self.entry.row = 0
+    cdef int read_entry(self, Span message) except -1 nogil:
+        cdef Entry entry
+        cdef Fields rows
+        cdef Span row
+        self.member.size = 0
         if self.has_positions:
             self.next_position()
-        while p < end:
-            p = field_at(p, end, &field)
-            if field.tag == HEADER:
-                header = span_of(&field)
-            elif field.tag == ENTRY_TYPE:
-                entry_type = <int32_t>field.value
-            elif field.tag == STORE_VALUE:
-                self.entry.body = span_of(&field)
-        if entry_type != ROWDATA:
+        if not get_entry(message, &entry):
+            malformed()
+        if entry.type != ROWDATA:
             return 0
-        p = header.data
-        end = p + header.size
-        while p < end:
-            p = field_at(p, end, &field)
-            if field.tag == LOGFILE_NAME:
-                file = span_of(&field)
-            elif field.tag == EXECUTE_TIME:
-                self.entry.execute_time = <int64_t>field.value
-            elif field.tag == SCHEMA_NAME:
-                self.entry.schema = span_of(&field)
-            elif field.tag == TABLE_NAME:
-                self.entry.table = span_of(&field)
-            elif field.tag == EVENT_TYPE:
-                self.entry.event_type = <int32_t>field.value
-            elif field.tag == HEADER_PROPS:
-                self.read_prop(field.data, field.data + field.size)
-        if not INSERT <= self.entry.event_type <= DELETE or not self.is_wanted():
+        if not get_header(&entry, &self.header, &self.marks):
+            malformed()
+        self.markers += self.marks.is_marker
+        if not INSERT <= self.header.event_type <= DELETE or not self.is_wanted():
             return 0
         if self.has_positions:
-            self.read_file(file)
-        if self.entry.xa.size > 9 and memcmp(self.entry.xa.data, b"prepared ", 9) == 0:
+            self.read_file(self.header.file)
+        if self.marks.xa.size > 9 and memcmp(self.marks.xa.data, b"prepared ", 9) == 0:
             self.has_prepared = True
-        p = self.entry.body.data
-        end = p + self.entry.body.size
-        while p < end:
-            p = field_at(p, end, &field)
-            if field.tag == ROW_DATAS:
-                self.add_row(field.data, field.data + field.size)
-                self.entry.row += 1
-        return 0
-
-    cdef int read_prop(self, const uint8_t *p, const uint8_t *end) except -1 nogil:
-        cdef WireField field
-        cdef Span key
-        cdef Span value
-        key.size = value.size = 0
-        while p < end:
-            p = field_at(p, end, &field)
-            if field.tag == KEY:
-                key = span_of(&field)
-            elif field.tag == PAIR_VALUE:
-                value = span_of(&field)
-        if is_same(key, span_at(b"curtGtid", 8)):
-            self.entry.gtid = value
-        elif is_same(key, span_at(b"sluice.xa", 9)):
-            self.entry.xa = value
-        elif is_same(key, span_at(b"sluice.quarantine", 17)) or is_same(key, span_at(b"sluice.gap", 10)):
-            self.markers += 1
+        self.row = 0
+        rows = fields_of(entry.body)
+        while checked(next_row(&rows, &row)):
+            self.add_row(row)
+            self.row += 1
         return 0
 
     cdef int read_file(self, Span name) except -1 nogil:
@@ -1009,7 +916,7 @@ cdef class Decoder:
             digits += 1
         number.data = name.data + name.size - digits
         number.size = digits
-        if read_integer(number, &self.entry.file) != NULL:
+        if read_integer(number, &self.file) != NULL:
             with gil:
                 raise DecodeError("not an entry: the name of its binlog file does not end in a number")
         return 0
@@ -1018,30 +925,30 @@ cdef class Decoder:
         """Whether the rows of the entry belong in the batch."""
         return True
 
-    cdef int add_row(self, const uint8_t *p, const uint8_t *end) except -1 nogil:
+    cdef int add_row(self, Span row) except -1 nogil:
         return 0
 
     cdef int end_row(self, int operation) except -1 nogil:
         """What every row has, whatever its columns."""
         cdef Column *columns = self.columns
         cdef int i
-        if self.entry.has_position:
-            if self.entry.member.size:
+        if self.has_positions:
+            if self.member.size:
                 self.fill(MEMBER)
-                self.check(put_text(&columns[MEMBER], self.entry.member))
-            self.check(put_int64(&columns[FILE], self.entry.file))
-            self.check(put_int64(&columns[BEGIN], self.entry.begin))
-            self.check(put_int64(&columns[N], self.entry.n))
-            self.check(put_fixed(&columns[ROW], &self.entry.row))
+                self.check(put_text(&columns[MEMBER], self.member))
+            self.check(put_int64(&columns[FILE], self.file))
+            self.check(put_int64(&columns[BEGIN], self.begin))
+            self.check(put_int64(&columns[N], self.n))
+            self.check(put_fixed(&columns[ROW], &self.row))
         else:
             for i in range(FILE, ROW + 1):
                 self.check(put_null(&columns[i]))
-        self.check(put_text(&columns[GTID], self.entry.gtid) if self.entry.gtid.size else put_null(&columns[GTID]))
-        self.check(put_int64(&columns[TS], <int64_t>(<uint64_t>self.entry.execute_time * 1000)))
+        self.check(put_text(&columns[GTID], self.marks.gtid) if self.marks.gtid.size else put_null(&columns[GTID]))
+        self.check(put_int64(&columns[TS], <int64_t>(<uint64_t>self.header.execute_time * 1000)))
         self.check(put_text(&columns[OP], span_at(OPERATIONS[operation], 6)))
-        if self.entry.xa.size:
+        if self.marks.xa.size:
             self.fill(XA)
-            self.check(put_text(&columns[XA], self.entry.xa))
+            self.check(put_text(&columns[XA], self.marks.xa))
         self.rows += 1
         return 0
 
@@ -1129,7 +1036,7 @@ cdef Cell *add_cell(vector[Cell] *cells, Image *image) except NULL nogil:
     return &image.cells[image.count - 1]
 
 
-cdef Cell *read_cell(vector[Cell] *cells, Image *image, WireField *column) except NULL nogil:
+cdef Cell *read_cell(vector[Cell] *cells, Image *image, Span column) except NULL nogil:
     """Adds a column. If it begins as the one of the previous row does, only what changes is read."""
     cdef Cell *cell = add_cell(cells, image)
     if (
@@ -1137,7 +1044,7 @@ cdef Cell *read_cell(vector[Cell] *cells, Image *image, WireField *column) excep
         and get_changing(column.data + cell.prefix, column.data + column.size, cell)
     ):
         return cell
-    if not get_cell(column.data, column.data + column.size, cell):
+    if not get_cell(column, cell):
         malformed()
     return cell
 
@@ -1175,8 +1082,10 @@ cdef class EnvelopeDecoder(Decoder):
         self.merged_cells.clear()
         return 0
 
-    cdef int add_row(self, const uint8_t *p, const uint8_t *end) except -1 nogil:
-        cdef WireField field
+    cdef int add_row(self, Span row) except -1 nogil:
+        cdef Fields columns = fields_of(row)
+        cdef Span column
+        cdef int image
         cdef Cell *cell
         cdef Image none
         cdef int before_keys = 0                   # columns of the key in the image before
@@ -1184,17 +1093,19 @@ cdef class EnvelopeDecoder(Decoder):
         cdef bint is_new = False                   # the key
         none.cells = NULL
         self.before.count = self.after.count = none.count = 0
-        while p < end:
-            p = field_at(p, end, &field)
-            if field.tag == BEFORE_COLUMNS:
-                before_keys += read_cell(&self.before_cells, &self.before, &field).is_key
-            elif field.tag == AFTER_COLUMNS:
-                cell = read_cell(&self.after_cells, &self.after, &field)
+        while True:
+            image = checked(next_column(&columns, &column))
+            if not image:
+                break
+            if image == IMAGE_BEFORE:
+                before_keys += read_cell(&self.before_cells, &self.before, column).is_key
+            else:
+                cell = read_cell(&self.after_cells, &self.after, column)
                 after_keys += cell.is_key
                 is_new = is_new or cell.is_key and cell.updated
-        if self.entry.event_type == DELETE:
+        if self.header.event_type == DELETE:
             return self.put_row(DELETE, self.before, self.before, self.after)
-        if self.entry.event_type == UPDATE:
+        if self.header.event_type == UPDATE:
             if self.split_keys and is_new and before_keys > 0:
                 self.merge()
                 self.put_row(DELETE, self.before, self.before, none)
@@ -1202,7 +1113,7 @@ cdef class EnvelopeDecoder(Decoder):
             if after_keys < before_keys:
                 self.merge()
                 return self.put_row(UPDATE, self.merged, self.before, self.after)
-        return self.put_row(self.entry.event_type, self.after, self.before, self.after)
+        return self.put_row(<int>self.header.event_type, self.after, self.before, self.after)
 
     cdef int merge(self) except -1 nogil:
         """The whole row after the change: what a minimal image leaves out has not changed."""
@@ -1226,8 +1137,8 @@ cdef class EnvelopeDecoder(Decoder):
         self.put_key(key)
         self.put_image(BEFORE, before)
         self.put_image(AFTER, after)
-        self.check(put_text(&self.columns[SCHEMA], self.entry.schema))
-        self.check(put_text(&self.columns[TABLE], self.entry.table))
+        self.check(put_text(&self.columns[SCHEMA], self.header.schema))
+        self.check(put_text(&self.columns[TABLE], self.header.table))
         return self.end_row(operation)
 
     cdef int put_key(self, Image image) except -1 nogil:
@@ -1352,56 +1263,58 @@ cdef class TableDecoder(Decoder):
         free(self.scratch.memory)
 
     cdef bint is_wanted(self) noexcept nogil:
-        return is_same(self.entry.table, self.table_span) and is_same(self.entry.schema, self.schema_span)
+        return is_same(self.header.table, self.table_span) and is_same(self.header.schema, self.schema_span)
 
-    cdef int add_row(self, const uint8_t *p, const uint8_t *end) except -1 nogil:
-        if self.entry.event_type == UPDATE:
-            if self.split_keys and self.has_new_key(p, end):
-                self.add_image(p, end, BEFORE_COLUMNS)
+    cdef int add_row(self, Span row) except -1 nogil:
+        if self.header.event_type == UPDATE:
+            if self.split_keys and self.has_new_key(row):
+                self.add_image(row, IMAGE_BEFORE)
                 self.end_image(DELETE)
-                self.add_image(p, end, AFTER_COLUMNS)
-                self.add_image(p, end, BEFORE_COLUMNS)
+                self.add_image(row, IMAGE_AFTER)
+                self.add_image(row, IMAGE_BEFORE)
                 return self.end_image(INSERT)
-            if self.add_image(p, end, AFTER_COLUMNS) < self.count - FIRST:
-                self.add_image(p, end, BEFORE_COLUMNS)     # what a minimal image leaves out has not changed
+            if self.add_image(row, IMAGE_AFTER) < self.count - FIRST:
+                self.add_image(row, IMAGE_BEFORE)          # what a minimal image leaves out has not changed
         else:
-            self.add_image(p, end, BEFORE_COLUMNS if self.entry.event_type == DELETE else AFTER_COLUMNS)
-        return self.end_image(self.entry.event_type)
+            self.add_image(row, IMAGE_BEFORE if self.header.event_type == DELETE else IMAGE_AFTER)
+        return self.end_image(<int>self.header.event_type)
 
-    cdef bint has_new_key(self, const uint8_t *p, const uint8_t *end) except -1 nogil:
+    cdef bint has_new_key(self, Span row) except -1 nogil:
         """Whether the image before has a key, and the image after has another one."""
-        cdef WireField field
+        cdef Fields columns = fields_of(row)
+        cdef Span column
+        cdef int image
         cdef Form *form
         cdef Cell cell
         cdef bint has_key = False
         cdef bint is_new = False
         cdef size_t before = 0
         cdef size_t after = 0
-        while p < end and not (has_key and is_new):
-            p = field_at(p, end, &field)
-            if field.tag == BEFORE_COLUMNS:
-                has_key = has_key or self.read_column(field.data, field.data + field.size, before, &cell).is_key
+        while not (has_key and is_new):
+            image = checked(next_column(&columns, &column))
+            if not image:
+                break
+            if image == IMAGE_BEFORE:
+                has_key = has_key or self.read_column(column, before, &cell).is_key
                 before += 1
-            elif field.tag == AFTER_COLUMNS:
-                form = self.read_column(field.data, field.data + field.size, after, &cell)
+            else:
+                form = self.read_column(column, after, &cell)
                 is_new = is_new or form.is_key and cell.updated
                 after += 1
         return has_key and is_new
 
-    cdef int add_image(self, const uint8_t *p, const uint8_t *end, uint64_t image) except -1 nogil:
+    cdef int add_image(self, Span row, int image) except -1 nogil:
         """Writes the columns of an image that the row does not have yet: how many."""
-        cdef WireField field
+        cdef Fields columns = fields_of(row)
+        cdef Span message
         cdef Form *form
         cdef Cell cell
         cdef size_t place = 0
         cdef Column *column
         cdef const char *reason
         cdef int written = 0
-        while p < end:
-            p = field_at(p, end, &field)
-            if field.tag != image:
-                continue
-            form = self.read_column(field.data, field.data + field.size, place, &cell)
+        while checked(next_column_of(&columns, image, &message)):
+            form = self.read_column(message, place, &cell)
             place += 1
             if form.target < 0:
                 continue
@@ -1470,8 +1383,10 @@ cdef class TableDecoder(Decoder):
             seconds -= self.zone.offset_at(seconds)
         return put_int64(column, seconds * 1_000_000 + micros)
 
-    cdef Form *read_column(self, const uint8_t *p, const uint8_t *end, size_t place, Cell *cell) except NULL nogil:
+    cdef Form *read_column(self, Span column, size_t place, Cell *cell) except NULL nogil:
         """The form of a column, by the bytes it begins with if they are known; of the cell only what changes."""
+        cdef const uint8_t *p = column.data
+        cdef const uint8_t *end = p + column.size
         cdef Form *form
         cdef size_t i
         place *= WAYS
@@ -1485,12 +1400,12 @@ cdef class TableDecoder(Decoder):
                 if get_changing(p + form.prefix_size, end, cell):
                     return form
                 break
-        return self.parse_column(p, end, place, cell)
+        return self.parse_column(column, place, cell)
 
-    cdef Form *parse_column(self, const uint8_t *p, const uint8_t *end, size_t place, Cell *cell) except NULL nogil:
+    cdef Form *parse_column(self, Span column, size_t place, Cell *cell) except NULL nogil:
         """As read_column, field by field."""
         cdef Form *form
-        if not get_cell(p, end, cell):
+        if not get_cell(column, cell):
             malformed()
         with gil:
             form = self.new_form(place, cell.start, cell.prefix)
@@ -1539,8 +1454,8 @@ cdef class TableDecoder(Decoder):
         cdef uint8_t *memory
         cdef bytes label
         try:
-            column_name = decode_text(name)
-            type_text = decode_text(mysql_type)
+            column_name = text_of(name)
+            type_text = text_of(mysql_type)
             form.target = self.targets.get(column_name, -1)
             if form.target < 0:
                 return 0

@@ -15,7 +15,7 @@ its form:
   the image after leaves out comes from the image before. One more key, `absent`, names the columns that neither has.
 * A message that belongs to an XA transaction has one more key, `xa`.
 
-rows.pyx describes the layout of an entry. Its strings are UTF-8 already and are copied, except for what JSON escapes.
+entry.pxd says what the input is. Its strings are UTF-8 already and are copied, except for what JSON escapes.
 """
 
 import time
@@ -27,54 +27,47 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset, strlen
 
 from ..escapes cimport skip_plain
-from ..wire cimport Span, WireField, get_field, is_same, put_signed_decimal, span_of
-from .entry cimport Cell, get_cell
-from .tags cimport (
-    AFTER_COLUMNS,
-    BEFORE_COLUMNS,
-    CHANGE_EVENT_TYPE,
-    ENTRY_TYPE,
-    EVENT_TYPE,
-    EXECUTE_TIME,
-    GTID,
-    HEADER,
-    HEADER_PROPS,
-    IS_DDL,
-    KEY,
-    MESSAGES,
-    PAIR_VALUE,
-    ROW_CHANGE_PROPS,
-    ROW_DATAS,
-    SCHEMA_NAME,
-    SQL,
-    STORE_VALUE,
-    TABLE_NAME,
+from ..wire cimport Span, is_same, put_signed_decimal
+from .entry cimport (
+    IMAGE_AFTER,
+    IMAGE_BEFORE,
+    MALFORMED,
+    Cell,
+    Entry,
+    Fields,
+    Header,
+    Marks,
+    RowChange,
+    fields_of,
+    get_cell,
+    get_entry,
+    get_header,
+    get_row_change,
+    next_column_of,
+    next_entry,
+    next_row,
 )
+from .tags cimport DELETE, INSERT, ROWDATA, UPDATE
 
 from ..errors import DecodeError
+from .tags import EventType
 
 cdef enum:
-    ROWDATA = 2                                    # EntryType
-
-    INSERT = 1                                     # EventType
-    UPDATE = 2
-    DELETE = 3
     EVENT_TYPES = 16
+
+    NO_IMAGE = 0                                   # beside IMAGE_BEFORE and IMAGE_AFTER
 
     COLUMNS_MAX = 4096                             # of a MySQL table
 
-    MALFORMED = -1                                 # what functions without the GIL return instead of raising
-    NO_MEMORY = -2
+    NO_MEMORY = -2                                 # as MALFORMED: what functions without the GIL return
     UNKNOWN_TYPE = -3
     NO_COLUMN = -4
 
-cdef const char **TYPE_NAMES = [
-    b"UPDATE",                                     # absent, which Canal's classes read so
-    b"INSERT", b"UPDATE", b"DELETE", b"CREATE", b"ALTER", b"ERASE", b"QUERY", b"TRUNCATE", b"RENAME", b"CINDEX",
-    b"DINDEX", b"GTID", b"XACOMMIT", b"XAROLLBACK", b"MHEARTBEAT",
-]
-cdef const char *XA_PROP = b"sluice.xa"
-cdef const char *ABSENT_PROP = b"sluice.absent"
+cdef const char *TYPE_NAMES[EVENT_TYPES]
+# Absent it is UPDATE, which Canal's classes read so.
+cdef list _type_names = [b"UPDATE", *(it.name.encode() for it in EventType)]
+for _number in range(EVENT_TYPES):
+    TYPE_NAMES[_number] = <bytes>_type_names[_number]
 cdef const char *HEXADECIMAL = b"0123456789abcdef"
 
 cdef dict REASONS = {
@@ -172,8 +165,8 @@ cdef int put_string(Writer *out, Span text) noexcept nogil:
             out.size += 4
 
 
-cdef int read_column(WireField *message, Cell *column) noexcept nogil:
-    if not get_cell(message.data, message.data + message.size, column):
+cdef int read_column(Span message, Cell *column) noexcept nogil:
+    if not get_cell(message, column):
         return MALFORMED
     return 0 if 0 <= column.index < COLUMNS_MAX else NO_COLUMN
 
@@ -207,7 +200,7 @@ cdef int remember(Writer *out, Cell *column, Py_ssize_t place) noexcept nogil:
     return 0
 
 
-cdef int put_row(Writer *out, WireField *row, uint64_t image) noexcept nogil:
+cdef int put_row(Writer *out, Span row, int image) noexcept nogil:
     """An image of a row as an object; its columns are remembered.
 
     What the image after an update leaves out has not changed, and is taken from the image before, which has at least
@@ -215,123 +208,112 @@ cdef int put_row(Writer *out, WireField *row, uint64_t image) noexcept nogil:
     """
     cdef Py_ssize_t place = 0
     cdef int status
-    cdef bint merged = out.partial and image == AFTER_COLUMNS
+    cdef bint merged = out.partial and image == IMAGE_AFTER
     if put(out, b"{", 1) < 0:
         return NO_MEMORY
     if out.partial:
         memset(out.marked, 0, COLUMNS_MAX)
     status = put_columns(out, row, image, &place)
     if status == 0 and merged:
-        status = put_columns(out, row, BEFORE_COLUMNS, &place)
+        status = put_columns(out, row, IMAGE_BEFORE, &place)
     return put(out, b"}", 1) if status == 0 else status
 
 
-cdef int put_columns(Writer *out, WireField *row, uint64_t image, Py_ssize_t *place) noexcept nogil:
+cdef int put_columns(Writer *out, Span row, int image, Py_ssize_t *place) noexcept nogil:
     """The columns of an image, after so many; of a partial entry only those not marked yet, which are marked then."""
-    cdef const uint8_t *p = row.data
-    cdef const uint8_t *end = p + row.size
-    cdef WireField field
+    cdef Fields columns = fields_of(row)
+    cdef Span message
     cdef Cell column
     cdef int status
-    while p < end:
-        p = get_field(p, end, &field)
-        if p == NULL:
-            return MALFORMED
-        if field.tag == image:
-            status = read_column(&field, &column)
-            if status == 0 and out.partial:
-                if out.marked[column.index]:
-                    continue
-                out.marked[column.index] = 1
-            if status == 0:
-                status = remember(out, &column, place[0])
-            if status == 0:
-                status = put_value(out, &column, place[0] == 0)
-            if status < 0:
-                return status
-            place[0] += 1
-    return 0
+    cdef int found
+    while True:
+        found = next_column_of(&columns, image, &message)
+        if found <= 0:
+            return found
+        status = read_column(message, &column)
+        if status == 0 and out.partial:
+            if out.marked[column.index]:
+                continue
+            out.marked[column.index] = 1
+        if status == 0:
+            status = remember(out, &column, place[0])
+        if status == 0:
+            status = put_value(out, &column, place[0] == 0)
+        if status < 0:
+            return status
+        place[0] += 1
 
 
-cdef int put_old(Writer *out, WireField *row) noexcept nogil:
+cdef int put_old(Writer *out, Span row) noexcept nogil:
     """Of the image before the columns that are marked `updated` in the image after."""
-    cdef const uint8_t *p = row.data
-    cdef const uint8_t *end = p + row.size
-    cdef WireField field
+    cdef Fields columns = fields_of(row)
+    cdef Span message
     cdef Cell column
     cdef bint first = True
     cdef int status
+    cdef int found
     if not out.strict:
         memset(out.marked, 0, COLUMNS_MAX)
-    while p < end:
-        p = get_field(p, end, &field)
-        if p == NULL:
-            return MALFORMED
-        if field.tag == AFTER_COLUMNS:
-            status = read_column(&field, &column)
-            if status < 0:
-                return status
-            if column.updated:
-                out.marked[column.index] = 1
+    while True:
+        found = next_column_of(&columns, IMAGE_AFTER, &message)
+        if found < 0:
+            return found
+        if found == 0:
+            break
+        status = read_column(message, &column)
+        if status < 0:
+            return status
+        if column.updated:
+            out.marked[column.index] = 1
     if put(out, b"{", 1) < 0:
         return NO_MEMORY
-    p = row.data
-    while p < end:
-        p = get_field(p, end, &field)
-        if field.tag == BEFORE_COLUMNS:
-            status = read_column(&field, &column)
-            if status == 0 and out.marked[column.index]:
-                status = put_value(out, &column, first)
-                first = False
-            if status < 0:
-                return status
+    columns = fields_of(row)
+    while next_column_of(&columns, IMAGE_BEFORE, &message) > 0:
+        status = read_column(message, &column)
+        if status == 0 and out.marked[column.index]:
+            status = put_value(out, &column, first)
+            first = False
+        if status < 0:
+            return status
     return put(out, b"}", 1)
 
 
-cdef int put_rows(Writer *out, Span body, uint64_t image) noexcept nogil:
-    """A list of all rows: of one image of them, or of `old` if the image is 0; null without rows."""
-    cdef const uint8_t *p = body.data
-    cdef const uint8_t *end = p + body.size
-    cdef WireField field
+cdef int put_rows(Writer *out, Span body, int image) noexcept nogil:
+    """A list of all rows: of one image of them, or of `old` for NO_IMAGE; null without rows."""
+    cdef Fields rows = fields_of(body)
+    cdef Span row
     cdef bint first = True
     cdef int status
-    while p < end:
-        p = get_field(p, end, &field)
-        if p == NULL:
-            return MALFORMED
-        if field.tag != ROW_DATAS:
-            continue
+    cdef int found
+    while True:
+        found = next_row(&rows, &row)
+        if found < 0:
+            return found
+        if found == 0:
+            return put(out, b"null", 4) if first else put(out, b"]", 1)
         if put(out, b"[" if first else b",", 1) < 0:
             return NO_MEMORY
         first = False
-        status = put_row(out, &field, image) if image else put_old(out, &field)
+        status = put_row(out, row, image) if image else put_old(out, row)
         if status < 0:
             return status
-    return put(out, b"null", 4) if first else put(out, b"]", 1)
 
 
-cdef int put_keys(Writer *out, Span body, uint64_t image) noexcept nogil:
+cdef int put_keys(Writer *out, Span body, int image) noexcept nogil:
     """The names of the key columns, from the first row; null without any."""
-    cdef const uint8_t *p = body.data
-    cdef const uint8_t *end = p + body.size
-    cdef const uint8_t *row_end
-    cdef WireField field
+    cdef Fields rows = fields_of(body)
+    cdef Fields columns
+    cdef Span message
     cdef Cell column
     cdef bint first = True
-    while p < end:
-        p = get_field(p, end, &field)
-        if field.tag == ROW_DATAS:
-            p = field.data
-            row_end = p + field.size
-            while p < row_end:
-                p = get_field(p, row_end, &field)
-                if field.tag == image:
-                    read_column(&field, &column)
-                    if column.is_key:
-                        if put(out, b"[" if first else b",", 1) < 0 or put_string(out, column.name) < 0:
-                            return NO_MEMORY
-                        first = False
-            break
+    if next_row(&rows, &message) > 0:
+        columns = fields_of(message)
+        while next_column_of(&columns, image, &message) > 0:
+            read_column(message, &column)
+            if column.is_key:
+                if put(out, b"[" if first else b",", 1) < 0 or put_string(out, column.name) < 0:
+                    return NO_MEMORY
+                first = False
     return put(out, b"null", 4) if first else put(out, b"]", 1)
 
 
@@ -348,152 +330,80 @@ cdef int put_types(Writer *out, bint sql) noexcept nogil:
     return put(out, b"}", 1)
 
 
-cdef int read_prop(const uint8_t *p, const uint8_t *end, const char *key, Span *value) noexcept nogil:
-    """The value of a property, if it has that key."""
-    cdef WireField field
-    cdef Span name
-    cdef Span text
-    cdef Span wanted
-    name.data = text.data = NULL
-    name.size = text.size = 0
-    wanted.data = <const uint8_t *>key
-    wanted.size = strlen(key)
-    while p < end:
-        p = get_field(p, end, &field)
-        if p == NULL:
-            return MALFORMED
-        if field.tag == KEY:
-            name = span_of(&field)
-        elif field.tag == PAIR_VALUE:
-            text = span_of(&field)
-    if is_same(name, wanted):
-        value[0] = text
-    return 0
-
-
-cdef int put_entry(Writer *out, const uint8_t *p, const uint8_t *end) noexcept nogil:
+cdef int put_entry(Writer *out, Span message) noexcept nogil:
     """1 when the entry has become a message, 0 when it does not become one."""
-    # Long: two loops collect the parts of a message from the fields, and the message is then written in order.
-    cdef WireField field
-    cdef Span header
-    cdef Span body
-    cdef Span schema
-    cdef Span table
-    cdef Span gtid
-    cdef Span sql
-    cdef Span xa
-    cdef Span absent
-    cdef int64_t execute_time = 0
-    cdef uint64_t entry_type = 0
-    cdef uint64_t event_type = 0
-    cdef bint is_ddl = False
-    cdef uint64_t image
+    # Long: the message is written member by member, in order.
+    cdef Entry entry
+    cdef Header header
+    cdef Marks marks
+    cdef RowChange change
+    cdef uint64_t event_type
+    cdef int image = NO_IMAGE
     cdef int status = 0
-    memset(&header, 0, sizeof(Span))
-    body = schema = table = gtid = sql = xa = absent = header
-    while p < end:
-        p = get_field(p, end, &field)
-        if p == NULL:
-            return MALFORMED
-        if field.tag == HEADER:
-            header = span_of(&field)
-        elif field.tag == ENTRY_TYPE:
-            entry_type = field.value
-        elif field.tag == STORE_VALUE:
-            body = span_of(&field)
-    if entry_type != ROWDATA:
+    if not get_entry(message, &entry):
+        return MALFORMED
+    if entry.type != ROWDATA:
         return 0
-    p = header.data
-    end = p + header.size
-    while p < end:
-        p = get_field(p, end, &field)
-        if p == NULL:
-            return MALFORMED
-        if field.tag == EXECUTE_TIME:
-            execute_time = <int64_t>field.value
-        elif field.tag == SCHEMA_NAME:
-            schema = span_of(&field)
-        elif field.tag == TABLE_NAME:
-            table = span_of(&field)
-        elif field.tag == EVENT_TYPE:
-            event_type = field.value
-        elif field.tag == GTID:
-            gtid = span_of(&field)
-        elif field.tag == HEADER_PROPS and read_prop(field.data, field.data + field.size, XA_PROP, &xa) < 0:
-            return MALFORMED
-    p = body.data
-    end = p + body.size
-    while p < end:
-        p = get_field(p, end, &field)
-        if p == NULL:
-            return MALFORMED
-        if field.tag == CHANGE_EVENT_TYPE:
-            event_type = field.value
-        elif field.tag == IS_DDL:
-            is_ddl = field.value != 0
-        elif field.tag == SQL:
-            sql = span_of(&field)
-        elif field.tag == ROW_CHANGE_PROPS:
-            if read_prop(field.data, field.data + field.size, ABSENT_PROP, &absent) < 0:
-                return MALFORMED
+    if not get_header(&entry, &header, &marks) or not get_row_change(&entry, &change):
+        return MALFORMED
+    event_type = change.event_type if change.has_event_type else header.event_type
     if event_type >= EVENT_TYPES:
         return UNKNOWN_TYPE
     event_type = event_type or UPDATE
-    image = 0
-    if INSERT <= event_type <= DELETE and not is_ddl:
-        image = BEFORE_COLUMNS if event_type == DELETE else AFTER_COLUMNS
+    if INSERT <= event_type <= DELETE and not change.is_ddl:
+        image = IMAGE_BEFORE if event_type == DELETE else IMAGE_AFTER
 
     out.column_count = 0
     memset(out.marked, 0, COLUMNS_MAX)
-    out.partial = absent.size and image and not out.strict
+    out.partial = change.absent.size and image and not out.strict
     status |= put(out, b"{", 1)
     if out.partial:
         status |= put(out, b'"absent":', 9)
-        status |= put(out, <const char *>absent.data, absent.size)
+        status |= put(out, <const char *>change.absent.data, change.absent.size)
         status |= put(out, b",", 1)
     status |= put(out, b'"data":', 7)
     if image and status == 0:
-        status = put_rows(out, body, image)
+        status = put_rows(out, entry.body, image)
         if status < 0:
             return status
     else:
         status |= put(out, b"null", 4)
     status |= put(out, b',"database":', 12)
-    status |= put_string(out, schema)
+    status |= put_string(out, header.schema)
     status |= put(out, b',"es":', 6)
-    status |= put_number(out, execute_time)
+    status |= put_number(out, header.execute_time)
     status |= put(out, b',"gtid":', 8)
-    status |= put_string(out, gtid)
+    status |= put_string(out, header.executed)
     status |= put(out, b',"id":', 6)
     status |= put_number(out, out.batch_id)
-    status |= put(out, b',"isDdl":true', 13) if is_ddl else put(out, b',"isDdl":false', 14)
+    status |= put(out, b',"isDdl":true', 13) if change.is_ddl else put(out, b',"isDdl":false', 14)
     status |= put(out, b',"mysqlType":', 13)
     status |= put_types(out, False)
     status |= put(out, b',"old":', 7)
     if status < 0:
         return NO_MEMORY
-    status = put_rows(out, body, 0) if image and event_type == UPDATE else put(out, b"null", 4)
+    status = put_rows(out, entry.body, NO_IMAGE) if image and event_type == UPDATE else put(out, b"null", 4)
     if status < 0:
         return status
     status |= put(out, b',"pkNames":', 11)
     if image and out.partial and event_type == UPDATE:
-        status |= put_keys(out, body, BEFORE_COLUMNS)
+        status |= put_keys(out, entry.body, IMAGE_BEFORE)
     else:
-        status |= put_keys(out, body, image) if image else put(out, b"null", 4)
+        status |= put_keys(out, entry.body, image) if image else put(out, b"null", 4)
     status |= put(out, b',"sql":', 7)
-    status |= put_string(out, sql)
+    status |= put_string(out, change.sql)
     status |= put(out, b',"sqlType":', 11)
     status |= put_types(out, True)
     status |= put(out, b',"table":', 9)
-    status |= put_string(out, table)
+    status |= put_string(out, header.table)
     status |= put(out, b',"ts":', 6)
     status |= put_number(out, out.ts)
     status |= put(out, b',"type":"', 9)
     status |= put_name(out, TYPE_NAMES[event_type])
     status |= put(out, b'"', 1)
-    if xa.size and not out.strict:
+    if marks.xa.size and not out.strict:
         status |= put(out, b',"xa":', 6)
-        status |= put_string(out, xa)
+        status |= put_string(out, marks.xa)
     status |= put(out, b"}", 1)
     return NO_MEMORY if status < 0 else 1
 
@@ -502,27 +412,25 @@ cdef int put_name(Writer *out, const char *name) noexcept nogil:
     return put(out, name, strlen(name))
 
 
-cdef int put_messages(Writer *out, const uint8_t *p, const uint8_t *end) noexcept nogil:
-    cdef WireField field
+cdef int put_messages(Writer *out, Fields batch) noexcept nogil:
+    cdef Span entry
     cdef size_t before
     cdef int status
-    while p < end:
-        p = get_field(p, end, &field)
-        if p == NULL:
-            return MALFORMED
-        if field.tag != MESSAGES:
-            continue
+    cdef int found
+    while True:
+        found = next_entry(&batch, &entry)
+        if found <= 0:
+            return found
         before = out.size
         if not out.lines and before > 1 and put(out, b",", 1) < 0:
             return NO_MEMORY
-        status = put_entry(out, field.data, field.data + field.size)
+        status = put_entry(out, entry)
         if status < 0:
             return status
         if status == 0:
             out.size = before
         elif out.lines and put(out, b"\n", 1) < 0:
             return NO_MEMORY
-    return 0
 
 
 cdef bytes flat(slices, int64_t batch_id, ts, bint strict, bint lines):
@@ -532,7 +440,7 @@ cdef bytes flat(slices, int64_t batch_id, ts, bint strict, bint lines):
     cdef Py_ssize_t i
     cdef Py_buffer *views = <Py_buffer *>calloc(max(count, 1), sizeof(Py_buffer))
     cdef int status = 0
-    cdef const uint8_t *data
+    cdef Fields batch
     cdef Writer out
     memset(&out, 0, sizeof(Writer))
     out.columns = <Cell *>calloc(COLUMNS_MAX, sizeof(Cell))
@@ -552,8 +460,9 @@ cdef bytes flat(slices, int64_t batch_id, ts, bint strict, bint lines):
                 status = put(&out, b"[", 1)
             for i in range(count):
                 if status == 0:
-                    data = <const uint8_t *>views[i].buf
-                    status = put_messages(&out, data, data + views[i].len)
+                    batch.p = <const uint8_t *>views[i].buf
+                    batch.end = batch.p + views[i].len
+                    status = put_messages(&out, batch)
             if not lines and status == 0:
                 status = put(&out, b"]", 1)
         if status == NO_MEMORY:

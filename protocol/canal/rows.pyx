@@ -1,21 +1,7 @@
-"""Entries to Python objects with typed values.
+"""Entries to Python objects with typed values; entry.pxd says what the input is.
 
-The input is what a batch is made of, Canal's `Messages`, or any run of its framed entries (protobuf, fields of
-entry.proto and packet.proto; a varint may be padded)::
-
-    08 <batch id>                                    once or not at all
-    12 <length> Entry                                any number of times
-        0a <length> Header
-        10 <entry type>
-        1a <length> RowChange                        of ROWDATA; else TransactionBegin or TransactionEnd
-            ...
-            62 <length> RowData                      one per row
-                0a <length> Column                   of the image before
-                12 <length> Column                   of the image after
-
-All columns of one name repeat the same bytes except for `updated` and `value`, which Sluice writes last. So the bytes
-before these two are looked up whole: a column that equals, up to there, one of the last three seen at its place needs
-no parsing except for its value. Any other order of fields is read field by field.
+The bytes of a column before `updated` and `value` are looked up whole: a column that equals, up to there, one of the
+last three seen at its place needs no parsing except for its value.
 """
 
 import json
@@ -26,46 +12,57 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.datetime cimport date_new, datetime_new, import_datetime, timedelta_new
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcmp
+from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memset
 
-from ..wire cimport Span, WireField, get_field, span_of
-from .entry cimport Cell, get_cell, get_changing
+from ..wire cimport Span
+from .entry cimport (
+    IMAGE_BEFORE,
+    Cell,
+    Entry,
+    Envelope,
+    Fields,
+    Header,
+    Prop,
+    RowChange,
+    Transaction,
+    checked,
+    fields_of,
+    get_cell,
+    get_changing,
+    get_entry,
+    get_envelope,
+    get_header,
+    get_row_change,
+    get_transaction,
+    malformed,
+    next_body_prop,
+    next_column,
+    next_entry,
+    next_header_prop,
+    next_row,
+    text_of,
+)
 from .tags cimport (
-    AFTER_COLUMNS,
-    BATCH_ID,
-    BEFORE_COLUMNS,
-    DDL_SCHEMA_NAME,
-    ENTRY_TYPE,
-    EVENT_LENGTH,
-    EVENT_TYPE,
-    EXECUTE_TIME,
-    FROM_POSITION,
-    GTID,
-    HEADER,
-    HEADER_PROPS,
-    IS_DDL,
-    KEY,
-    LOGFILE_NAME,
-    LOGFILE_OFFSET,
-    MESSAGES,
-    PAIR_VALUE,
-    ROW_CHANGE_PROPS,
-    ROW_DATAS,
-    SCHEMA_NAME,
-    SERVER_ID,
-    SQL,
-    STORE_VALUE,
-    TABLE_NAME,
-    THREAD_ID,
-    TO_POSITION,
-    TRANSACTION_ID,
-    TRANSACTION_PROPS,
+    BYTES,
+    DATE,
+    DATETIME,
+    DECIMAL,
+    ENUM,
+    FLOAT,
+    INTEGER,
+    JSON,
+    ROWDATA,
+    SET,
+    TEXT,
+    TIME,
 )
 
+from .. import props
 from ..errors import DecodeError
-from ..types import JSON_NULL, JsonExpression, kind_of, labels_of, width_of
-from ..xa import XA_PROP, Xa
+from ..xa import Xa
+from .tags import EntryType, EventType
+from .types import JSON_NULL, JsonExpression, kind_of, labels_of, width_of
 
 import_datetime()
 
@@ -74,47 +71,18 @@ cdef extern from "string.h" nogil:
 
 
 cdef enum:
-    ROWDATA = 2                                    # EntryType
-
-    TEXT = 0                                       # types.Kind
-    INTEGER = 1
-    DECIMAL = 2
-    FLOAT = 3
-    DATE = 4
-    DATETIME = 5
-    TIME = 6
-    BYTES = 7
-    JSON = 8
-    ENUM = 9
-    SET = 10
-
     WAYS = 3                                       # forms of a column that are kept: value, wider integer, NULL
     TABLES = 64                                    # tables whose columns are kept
     COLUMNS_MAX = 100_000                          # distinct columns kept before the memory of them is cleared
 
-cdef tuple ENTRY_TYPES = ("", "TRANSACTIONBEGIN", "ROWDATA", "TRANSACTIONEND", "HEARTBEAT", "GTIDLOG")
-cdef tuple EVENT_TYPES = (
-    "", "INSERT", "UPDATE", "DELETE", "CREATE", "ALTER", "ERASE", "QUERY", "TRUNCATE", "RENAME", "CINDEX", "DINDEX",
-    "GTID", "XACOMMIT", "XAROLLBACK", "MHEARTBEAT",
-)
+cdef tuple ENTRY_TYPES = ("", *(it.name for it in EntryType))
+cdef tuple EVENT_TYPES = ("", *(it.name for it in EventType))
 
-cdef str ABSENT_PROP = "sluice.absent"
 cdef object loads = json.loads
 
 
 cdef inline str text(Span span):
     return PyUnicode_DecodeUTF8(<const char *>span.data, span.size, NULL) if span.size else ""
-
-
-cdef inline const uint8_t *field_at(const uint8_t *p, const uint8_t *end, WireField *field) except NULL:
-    p = get_field(p, end, field)
-    if p == NULL:
-        raise malformed()
-    return p
-
-
-cdef object malformed():
-    return DecodeError("not an entry: a field does not fit into its message")
 
 
 @cython.final
@@ -127,6 +95,12 @@ cdef class Buffer:
 
     def __dealloc__(self):
         PyBuffer_Release(&self.view)
+
+    cdef Fields fields(self):
+        cdef Fields fields
+        fields.p = <const uint8_t *>self.view.buf
+        fields.end = fields.p + self.view.len
+        return fields
 
 
 @cython.final
@@ -208,180 +182,146 @@ cdef class Change:
     """An entry. Its bytes are read when asked for; they keep those of the whole batch in memory."""
     cdef Buffer buffer
     cdef bint null_dates
-    cdef Span body
-    cdef Span logfile_name_
-    cdef Span schema_
-    cdef Span table_
-    cdef Span gtid_
-    cdef Span header
-    cdef int entry_type_
-    cdef int event_type_
-    cdef readonly int64_t logfile_offset
-    cdef readonly int64_t server_id
-    cdef readonly int64_t execute_time
-    cdef readonly int64_t event_length
+    cdef Entry entry
+    cdef Header header
 
-    cdef int read_entry(self, const uint8_t *p, const uint8_t *end) except -1:
-        cdef WireField field
-        while p < end:
-            p = field_at(p, end, &field)
-            if field.tag == HEADER:
-                self.header = span_of(&field)
-            elif field.tag == ENTRY_TYPE:
-                self.entry_type_ = <int32_t>field.value
-            elif field.tag == STORE_VALUE:
-                self.body = span_of(&field)
-        p = self.header.data
-        end = p + self.header.size
-        while p < end:
-            p = field_at(p, end, &field)
-            if field.tag == LOGFILE_NAME:
-                self.logfile_name_ = span_of(&field)
-            elif field.tag == LOGFILE_OFFSET:
-                self.logfile_offset = <int64_t>field.value
-            elif field.tag == SERVER_ID:
-                self.server_id = <int64_t>field.value
-            elif field.tag == EXECUTE_TIME:
-                self.execute_time = <int64_t>field.value
-            elif field.tag == SCHEMA_NAME:
-                self.schema_ = span_of(&field)
-            elif field.tag == TABLE_NAME:
-                self.table_ = span_of(&field)
-            elif field.tag == EVENT_LENGTH:
-                self.event_length = <int64_t>field.value
-            elif field.tag == EVENT_TYPE:
-                self.event_type_ = <int32_t>field.value
-            elif field.tag == GTID:
-                self.gtid_ = span_of(&field)
+    cdef int read_entry(self, Span message) except -1:
+        if not get_entry(message, &self.entry) or not get_header(&self.entry, &self.header, NULL):
+            malformed()
         return 0
 
-    cdef WireField find(self, Span message, uint64_t tag) except *:
-        """The last field of that tag in a message; zeros if it has none."""
-        cdef WireField field
-        cdef WireField found
-        cdef const uint8_t *p = message.data
-        cdef const uint8_t *end = p + message.size
-        found.tag = found.value = 0
-        found.data = NULL
-        found.size = 0
-        while p < end:
-            p = field_at(p, end, &field)
-            if field.tag == tag:
-                found = field
-        return found
+    cdef RowChange row_change(self) except *:
+        """All zero for an entry that is not one."""
+        cdef RowChange change
+        memset(&change, 0, sizeof(RowChange))
+        if self.entry.type == ROWDATA and not get_row_change(&self.entry, &change):
+            malformed()
+        return change
 
-    cdef str text(self, Span span):
-        try:
-            return text(span)
-        except UnicodeDecodeError as error:
-            raise DecodeError(f"not an entry: a string is not UTF-8: {error}") from None
-
-    cdef dict pairs(self, Span message, uint64_t tag):
-        cdef WireField field
-        cdef const uint8_t *p = message.data
-        cdef const uint8_t *end = p + message.size
-        cdef dict result = {}
-        cdef WireField key
-        cdef WireField value
-        while p < end:
-            p = field_at(p, end, &field)
-            if field.tag == tag:
-                key = self.find(span_of(&field), KEY)
-                value = self.find(span_of(&field), PAIR_VALUE)
-                result[self.text(span_of(&key))] = self.text(span_of(&value))
-        return result
-
-    cdef str body_text(self, uint64_t tag, bint of_rows):
-        cdef WireField field
-        if (self.entry_type_ == ROWDATA) != of_rows:
-            return ""
-        field = self.find(self.body, tag)
-        return self.text(span_of(&field))
+    cdef Transaction transaction(self) except *:
+        """All zero for an entry that neither begins nor ends one."""
+        cdef Transaction transaction
+        memset(&transaction, 0, sizeof(Transaction))
+        if self.entry.type != ROWDATA and not get_transaction(&self.entry, &transaction):
+            malformed()
+        return transaction
 
     @property
     def entry_type(self):
         """TRANSACTIONBEGIN, ROWDATA or TRANSACTIONEND; the number as text when Canal has no name for it."""
-        if 0 <= self.entry_type_ < <int>len(ENTRY_TYPES):
-            return ENTRY_TYPES[self.entry_type_]
-        return str(self.entry_type_)
+        if 0 <= self.entry.type < <int>len(ENTRY_TYPES):
+            return ENTRY_TYPES[self.entry.type]
+        return str(self.entry.type)
 
     @property
     def type(self):
         """The event type (INSERT, UPDATE, DELETE, ALTER, QUERY …); empty for the ends of a transaction."""
-        if 0 <= self.event_type_ < <int>len(EVENT_TYPES):
-            return EVENT_TYPES[self.event_type_]
-        return str(self.event_type_)
+        cdef int number = <int32_t>self.header.event_type
+        if 0 <= number < <int>len(EVENT_TYPES):
+            return EVENT_TYPES[number]
+        return str(number)
 
     @property
     def schema(self):
         """Name of the database."""
-        return self.text(self.schema_)
+        return text_of(self.header.schema)
 
     @property
     def table(self):
         """Name of the table."""
-        return self.text(self.table_)
+        return text_of(self.header.table)
 
     @property
     def logfile_name(self):
         """Name of the binlog file."""
-        return self.text(self.logfile_name_)
+        return text_of(self.header.file)
+
+    @property
+    def logfile_offset(self):
+        """Offset of the event in that file."""
+        return self.header.offset
+
+    @property
+    def server_id(self):
+        """The server that first logged it."""
+        return self.header.server_id
+
+    @property
+    def execute_time(self):
+        """When it was executed: ms since 1970."""
+        return self.header.execute_time
+
+    @property
+    def event_length(self):
+        """Bytes of the event."""
+        return self.header.event_length
 
     @property
     def gtid(self):
         """The GTID set executed up to here; empty if the instance does not use GTIDs."""
-        return self.text(self.gtid_)
+        return text_of(self.header.executed)
 
     @property
     def header_props(self):
         """Properties of the header: rowsCount, curtGtid …"""
-        return self.pairs(self.header, HEADER_PROPS)
+        cdef Fields fields = fields_of(self.entry.header)
+        cdef Prop prop
+        cdef dict result = {}
+        while checked(next_header_prop(&fields, &prop)):
+            result[text_of(prop.key)] = text_of(prop.value)
+        return result
 
     @property
     def xa(self):
         """The XA transaction that the entry belongs to, or whose end it says; None for other entries."""
-        found = self.header_props.get(XA_PROP)
+        found = self.header_props.get(props.XA)
         return None if found is None else Xa.parse(found)
 
     @property
     def absent(self):
         """Names of the columns that no row of the entry has in either image; empty for an entry without rows."""
-        return tuple(loads(self.props.get(ABSENT_PROP, "[]"))) if self.entry_type_ == ROWDATA else ()
+        cdef Span names = self.row_change().absent
+        return tuple(loads(text_of(names))) if names.size else ()
 
     @property
     def props(self):
         """Properties of the row change or of the transaction's begin or end."""
-        return self.pairs(self.body, ROW_CHANGE_PROPS if self.entry_type_ == ROWDATA else TRANSACTION_PROPS)
+        cdef Fields fields = fields_of(self.entry.body)
+        cdef Prop prop
+        cdef dict result = {}
+        while checked(next_body_prop(&self.entry, &fields, &prop)):
+            result[text_of(prop.key)] = text_of(prop.value)
+        return result
 
     @property
     def is_ddl(self):
         """Whether the entry is a statement that is not DML."""
-        return self.entry_type_ == ROWDATA and self.find(self.body, IS_DDL).value != 0
+        return self.row_change().is_ddl
 
     @property
     def sql(self):
         """The statement; empty for rows."""
-        return self.body_text(SQL, True)
+        return text_of(self.row_change().sql)
 
     @property
     def ddl_schema(self):
         """The default database of the statement."""
-        return self.body_text(DDL_SCHEMA_NAME, True)
+        return text_of(self.row_change().ddl_schema)
 
     @property
     def transaction_id(self):
         """At the end of a transaction: its XID as text."""
-        return self.body_text(TRANSACTION_ID, False)
+        return text_of(self.transaction().id)
 
     @property
     def thread_id(self):
         """At the beginning of a transaction: the connection that ran it."""
-        return 0 if self.entry_type_ == ROWDATA else <int64_t>self.find(self.body, THREAD_ID).value
+        return self.transaction().thread_id
 
     @property
     def raw(self):
         """The bytes of RowChange, TransactionBegin or TransactionEnd, as in Entry.storeValue."""
-        return PyBytes_FromStringAndSize(<const char *>self.body.data, self.body.size)
+        return PyBytes_FromStringAndSize(<const char *>self.entry.body.data, self.entry.body.size)
 
     def rows(self):
         """The rows, decoded again at each call; empty for an entry without rows. Raises DecodeError."""
@@ -390,44 +330,44 @@ cdef class Change:
         return rows
 
     cdef int add_rows(self, list rows) except -1:
-        cdef WireField field
-        cdef const uint8_t *p = self.body.data
-        cdef const uint8_t *end = p + self.body.size
+        cdef Fields body = fields_of(self.entry.body)
+        cdef Span row
         cdef list forms
-        if self.entry_type_ != ROWDATA:
+        if self.entry.type != ROWDATA:
             return 0
         forms = <list>known_forms[self.table_number()]
-        while p < end:
-            p = field_at(p, end, &field)
-            if field.tag == ROW_DATAS:
-                rows.append(self.read_row(field.data, field.data + field.size, forms))
+        while checked(next_row(&body, &row)):
+            rows.append(self.read_row(fields_of(row), forms))
         return 0
 
     cdef uint32_t table_number(self) noexcept:
         """Only a hint about where to look for known columns: a collision costs time, not correctness."""
         cdef uint32_t number = 2166136261
         cdef size_t i
-        for i in range(self.schema_.size):
-            number = (number ^ self.schema_.data[i]) * 16777619
-        for i in range(self.table_.size):
-            number = (number ^ self.table_.data[i]) * 16777619
+        for i in range(self.header.schema.size):
+            number = (number ^ self.header.schema.data[i]) * 16777619
+        for i in range(self.header.table.size):
+            number = (number ^ self.header.table.data[i]) * 16777619
         return (number ^ number >> 16) % TABLES
 
-    cdef Row read_row(self, const uint8_t *p, const uint8_t *end, list forms):
+    cdef Row read_row(self, Fields columns, list forms):
         cdef Row row = Row.__new__(Row)
-        cdef WireField field
+        cdef Span column
         cdef Py_ssize_t before = 0
         cdef Py_ssize_t after = 0
+        cdef int image
         cdef Cell cell
         cdef Form form
         cdef list changed = []
         cdef list keys = []
         cdef object converted
         row.change = self
-        while p < end:
-            p = field_at(p, end, &field)
-            if field.tag == BEFORE_COLUMNS:
-                form = self.read_column(field.data, field.data + field.size, forms, before, &cell)
+        while True:
+            image = checked(next_column(&columns, &column))
+            if not image:
+                break
+            if image == IMAGE_BEFORE:
+                form = self.read_column(column, forms, before, &cell)
                 before += 1
                 if row.before is None:
                     row.before = {}
@@ -435,8 +375,8 @@ cdef class Change:
                 row.before[form.column.name] = converted
                 if form.column.is_key:
                     keys.append(form.column.name)
-            elif field.tag == AFTER_COLUMNS:
-                form = self.read_column(field.data, field.data + field.size, forms, after, &cell)
+            else:
+                form = self.read_column(column, forms, after, &cell)
                 after += 1
                 if row.after is None:
                     row.after = {}
@@ -450,8 +390,10 @@ cdef class Change:
         row.keys = tuple(keys)
         return row
 
-    cdef Form read_column(self, const uint8_t *p, const uint8_t *end, list forms, Py_ssize_t place, Cell *cell):
+    cdef Form read_column(self, Span column, list forms, Py_ssize_t place, Cell *cell):
         """The form of a column, by the bytes it begins with if they are known; of the cell only what changes."""
+        cdef const uint8_t *p = column.data
+        cdef const uint8_t *end = p + column.size
         cdef Form form
         cdef Py_ssize_t i
         cdef Py_ssize_t size
@@ -467,11 +409,11 @@ cdef class Change:
                 if get_changing(p + size, end, cell):
                     return form
                 break
-        if not get_cell(p, end, cell):
-            raise malformed()
+        if not get_cell(column, cell):
+            malformed()
         form = Form.__new__(Form)
         form.column = self.column(
-            <int32_t>cell.index, cell.sql_type, self.text(cell.name), cell.is_key, self.text(cell.mysql_type)
+            <int32_t>cell.index, cell.sql_type, text_of(cell.name), cell.is_key, text_of(cell.mysql_type)
         )
         form.is_null = cell.is_null
         if cell.prefix and place < WAYS * 4096:
@@ -718,20 +660,17 @@ def decode_changes(data, *, str invalid_dates="text"):
     for the rows of an entry only when they are asked for.
     """
     cdef Buffer buffer = Buffer(data)
-    cdef const uint8_t *p = <const uint8_t *>buffer.view.buf
-    cdef const uint8_t *end = p + buffer.view.len
+    cdef Fields batch = buffer.fields()
     cdef bint null_dates = is_null_for(invalid_dates)
-    cdef WireField field
+    cdef Span message
     cdef Change change
     cdef list changes = []
-    while p < end:
-        p = field_at(p, end, &field)
-        if field.tag == MESSAGES:
-            change = Change.__new__(Change)
-            change.buffer = buffer
-            change.null_dates = null_dates
-            change.read_entry(field.data, field.data + field.size)
-            changes.append(change)
+    while checked(next_entry(&batch, &message)):
+        change = Change.__new__(Change)
+        change.buffer = buffer
+        change.null_dates = null_dates
+        change.read_entry(message)
+        changes.append(change)
     return changes
 
 
@@ -746,41 +685,24 @@ def decode_rows(data, *, str invalid_dates="text"):
 def occurs_in_header(data, bytes text):
     """Whether the header of an entry contains these bytes; quick, because rows are passed over. Raises DecodeError."""
     cdef Buffer buffer = Buffer(data)
-    cdef const uint8_t *p = <const uint8_t *>buffer.view.buf
-    cdef const uint8_t *end = p + buffer.view.len
-    cdef const uint8_t *at
-    cdef WireField entry
-    cdef WireField field
-    while p < end:
-        p = field_at(p, end, &entry)
-        if entry.tag != MESSAGES:
-            continue
-        at = entry.data
-        while at < entry.data + entry.size:
-            at = field_at(at, entry.data + entry.size, &field)
-            if field.tag == HEADER and memmem(field.data, field.size, PyBytes_AS_STRING(text), len(text)) != NULL:
-                return True
+    cdef Fields batch = buffer.fields()
+    cdef Span message
+    cdef Entry entry
+    while checked(next_entry(&batch, &message)):
+        if not get_entry(message, &entry):
+            malformed()
+        if memmem(entry.header.data, entry.header.size, PyBytes_AS_STRING(text), len(text)) != NULL:
+            return True
     return False
 
 
 def envelope(data):
     """Batch id, first and last position of a `Messages`: (0, "", "") if it does not have them. Raises DecodeError."""
     cdef Buffer buffer = Buffer(data)
-    cdef const uint8_t *p = <const uint8_t *>buffer.view.buf
-    cdef const uint8_t *end = p + buffer.view.len
-    cdef WireField field
-    cdef int64_t batch_id = 0
-    cdef str from_position = ""
-    cdef str to_position = ""
+    cdef Envelope found
+    if not get_envelope(buffer.fields(), &found):
+        malformed()
     try:
-        while p < end:
-            p = field_at(p, end, &field)
-            if field.tag == BATCH_ID:
-                batch_id = <int64_t>field.value
-            elif field.tag == FROM_POSITION:
-                from_position = text(span_of(&field))
-            elif field.tag == TO_POSITION:
-                to_position = text(span_of(&field))
+        return found.batch_id, text(found.first), text(found.last)
     except UnicodeDecodeError as error:
         raise DecodeError(f"not a batch: a position is not UTF-8: {error}") from None
-    return batch_id, from_position, to_position

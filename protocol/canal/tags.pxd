@@ -1,6 +1,7 @@
-"""The tags of Canal's messages that are read without protobuf's classes: field << 3 | wire type.
+"""Canal's numbers: the tags of its messages' fields, its enums, and the kinds of values.
 
-The fields are those of entry.proto and packet.proto.
+A tag is field << 3 | wire type. Fields and enums are those of entry.proto and packet.proto, as far as they are read or
+written without protobuf's classes.
 """
 
 cdef enum:
@@ -15,22 +16,26 @@ cdef enum:
     ENTRY_TYPE = 2 << 3
     STORE_VALUE = 3 << 3 | 2
 
-    LOGFILE_NAME = 2 << 3 | 2                      # Header
+    VERSION = 1 << 3                               # Header
+    LOGFILE_NAME = 2 << 3 | 2
     LOGFILE_OFFSET = 3 << 3
     SERVER_ID = 4 << 3
+    SERVEREN_CODE = 5 << 3 | 2
     EXECUTE_TIME = 6 << 3
+    SOURCE_TYPE = 7 << 3
     SCHEMA_NAME = 8 << 3 | 2
     TABLE_NAME = 9 << 3 | 2
     EVENT_LENGTH = 10 << 3
     EVENT_TYPE = 11 << 3
     HEADER_PROPS = 12 << 3 | 2
-    GTID = 13 << 3 | 2
+    HEADER_GTID = 13 << 3 | 2
 
     TRANSACTION_ID = 2 << 3 | 2                    # TransactionBegin, TransactionEnd
     TRANSACTION_PROPS = 3 << 3 | 2
     THREAD_ID = 4 << 3                             # TransactionBegin
 
-    CHANGE_EVENT_TYPE = 2 << 3                     # RowChange
+    TABLE_ID = 1 << 3                              # RowChange
+    CHANGE_EVENT_TYPE = 2 << 3
     IS_DDL = 10 << 3
     SQL = 11 << 3 | 2
     ROW_DATAS = 12 << 3 | 2
@@ -51,3 +56,46 @@ cdef enum:
 
     KEY = 1 << 3 | 2                               # Pair
     PAIR_VALUE = 2 << 3 | 2
+
+    SOURCE_TYPE_MYSQL = 2                          # enum Type
+
+
+cpdef enum EntryType:
+    TRANSACTIONBEGIN = 1
+    ROWDATA = 2
+    TRANSACTIONEND = 3
+    HEARTBEAT = 4
+    GTIDLOG = 5
+
+
+cpdef enum EventType:
+    INSERT = 1
+    UPDATE = 2
+    DELETE = 3
+    CREATE = 4
+    ALTER = 5
+    ERASE = 6
+    QUERY = 7
+    TRUNCATE = 8
+    RENAME = 9
+    CINDEX = 10
+    DINDEX = 11
+    GTID = 12
+    XACOMMIT = 13
+    XAROLLBACK = 14
+    MHEARTBEAT = 15
+
+
+cpdef enum Kind:
+    """What a column's text is converted to."""
+    TEXT = 0
+    INTEGER = 1
+    DECIMAL = 2
+    FLOAT = 3
+    DATE = 4
+    DATETIME = 5
+    TIME = 6
+    BYTES = 7
+    JSON = 8
+    ENUM = 9
+    SET = 10

@@ -16,7 +16,7 @@ no headers for them::
 import struct
 
 from ..canal.rows import decode_changes
-from ..varint import varint
+from ..wire import varint
 from .format import Encodable, Format, Part, Pieces
 
 LENGTH = struct.Struct(">I")

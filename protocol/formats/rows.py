@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from ..canal.rows import Change, decode_changes
-from ..types import JSON_NULL, JsonNull
+from ..canal.types import JSON_NULL, JsonNull
 from .format import Encodable, Format, Lines, Part
 from .messages import PROTOBUF
 

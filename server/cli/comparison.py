@@ -40,15 +40,15 @@ from rich.text import Text
 from ...instance.sources.mysql import control, schema
 from ...instance.sources.mysql.config import MysqlConfig
 from ...instance.sources.mysql.connection import Connection, login_arguments
-from ...instance.sources.mysql.control import QUARANTINE_PROP
 from ...instance.sources.mysql.dump import FIRST_EVENT, Replica
 from ...instance.sources.mysql.parser import Parser
 from ...instance.sources.mysql.schema import InformationSchema
+from ...protocol import props
 from ...protocol.canal.rows import Change, decode_changes
+from ...protocol.canal.types import JsonExpression, JsonNull, labels_of
 from ...protocol.errors import ConfigError, DecodeError, SourceError
 from ...protocol.mysql.session import MysqlSession
 from ...protocol.position import Position, file_number
-from ...protocol.types import JsonExpression, JsonNull, labels_of
 from ...store.ring import Ring
 
 EXAMPLES = 20
@@ -223,7 +223,7 @@ class Ours:
         self._waiting = [
             change
             for change in decode_changes(data)
-            if change.entry_type == "ROWDATA" and (change.type in ROW_TYPES or QUARANTINE_PROP in change.header_props)
+            if change.entry_type == "ROWDATA" and (change.type in ROW_TYPES or props.QUARANTINE in change.header_props)
         ][::-1]
         collected.slices.clear()
         self._ring.free_to(self._sequence)
@@ -354,7 +354,7 @@ class Comparison:
         ):
             raise DecodeError(f"the decoders are out of step: {where} against {name} at {place.file}:{at}")
         self._report.events += 1
-        if reason := change.header_props.get(QUARANTINE_PROP):
+        if reason := change.header_props.get(props.QUARANTINE):
             self._report.differs(f"{where} goes into quarantine: {reason}")
             return
         rows = change.rows()

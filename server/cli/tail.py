@@ -12,10 +12,10 @@ from typing import Any, NoReturn
 from rich.text import Text
 
 from ...protocol.canal.rows import Change, Row, decode_changes
+from ...protocol.canal.types import JsonNull
 from ...protocol.errors import ConfigError, SluiceError
 from ...protocol.formats import FORMATS, PROTOBUF
 from ...protocol.formats.rows import sql_time
-from ...protocol.types import JsonNull
 from ..logging import one_line
 from .common import add_command, add_server, out, positive, remote_of
 from .remote import Remote

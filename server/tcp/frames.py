@@ -21,7 +21,7 @@ import struct
 from google.protobuf.message import Message
 
 from ...protocol.canal.packet_pb2 import Ack, Handshake, Messages, Packet
-from ...protocol.varint import varint
+from ...protocol.wire import varint
 from ...store.batch import Batch
 from ..network import Part
 

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from sluice.client_sdk import Batch
-from sluice.protocol.varint import varint
+from sluice.protocol.wire import varint
 from sluice.server.ha.election import State
 from sluice.server.ha.operations import Store
 from sluice.store.cursor import StoredClient

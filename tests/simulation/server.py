@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sluice.client_sdk.calls import Reply
 from sluice.protocol.errors import BadPositionError, FencedError, SluiceError
 from sluice.protocol.position import Position
-from sluice.protocol.varint import varint
+from sluice.protocol.wire import varint
 from sluice.server.ha.cluster import RETRY
 from sluice.server.ha.election import LAST_STORE, State
 from sluice.server.ha.member import Member

@@ -3,7 +3,7 @@
 from itertools import accumulate
 
 from sluice.protocol.position import Position
-from sluice.protocol.varint import varint
+from sluice.protocol.wire import varint
 from sluice.store.ring import Flag, Kind, Ring, Staging
 from sluice.store.segment import SegmentWriter
 from tests.simulation.world import World

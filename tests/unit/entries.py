@@ -23,7 +23,7 @@ from sluice.protocol.canal.entry_pb2 import (
     TransactionEnd,
 )
 from sluice.protocol.canal.entry_pb2 import Column as PbColumn
-from sluice.protocol.types import JSON_NULL
+from sluice.protocol.canal.types import JSON_NULL
 
 LABELS = ("a", "it's", "x,y", "", "(ü)")
 MEMBERS = ",".join("'" + label.replace("'", "''") + "'" for label in LABELS)

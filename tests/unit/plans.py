@@ -4,10 +4,11 @@ import re
 from typing import Any
 
 from sluice.instance.columns import SourceColumn
-from sluice.instance.sources.mysql.decode.plan import PlanOptions, RowsKind, TablePlan
+from sluice.instance.sources.mysql.decode.plan import PlanOptions, TablePlan
 from sluice.instance.sources.mysql.decode.table_map import TableMap
 from sluice.protocol.canal.entry_pb2 import Column as PbColumn
 from sluice.protocol.canal.entry_pb2 import RowChange
+from sluice.protocol.canal.tags import EventType
 
 WIRE = {  # first word of the type -> type code; its metadata follows from the digits in the type
     "tinyint": 1,
@@ -111,7 +112,7 @@ def rows(encoded: bytes) -> list[tuple[list[PbColumn], list[PbColumn]]]:
 
 def column(mysql_type: str, data: bytes, **options: Any) -> PbColumn:
     """Return the column of an inserted row that has one value."""
-    ((_, (only,)),) = rows(plan(mysql_type, **options).encode(b"\xfe" + data, RowsKind.INSERT))
+    ((_, (only,)),) = rows(plan(mysql_type, **options).encode(b"\xfe" + data, EventType.INSERT))
     return only
 
 

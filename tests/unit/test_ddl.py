@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.instance.sources.mysql.ddl import Change, EventType, Query, Statement, classify
+from sluice.instance.sources.mysql.ddl import Change, Query, Statement, classify
+from sluice.protocol.canal.tags import EventType
 
 CREATE, ALTER, ERASE, QUERY = EventType.CREATE, EventType.ALTER, EventType.ERASE, EventType.QUERY
 TRUNCATE, RENAME, CINDEX, DINDEX = EventType.TRUNCATE, EventType.RENAME, EventType.CINDEX, EventType.DINDEX

@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.instance.columns import SourceColumn
-from sluice.instance.sources.mysql.decode.plan import PlanOptions, RowsKind, TablePlan
+from sluice.instance.sources.mysql.decode.plan import PlanOptions, TablePlan
 from sluice.instance.sources.mysql.decode.table_map import TableMap
 from sluice.protocol.canal.entry_pb2 import Column as PbColumn
 from sluice.protocol.canal.entry_pb2 import RowChange
+from sluice.protocol.canal.tags import EventType
 from sluice.protocol.errors import DecodeError
 from tests.unit.plans import plan, rows, table_map
 
@@ -23,7 +24,7 @@ def values(columns: list[PbColumn]) -> list[tuple[int, str | None, bool]]:
 
 
 def test_an_inserted_row_has_columns_after_and_all_are_updated() -> None:
-    ((before, after),) = rows(plan("int(11)", "varchar(10)").encode(b"\xfc" + ONE + b"\1a", RowsKind.INSERT))
+    ((before, after),) = rows(plan("int(11)", "varchar(10)").encode(b"\xfc" + ONE + b"\1a", EventType.INSERT))
     assert before == []
     assert after == [
         PbColumn(index=0, sqlType=4, name="c0", isKey=True, updated=True, isNull=False, value="1", mysqlType="int(11)"),
@@ -34,45 +35,45 @@ def test_an_inserted_row_has_columns_after_and_all_are_updated() -> None:
 
 
 def test_a_deleted_row_has_columns_before_and_none_is_updated() -> None:
-    ((before, after),) = rows(plan("int", "int").encode(b"\xfe" + ONE, RowsKind.DELETE))
+    ((before, after),) = rows(plan("int", "int").encode(b"\xfe" + ONE, EventType.DELETE))
     assert (values(before), after) == ([(0, "1", False), (1, None, False)], [])
 
 
 def test_updated_is_what_differs_from_the_image_before() -> None:
     before_row, after_row = b"\xf4" + ONE + ONE + TWO, b"\xf2" + ONE + ONE + TWO
     only = plan("int", "int", "int", "int")
-    ((before, after),) = rows(only.encode(before_row + after_row, RowsKind.UPDATE))
+    ((before, after),) = rows(only.encode(before_row + after_row, EventType.UPDATE))
     assert values(before) == [(0, "1", False), (1, "1", False), (2, None, False), (3, "2", False)]
     assert values(after) == [(0, "1", False), (1, None, True), (2, "1", True), (3, "2", False)]
 
 
 def test_two_nulls_are_no_update() -> None:
-    ((_, after),) = rows(plan("int", "int").encode(b"\xfe" + ONE + b"\xfe" + TWO, RowsKind.UPDATE))
+    ((_, after),) = rows(plan("int", "int").encode(b"\xfe" + ONE + b"\xfe" + TWO, EventType.UPDATE))
     assert values(after) == [(0, "2", True), (1, None, False)]
 
 
 def test_updated_compares_texts() -> None:
     """Bytes that differ, but read as the same text, are not an update: both are U+FFFD here."""
-    ((_, after),) = rows(plan("varchar(9)").encode(b"\xfe\1\xff\xfe\1\xfe", RowsKind.UPDATE))
+    ((_, after),) = rows(plan("varchar(9)").encode(b"\xfe\1\xff\xfe\1\xfe", EventType.UPDATE))
     assert values(after) == [(0, "\ufffd", False)]
 
 
 def test_columns_that_an_image_lacks_keep_their_place() -> None:
     """binlog_row_image=MINIMAL: the key before, what changed after."""
     data = b"\xfe" + ONE + b"\xfe" + TWO
-    ((before, after),) = rows(plan("int", "int", "int").encode(data, RowsKind.UPDATE, b"\x01", b"\x04"))
+    ((before, after),) = rows(plan("int", "int", "int").encode(data, EventType.UPDATE, b"\x01", b"\x04"))
     assert values(before) == [(0, "1", False)]
     assert values(after) == [(2, "2", True)]
 
 
 def test_the_image_before_of_one_row_is_no_matter_of_the_next() -> None:
     row = b"\xfe" + ONE + b"\xfe" + ONE
-    first, second = rows(plan("int", "int").encode(row * 2, RowsKind.UPDATE, b"\x01", b"\x01"))
+    first, second = rows(plan("int", "int").encode(row * 2, EventType.UPDATE, b"\x01", b"\x01"))
     assert values(first[1]) == values(second[1]) == [(0, "1", False)]
 
 
 def test_the_null_bits_of_many_columns_take_several_bytes() -> None:
-    ((_, after),) = rows(plan(*["int"] * 18).encode(b"\xff\xfe\xff" + ONE, RowsKind.INSERT))
+    ((_, after),) = rows(plan(*["int"] * 18).encode(b"\xff\xfe\xff" + ONE, EventType.INSERT))
     assert [it.isNull for it in after] == [i != 8 for i in range(18)]
 
 
@@ -86,7 +87,7 @@ def test_any_rows_come_out_in_order(table: list[list[str | None]]) -> None:
         nulls = sum((it is None) << i for i, it in enumerate(texts))
         data += bytes([0xF8 | nulls])
         data += b"".join(len(it).to_bytes(2, "little") + it for it in texts if it is not None)
-    encoded = plan("text", "text", "text").encode(data, RowsKind.INSERT)
+    encoded = plan("text", "text", "text").encode(data, EventType.INSERT)
     assert [[None if it.isNull else it.value for it in after] for _, after in rows(encoded)] == [
         [None if it is None else it.encode("utf-8", "ignore").decode() for it in row] for row in table
     ]
@@ -96,13 +97,13 @@ def test_any_rows_come_out_in_order(table: list[list[str | None]]) -> None:
 def test_rows_of_every_size_follow_each_other(size: int) -> None:
     """The length of a row takes one to three bytes, guessed from the row before it."""
     data = b"".join(b"\xfe" + n.to_bytes(2, "little") + b"x" * n for n in (size, 1, size, 50_000))
-    encoded = plan("text").encode(data, RowsKind.INSERT)
+    encoded = plan("text").encode(data, EventType.INSERT)
     assert [len(after[0].value) for _, after in rows(encoded)] == [size, 1, size, 50_000]
 
 
 def test_an_entry_larger_than_a_segment_is_moved_to_a_larger_one() -> None:
     data = b"\xfe\x60\xea" + b"x" * 60_000 + b"\xfe\x60\xea" + b"x" * 60_000
-    decoded = rows(plan("text").encode(data * 100, RowsKind.UPDATE))
+    decoded = rows(plan("text").encode(data * 100, EventType.UPDATE))
     assert len(decoded) == 100
     assert all(not after[0].updated for _, after in decoded)
 
@@ -110,13 +111,13 @@ def test_an_entry_larger_than_a_segment_is_moved_to_a_larger_one() -> None:
 class TestFieldFilter:
     def test_only_the_fields_wanted_are_delivered(self) -> None:
         only = plan("int", "int", fields=frozenset({"C1"}), black_fields=frozenset({"C1"}))
-        ((_, after),) = rows(only.encode(b"\xfc" + ONE + TWO, RowsKind.INSERT))
+        ((_, after),) = rows(only.encode(b"\xfc" + ONE + TWO, EventType.INSERT))
         assert values(after) == [(1, "2", True)]
 
     def test_black_fields_are_left_out_of_both_images(self) -> None:
         only = plan("int", "int", "int", black_fields=frozenset({"C0"}))
         data = b"\xf8" + ONE + TWO + ONE + b"\xfa" + TWO + ONE
-        ((before, after),) = rows(only.encode(data, RowsKind.UPDATE))
+        ((before, after),) = rows(only.encode(data, EventType.UPDATE))
         assert values(before) == [(1, "2", False), (2, "1", False)]
         assert values(after) == [(1, None, True), (2, "1", False)]
 
@@ -130,7 +131,7 @@ class TestPartialJson:
         before = b"\xfc" + ONE + len(self.DOCUMENT).to_bytes(4, "little") + self.DOCUMENT
         after = b"\x01\x01\xfc" + ONE + len(differences).to_bytes(4, "little") + differences
         encoded = plan("int", "json", strict_canal=strict_canal).encode(
-            before + after, RowsKind.UPDATE, partial_json=True
+            before + after, EventType.UPDATE, partial_json=True
         )
         ((images, result),) = rows(encoded)
         assert images[1].value == '{"a": 1}'
@@ -164,7 +165,7 @@ class TestPartialJson:
 
     def test_unknown_options_are_an_error(self) -> None:
         with pytest.raises(DecodeError, match="options of a partial update"):
-            plan("int").encode(b"\xfe" + ONE + b"\2\xfe" + ONE, RowsKind.UPDATE, partial_json=True)
+            plan("int").encode(b"\xfe" + ONE + b"\2\xfe" + ONE, EventType.UPDATE, partial_json=True)
 
 
 class TestErrors:
@@ -172,22 +173,22 @@ class TestErrors:
 
     def test_every_cut_is_an_error_that_says_where(self) -> None:
         only = plan("int", "varchar(9)", "text")
-        only.encode(self.DATA, RowsKind.INSERT)
+        only.encode(self.DATA, EventType.INSERT)
         for end in range(1, len(self.DATA)):
             with pytest.raises(DecodeError, match=r"^shop\.t.*: the event ends within .*, at byte \d+ of the event's"):
-                only.encode(self.DATA[:end], RowsKind.INSERT)
+                only.encode(self.DATA[:end], EventType.INSERT)
 
     def test_the_column_is_named(self) -> None:
         with pytest.raises(DecodeError, match=r"shop\.t\.c1: the event ends within a value, at byte 6"):
-            plan("int", "varchar(9)").encode(self.DATA[:6], RowsKind.INSERT)
+            plan("int", "varchar(9)").encode(self.DATA[:6], EventType.INSERT)
 
     def test_an_update_without_its_image_after_is_an_error(self) -> None:
         with pytest.raises(DecodeError, match="null bits"):
-            plan("int").encode(b"\xfe" + ONE, RowsKind.UPDATE)
+            plan("int").encode(b"\xfe" + ONE, EventType.UPDATE)
 
     def test_a_row_of_no_columns_is_an_error(self) -> None:
         with pytest.raises(DecodeError, match="no columns"):
-            plan("int").encode(b"x", RowsKind.INSERT, b"\0", b"\0")
+            plan("int").encode(b"x", EventType.INSERT, b"\0", b"\0")
 
     @pytest.mark.parametrize("count", [0, 1, 3])
     def test_columns_of_another_number_are_refused(self, count: int) -> None:
@@ -220,8 +221,13 @@ class TestErrors:
         with pytest.raises(DecodeError, match=rf"shop\.t\.c: .*{message}"):
             TablePlan(TableMap.parse(table_map((code, metadata))), [SourceColumn("c", mysql_type, charset)], 1)
 
-    @given(st.binary(max_size=60), st.sampled_from(list(RowsKind)), st.binary(min_size=1, max_size=1), st.booleans())
-    def test_any_bytes_are_rows_or_an_error(self, data: bytes, kind: RowsKind, present: bytes, partial: bool) -> None:
+    @given(
+        st.binary(max_size=60),
+        st.sampled_from((EventType.INSERT, EventType.UPDATE, EventType.DELETE)),
+        st.binary(min_size=1, max_size=1),
+        st.booleans(),
+    )
+    def test_any_bytes_are_rows_or_an_error(self, data: bytes, kind: EventType, present: bytes, partial: bool) -> None:
         only = plan("int", "varchar(9)", "json", "datetime(3)", "decimal(9,2)", "time(2)", "geometry", "bit(9)")
         with suppress(DecodeError):
             RowChange.FromString(only.encode(data, kind, present, present, partial_json=partial))
@@ -231,18 +237,18 @@ def test_an_excluded_table_needs_no_columns() -> None:
     excluded = TablePlan(TableMap.parse(table_map((3, b""))), [], 5, PlanOptions(excluded=True), 2)
     assert (excluded.excluded, excluded.number, excluded.slot_flags, excluded.column_count) == (True, 5, 2, 1)
     with pytest.raises(DecodeError, match="the table is excluded"):
-        excluded.encode(b"\xfe" + ONE, RowsKind.INSERT)
+        excluded.encode(b"\xfe" + ONE, EventType.INSERT)
 
 
 def test_a_table_that_cannot_be_read_has_its_error_for_every_event() -> None:
     broken = TablePlan(TableMap.parse(table_map((3, b""))), [], 5, None, 0, "no such schema")
     assert broken.error == "no such schema"
     with pytest.raises(DecodeError, match=r"^no such schema$"):
-        broken.encode(b"\xfe" + ONE, RowsKind.INSERT)
+        broken.encode(b"\xfe" + ONE, EventType.INSERT)
 
 
 def test_names_that_are_not_utf8_do_not_spoil_the_message() -> None:
     body = table_map((3, b"")).replace(b"shop", b"sh\xffp")
     only = TablePlan(TableMap.parse(body), [SourceColumn("c\ud800", "int")], 1)
     assert only.schema == "sh\ufffdp"
-    assert rows(only.encode(b"\xfe" + ONE, RowsKind.INSERT))[0][1][0].name == "c?"
+    assert rows(only.encode(b"\xfe" + ONE, EventType.INSERT))[0][1][0].name == "c?"

@@ -25,8 +25,8 @@ from sluice.protocol.canal.entry_pb2 import (
 )
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.canal.rows import Row, decode_changes, decode_rows, envelope, occurs_in_header
+from sluice.protocol.canal.types import JsonExpression, labels_of
 from sluice.protocol.errors import DecodeError
-from sluice.protocol.types import JsonExpression, labels_of
 from tests.unit.entries import entries, frame, mutated, plain_rows
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.protocol.canal.packet_pb2 import Messages, Packet
-from sluice.protocol.varint import varint
+from sluice.protocol.wire import varint
 from sluice.server.tcp import frames
 from sluice.server.tcp.frames import FrameError, FrameReader, batch_parts
 from sluice.store.batch import Batch

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.instance.columns import SourceColumn
-from sluice.instance.sources.mysql.decode.plan import PlanOptions, RowsKind, TablePlan
+from sluice.instance.sources.mysql.decode.plan import PlanOptions, TablePlan
 from sluice.instance.sources.mysql.decode.table_map import TableMap, Type
 from sluice.instance.sources.mysql.decode.values import Zone
+from sluice.protocol.canal.tags import EventType
 from sluice.protocol.errors import ConfigError, DecodeError
 from tests.unit.plans import column, plan, rows, table_map, text
 
@@ -170,7 +171,7 @@ def test_bytes_that_are_no_value_of_the_type_are_an_error(mysql_type: str, data:
 )
 def test_sql_types_are_those_of_canal(mysql_type: str, data: str, sql_type: int, of_null: int) -> None:
     assert column(mysql_type, bytes.fromhex(data)).sqlType == sql_type
-    ((_, (null,)),) = rows(plan(mysql_type).encode(b"\xff", RowsKind.INSERT))
+    ((_, (null,)),) = rows(plan(mysql_type).encode(b"\xff", EventType.INSERT))
     assert (null.sqlType, null.isNull, null.value) == (of_null, True, "")
 
 
@@ -302,7 +303,7 @@ class TestTimeZones:
     @given(seconds=st.lists(st.integers(1, 2**32 - 1), min_size=1, max_size=20))
     def test_a_timestamp_is_local_time_summer_and_winter(self, zone: str, seconds: list[int]) -> None:
         data = b"".join(b"\xfe" + value.to_bytes(4, "big") for value in seconds)
-        encoded = plan("timestamp", time_zone=zone).encode(data, RowsKind.INSERT)
+        encoded = plan("timestamp", time_zone=zone).encode(data, EventType.INSERT)
         expected = [f"{datetime.fromtimestamp(value, ZoneInfo(zone)):%Y-%m-%d %H:%M:%S}" for value in seconds]
         assert [after[0].value for _, after in rows(encoded)] == expected
 
@@ -371,7 +372,7 @@ class TestCompressedColumns:
         table = TableMap.parse(table_map((Type.VARCHAR_COMPRESSED, (401).to_bytes(2, "little"))))
         only = TablePlan(table, [SourceColumn("c", "varchar(100) /*M!100301 COMPRESSED*/", "utf8mb4")], 1)
         size = len(data).to_bytes(2, "little")
-        return rows(only.encode(b"\xfe" + size + data, RowsKind.INSERT))[0][1][0].value
+        return rows(only.encode(b"\xfe" + size + data, EventType.INSERT))[0][1][0].value
 
     @pytest.mark.parametrize("wrapped", [True, False])
     def test_a_deflated_value_is_inflated(self, *, wrapped: bool) -> None:

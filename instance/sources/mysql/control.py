@@ -5,15 +5,17 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Final
 
+from ....protocol import props
 from ....protocol.canal import entry_pb2 as pb
+from ....protocol.canal.tags import EventType
 from ....protocol.errors import DecodeError, PurgedError, SourceError
-from ....protocol.xa import XA_PROP, Xa, XaState
+from ....protocol.xa import Xa, XaState
 from ....store.ring import Flag, Kind, Ring
 from ...quarantine import Item, Quarantine
 from ...sink.filters import TableFilter
 from .config import MysqlConfig
 from .connection import Connection
-from .ddl import DML, Change, EventType, Query, classify
+from .ddl import DML, Change, Query, classify
 from .decode.charset import decode
 from .decode.decoder import Decoder
 from .decode.events import Event
@@ -25,10 +27,6 @@ from .start import error_text
 from .xa import commits_in_one_phase
 
 logger = logging.getLogger(__name__)
-
-QUARANTINE_PROP: Final = "sluice.quarantine"
-GAP_PROP: Final = "sluice.gap"
-"""Keys of Header.props: the entry is a marker, and the value says what it marks."""
 
 _MAKES_COLUMNS: Final = frozenset({EventType.CREATE, EventType.ALTER, EventType.RENAME, EventType.CINDEX})
 _XA_ENDS: Final[tuple[tuple[str, "pb.EventType.ValueType", XaState], ...]] = (
@@ -88,7 +86,7 @@ class Control:
             self._undecodable(event, event.error)
             return
         if self.pending_gap and event.type in (Binlog.TABLE_MAP_EVENT, Binlog.QUERY_EVENT):
-            self._put_marker(event, Kind.GAP, GAP_PROP, self.pending_gap)
+            self._put_marker(event, Kind.GAP, props.GAP, self.pending_gap)
             self.pending_gap = ""
         answer = self._answers.get(event.type)
         if answer is None:  # ROTATE, FORMAT_DESCRIPTION, GTID lists: only of interest to the thread
@@ -182,7 +180,7 @@ class Control:
                 table_map=(event.table_map or b"").hex(),
             )
         )
-        self._put_marker(event, Kind.QUARANTINE, QUARANTINE_PROP, str(error), plan)
+        self._put_marker(event, Kind.QUARANTINE, props.QUARANTINE, str(error), plan)
 
     # --- statements
 
@@ -195,9 +193,9 @@ class Control:
         for words, event_type, state in _XA_ENDS:
             if head.startswith(words):
                 xid = sql[len(words) :]
-                props = [pb.Pair(key="XA_TYPE", value=words), pb.Pair(key="XA_XID", value=xid)]
-                change = pb.RowChange(eventType=event_type, sql=sql, props=props)
-                mark = None if self._config.strict_canal else pb.Pair(key=XA_PROP, value=str(Xa(state, xid.strip())))
+                pairs = [pb.Pair(key="XA_TYPE", value=words), pb.Pair(key="XA_XID", value=xid)]
+                change = pb.RowChange(eventType=event_type, sql=sql, props=pairs)
+                mark = None if self._config.strict_canal else pb.Pair(key=props.XA, value=str(Xa(state, xid.strip())))
                 self._put(event, Kind.QUERY, event_type, "", "", change, mark)
                 return
         statement = classify(sql, query.schema)
@@ -285,7 +283,7 @@ class Control:
         """Body: number 2, length of the message 1, message. The source says that its binlog lacks changes."""
         reason = event.body[3:].decode("utf-8", "replace") or "no reason given"
         logger.error("gap at %s: the source has lost changes (incident event): %s", event.position, reason)
-        self._put_marker(event, Kind.GAP, GAP_PROP, f"the source has lost changes: {reason}")
+        self._put_marker(event, Kind.GAP, props.GAP, f"the source has lost changes: {reason}")
 
     def _error_packet(self, event: Event) -> None:
         text = error_text(event.body)

@@ -7,25 +7,9 @@ names it is about. What it does not understand becomes a QUERY without a table, 
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Final
 
-
-class EventType(IntEnum):
-    """The numbers of Canal's EventType that a statement can have."""
-
-    INSERT = 1
-    UPDATE = 2
-    DELETE = 3
-    CREATE = 4
-    ALTER = 5
-    ERASE = 6
-    QUERY = 7
-    TRUNCATE = 8
-    RENAME = 9
-    CINDEX = 10
-    DINDEX = 11
-
+from ....protocol.canal.tags import EventType
 
 DML: Final = frozenset({EventType.INSERT, EventType.UPDATE, EventType.DELETE})
 

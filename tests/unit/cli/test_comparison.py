@@ -12,8 +12,8 @@ import pytest
 from pymysqlreplication.constants import FIELD_TYPE, NONE_SOURCE
 from rich.console import Console
 
+from sluice.protocol.canal.types import JSON_NULL, JsonExpression
 from sluice.protocol.errors import ConfigError
-from sluice.protocol.types import JSON_NULL, JsonExpression
 from sluice.server.cli.comparison import EPOCH, BinlogPlace, Report, as_json, compare, show
 
 NEW_YEAR = datetime(2026, 1, 1)  # noqa: DTZ001  as the server wrote it

@@ -80,7 +80,7 @@ cdef class Decoder:
 
     # Options
     cdef bint gtid_on, strict_canal
-    cdef bint drops[4]                 # by RowsKind
+    cdef bint drops[4]                 # by event type
     cdef bint drops_rows, drops_statements, drops_transactions
 
     # The stream

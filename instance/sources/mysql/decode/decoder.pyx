@@ -22,13 +22,30 @@ from libcpp.string cimport string
 from libcpp.unordered_map cimport unordered_map
 from cython.operator cimport dereference
 
+from .....protocol.canal.entry cimport GTID_KEY, XA_KEY
+from .....protocol.canal.tags cimport (
+    CHANGE_EVENT_TYPE,
+    DELETE,
+    INSERT,
+    IS_DDL,
+    KEY,
+    PAIR_VALUE,
+    ROWDATA,
+    SQL,
+    TABLE_ID,
+    THREAD_ID,
+    TRANSACTION_ID,
+    TRANSACTION_PROPS,
+    TRANSACTIONBEGIN,
+    TRANSACTIONEND,
+    UPDATE,
+)
+from .....protocol.canal.tags cimport QUERY as QUERY_TYPE
 from .....protocol.utf8 cimport is_utf8, put_utf8, utf8_size
 from .....protocol.wire cimport (
-    LENGTH_DELIMITED,
     put_bytes,
     put_decimal,
     put_raw,
-    put_tag,
     put_uint,
     put_varint,
 )
@@ -46,10 +63,6 @@ from .....store.ring cimport (
 from .....store.segment cimport SegmentWriter
 from .entries cimport (
     ANY_SIZE,
-    ENTRY_ROW_DATA,
-    ENTRY_TRANSACTION_BEGIN,
-    ENTRY_TRANSACTION_END,
-    EVENT_TYPE_QUERY,
     NO_EVENT_TYPE,
     EntryWriter,
     EventPlace,
@@ -72,7 +85,7 @@ from .gtid_event cimport (
 from .inflate cimport Inflater, PayloadReader
 from .littleendian cimport le16, le32, le48, le64, length_encoded
 from .packets cimport PacketBuffer
-from .plan cimport DELETE, INSERT, UPDATE, Scratch, TablePlan
+from .plan cimport Scratch, TablePlan
 
 from .....protocol.errors import DecodeError, SourceChangedError
 from .....protocol.position import Position, file_number
@@ -105,17 +118,6 @@ cdef enum:
     TRANSACTION_INTERVAL = 5000    # ms: Canal lets an empty transaction, or a filtered BEGIN or END, through so often
     TRANSACTION_THRESHOLD = 8192   # or after so many that it did not
 
-    THREAD_ID_FIELD = 4            # TransactionBegin
-    BEGIN_PROPS_FIELD = 3
-    TRANSACTION_ID_FIELD = 2       # TransactionEnd
-    END_PROPS_FIELD = 3
-    TABLE_ID_FIELD = 1             # RowChange
-    EVENT_TYPE_FIELD = 2
-    IS_DDL_FIELD = 10
-    SQL_FIELD = 11
-    KEY_FIELD = 1                  # Pair
-    VALUE_FIELD = 2
-
 cdef int64_t OFFSET_MAX = <int64_t>1 << 62     # of a file: sums beyond it do not overflow
 cdef int64_t GTID_MAX = INT64_MAX - 1          # the greatest number that MySQL gives
 FILE_NAME = re.compile(r"[^\0-\x1f\x7f]{1,255}\.[0-9]{1,18}")
@@ -141,14 +143,14 @@ cdef inline bint is_words(const uint8_t *p, const uint8_t *end, const char *word
 
 
 cdef inline uint8_t *put_pair(
-    uint8_t *p, unsigned int field, const char *key, const uint8_t *value, size_t size
+    uint8_t *p, unsigned int tag, const char *key, const uint8_t *value, size_t size
 ) noexcept nogil:
     """A Pair with a text of at most XA_TEXT_MAX bytes, which takes at most three times as many."""
     cdef size_t key_size = strlen(key)
     cdef size_t value_size = utf8_size(value, size)
-    p = put_varint(put_tag(p, field, LENGTH_DELIMITED), 2 + key_size + 1 + (1 if value_size < 128 else 2) + value_size)
-    p = put_bytes(p, KEY_FIELD, key, key_size)
-    p = put_varint(put_tag(p, VALUE_FIELD, LENGTH_DELIMITED), value_size)
+    p = put_varint(put_varint(p, tag), 2 + key_size + 1 + (1 if value_size < 128 else 2) + value_size)
+    p = put_bytes(p, KEY, key, key_size)
+    p = put_varint(put_varint(p, PAIR_VALUE), value_size)
     return put_utf8(p, value, size)
 
 
@@ -919,7 +921,7 @@ cdef class Decoder:
             p[0] = b":"
             p += 1
         p = put_decimal(p, self.gtid.number)
-        self.entries.add_prop("curtGtid", text, p - text)
+        self.entries.add_prop(<const char *>GTID_KEY.data, text, p - text)
         self.entries.add_prop("curtGtidSn", text, put_decimal(text, self.gtid.sequence_number) - text)
         self.entries.add_prop("curtGtidLct", text, put_decimal(text, self.gtid.last_committed) - text)
         return 0
@@ -1072,7 +1074,7 @@ cdef class Decoder:
             size -= 1
         memcpy(mark, state, state_size)
         mark[state_size] = b" "
-        self.entries.add_prop("sluice.xa", mark, put_utf8(mark + state_size + 1, xid, size) - mark)
+        self.entries.add_prop(<const char *>XA_KEY.data, mark, put_utf8(mark + state_size + 1, xid, size) - mark)
         return 0
 
     cdef int mark_prepared(self, const uint8_t *xid) except -1 nogil:
@@ -1156,25 +1158,25 @@ cdef class Decoder:
         if not self.passes_filter(<int64_t>place.timestamp * 1000, False):
             return 0
         bound = 64 + 3 * self.begun.xa_size
-        self.start_entry(place, ENTRY_TRANSACTION_BEGIN, NO_EVENT_TYPE, NO_NAMES, NO_NAMES_SIZE, bound, 0)
+        self.start_entry(place, TRANSACTIONBEGIN, NO_EVENT_TYPE, NO_NAMES, NO_NAMES_SIZE, bound, 0)
         self.writer.reserve(bound)
         p = self.writer.cursor
         if self.begun.is_xa:
-            p = put_pair(p, BEGIN_PROPS_FIELD, "XA_TYPE", <const uint8_t *>b"XA START", 8)
-            p = put_pair(p, BEGIN_PROPS_FIELD, "XA_XID", self.begun.xa, self.begun.xa_size)
-        self.writer.cursor = put_uint(p, THREAD_ID_FIELD, self.begun.thread_id)
+            p = put_pair(p, TRANSACTION_PROPS, "XA_TYPE", <const uint8_t *>b"XA START", 8)
+            p = put_pair(p, TRANSACTION_PROPS, "XA_XID", self.begun.xa, self.begun.xa_size)
+        self.writer.cursor = put_uint(p, THREAD_ID, self.begun.thread_id)
         self.entries.end(0)
         return self.put_slot(place, self.begun.begin, self.begun.n, TRANSACTION_BEGIN, 0)
 
     cdef int put_end(self, const uint8_t *id, size_t id_size, const uint8_t *xa, size_t xa_size) except -1 nogil:
         cdef uint8_t *p
         cdef size_t bound = 80 + 3 * xa_size
-        self.start_entry(&self.place, ENTRY_TRANSACTION_END, NO_EVENT_TYPE, NO_NAMES, NO_NAMES_SIZE, bound, 0)
+        self.start_entry(&self.place, TRANSACTIONEND, NO_EVENT_TYPE, NO_NAMES, NO_NAMES_SIZE, bound, 0)
         self.writer.reserve(bound)
-        p = put_bytes(self.writer.cursor, TRANSACTION_ID_FIELD, id, id_size)
+        p = put_bytes(self.writer.cursor, TRANSACTION_ID, id, id_size)
         if xa != NULL:
-            p = put_pair(p, END_PROPS_FIELD, "XA_TYPE", <const uint8_t *>b"XA END", 6)
-            p = put_pair(p, END_PROPS_FIELD, "XA_XID", xa, xa_size)
+            p = put_pair(p, TRANSACTION_PROPS, "XA_TYPE", <const uint8_t *>b"XA END", 6)
+            p = put_pair(p, TRANSACTION_PROPS, "XA_XID", xa, xa_size)
         self.writer.cursor = p
         self.entries.end(0)
         self.is_put = True
@@ -1294,13 +1296,13 @@ cdef class Decoder:
             return 0
         self.put_begin()
         self.start_entry(
-            &self.place, ENTRY_ROW_DATA, rows.kind, (<KnownTable>found).names, (<KnownTable>found).names_size,
+            &self.place, ROWDATA, rows.kind, (<KnownTable>found).names, (<KnownTable>found).names_size,
             ANY_SIZE, end - p,
         )
         self.writer.reserve(32)
-        self.writer.cursor = put_uint(self.writer.cursor, TABLE_ID_FIELD, id)
-        self.writer.cursor = put_uint(self.writer.cursor, EVENT_TYPE_FIELD, rows.kind)
-        self.writer.cursor = put_uint(self.writer.cursor, IS_DDL_FIELD, 0)
+        self.writer.cursor = put_uint(self.writer.cursor, TABLE_ID, id)
+        self.writer.cursor = put_uint(self.writer.cursor, CHANGE_EVENT_TYPE, rows.kind)
+        self.writer.cursor = put_uint(self.writer.cursor, IS_DDL, 0)
         if not self.strict_canal and not (has_all(before, width) and has_all(after, width)):
             (<KnownTable>found).plan.put_absent(self.writer, before, after)
         count = (<KnownTable>found).plan.encode_rows(
@@ -1331,14 +1333,14 @@ cdef class Decoder:
         is_valid = is_utf8(text, size)
         valid_size = size if is_valid else utf8_size(text, size)
         self.start_entry(
-            &self.place, ENTRY_ROW_DATA, EVENT_TYPE_QUERY, NO_NAMES, NO_NAMES_SIZE, valid_size + 16, 0
+            &self.place, ROWDATA, QUERY_TYPE, NO_NAMES, NO_NAMES_SIZE, valid_size + 16, 0
         )
         self.writer.reserve(valid_size + 16)
-        p = put_uint(self.writer.cursor, EVENT_TYPE_FIELD, EVENT_TYPE_QUERY)
-        p = put_varint(put_tag(p, SQL_FIELD, LENGTH_DELIMITED), valid_size)
+        p = put_uint(self.writer.cursor, CHANGE_EVENT_TYPE, QUERY_TYPE)
+        p = put_varint(put_varint(p, SQL), valid_size)
         self.writer.cursor = put_raw(p, text, size) if is_valid else put_utf8(p, text, size)
         self.entries.end(0)
-        self.put_slot(&self.place, self.event_begin, self.event_n, QUERY, EVENT_TYPE_QUERY)
+        self.put_slot(&self.place, self.event_begin, self.event_n, QUERY, QUERY_TYPE)
         self.has_entries = self.is_put = True
         return 0
 

@@ -7,13 +7,7 @@ from .....store.segment cimport SegmentWriter
 
 
 cdef enum:
-    # enum EntryType of entry.proto
-    ENTRY_TRANSACTION_BEGIN = 1
-    ENTRY_ROW_DATA = 2
-    ENTRY_TRANSACTION_END = 3
-
     NO_EVENT_TYPE = -1
-    EVENT_TYPE_QUERY = 7           # enum EventType of entry.proto
 
     PROPS_MAX = 2048               # bytes of the props of a transaction: those of its GTID, and the xid of an XA one
     ANY_SIZE = 0x7FFFFFFF          # of a value without a known smaller bound; protobuf does not allow a larger message

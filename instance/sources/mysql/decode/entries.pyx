@@ -19,15 +19,33 @@ from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memmove, strlen
 from libcpp.string cimport string
 
+from .....protocol.canal.tags cimport (
+    ENTRY_TYPE,
+    EVENT_LENGTH,
+    EVENT_TYPE,
+    EXECUTE_TIME,
+    HEADER,
+    HEADER_GTID,
+    HEADER_PROPS,
+    KEY,
+    LOGFILE_NAME,
+    LOGFILE_OFFSET,
+    MESSAGES,
+    PAIR_VALUE,
+    SERVER_ID,
+    SERVEREN_CODE,
+    SOURCE_TYPE,
+    SOURCE_TYPE_MYSQL,
+    STORE_VALUE,
+    VERSION,
+)
 from .....protocol.wire cimport (
-    LENGTH_DELIMITED,
     LENGTH_MAX,
     decimal_size,
     put_bytes,
     put_decimal,
     put_padded_varint,
     put_raw,
-    put_tag,
     put_uint,
     put_varint,
     varint_size,
@@ -37,28 +55,6 @@ from .....store.segment cimport SegmentWriter
 from .....protocol.errors import DecodeError
 
 cdef enum:
-    MESSAGES_FIELD = 2             # Messages.messages of CanalProtocol.proto
-
-    HEADER_FIELD = 1               # Entry
-    ENTRY_TYPE_FIELD = 2
-    STORE_VALUE_FIELD = 3
-
-    VERSION_FIELD = 1              # Header
-    LOGFILE_NAME_FIELD = 2
-    LOGFILE_OFFSET_FIELD = 3
-    SERVER_ID_FIELD = 4
-    SERVEREN_CODE_FIELD = 5
-    EXECUTE_TIME_FIELD = 6
-    SOURCE_TYPE_FIELD = 7
-    EVENT_LENGTH_FIELD = 10
-    EVENT_TYPE_FIELD = 11
-    PROPS_FIELD = 12
-    GTID_FIELD = 13
-    SOURCE_TYPE_MYSQL = 2
-
-    KEY_FIELD = 1                  # Pair
-    VALUE_FIELD = 2
-
     FIXED_HEADER_BOUND = 80        # bytes of all Header fields except names, props and gtid
     FRAME_BOUND = 24               # bytes of an entry around its header and storeValue
     COUNT_BOUND = 32               # bytes of the prop rowsCount
@@ -66,7 +62,7 @@ cdef enum:
 
 cdef const char *ROWS_COUNT = "rowsCount"
 cdef size_t ROWS_COUNT_SIZE = 9
-cdef const char *SERVEREN_CODE = "UTF-8"
+cdef const char *UTF_8 = "UTF-8"
 
 
 cdef class EntryWriter:
@@ -91,9 +87,9 @@ cdef class EntryWriter:
         cdef uint8_t *p = self.props + self.props_size
         if self.props_size + 1 + varint_size(pair_size) + pair_size > PROPS_MAX:
             return
-        p = put_varint(put_tag(p, PROPS_FIELD, LENGTH_DELIMITED), pair_size)
-        p = put_bytes(p, KEY_FIELD, key, key_size)
-        p = put_bytes(p, VALUE_FIELD, value, size)
+        p = put_varint(put_varint(p, HEADER_PROPS), pair_size)
+        p = put_bytes(p, KEY, key, key_size)
+        p = put_bytes(p, PAIR_VALUE, value, size)
         self.props_size = p - self.props
 
     cdef int start(
@@ -116,20 +112,20 @@ cdef class EntryWriter:
         self.entry_width = <int>varint_size(bound + value_bound + FRAME_BOUND)
         self.writer.reserve(bound + FRAME_BOUND)
         p = self.writer.entry
-        p = put_tag(p, MESSAGES_FIELD, LENGTH_DELIMITED) + self.entry_width
-        p = put_tag(p, HEADER_FIELD, LENGTH_DELIMITED) + self.header_width
+        p = put_varint(p, MESSAGES) + self.entry_width
+        p = put_varint(p, HEADER) + self.header_width
         self.header_at = p - self.writer.entry
-        p = put_uint(p, VERSION_FIELD, 1)
-        p = put_bytes(p, LOGFILE_NAME_FIELD, self.file_name_data, self.file_name_size)
-        p = put_uint(p, LOGFILE_OFFSET_FIELD, <uint64_t>event.offset)
-        p = put_uint(p, SERVER_ID_FIELD, event.server_id)
-        p = put_bytes(p, SERVEREN_CODE_FIELD, SERVEREN_CODE, 5)
-        p = put_uint(p, EXECUTE_TIME_FIELD, <uint64_t>event.timestamp * 1000)
-        p = put_uint(p, SOURCE_TYPE_FIELD, SOURCE_TYPE_MYSQL)
+        p = put_uint(p, VERSION, 1)
+        p = put_bytes(p, LOGFILE_NAME, self.file_name_data, self.file_name_size)
+        p = put_uint(p, LOGFILE_OFFSET, <uint64_t>event.offset)
+        p = put_uint(p, SERVER_ID, event.server_id)
+        p = put_bytes(p, SERVEREN_CODE, UTF_8, 5)
+        p = put_uint(p, EXECUTE_TIME, <uint64_t>event.timestamp * 1000)
+        p = put_uint(p, SOURCE_TYPE, SOURCE_TYPE_MYSQL)
         p = put_raw(p, names, names_size)
-        p = put_uint(p, EVENT_LENGTH_FIELD, event.length)
+        p = put_uint(p, EVENT_LENGTH, event.length)
         if event_type != NO_EVENT_TYPE:
-            p = put_uint(p, EVENT_TYPE_FIELD, event_type)
+            p = put_uint(p, EVENT_TYPE, event_type)
         p = put_raw(p, self.props, self.props_size)
         self.count_at = 0
         if count_bound:
@@ -137,11 +133,11 @@ cdef class EntryWriter:
             self.count_digits = min(decimal_size(count_bound), <int>COUNT_DIGITS_MAX)
             p += self.count_size(self.count_digits)
         if gtid_size:
-            p = put_bytes(p, GTID_FIELD, gtid.data(), gtid_size)
+            p = put_bytes(p, HEADER_GTID, gtid.data(), gtid_size)
         self.header_size = p - self.writer.entry - self.header_at
         put_padded_varint(self.writer.entry + self.header_at - self.header_width, self.header_size, self.header_width)
-        p = put_uint(p, ENTRY_TYPE_FIELD, entry_type)
-        p = put_tag(p, STORE_VALUE_FIELD, LENGTH_DELIMITED) + self.value_width
+        p = put_uint(p, ENTRY_TYPE, entry_type)
+        p = put_varint(p, STORE_VALUE) + self.value_width
         self.value_at = p - self.writer.entry
         self.writer.cursor = p
         return 0
@@ -169,10 +165,10 @@ cdef class EntryWriter:
                 size = self.header_size + (digits - self.count_digits)
                 put_padded_varint(self.writer.entry + self.header_at - self.header_width, size, self.header_width)
             p = self.writer.entry + self.count_at
-            p = put_tag(p, PROPS_FIELD, LENGTH_DELIMITED)
+            p = put_varint(p, HEADER_PROPS)
             p = put_padded_varint(p, self.count_size(digits) - 2, 1 - excess)
-            p = put_bytes(p, KEY_FIELD, ROWS_COUNT, ROWS_COUNT_SIZE)
-            p = put_tag(p, VALUE_FIELD, LENGTH_DELIMITED)
+            p = put_bytes(p, KEY, ROWS_COUNT, ROWS_COUNT_SIZE)
+            p = put_varint(p, PAIR_VALUE)
             p[0] = <uint8_t>digits
             put_decimal(p + 1, rows)
         size = self.writer.cursor - self.writer.entry

@@ -2,8 +2,6 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 
-from .plan cimport RowsKind
-
 
 cpdef enum EventType:
     """`enum Log_event_type` of MySQL (libs/mysql/binlog/event/binlog_event.h) and of MariaDB (sql/log_event.h)."""
@@ -84,7 +82,7 @@ cdef struct EventHeader:
 
 
 cdef struct RowsType:      # what a type of rows event says about its rows
-    RowsKind kind
+    int kind               # INSERT, UPDATE or DELETE of Canal's EventType
     bint is_compressed
     bint is_partial
 

@@ -4,8 +4,8 @@ import re
 
 from libc.stdint cimport uint8_t, uint32_t
 
+from .....protocol.canal.tags cimport INSERT, UPDATE
 from .littleendian cimport le32
-from .plan cimport INSERT, UPDATE, RowsKind
 
 from .....protocol.errors import DecodeError
 
@@ -19,13 +19,13 @@ cdef bint rows_type(int type, RowsType *rows) noexcept nogil:
     rows.is_compressed = type >= MARIADB_WRITE_ROWS_COMPRESSED_EVENT_V1
     rows.is_partial = type == PARTIAL_UPDATE_ROWS_EVENT
     if WRITE_ROWS_EVENT_V1 <= type <= DELETE_ROWS_EVENT_V1:
-        rows.kind = <RowsKind>(INSERT + type - WRITE_ROWS_EVENT_V1)
+        rows.kind = INSERT + type - WRITE_ROWS_EVENT_V1
     elif WRITE_ROWS_EVENT <= type <= DELETE_ROWS_EVENT:
-        rows.kind = <RowsKind>(INSERT + type - WRITE_ROWS_EVENT)
+        rows.kind = INSERT + type - WRITE_ROWS_EVENT
     elif rows.is_partial:
         rows.kind = UPDATE
     elif MARIADB_WRITE_ROWS_COMPRESSED_EVENT_V1 <= type <= MARIADB_DELETE_ROWS_COMPRESSED_EVENT:
-        rows.kind = <RowsKind>(INSERT + (type - MARIADB_WRITE_ROWS_COMPRESSED_EVENT_V1) % 3)
+        rows.kind = INSERT + (type - MARIADB_WRITE_ROWS_COMPRESSED_EVENT_V1) % 3
     else:
         return False
     return True

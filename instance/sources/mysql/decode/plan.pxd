@@ -6,12 +6,6 @@ from .....store.segment cimport SegmentWriter
 from .values cimport Field, Value, Zone
 
 
-cpdef enum RowsKind:
-    INSERT = 1             # the numbers of Canal's EventType
-    UPDATE = 2
-    DELETE = 3
-
-
 cdef struct Head:          # what precedes `value` in every Column, except its tag and length
     const uint8_t *data    # ends with the value of `updated`
     uint32_t size
@@ -56,7 +50,7 @@ cdef class TablePlan:
         Scratch scratch,
         const uint8_t *data,
         const uint8_t *end,
-        RowsKind kind,
+        int kind,                              # INSERT, UPDATE or DELETE of Canal's EventType
         const uint8_t *present_before,
         const uint8_t *present_after,
         bint partial_json,

@@ -1,15 +1,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import final
 
 from ....columns import SourceColumn
 from .table_map import TableMap
-
-class RowsKind(IntEnum):
-    INSERT = 1
-    UPDATE = 2
-    DELETE = 3
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
@@ -41,7 +35,7 @@ class TablePlan:
     def encode(
         self,
         data: bytes,
-        kind: RowsKind | int,
+        kind: int,
         present_before: bytes | None = None,
         present_after: bytes | None = None,
         *,

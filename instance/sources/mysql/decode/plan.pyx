@@ -21,11 +21,44 @@ from dataclasses import dataclass
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memmove
 
-from .....protocol.wire cimport LENGTH_MAX, put_bytes, put_padded_varint, put_raw, put_varint, varint_size
+from .....protocol.canal.entry cimport ABSENT_KEY
+from .....protocol.canal.tags cimport (
+    AFTER_COLUMNS,
+    BEFORE_COLUMNS,
+    DELETE,
+    HEADER_PROPS,
+    INDEX,
+    INSERT,
+    IS_KEY,
+    IS_NULL,
+    KEY,
+    MYSQL_TYPE,
+    NAME,
+    PAIR_VALUE,
+    ROW_CHANGE_PROPS,
+    ROW_DATAS,
+    SCHEMA_NAME,
+    SQL_TYPE,
+    TABLE_NAME,
+    UPDATE,
+    UPDATED,
+    VALUE,
+)
+from .....protocol.wire cimport (
+    LENGTH_MAX,
+    message_field,
+    put_bytes,
+    put_padded_varint,
+    put_raw,
+    put_varint,
+    text_field,
+    uint_field,
+    varint_size,
+)
 from .....store.ring cimport Flag
 from .....store.segment cimport SegmentPool, SegmentWriter
 from . cimport charset as charsets
@@ -34,19 +67,12 @@ from .json cimport json_differences, json_document
 from .littleendian cimport le16, le24, le32
 from .values cimport Field, Value
 
+from .....protocol import props
+from .....protocol.canal.types import SqlType
 from .....protocol.errors import DecodeError
-from .....protocol.types import SqlType
 from .table_map import Type
 
 cdef enum:
-    # Tags, field << 3 | wire type, of entry.proto
-    ROW_DATAS = 12 << 3 | 2            # RowChange.rowDatas
-    ROW_CHANGE_PROPS = 13 << 3 | 2     # RowChange.props
-    PAIR_VALUE = 2 << 3 | 2            # Pair.value
-    BEFORE_COLUMNS = 1 << 3 | 2        # RowData
-    AFTER_COLUMNS = 2 << 3 | 2
-    VALUE = 8 << 3 | 2                 # Column.value
-
     # The place of the text of the image before, if it has none
     ABSENT = -1                        # the image has no such column
     NULL_VALUE = -2
@@ -54,11 +80,6 @@ cdef enum:
     SCRATCH = 256                      # more than any text of a bounded size needs
     MAX_PRECISION = 65
     OBJECTS_SIZE = 512                 # bytes of a plan and of what finds it, about, beside its columns
-
-SCHEMA_PROP = "sluice.schema"
-"""Key of Header.props: a remark about the names and types of the columns."""
-FUTURE = "from-the-future"
-"""They were asked for after a later DDL, so they may not be those of the rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,20 +98,6 @@ class PlanOptions:
     excluded: bool = False
     fields: frozenset[str] | None = None
     black_fields: frozenset[str] = frozenset()
-
-
-cdef bytes varint(uint64_t value):
-    cdef uint8_t[10] data
-    return data[:put_varint(data, value) - data]
-
-
-cdef bytes integer_field(int number, int64_t value):
-    return varint(number << 3) + varint(<uint64_t>value)
-
-
-cdef bytes text_field(int number, str text):
-    cdef bytes data = text.encode("utf-8", "replace")
-    return varint(number << 3 | 2) + varint(len(data)) + data
 
 
 cdef uint8_t *put_json_text(uint8_t *p, const uint8_t *text, size_t size) noexcept nogil:
@@ -118,13 +125,13 @@ cdef Head add_head(bytearray encoded, Py_ssize_t index, column, int sql_type, bi
     """Writes a head after the others; `data` is its place among them."""
     cdef Head head
     cdef Py_ssize_t start = len(encoded)
-    encoded += integer_field(1, index)
-    encoded += integer_field(2, sql_type)
-    encoded += text_field(3, column.name)
-    encoded += integer_field(4, column.is_key)
-    encoded += text_field(10, column.mysql_type)
-    encoded += integer_field(6, is_null)
-    encoded += integer_field(5, False)
+    encoded += uint_field(INDEX, index)
+    encoded += uint_field(SQL_TYPE, sql_type)
+    encoded += text_field(NAME, column.name)
+    encoded += uint_field(IS_KEY, column.is_key)
+    encoded += text_field(MYSQL_TYPE, column.mysql_type)
+    encoded += uint_field(IS_NULL, is_null)
+    encoded += uint_field(UPDATED, False)
     head.data = <const uint8_t *><size_t>start
     head.size = <uint32_t>(len(encoded) - start)
     return head
@@ -166,10 +173,10 @@ cdef class TablePlan:
         self.column_count = len(table_map.types)
         self.slot_flags = slot_flags
         self.error = error
-        encoded = bytearray(text_field(8, self.schema) + text_field(9, self.table))
+        encoded = bytearray(text_field(SCHEMA_NAME, self.schema) + text_field(TABLE_NAME, self.table))
         if slot_flags & Flag.FUTURE_SCHEMA and not options.strict_canal:
-            pair = text_field(1, SCHEMA_PROP) + text_field(2, FUTURE)
-            encoded += varint(12 << 3 | 2) + varint(len(pair)) + pair
+            pair = text_field(KEY, props.SCHEMA) + text_field(PAIR_VALUE, props.FROM_THE_FUTURE)
+            encoded += message_field(HEADER_PROPS, pair)
         self.names_size = len(encoded)
         self.encoded = bytes(encoded)
         self.size = OBJECTS_SIZE + len(encoded)
@@ -260,7 +267,7 @@ cdef class TablePlan:
         planned.null = add_head(encoded, index, column, null or sql_type, True)
         data = column.name.encode("utf-8", "replace")
         planned.name_size = <uint32_t>len(data)
-        before_name = integer_field(1, index) + integer_field(2, sql_type) + varint(3 << 3 | 2) + varint(len(data))
+        before_name = uint_field(INDEX, index) + uint_field(SQL_TYPE, sql_type) + uint_field(NAME, len(data))
         planned.name = planned.value.data + len(before_name)
         return 0
 
@@ -338,7 +345,7 @@ cdef class TablePlan:
         Scratch scratch,
         const uint8_t *data,
         const uint8_t *end,
-        RowsKind kind,
+        int kind,
         const uint8_t *present_before,
         const uint8_t *present_after,
         bint partial_json,
@@ -409,7 +416,7 @@ cdef class TablePlan:
         p = writer.cursor
         p[0] = ROW_CHANGE_PROPS
         pair = p + 1
-        p = put_bytes(pair + LENGTH_MAX, 1, b"sluice.absent", 13)
+        p = put_bytes(pair + LENGTH_MAX, KEY, ABSENT_KEY.data, ABSENT_KEY.size)
         p[0] = PAIR_VALUE
         names = p + 1
         p = names + LENGTH_MAX
@@ -567,7 +574,7 @@ cdef class TablePlan:
                 name += "." + (<const char *>planned.name)[:planned.name_size].decode("utf-8")
             raise DecodeError(f"{name}: {reason.decode()}, at byte {offset} of the event's rows")
 
-    def encode(self, bytes data not None, RowsKind kind, bytes present_before=None, bytes present_after=None, *,
+    def encode(self, bytes data not None, int kind, bytes present_before=None, bytes present_after=None, *,
                bint partial_json=False):
         """The `rowDatas` fields of a RowChange for the rows of one event, for tests and comparisons.
 

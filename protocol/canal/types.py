@@ -26,7 +26,8 @@ import re
 from enum import Enum, IntEnum
 from typing import Final, Literal
 
-from .errors import DecodeError
+from ..errors import DecodeError
+from .tags import Kind
 
 
 class SqlType(IntEnum):
@@ -51,22 +52,6 @@ class SqlType(IntEnum):
     OTHER = 1111
     BLOB = 2004
     CLOB = 2005
-
-
-class Kind(IntEnum):
-    """What a column's text is converted to."""
-
-    TEXT = 0
-    INTEGER = 1
-    DECIMAL = 2
-    FLOAT = 3
-    DATE = 4
-    DATETIME = 5
-    TIME = 6
-    BYTES = 7
-    JSON = 8
-    ENUM = 9
-    SET = 10
 
 
 class JsonExpression(str):

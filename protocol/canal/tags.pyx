@@ -1,0 +1,1 @@
+"""Canal's numbers, for Python: the enums of tags.pxd."""

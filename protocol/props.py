@@ -1,0 +1,22 @@
+"""Keys of the properties that Sluice adds to Canal's entries, each of which is written here only.
+
+Canal's own keys are plain (``rowsCount``, ``curtGtid``); these begin with ``sluice.``.
+"""
+
+from typing import Final
+
+QUARANTINE: Final = "sluice.quarantine"
+"""Of Header.props: the entry is a marker in the place of rows that could not be decoded; the value says why."""
+GAP: Final = "sluice.gap"
+"""Of Header.props: the entry is a marker where changes are missing; the value says why."""
+MARKERS: Final = (QUARANTINE, GAP)
+XA: Final = "sluice.xa"
+"""Of Header.props of every entry of an XA transaction; the value is the text of a `sluice.protocol.xa.Xa`."""
+SCHEMA: Final = "sluice.schema"
+"""Of Header.props: a remark about the names and types of the columns; see `FROM_THE_FUTURE`."""
+FROM_THE_FUTURE: Final = "from-the-future"
+"""They were asked for after a later DDL, so they may not be those of the rows."""
+ABSENT: Final = "sluice.absent"
+"""Of RowChange.props: JSON, the names of the columns that no row of the entry has in either image."""
+GTID: Final = "curtGtid"
+"""Canal's, of Header.props: the GTID of the transaction."""

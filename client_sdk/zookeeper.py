@@ -22,11 +22,10 @@ from kazoo.client import KazooClient, KazooState
 from kazoo.handlers.threading import KazooTimeoutError
 
 from ..protocol.errors import BadParameterError
+from ..protocol.paths import SERVERS, running_node, turn_node
 
 logger = logging.getLogger(__name__)
 
-SERVERS = "/otter/canal/cluster"
-DESTINATIONS = "/otter/canal/destinations"
 HOLD_OFF = 5.0
 """Seconds for which a consumer that was told to give its turn up lets others have it (Canal's delay)."""
 RETRY = 0.5
@@ -66,7 +65,7 @@ class Registry:
     ) -> None:
         self.hosts = hosts.replace(";", ",")
         self.seen = Seen()
-        self._root = f"{DESTINATIONS}/{destination}"
+        self._destination = destination
         self._client_id = client_id
         self._hear = hear
         self._turns = 0
@@ -135,7 +134,7 @@ class Registry:
         """Read the nodes, and take the turn if it is free; return after how many seconds to do so again."""
         self._zookeeper.sync("/")
         urls = self._urls()
-        running = self._find(f"{self._root}/running")
+        running = self._find(running_node(self._destination))
         servers = tuple(url for url in urls.values() if url)
         self._change(servers=servers, active=urls.get(_text(running, "address")) or None)
         self.was_reached = True
@@ -149,7 +148,8 @@ class Registry:
         return {name: _text(self._find(f"{SERVERS}/{name}"), "url") for name in names}
 
     def _compete(self) -> float | None:
-        path = f"{self._root}/{self._client_id}/running"
+        assert self._client_id is not None
+        path = turn_node(self._destination, self._client_id)
         node, owner = self._find_owned(path)
         if node is None:
             wait = self._held_off - time.monotonic()

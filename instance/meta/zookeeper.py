@@ -17,6 +17,7 @@ import json
 from collections.abc import Mapping
 
 from ...protocol.errors import ConfigError
+from ...protocol.paths import client_node, destination_node, epoch_node
 from ...store.cursor import Cursor, StoredClient, earliest
 from .canal import (
     LOG_POSITION,
@@ -33,14 +34,8 @@ from .canal import (
 )
 from .nodes import Check, Create, Delete, NodeError, NodeSession, NoNodeError, Operation, Put
 
-DESTINATIONS = "/otter/canal/destinations"
 ATTEMPTS = 3
 """How often a write is repeated because of nodes that only Canal's clients can have made or removed."""
-
-
-def epoch_node(destination: str) -> str:
-    """Return the path of the node that holds the epoch of a destination."""
-    return f"{DESTINATIONS}/{destination}/sluice"
 
 
 def epoch_data(epoch: int) -> bytes:
@@ -71,7 +66,7 @@ class ZooKeeperClients:
         self._stored: dict[int, Cursor] = {}
         self._session = session
         self._destination = destination
-        self._root = f"{DESTINATIONS}/{destination}"
+        self._root = destination_node(destination)
         self._address = address
         self._addresses: dict[int, Address] = {}
         self._filters: dict[int, str | None] = {}
@@ -158,7 +153,7 @@ class ZooKeeperClients:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _node(self, client_id: int) -> str:
-        return f"{self._root}/{client_id}"
+        return client_node(self._destination, client_id)
 
     def _changes(self, client: StoredClient) -> list[Operation]:
         node, client_id = self._node(client.client_id), client.client_id

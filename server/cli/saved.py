@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from ...instance.config import InstanceConfig
 from ...instance.meta.nodes import NodeSession, NoNodeError
-from ...instance.meta.zookeeper import DESTINATIONS, ZooKeeperClients
+from ...instance.meta.zookeeper import ZooKeeperClients
 from ...instance.sink.filters import TableFilter
+from ...protocol.paths import running_node
 from ...store.cursor import Cursor, StoredClient
 from ..config import ServerConfig
 from .cluster import in_session
@@ -35,7 +36,7 @@ def read_saved(server: ServerConfig, config: InstanceConfig) -> Saved:
     parse = config.log_position == "parse"
 
     async def read(session: NodeSession) -> Saved:
-        node = await session.find(f"{DESTINATIONS}/{config.destination}/running")
+        node = await session.find(running_node(config.destination))
         running = "" if node is None else node.data.decode(errors="replace")
         store = ZooKeeperClients(session, config.destination, config.address, parse=parse)
         try:

@@ -24,8 +24,9 @@ from ...instance.meta.nodes import (
     SessionExpiredError,
     UnknownOutcomeError,
 )
-from ...instance.meta.zookeeper import DESTINATIONS, ZooKeeperClients, epoch_data, epoch_node, read_epoch
+from ...instance.meta.zookeeper import ZooKeeperClients, epoch_data, read_epoch
 from ...protocol.errors import ConfigError, FencedError, SluiceError, UnknownDestinationError, ZooKeeperError
+from ...protocol.paths import SERVERS, epoch_node, running_node, servers_node
 from ...store.cursor import Cursor, StoredClient
 from .election import LAST_STORE, State
 from .member import Member
@@ -53,7 +54,6 @@ from .zookeeper import ZooKeeperSession
 
 logger = logging.getLogger(__name__)
 
-SERVERS = "/otter/canal/cluster"
 PATIENCE = 5.0
 """Seconds after which it is said that ZooKeeper cannot be reached."""
 STOPPING = LAST_STORE + 1
@@ -179,7 +179,7 @@ class Cluster:
         self._stopped.pop(destination, None)
         self.member.start(destination)
         if self._session is not None:
-            self._spawn(self._register(self._session, f"{DESTINATIONS}/{destination}/cluster"))
+            self._spawn(self._register(self._session, servers_node(destination)))
         self._drive()
 
     async def stop(self, destination: str) -> None:
@@ -254,7 +254,7 @@ class Cluster:
         self._session = session
         for destination in self.member.destinations:  # those that are started from here on register themselves
             if self.member.election(destination).wanted:
-                self._spawn(self._register(session, f"{DESTINATIONS}/{destination}/cluster"))
+                self._spawn(self._register(session, servers_node(destination)))
         self.member.opened(session.session_id, session.timeout, _now())
         self._drive()
 
@@ -308,7 +308,7 @@ class Cluster:
                 await asyncio.sleep(RETRY)
 
     async def _unregister(self, session: ZooKeeperSession, destination: str) -> None:
-        path = f"{DESTINATIONS}/{destination}/cluster/{self._identity.address}"
+        path = f"{servers_node(destination)}/{self._identity.address}"
         try:
             node = await session.find(path)
             if node is not None and node.owner == session.session_id:
@@ -468,7 +468,7 @@ class Cluster:
             await session.sync()
             return Done()
         destination = operation.destination
-        running = f"{DESTINATIONS}/{destination}/running"
+        running = running_node(destination)
         try:
             match operation:
                 case Look():
@@ -504,12 +504,11 @@ class Cluster:
                 self.member.changed(destination)
                 self._drive()
 
-        root = f"{DESTINATIONS}/{destination}"
-        await session.ensure(f"{root}/cluster")
+        await session.ensure(servers_node(destination))
         await session.sync()
-        node = await session.find(f"{root}/running", changed)
+        node = await session.find(running_node(destination), changed)
         fence = await session.find(epoch_node(destination))
-        servers = await self._registered(session, f"{root}/cluster", changed)
+        servers = await self._registered(session, servers_node(destination), changed)
         strangers = tuple(name for name, it in servers.items() if not it.data)
         epoch, version = epoch_by_clock() - 1, -1
         if fence is not None:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from ...instance.meta.canal import dumps
 from ...instance.meta.nodes import BadVersionError, NoNodeError
-from ...instance.meta.zookeeper import DESTINATIONS
 from ...protocol.errors import UnknownDestinationError
-from .cluster import SERVERS
+from ...protocol.paths import DESTINATIONS, SERVERS, running_node
 from .spread import misplaced
 from .zookeeper import ZooKeeperSession
 
@@ -31,7 +30,7 @@ async def give_up(session: ZooKeeperSession, destination: str, wanted: str = "")
         UnknownDestinationError: no server has it.
         ZooKeeperError: it cannot be said.
     """
-    path = f"{DESTINATIONS}/{destination}/running"
+    path = running_node(destination)
     await session.sync()
     node = await session.find(path)
     if node is None:
@@ -49,7 +48,7 @@ async def rebalance(session: ZooKeeperSession) -> list[Move]:
     """
     await session.sync()
     destinations = await session.children(DESTINATIONS)
-    nodes = await asyncio.gather(*(session.find(f"{DESTINATIONS}/{it}/running") for it in destinations))
+    nodes = await asyncio.gather(*(session.find(running_node(it)) for it in destinations))
     running = {it: node for it, node in zip(destinations, nodes, strict=True) if node is not None}
     owners = {it: str(json.loads(node.data)["address"]) for it, node in running.items()}
     moves = []

@@ -14,7 +14,8 @@ from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 from sluice.instance.meta import MetaKind
 from sluice.instance.sources.mysql.config import Address, MysqlConfig
 from sluice.protocol.errors import FencedError, UnknownDestinationError
-from sluice.server.ha.cluster import RETRY, SERVERS, Cluster, ClusterMetaStore, Identity
+from sluice.protocol.paths import SERVERS
+from sluice.server.ha.cluster import RETRY, Cluster, ClusterMetaStore, Identity
 from sluice.server.ha.election import State
 from sluice.server.ha.moves import Move, give_up, rebalance
 from sluice.server.ha.operations import Ask, Beat, Done, Loaded, Seen

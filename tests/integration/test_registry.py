@@ -3,7 +3,8 @@
 import json
 import threading
 
-from sluice.client_sdk.zookeeper import SERVERS, Registry
+from sluice.client_sdk.zookeeper import Registry
+from sluice.protocol.paths import SERVERS
 from tests.servers import ZooKeeper, nodes
 
 NAME = "orders"

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from sluice.instance.meta.nodes import BadVersionError, NodeError
-from sluice.instance.meta.zookeeper import ZooKeeperClients, epoch_data, epoch_node, read_epoch
+from sluice.instance.meta.zookeeper import ZooKeeperClients, epoch_data, read_epoch
 from sluice.protocol.errors import ConfigError
+from sluice.protocol.paths import epoch_node
 from sluice.protocol.position import Position
 from sluice.server.ha.zookeeper import ZooKeeperSession
 from sluice.store.cursor import Cursor, StoredClient

@@ -915,6 +915,41 @@ def test_variables_of_statements_are_canals_text(kind: EventType, body: bytes, t
     assert statement_text(kind, body) == text
 
 
+def user_variable(value: bytes) -> bytes:
+    return b"\1\0\0\0n\0\4\x3f\0\0\0" + len(value).to_bytes(4, "little") + value
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (b"\4\2\x8c\x22", "12.34"),
+        (b"\4\2\x73\xdd", "-12.34"),
+        (b"\2\0\x80", "0"),
+        (b"\x0c\2\x81\x0d\xfb\x38\xd2\x22", "1234567890.34"),
+        (b"\x51\0" + b"\x80" + bytes(35), "0"),  # as many digits as an expression can give
+    ],
+)
+def test_a_decimal_user_variable_is_plain_text(value: bytes, text: str) -> None:
+    assert statement_text(EventType.USER_VAR_EVENT, user_variable(value)) == f"SET @n := {text}"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"\4\2\x8c",
+        b"\4\2\x8c\x22\0",
+        b"\2\4\x8c\x22",
+        b"\0\0",
+        b"\4\2\xff\xff",
+        b"\xff\0" + bytes(114),
+    ],
+    ids=["short", "long", "scale", "no digits", "no digit", "precision"],
+)
+def test_a_decimal_user_variable_that_does_not_fit_is_an_error(value: bytes) -> None:
+    with pytest.raises(DecodeError, match="not a packed DECIMAL"):
+        statement_text(EventType.USER_VAR_EVENT, user_variable(value))
+
+
 def test_entries_are_framed_as_messages() -> None:
     result = decode(Log().transaction().packets)
     entry = Entry()

@@ -75,9 +75,10 @@ from .gtid_event cimport (
     FL_ROLLBACK_ALTER,
     FL_STANDALONE,
     FL_START_ALTER,
-    TAG_MAX,
+    SOURCE_TEXT_MAX,
     UUID_SIZE,
     Gtid,
+    put_source,
     read_gtid,
     read_mariadb_gtid,
     read_tagged_gtid,
@@ -901,25 +902,13 @@ cdef class Decoder:
 
     cdef int add_gtid_props(self) noexcept nogil:
         """Header.props of the transaction: MySQL's only, as Canal."""
-        cdef uint8_t text[UUID_SIZE * 2 + 4 + 1 + TAG_MAX + 1 + 20]
-        cdef uint8_t *p = text
-        cdef int i
+        cdef uint8_t text[SOURCE_TEXT_MAX + 1 + 20]
+        cdef uint8_t *p
         if self.gtid.is_mariadb:
             return 0
-        for i in range(UUID_SIZE):
-            if i == 4 or i == 6 or i == 8 or i == 10:
-                p[0] = b"-"
-                p += 1
-            p[0] = b"0123456789abcdef"[self.gtid.uuid[i] >> 4]
-            p[1] = b"0123456789abcdef"[self.gtid.uuid[i] & 15]
-            p += 2
+        p = put_source(text, self.gtid.uuid, self.gtid.tag, self.gtid.tag_size)
         p[0] = b":"
         p += 1
-        if self.gtid.tag_size:
-            memcpy(p, self.gtid.tag, self.gtid.tag_size)
-            p += self.gtid.tag_size
-            p[0] = b":"
-            p += 1
         p = put_decimal(p, self.gtid.number)
         self.entries.add_prop(<const char *>GTID_KEY.data, text, p - text)
         self.entries.add_prop("curtGtidSn", text, put_decimal(text, self.gtid.sequence_number) - text)

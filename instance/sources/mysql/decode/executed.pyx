@@ -6,22 +6,15 @@ Every transaction extends it without Python; it becomes text at the first entry 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libcpp.string cimport string, to_string
 
-from .gtid_event cimport TAG_MAX, UUID_SIZE, Gtid
+from .gtid_event cimport SOURCE_TEXT_MAX, UUID_SIZE, Gtid, put_source
 
-from .....protocol.errors import BadPositionError
+from .....protocol.gtid import MysqlGtidSet, parse_gtids
 
 
-cdef string uuid_text(const uint8_t *uuid) noexcept nogil:
-    """The canonical form: lower case, with hyphens."""
-    cdef string text
-    cdef int i
-    text.reserve(36)
-    for i in range(UUID_SIZE):
-        if i == 4 or i == 6 or i == 8 or i == 10:
-            text.push_back(b"-")
-        text.push_back(b"0123456789abcdef"[uuid[i] >> 4])
-        text.push_back(b"0123456789abcdef"[uuid[i] & 15])
-    return text
+cdef string source_text(const uint8_t *uuid, const uint8_t *tag, size_t tag_size) noexcept nogil:
+    cdef uint8_t[SOURCE_TEXT_MAX] text
+    cdef uint8_t *end = put_source(text, uuid, tag, tag_size)
+    return string(<const char *>text, end - text)
 
 
 cdef class ExecutedSet:
@@ -33,42 +26,23 @@ cdef class ExecutedSet:
     def __init__(self, text: str = ""):
         """Raises BadPositionError if the text is not a GTID set."""
         cdef Executed *source
-        for item in text.replace("\n", "").split(","):
-            item = item.strip()
-            if not item:
-                continue
-            try:
-                if ":" in item:
-                    self.add_mysql(item)
-                else:
-                    domain, server_id, number = (int(part) for part in item.split("-"))
-                    source = self.source(domain.to_bytes(4, "big"))
-                    source.server_id = server_id
-                    source.number = number
-            except (ValueError, OverflowError) as error:
-                raise BadPositionError(f"{item!r} is not a GTID set") from error
-
-    def add_mysql(self, item: str):
-        cdef Executed *source = NULL
-        uuid, *parts = item.split(":")
-        raw = bytes.fromhex(uuid.replace("-", ""))
-        if len(raw) != UUID_SIZE:
-            raise ValueError(uuid)
-        tag = ""
-        for part in parts:
-            part = part.strip()
-            if not part[:1].isdecimal():
-                tag = part.lower()
-                if len(tag) > TAG_MAX or not (tag.isascii() and tag.isidentifier()):
-                    raise ValueError(part)
-                continue
-            first, hyphen, last = part.partition("-")
-            source = self.source(raw + tag.encode())
-            if source.name.empty():
-                source.name = uuid_text(raw)
-                if tag:
-                    source.name.append(b":").append(<string>tag.encode())
-            self.insert(source, int(first), int(last if hyphen else first))
+        cdef bytes uuid
+        cdef bytes tag
+        gtids = parse_gtids(text)
+        if isinstance(gtids, MysqlGtidSet):
+            for (uuid, tag_text), first, last in gtids:
+                tag = tag_text.encode()
+                source = self.source(uuid + tag)
+                if source.name.empty():
+                    source.name = source_text(
+                        <const uint8_t *><const char *>uuid, <const uint8_t *><const char *>tag, len(tag)
+                    )
+                self.insert(source, first, last)
+        else:
+            for (domain, server_id), number in gtids:  # the newest of a domain comes last
+                source = self.source(domain.to_bytes(4, "big"))
+                source.server_id = server_id
+                source.number = number
 
     def __str__(self):
         return self.as_text()[0].decode()
@@ -122,10 +96,7 @@ cdef class ExecutedSet:
         key.append(<const char *>gtid.tag, gtid.tag_size)
         source = self.source(key)
         if source.name.empty():
-            source.name = uuid_text(gtid.uuid)
-            if gtid.tag_size:
-                source.name.push_back(b":")
-                source.name.append(<const char *>gtid.tag, gtid.tag_size)
+            source.name = source_text(gtid.uuid, gtid.tag, gtid.tag_size)
         self.insert(source, gtid.number, gtid.number)
         return 0
 

@@ -16,6 +16,7 @@ from .....protocol.floats cimport put_java_double, put_java_float
 from .....protocol.utf8 cimport put_latin1, skip_ascii
 from .littleendian cimport le16, le24, le32, le64
 
+from .....protocol.errors import DecodeError
 from ....zones import offsets_of
 
 cdef extern from "<charconv>" namespace "std" nogil:
@@ -40,6 +41,7 @@ cdef extern from "<zlib.h>" nogil:
 
 cdef enum:
     MAX_INFLATION = 1040   # bytes that one byte of deflate can stand for
+    DIGITS_MAX = 81        # of a DECIMAL that an expression gives; a column has at most 65
 
 
 cdef uint8_t *reserve(Value *value, size_t size) noexcept nogil:
@@ -247,6 +249,17 @@ cdef uint8_t *put_packed_decimal(
             start[i] = start[i + 1]
         p -= 1
     return p
+
+
+def packed_decimal(bytes data, int precision, int scale):
+    """The text of a packed decimal, for what has few of them. Raises DecodeError when the bytes are none."""
+    cdef uint8_t[128] text
+    cdef uint8_t *end = NULL
+    if 0 < precision <= DIGITS_MAX and 0 <= scale <= precision:
+        end = put_packed_decimal(text, <const uint8_t *><const char *>data, len(data), precision, scale, False)
+    if end == NULL:
+        raise DecodeError(f"not a packed DECIMAL({precision},{scale}): {data.hex()}")
+    return text[:end - text].decode("ascii")
 
 
 cdef int decimal_number(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:

@@ -4,6 +4,7 @@ import struct
 
 from .....protocol.errors import DecodeError
 from .events import EventType
+from .values import packed_decimal
 
 _LAST_INSERT_ID = 1  # type of an INTVAR event; the other, 2, is INSERT_ID
 
@@ -54,28 +55,6 @@ def _user_variable(body: bytes) -> str:
 
 
 def _decimal(value: bytes) -> str:
-    """``precision 1 | scale 1 | packed digits``: groups of nine digits in 4 bytes, and the leftover ones in fewer."""
+    """``precision 1 | scale 1 | packed digits``."""
     precision, scale = struct.unpack_from("<BB", value)
-    digits = bytearray(value[2:])
-    if not digits or scale > precision:
-        raise DecodeError("a decimal user variable without digits")
-    negative = not digits[0] & 0x80
-    digits[0] ^= 0x80
-    if negative:
-        digits = bytearray(byte ^ 0xFF for byte in digits)
-    width = (0, 1, 1, 2, 2, 3, 3, 4, 4)  # bytes of so many leftover digits
-    whole, offset = "", 0
-    for count in [(precision - scale) % 9] + [9] * ((precision - scale) // 9):
-        size = 4 if count == 9 else width[count]
-        if count:
-            whole += f"{int.from_bytes(digits[offset : offset + size], 'big'):0{count}d}"
-        offset += size
-    fraction = ""
-    for count in [9] * (scale // 9) + [scale % 9]:
-        size = 4 if count == 9 else width[count]
-        if count:
-            fraction += f"{int.from_bytes(digits[offset : offset + size], 'big'):0{count}d}"
-        offset += size
-    if offset != len(digits):
-        raise DecodeError("a decimal user variable whose digits do not fit its precision")
-    return ("-" if negative else "") + (whole.lstrip("0") or "0") + (f".{fraction}" if fraction else "")
+    return packed_decimal(value[2:], precision, scale)

@@ -1,19 +1,26 @@
 """Where a destination begins to read: a saved cursor, else where the configuration says, else the current end."""
 
-import struct
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ....protocol.errors import BadPositionError, PurgedError, SluiceError, SourceChangedError, SourceError
+from ....protocol.errors import (
+    BadPositionError,
+    DecodeError,
+    PurgedError,
+    SluiceError,
+    SourceChangedError,
+    SourceError,
+)
 from ....protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet
 from ....protocol.position import Position, file_number
 from ....store.cursor import Cursor
+from ....store.ring import Ring
 from .config import MysqlConfig
 from .connection import Connection, optional_text
-from .ddl import Query
-from .decode.events import EventType
+from .decode.decoder import Decoder, Status
+from .decode.events import Event, EventType
 from .decode.gtid_event import mysql_gtid
 from .dump import FIRST_EVENT, MAX_DUMP_OFFSET, Dump, FileStart, GtidStart, Replica
 
@@ -99,7 +106,7 @@ class StartFinder:
         created = next((time for name, time in reversed(list(known)) if name == file), None)
         if created is None:
             with closing(self._walk(file)) as walk:
-                created = next(walk).created
+                created = next(walk)[1].created
         return Position(self._facts.source, file, created, offset, 0)
 
     def check(self, position: Position) -> None:
@@ -112,7 +119,7 @@ class StartFinder:
             return
         if position.file not in self._created:
             with closing(self._walk(position.file)) as walk:
-                self._created[position.file] = next(walk).created
+                self._created[position.file] = next(walk)[1].created
         created = self._created[position.file]
         if created != position.created:
             raise SourceChangedError(
@@ -192,18 +199,16 @@ class StartFinder:
     def _at_event(self, cursor: Cursor) -> Start:
         """Start at the event of a cursor that Canal wrote, this event included."""
         self._check_file(cursor.journal, cursor.offset)
-        for found in self._walk(cursor.journal):
-            header = found.header
-            if header.offset < cursor.offset:
+        for event, position in self._walk(cursor.journal):
+            if event.offset < cursor.offset:
                 continue
             same = (
-                header.offset == cursor.offset
-                and header.type in _CURSOR_EVENTS
-                and found.may_have(cursor.timestamp)
-                and cursor.server_id in (0, header.server_id)
+                event.offset == cursor.offset
+                and event.type in _CURSOR_EVENTS
+                and _may_have(event, position, cursor.timestamp)
+                and cursor.server_id in (0, event.server_id)
             )
             if same:
-                position = Position(self._facts.source, cursor.journal, found.created, found.begin, found.n)
                 return resume(position, self._gtids(cursor.gtid) if cursor.gtid else None)
             break
         raise SourceChangedError(
@@ -224,11 +229,10 @@ class StartFinder:
             raise SourceError(f"no event was found at {place}: {error}") from error
         if not rows or rows[0].kind in _SHOWN_BEGINNINGS or rows[0].info == b"BEGIN":
             return self._at_boundary(file, offset)
-        for found in self._walk(file):
-            if found.header.offset == offset:
-                position = Position(self._facts.source, file, found.created, found.begin, found.n)
-                return resume(position, self._executed(file, found.begin))
-            if found.header.offset > offset:
+        for event, position in self._walk(file):
+            if event.offset == offset:
+                return resume(position, self._executed(file, position.begin))
+            if event.offset > offset:
                 break
         raise SourceError(f"no event starts at {place}")
 
@@ -250,12 +254,11 @@ class StartFinder:
         gtids: MysqlGtidSet = self._answered_gtids(rows[0].info)
         if offset > FIRST_EVENT:
             with closing(self._walk(file)) as walk:
-                for found in walk:
-                    if found.header.offset >= offset:
+                for event, _ in walk:
+                    if event.offset >= offset:
                         break
-                    if found.header.type in _MYSQL_GTIDS:
-                        tagged = found.header.type == EventType.GTID_TAGGED_EVENT
-                        gtids.add(*mysql_gtid(found.header.body, tagged=tagged))
+                    if event.type in _MYSQL_GTIDS:
+                        gtids.add(*mysql_gtid(event.body, tagged=event.type == EventType.GTID_TAGGED_EVENT))
         return gtids
 
     def _at_time(self, milliseconds: int, files: list[str]) -> Start:
@@ -267,15 +270,15 @@ class StartFinder:
         for index in reversed(range(len(files))):
             with closing(self._walk(files[index])) as walk:
                 first = next(walk, None)
-                is_late = first is not None and first.created * 1000 >= milliseconds
+                is_late = first is not None and first[1].created * 1000 >= milliseconds
                 if is_late and index > 0:
                     continue
                 if is_late and file_number(files[0]) > 1 and files[0] == self._connection.binlog_files()[0][0]:
                     raise purged(self._connection, f"the time {milliseconds} ms", files[0])
-                for found in walk:
-                    begins = found.header.offset == found.begin and found.header.type in _BEGINNINGS
-                    if begins and found.header.timestamp * 1000 >= milliseconds:
-                        return self._at_boundary(files[index], found.begin)
+                for event, position in walk:
+                    begins = event.offset == position.begin and event.type in _BEGINNINGS
+                    if begins and event.timestamp * 1000 >= milliseconds:
+                        return self._at_boundary(files[index], position.begin)
             if index + 1 < len(files):
                 return self._at_boundary(files[index + 1], FIRST_EVENT)
             break
@@ -296,7 +299,10 @@ class StartFinder:
         found: MariadbGtidSet = self._connection.ask(question, (file, offset), row=(self._answered_gtids,))
         return found
 
-    def _walk(self, file: str) -> "Generator[_Found]":
+    def _walk(self, file: str) -> "Generator[tuple[Event, Position]]":
+        """Read the events of one file, from its FORMAT_DESCRIPTION event to its end; see `Decoder.begin`."""
+        decoder = Decoder(Ring(), self._config)
+        decoder.begin(source=self._facts.source, walking=True)
         connection = self._connect()
         try:
             dump = Dump(
@@ -305,9 +311,30 @@ class StartFinder:
         finally:
             connection.close()
         try:
-            yield from _grouped(_headers(dump))
+            while True:
+                if decoder.run() is Status.NEED_DATA:
+                    with decoder.receive_space() as space:
+                        size = dump.receive_into(space)
+                    if not size:
+                        raise SourceError(f"{dump.name} ended the dump")
+                    decoder.received(size)
+                    continue
+                event = decoder.event
+                assert event is not None
+                if event.type == EventType.EOF_PACKET:
+                    return
+                if event.type == EventType.ERROR_PACKET:
+                    raise SourceError(f"{dump.name} refuses the dump: {error_text(event.body)}")
+                if event.position is None:  # the ROTATE event that names the file
+                    continue
+                if event.type == EventType.ROTATE_EVENT:
+                    return
+                yield event, event.position
+        except DecodeError as error:
+            raise SourceError(f"{dump.name}: {error}") from error
         finally:
             dump.close()
+            decoder.close()
 
 
 def parse_gtids(text: str, *, mariadb: bool) -> GtidSet:
@@ -325,152 +352,22 @@ def purged(connection: Connection, wanted: str, first: str = "") -> PurgedError:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Header:
-    """An event's header, and its body if that says how events are grouped, or which GTID they have."""
+def _may_have(event: Event, position: Position, milliseconds: int) -> bool:
+    """Whether this is the time that Canal gives an entry of this event.
 
-    type: int
-    timestamp: int
-    server_id: int
-    offset: int
-    body: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """An event, and the transaction (or lone event) that it is the n-th of."""
-
-    header: _Header
-    created: int
-    begin: int
-    n: int
-
-    def may_have(self, milliseconds: int) -> bool:
-        """Whether this is the time that Canal gives an entry of this event.
-
-        The entries of a compressed transaction have the place of the payload, and times of their own. These are not
-        after the payload, nor before the file, unless the history was rewritten.
-        """
-        if self.header.type == EventType.TRANSACTION_PAYLOAD_EVENT:
-            return self.created * 1000 <= milliseconds <= self.header.timestamp * 1000
-        return self.header.timestamp * 1000 == milliseconds
-
-
-class _Stream:
-    """Reads a dump forward through a buffer."""
-
-    def __init__(self, dump: Dump) -> None:
-        self._dump = dump
-        self._buffer = memoryview(bytearray(1 << 20))
-        self._start = self._end = 0
-
-    def read(self, size: int) -> bytes:
-        while self._end - self._start < size:
-            self._buffer[: self._end - self._start] = self._buffer[self._start : self._end]
-            self._start, self._end = 0, self._end - self._start
-            self._receive()
-        self._start += size
-        return bytes(self._buffer[self._start - size : self._start])
-
-    def skip(self, size: int) -> None:
-        while (held := self._end - self._start) < size:
-            size -= held
-            self._start = self._end = 0
-            self._receive()
-        self._start += size
-
-    def _receive(self) -> None:
-        received = self._dump.receive_into(self._buffer[self._end :])
-        if not received:
-            raise SourceError(f"{self._dump.name} ended the dump")
-        self._end += received
-
-
-# Event header: timestamp 4, type 1, server id 4, event size 4, log_pos 4, flags 2 (little-endian).
-_HEADER: Final = struct.Struct("<IBIIIH")
-_CONTINUED: Final = 0xFF_FFFF
-_SHORT: Final = 4096
-"""Bytes of a QUERY event that may be a BEGIN or COMMIT; status variables come before the text."""
-
-
-def _headers(dump: Dump) -> Iterator[_Header]:
-    """Read the headers of the events of one file, from its FORMAT_DESCRIPTION event to its end.
-
-    A packet: length 3, sequence 1, payload; the payload is 0x00 and an event, 0xFF and an error, or 0xFE at the end.
-    It goes on in the next packet when it has 2**24 - 1 bytes. Raises SourceError for an error.
+    The entries of a compressed transaction have the place of the payload, and times of their own. These are not after
+    the payload, nor before the file, unless the history was rewritten.
     """
-    stream = _Stream(dump)
-    expected = FIRST_EVENT
-    is_described = is_continued = False
-    while True:
-        length = int.from_bytes(stream.read(4)[:3], "little")
-        if is_continued:
-            is_continued = length == _CONTINUED
-            stream.skip(length)
-            continue
-        mark = stream.read(1)[0]
-        if mark == 0xFE:
-            return
-        if mark == 0xFF:
-            raise SourceError(f"{dump.name} refuses the dump: {error_text(stream.read(length - 1))}")
-        timestamp, kind, server_id, size, log_pos, _ = _HEADER.unpack(stream.read(_HEADER.size))
-        rest = length - 1 - _HEADER.size
-        if rest < 0:
-            raise SourceError(f"{dump.name} sends an event of {length - 1} bytes, too few for its header")
-        body = b""
-        if kind in _GROUPING and rest <= _SHORT:
-            body = stream.read(rest)
-        else:
-            stream.skip(rest)
-        is_continued = length == _CONTINUED
-        is_described = is_described or kind == EventType.FORMAT_DESCRIPTION_EVENT
-        if kind == EventType.ROTATE_EVENT and is_described:
-            return
-        if not is_described or kind in _NOT_IN_FILE:
-            continue
-        # log_pos is the end modulo 2**32, and 0 where MariaDB does not say.
-        offset = expected + (log_pos - size - expected & 0xFFFF_FFFF) if log_pos else expected
-        expected = offset + size
-        yield _Header(kind, timestamp, server_id, offset, body)
-
-
-def _grouped(headers: Iterator[_Header]) -> Iterator[_Found]:
-    """Group events to transactions, as positions do (see `sluice.protocol.position`)."""
-    created = begin = n = 0
-    inside = is_open = False  # within a transaction; after its BEGIN
-    for header in headers:
-        if header.type == EventType.FORMAT_DESCRIPTION_EVENT:
-            created = header.timestamp
-        if inside:
-            n += 1
-        else:
-            begin, n = header.offset, 0
-        yield _Found(header, created, begin, n)
-        if header.type in _GTIDS:
-            # MariaDB: number 8, domain 4, flags 1; without the flag "standalone" it is the BEGIN too.
-            mariadb = header.type == EventType.MARIADB_GTID_EVENT
-            inside, is_open = True, mariadb and not header.body[12] & 1
-        elif header.type in (EventType.QUERY_EVENT, EventType.MARIADB_QUERY_COMPRESSED_EVENT):
-            query = Query.parse(header.body)
-            text = query.sql.upper() if query is not None else b""
-            if text.startswith((b"XA START", b"XA BEGIN")) or (text.startswith(b"BEGIN") and len(text) <= 9):
-                inside = is_open = True
-            elif not is_open or (text.startswith((b"COMMIT", b"ROLLBACK")) and len(text) <= 12):  # a CRC32 may follow
-                inside = is_open = False
-        elif header.type in (EventType.TABLE_MAP_EVENT, *_VARIABLES):
-            inside = True
-        elif header.type in _ENDS:
-            inside = is_open = False
+    if event.type == EventType.TRANSACTION_PAYLOAD_EVENT:
+        return position.created * 1000 <= milliseconds <= event.timestamp * 1000
+    return event.timestamp * 1000 == milliseconds
 
 
 _MYSQL_GTIDS: Final = frozenset({EventType.GTID_EVENT, EventType.GTID_TAGGED_EVENT})
 _GTIDS: Final = _MYSQL_GTIDS | {EventType.ANONYMOUS_GTID_EVENT, EventType.MARIADB_GTID_EVENT}
-_VARIABLES: Final = (EventType.INTVAR_EVENT, EventType.RAND_EVENT, EventType.USER_VAR_EVENT)
 _ENDS: Final = frozenset({EventType.XID_EVENT, EventType.XA_PREPARE_EVENT, EventType.TRANSACTION_PAYLOAD_EVENT})
-_GROUPING: Final = _MYSQL_GTIDS | {EventType.QUERY_EVENT, EventType.MARIADB_GTID_EVENT}
 _BEGINNINGS: Final = _GTIDS | {EventType.QUERY_EVENT}
 _CURSOR_EVENTS: Final = _BEGINNINGS | _ENDS | {EventType.MARIADB_QUERY_COMPRESSED_EVENT}
-_NOT_IN_FILE: Final = frozenset({EventType.HEARTBEAT_EVENT, EventType.HEARTBEAT_EVENT_V2})
 _SHOWN_BEGINNINGS: Final = frozenset({"Gtid", "Anonymous_Gtid", "Gtid_tagged", "Rotate", "Stop"})
 """Types as SHOW BINLOG EVENTS names them."""
 

@@ -85,6 +85,7 @@ cdef class Decoder:
 
     # The stream
     cdef bint gtid_dump
+    cdef bint walking      # each event of the file is handed to Python, and nothing is decoded
     cdef bint is_placed    # what is before the dump's place was executed, and nothing after it
     cdef bint mariadb
     cdef readonly str server_version   # that wrote the file, by its FORMAT_DESCRIPTION event

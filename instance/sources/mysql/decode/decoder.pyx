@@ -155,6 +155,13 @@ cdef inline uint8_t *put_pair(
     return put_utf8(p, value, size)
 
 
+cdef inline bint is_gtid(int type) noexcept nogil:
+    return (
+        type == GTID_EVENT or type == ANONYMOUS_GTID_EVENT or type == GTID_TAGGED_EVENT
+        or type == MARIADB_GTID_EVENT
+    )
+
+
 cdef inline bint has_all(const uint8_t *bits, uint64_t count) noexcept nogil:
     """Whether so many bits are set."""
     while count >= 8:
@@ -245,7 +252,7 @@ cdef class Decoder:
         self.drops_statements = options.filter_query_dml
         self.drops_transactions = options.filter_transaction_entry
 
-    def begin(self, *, source, gtid=False, position=None, stop=None, executed=""):
+    def begin(self, *, source, gtid=False, position=None, stop=None, executed="", walking=False):
         """Begins a new dump; what was received or staged of an earlier one is dropped, plans are kept.
 
         Args:
@@ -254,6 +261,8 @@ cdef class Decoder:
             position: entries before it are not delivered; the dump begins at `position.begin` or earlier in its file.
             stop: `run` answers STOPPED there.
             executed: the GTID set before the dump, in the form of the headers; only used with `gtid_on`.
+            walking: each event of the file is a control event that asks for no answer, with its position; no entry is
+                made of any. A compressed transaction is one event, and only GTID events and statements have a body.
         """
         self.packets.clear()
         self.payload.close()
@@ -264,6 +273,7 @@ cdef class Decoder:
         self.source_name = source
         self.source = self.sources.intern(source)
         self.gtid_dump = gtid
+        self.walking = walking
         self.is_placed = not gtid
         self.described = self.checksum = False
         self.file_name = self.next_file_name = None
@@ -484,6 +494,9 @@ cdef class Decoder:
                 self.start_event(data + 1, size - 1)
             if self.dispatch(self.body, self.body_end):
                 return CONTROL
+            if self.walking and self.counts:
+                self.control(self.header.type, self.body, self.body_end if is_gtid(self.header.type) else self.body)
+                return CONTROL
             self.finish_event()
 
     cdef int read_header(self, const uint8_t *data, size_t size) except -1 nogil:
@@ -614,16 +627,16 @@ cdef class Decoder:
             return self.query(body, end, False)
         elif type == MARIADB_QUERY_COMPRESSED_EVENT:
             return self.query(body, end, True)
-        elif (
-            type == GTID_EVENT or type == ANONYMOUS_GTID_EVENT or type == GTID_TAGGED_EVENT
-            or type == MARIADB_GTID_EVENT
-        ):
+        elif is_gtid(type):
             self.gtid_event(body, end)
         elif type == TRANSACTION_PAYLOAD_EVENT:
             if self.group == NO_GROUP:
                 self.open_group(OPEN)
-            self.payload.open(body, end)
-            self.payload_body, self.payload_end = body, end
+            if self.walking:
+                self.ends = True
+            else:
+                self.payload.open(body, end)
+                self.payload_body, self.payload_end = body, end
         elif type == ROWS_QUERY_EVENT:
             # length 1, not to be relied on | text
             if end == body:
@@ -654,7 +667,7 @@ cdef class Decoder:
         elif (
             type == STOP_EVENT or type == IGNORABLE_EVENT or type == MARIADB_BINLOG_CHECKPOINT_EVENT
             or type == MARIADB_START_ENCRYPTION_EVENT or type == VIEW_CHANGE_EVENT or type == TRANSACTION_CONTEXT_EVENT
-            or self.header.flags & LOG_EVENT_IGNORABLE_F
+            or self.header.flags & LOG_EVENT_IGNORABLE_F or self.walking
         ):
             pass
         else:
@@ -712,6 +725,8 @@ cdef class Decoder:
 
     cdef bint delivers(self, int64_t begin, uint32_t n) noexcept nogil:
         """Whether an event at this position is wanted."""
+        if self.walking:
+            return False
         if self.skipping and (begin > self.skip_begin or (begin == self.skip_begin and n >= self.skip_n)):
             self.skipping = False
         return not self.skipping
@@ -995,7 +1010,7 @@ cdef class Decoder:
                 self.open_group(OPEN)
             self.group = OPEN
             self.begin_transaction(le32(body), text + 8, text_end - text - 8)
-            self.is_undecided = not self.strict_canal
+            self.is_undecided = not (self.strict_canal or self.walking)
             return False
         if starts_with(text, text_end, "XA END"):
             if self.group == NO_GROUP:
@@ -1187,6 +1202,8 @@ cdef class Decoder:
             self.too_short()
         if self.group == NO_GROUP:
             self.open_group(OPEN)
+        if self.walking:
+            return False
         id = le48(body) if id_size == 6 else le32(body)
         found = self.find(id)
         body += id_size + 2
@@ -1244,7 +1261,7 @@ cdef class Decoder:
         if self.group == NO_GROUP:
             self.open_group(OPEN)
         id = le48(body) if id_size == 6 else le32(body)
-        if id == DUMMY_TABLE_ID:
+        if id == DUMMY_TABLE_ID or self.walking:
             return 0
         found = self.find(id)
         if found == NULL:

@@ -63,7 +63,7 @@ LINES = Lines(
 )
 CSV = Format(
     name="csv",
-    text="a line of CSV per row, after a line of names for each table",
+    text=LINES.help,
     encode=lambda batch, _strict: text_of(LINES, batch),
     lines=LINES,
 )

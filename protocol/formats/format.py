@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Protocol
 
-from ..canal.rows import Change
-
 Part = bytes | memoryview
 """A piece of what is written; all pieces, in order, are the whole."""
 
@@ -89,8 +87,6 @@ class Format:
     """Writes a batch of a stream, in which headers cannot say the positions."""
     pieces: Pieces | None = None
     lines: Lines | None = None
-    decode: Callable[[bytes], list[Change]] | None = None
-    """Reads what `encode` wrote."""
 
     @property
     def is_installed(self) -> bool:

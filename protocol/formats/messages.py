@@ -15,7 +15,6 @@ no headers for them::
 
 import struct
 
-from ..canal.rows import decode_changes
 from ..wire import varint
 from .format import Encodable, Format, Part, Pieces
 
@@ -52,5 +51,4 @@ PROTOBUF = Format(
     encode=_encode,
     in_stream=_encode_in_stream,
     pieces=Pieces(_encode, _frame),
-    decode=decode_changes,
 )

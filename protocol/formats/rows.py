@@ -95,7 +95,7 @@ LINES = Lines(
 )
 ROWS = Format(
     name="rows",
-    text="a JSON object per row, its values typed, and one per DDL",
+    text=LINES.help,
     encode=lambda batch, _strict: text_of(LINES, batch),
     lines=LINES,
 )

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 from rich.text import Text
 
@@ -17,7 +17,7 @@ from ...protocol.errors import ConfigError, SluiceError
 from ...protocol.formats import FORMATS, PROTOBUF
 from ...protocol.formats.rows import sql_time
 from ..logging import one_line
-from .common import add_command, add_server, out, positive, remote_of
+from .common import add_command, add_server, interrupt, out, positive, remote_of
 from .remote import Remote
 
 CLIENT_IDS = range(30_000, 1 << 15)
@@ -65,6 +65,8 @@ def add_tail_command(commands: Any) -> None:
 
 def tail_command(options: Any) -> int:
     """Show changes as they come."""
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup has it
+        signal.signal(signal.SIGHUP, interrupt)  # its terminal is closed: it unsubscribes then, too
     remote = remote_of(options)
     if options.lines:
         tail = Tail(remote, options.lines.media_type, options.lines.open(), write_line)
@@ -72,9 +74,6 @@ def tail_command(options: Any) -> int:
         longest = LONGEST_VALUE if sys.stdout.isatty() and not options.full else None
         lines = partial(described, transactions=options.transactions, longest=longest)
         tail = Tail(remote, PROTOBUF.media_type, lines, out.print)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # SIGHUP: its terminal is closed
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup has it
-            signal.signal(number, tail.interrupt)
     tail.run(options.destination, table_filter=options.filter, start=options.start, limit=options.limit)
     return 0
 
@@ -102,7 +101,6 @@ class Tail:
         self._media_type = media_type
         self._lines = lines
         self._show = show
-        self._interrupted = False
 
     def run(self, destination: str, *, table_filter: str, start: str | int, limit: int | None) -> None:
         """Subscribe, show at most ``limit`` entries, unsubscribe; a number as ``start`` is ms since 1970.
@@ -118,20 +116,13 @@ class Tail:
             )
             subscribed = True
             left = limit
-            while (left is None or left > 0) and not self._interrupted:
+            while left is None or left > 0:
                 shown = self._show_batch(client, left)
                 left = None if left is None else left - shown
         finally:
             # An interrupt may come after the server has subscribed the client and before this knows it.
             with contextlib.suppress(*() if subscribed else (SluiceError,)):
                 self._remote.client_call(*client, "unsubscribe")
-        if self._interrupted:
-            raise KeyboardInterrupt
-
-    def interrupt(self, _number: int, _frame: object) -> NoReturn:
-        """Handle a signal: end now, or with the next batch where the interpreter drops what a handler raises."""
-        self._interrupted = True
-        raise KeyboardInterrupt
 
     def _free_id(self, destination: str) -> int:
         """Choose an unused id: subscribing with another client's would take over its place in the stream."""

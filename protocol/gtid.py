@@ -9,6 +9,7 @@ from typing import Self
 from uuid import UUID
 
 from .errors import BadPositionError
+from .gtid_text import mariadb_text, mysql_text
 
 MysqlSource = tuple[bytes, str]
 """What numbers MySQL transactions: the 16 bytes of a UUID and a tag ('' for none; tags exist since MySQL 8.3)."""
@@ -147,14 +148,7 @@ class MysqlGtidSet:
 
     def __str__(self) -> str:
         """As MySQL prints it, but without the line break after a comma."""
-        texts: dict[bytes, list[str]] = {}
-        for sid, tag in sorted(self._runs):
-            items = texts.setdefault(sid, [str(UUID(bytes=sid))])
-            if tag:
-                items.append(tag)
-            for first, last in self._runs[sid, tag]:
-                items.append(str(first) if first == last else f"{first}-{last}")
-        return ",".join(":".join(items) for items in texts.values())
+        return mysql_text(self._runs)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}.parse({str(self)!r})"
@@ -215,8 +209,8 @@ class MariadbGtidSet:
 
     def connect_state(self) -> str:
         """Return the newest GTID of each domain, the form that @slave_connect_state takes and gtid_binlog_pos has."""
-        newest = ((domain, *list(servers.items())[-1]) for domain, servers in sorted(self._domains.items()))
-        return ",".join(f"{domain}-{server}-{number}" for domain, server, number in newest)
+        newest = {source[0]: (source, number) for source, number in self}
+        return mariadb_text(newest.values())
 
     def __iter__(self) -> Iterator[tuple[MariadbSource, int]]:
         """Source and last number, in the order of the text."""
@@ -232,7 +226,7 @@ class MariadbGtidSet:
 
     def __str__(self) -> str:
         """All of it, a domain's newest GTID last, as gtid_binlog_state."""
-        return ",".join(f"{domain}-{server}-{number}" for (domain, server), number in self)
+        return mariadb_text(self)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}.parse({str(self)!r})"

@@ -14,6 +14,7 @@ from ....protocol.errors import (
     SourceError,
 )
 from ....protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet
+from ....protocol.gtid_text import mariadb_text
 from ....protocol.position import Position, file_number
 from ....store.cursor import Cursor
 from ....store.ring import Ring
@@ -186,9 +187,7 @@ class StartFinder:
         else:  # numbers ascend in a domain, whichever server writes; the newest of each before the first file:
             before = self._binlog_gtid_pos(first, FIRST_EVENT)
             newest = {domain: number for (domain, _), number in gtids}
-            lost = ",".join(
-                f"{domain}-{server}-{number}" for (domain, server), number in before if newest.get(domain, -1) < number
-            )
+            lost = mariadb_text(gtid for gtid in before if newest.get(gtid[0][0], -1) < gtid[1])
         if lost:
             raise PurgedError(
                 f"{self._connection.name} has purged transactions that are missing from the GTID set {gtids}, up to"

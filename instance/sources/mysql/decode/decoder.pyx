@@ -31,8 +31,10 @@ from .....protocol.canal.tags cimport (
     KEY,
     PAIR_VALUE,
     ROWDATA,
+    SCHEMA_NAME,
     SQL,
     TABLE_ID,
+    TABLE_NAME,
     THREAD_ID,
     TRANSACTION_ID,
     TRANSACTION_PROPS,
@@ -41,6 +43,7 @@ from .....protocol.canal.tags cimport (
     UPDATE,
 )
 from .....protocol.canal.tags cimport QUERY as QUERY_TYPE
+from .....protocol.gtid_text cimport SOURCE_TEXT_MAX, UUID_SIZE, put_source
 from .....protocol.utf8 cimport is_utf8, put_utf8, utf8_size
 from .....protocol.wire cimport (
     put_bytes,
@@ -75,10 +78,7 @@ from .gtid_event cimport (
     FL_ROLLBACK_ALTER,
     FL_STANDALONE,
     FL_START_ALTER,
-    SOURCE_TEXT_MAX,
-    UUID_SIZE,
     Gtid,
-    put_source,
     read_gtid,
     read_mariadb_gtid,
     read_tagged_gtid,
@@ -122,7 +122,7 @@ cdef enum:
 cdef int64_t OFFSET_MAX = <int64_t>1 << 62     # of a file: sums beyond it do not overflow
 cdef int64_t GTID_MAX = INT64_MAX - 1          # the greatest number that MySQL gives
 FILE_NAME = re.compile(r"[^\0-\x1f\x7f]{1,255}\.[0-9]{1,18}")
-cdef const uint8_t *NO_NAMES = b"\x42\x00\x4a\x00"      # Header.schemaName and tableName, both empty
+cdef uint8_t[4] NO_NAMES = [SCHEMA_NAME, 0, TABLE_NAME, 0]   # of Header, both empty
 cdef size_t NO_NAMES_SIZE = 4
 
 

@@ -1,6 +1,6 @@
 """The GTID set in the headers of entries: what the source has executed, the current transaction included."""
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
@@ -14,10 +14,9 @@ cdef struct Interval:
 
 cdef cppclass Executed:            # of one source
     string key                     # MySQL: uuid, then the tag; MariaDB: the domain, big-endian
-    string name                    # as text: `uuid`, `uuid:tag`
     vector[Interval] intervals     # MySQL
     uint32_t server_id             # MariaDB: of the last transaction in the domain ...
-    int64_t number                 # ... and its sequence number
+    uint64_t number                # ... and its sequence number
 
 
 cdef class ExecutedSet:

@@ -4,17 +4,20 @@ Every transaction extends it without Python; it becomes text at the first entry 
 """
 
 from libc.stdint cimport int64_t, uint8_t, uint32_t
-from libcpp.string cimport string, to_string
+from libcpp.string cimport string
 
-from .gtid_event cimport SOURCE_TEXT_MAX, UUID_SIZE, Gtid, put_source
+from .....protocol.gtid_text cimport UUID_SIZE, add_mariadb, add_run, add_source
+from .gtid_event cimport Gtid
 
 from .....protocol.gtid import MysqlGtidSet, parse_gtids
 
 
-cdef string source_text(const uint8_t *uuid, const uint8_t *tag, size_t tag_size) noexcept nogil:
-    cdef uint8_t[SOURCE_TEXT_MAX] text
-    cdef uint8_t *end = put_source(text, uuid, tag, tag_size)
-    return string(<const char *>text, end - text)
+cdef uint32_t be32(const string &key) noexcept nogil:
+    cdef uint32_t number = 0
+    cdef int i
+    for i in range(4):
+        number = number << 8 | <uint8_t>key[i]
+    return number
 
 
 cdef class ExecutedSet:
@@ -26,18 +29,10 @@ cdef class ExecutedSet:
     def __init__(self, text: str = ""):
         """Raises BadPositionError if the text is not a GTID set."""
         cdef Executed *source
-        cdef bytes uuid
-        cdef bytes tag
         gtids = parse_gtids(text)
         if isinstance(gtids, MysqlGtidSet):
-            for (uuid, tag_text), first, last in gtids:
-                tag = tag_text.encode()
-                source = self.source(uuid + tag)
-                if source.name.empty():
-                    source.name = source_text(
-                        <const uint8_t *><const char *>uuid, <const uint8_t *><const char *>tag, len(tag)
-                    )
-                self.insert(source, first, last)
+            for (uuid, tag), first, last in gtids:
+                self.insert(self.source(uuid + tag.encode()), first, last)
         else:
             for (domain, server_id), number in gtids:  # the newest of a domain comes last
                 source = self.source(domain.to_bytes(4, "big"))
@@ -94,44 +89,23 @@ cdef class ExecutedSet:
             return 0
         key.assign(<const char *>gtid.uuid, UUID_SIZE)
         key.append(<const char *>gtid.tag, gtid.tag_size)
-        source = self.source(key)
-        if source.name.empty():
-            source.name = source_text(gtid.uuid, gtid.tag, gtid.tag_size)
-        self.insert(source, gtid.number, gtid.number)
+        self.insert(self.source(key), gtid.number, gtid.number)
         return 0
 
     cdef const string *as_text(self) except NULL nogil:
         cdef size_t i, j
         cdef Executed *source
-        cdef string uuid
-        cdef uint32_t domain
+        cdef string none
         if not self.stale:
             return &self.text
         self.text.clear()
         for i in range(self.sources.size()):
             source = &self.sources[i]
             if source.intervals.empty():
-                domain = 0
-                for j in range(4):
-                    domain = domain << 8 | <uint8_t>source.key[j]
-                if i:
-                    self.text.push_back(b",")
-                self.text.append(to_string(domain)).append(b"-").append(to_string(source.server_id))
-                self.text.append(b"-").append(to_string(source.number))
+                add_mariadb(&self.text, be32(source.key), source.server_id, source.number)
                 continue
-            # The tags of one uuid follow it, after its untagged intervals.
-            if not uuid.empty() and source.name.compare(0, uuid.size(), uuid) == 0:
-                self.text.append(source.name.substr(uuid.size()))
-            else:
-                if i:
-                    self.text.push_back(b",")
-                self.text.append(source.name)
-                uuid = source.name.substr(0, 36)
+            add_source(&self.text, source.key, self.sources[i - 1].key if i else none)
             for j in range(source.intervals.size()):
-                self.text.push_back(b":")
-                self.text.append(to_string(source.intervals[j].first))
-                if source.intervals[j].last > source.intervals[j].first:
-                    self.text.push_back(b"-")
-                    self.text.append(to_string(source.intervals[j].last))
+                add_run(&self.text, source.intervals[j].first, source.intervals[j].last)
         self.stale = False
         return &self.text

@@ -1,14 +1,11 @@
 """The events that begin a transaction with its GTID, of both families."""
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+
+from .....protocol.gtid_text cimport TAG_MAX, UUID_SIZE
 
 
 cdef enum:
-    UUID_SIZE = 16
-    TAG_MAX = 32
-    SOURCE_TEXT_MAX = 36 + 1 + TAG_MAX
-
     # flags of MariaDB's GTID event (sql/log_event.h, Gtid_log_event)
     FL_STANDALONE = 1              # one statement follows, no XID or COMMIT
     FL_GROUP_COMMIT_ID = 2
@@ -44,20 +41,3 @@ cdef struct Gtid:
 cdef int read_gtid(Gtid *gtid, const uint8_t *body, const uint8_t *end) except -1 nogil
 cdef int read_tagged_gtid(Gtid *gtid, const uint8_t *body, const uint8_t *end) except -1 nogil
 cdef int read_mariadb_gtid(Gtid *gtid, uint32_t server_id, const uint8_t *body, const uint8_t *end) except -1 nogil
-
-
-cdef inline uint8_t *put_source(uint8_t *p, const uint8_t *uuid, const uint8_t *tag, size_t tag_size) noexcept nogil:
-    """MySQL's source of a GTID as text, `uuid` or `uuid:tag`, in at most SOURCE_TEXT_MAX bytes; the place after it."""
-    cdef int i
-    for i in range(UUID_SIZE):
-        if i == 4 or i == 6 or i == 8 or i == 10:
-            p[0] = b"-"
-            p += 1
-        p[0] = b"0123456789abcdef"[uuid[i] >> 4]
-        p[1] = b"0123456789abcdef"[uuid[i] & 15]
-        p += 2
-    if tag_size:
-        p[0] = b":"
-        memcpy(p + 1, tag, tag_size)
-        p += 1 + tag_size
-    return p

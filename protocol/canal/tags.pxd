@@ -4,7 +4,10 @@ A tag is field << 3 | wire type. Fields and enums are those of entry.proto and p
 written without protobuf's classes.
 """
 
-cdef enum:
+cpdef enum:                                        # Python, too, writes what is around a batch
+    PACKET_TYPE = 3 << 3                           # Packet
+    PACKET_BODY = 5 << 3 | 2
+
     BATCH_ID = 1 << 3                              # Messages
     MESSAGES = 2 << 3 | 2
     FROM_POSITION = 101 << 3 | 2
@@ -12,6 +15,8 @@ cdef enum:
     POSITIONS = 103 << 3 | 2
     MEMBERS = 104 << 3 | 2
 
+
+cdef enum:
     HEADER = 1 << 3 | 2                            # Entry
     ENTRY_TYPE = 2 << 3
     STORE_VALUE = 3 << 3 | 2

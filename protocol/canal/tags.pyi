@@ -1,4 +1,14 @@
 from enum import IntEnum
+from typing import Final
+
+PACKET_TYPE: Final[int]
+PACKET_BODY: Final[int]
+BATCH_ID: Final[int]
+MESSAGES: Final[int]
+FROM_POSITION: Final[int]
+TO_POSITION: Final[int]
+POSITIONS: Final[int]
+MEMBERS: Final[int]
 
 class EntryType(IntEnum):
     TRANSACTIONBEGIN = 1

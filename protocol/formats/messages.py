@@ -15,16 +15,21 @@ no headers for them::
 
 import struct
 
+from ..canal import tags
 from ..wire import varint
 from .format import Encodable, Format, Part, Pieces
 
 LENGTH = struct.Struct(">I")
+_BATCH_ID = varint(tags.BATCH_ID)
+_POSITIONS = varint(tags.POSITIONS)
+_FROM_POSITION = varint(tags.FROM_POSITION)
+_TO_POSITION = varint(tags.TO_POSITION)
 
 
 def _encode(batch: Encodable, _strict: bool = False) -> list[Part]:
-    head = b"\x08" + varint(batch.batch_id)
+    head = _BATCH_ID + varint(batch.batch_id)
     if batch.positions:
-        head += b"\xba\x06" + varint(len(batch.positions)) + batch.positions
+        head += _POSITIONS + varint(len(batch.positions)) + batch.positions
     return [head, *batch.slices]
 
 
@@ -32,7 +37,7 @@ def _encode_in_stream(batch: Encodable, _strict: bool) -> list[Part]:
     head, *slices = _encode(batch)
     positions = b"".join(
         tag + varint(len(text)) + text
-        for tag, text in ((b"\xaa\x06", batch.from_.encode()), (b"\xb2\x06", batch.to.encode()))
+        for tag, text in ((_FROM_POSITION, batch.from_.encode()), (_TO_POSITION, batch.to.encode()))
     )
     length = len(head) + len(positions) + sum(map(len, slices))
     return [LENGTH.pack(length) + head + positions, *slices]

@@ -20,6 +20,7 @@ import struct
 
 from google.protobuf.message import Message
 
+from ...protocol.canal import tags
 from ...protocol.canal.packet_pb2 import Ack, Handshake, Messages, Packet
 from ...protocol.wire import varint
 from ...store.batch import Batch
@@ -27,6 +28,8 @@ from ..network import Part
 
 LENGTH = struct.Struct(">i")
 VERSION = 1
+_BATCH_ID = varint(tags.BATCH_ID)
+_BATCH_BODY = varint(tags.PACKET_TYPE) + varint(Packet.MESSAGES) + varint(tags.PACKET_BODY)
 HTTP = (b"GET ", b"HEAD", b"POST", b"PUT ")
 """How a request to the wrong port begins."""
 
@@ -92,6 +95,6 @@ def batch_parts(batch: Batch) -> list[Part]:
     """Return the frame of a batch, its entries unchanged from the ring."""
     if not batch.entries:
         return [EMPTY_BATCH]
-    batch_id = b"\x08" + varint(batch.batch_id)
-    head = b"\x18\x07\x2a" + varint(len(batch_id) + batch.bytes) + batch_id
+    batch_id = _BATCH_ID + varint(batch.batch_id)
+    head = _BATCH_BODY + varint(len(batch_id) + batch.bytes) + batch_id
     return [LENGTH.pack(len(head) + batch.bytes) + head, *batch.slices]

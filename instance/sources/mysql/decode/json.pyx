@@ -25,7 +25,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from .....protocol.escapes cimport skip_plain
 from .....protocol.floats cimport put_java_double, put_plain_digits, shortest
 from .....protocol.utf8 cimport is_utf8, put_utf8, utf8_size
-from .....protocol.wire cimport put_decimal, put_signed_decimal
+from .....protocol.wire cimport LENGTH_MAX, get_varint, put_decimal, put_signed_decimal
 from .littleendian cimport length_encoded
 from .values cimport Field, Value, fail, put_packed_decimal, reserve
 
@@ -114,16 +114,12 @@ cdef inline uint64_t load(const uint8_t *data, int size) noexcept nogil:
 
 cdef const uint8_t *get_length(const uint8_t *p, const uint8_t *end, size_t *size) noexcept nogil:
     """A length of 7 bits per byte; the place after, or NULL when it or what it counts goes beyond the end."""
-    cdef uint64_t result = 0
-    cdef int shift = 0
-    while p < end and shift < 35:
-        result |= <uint64_t>(p[0] & 0x7F) << shift
-        p += 1
-        if not (p - 1)[0] & 0x80:
-            size[0] = <size_t>result
-            return p if result <= <uint64_t>(end - p) else NULL
-        shift += 7
-    return NULL
+    cdef uint64_t result
+    p = get_varint(p, min(end, p + LENGTH_MAX), &result)
+    if p == NULL or result > <uint64_t>(end - p):
+        return NULL
+    size[0] = <size_t>result
+    return p
 
 
 cdef inline bint is_canals(const uint8_t *p, const uint8_t *end) noexcept nogil:

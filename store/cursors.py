@@ -1,8 +1,7 @@
-"""The readers of the ring, and how far each is: subscriptions, marks, cursors and sessions, without any I/O.
+"""The subscribers of a destination: subscriptions, get, ack and rollback, cursors and sessions, without any I/O.
 
-Each subscriber has two sequences in the ring, as Canal has for a destination: ``get``, up to which it was given
-batches, and ``ack``, up to which it has confirmed them. Slots before the smallest ``ack`` are freed. A batch that was
-given and not confirmed is a mark; marks are confirmed in order.
+What each of them is doing is its state (`sluice.store.states`), and how far it is in a ring is its `Reading`. Slots
+that no subscriber needs are freed.
 
 Every method is called from one thread. ``now`` is in seconds of a clock that is never set, such as `time.monotonic`.
 `Cursors.take_changes` returns what has to be stored.
@@ -14,19 +13,22 @@ from collections.abc import Callable
 from ..protocol.errors import (
     BadPositionError,
     FilterError,
+    GoneError,
     NotSubscribedError,
     SluiceError,
     StaleSessionError,
 )
 from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
-from .attachment import Attachment
 from .batch import UNMARKED, Batch, Part, Range, RangeLimits
 from .cursor import Cursor, StoredClient
-from .patience import Turns
+from .patience import Pace, Turns
+from .reading import Mark, Reading
 from .ring import Collected, Flag, Ring
+from .states import Ahead, Behind, CatchingUp, Gone, InRing, Meeting, Served
 from .status import ClientStatus
-from .subscriber import Mark, Subscriber
+from .stream import Stream
+from .subscriber import Subscriber
 from .track import TableFilter, Track
 
 IDS_PER_EPOCH = 10**9
@@ -56,8 +58,9 @@ class Cursors:
         catches_up: bool = False,
     ) -> None:
         self.ring = ring
-        self.track = Track(ring)
-        self._attachment = Attachment(self.track, detach_after=detach_after, catches_up=catches_up)
+        self.track = Stream(ring, catches_up=catches_up)
+        self._detach_after = detach_after
+        self._pace = Pace(detach_after)
         self._expire_after = expire_after
         self._compile_filter = compile_filter
         self._subscribers: dict[int, Subscriber] = {}
@@ -70,7 +73,7 @@ class Cursors:
 
     def begin(self, position: Position | None, gtids: GtidSet | None) -> None:
         """Say where the stream of an empty ring begins, and what was executed before; None for what is not known."""
-        self._attachment.begin(position, gtids)
+        self.track.open(position, gtids)
 
     def pass_gap(self) -> None:
         """Start all clients that wait for a place with the stream: it begins after a gap that has swallowed them.
@@ -78,7 +81,7 @@ class Cursors:
         A cursor stays unchanged until its client acks.
         """
         for subscriber in self._subscribers.values():
-            self._attachment.pass_gap(subscriber)
+            subscriber.pass_gap(self.track)
 
     def position_before(self, sequence: int) -> Position | None:
         """Return the position before a slot of the ring; None before the stream has begun."""
@@ -87,13 +90,13 @@ class Cursors:
     def advance(self, now: float) -> None:
         """Look at what was put: attach those that waited for it, move idle subscribers on, free what can be freed."""
         for subscriber in self._subscribers.values():
-            self._attachment.resolve(subscriber)
-            self._give_cursor(subscriber)
-            if subscriber.served() and self._attachment.has_reader(subscriber):
-                self._attachment.meet(subscriber)
-            if subscriber.served() and not subscriber.marks and subscriber.get == subscriber.ack:
-                self._follow(subscriber)
-        self._attachment.detach_slow(self._subscribers, now)
+            subscriber.resolve(self.track)
+            self._name_place(subscriber)
+            subscriber.meet(self.track)
+            served = subscriber.served
+            if served is not None:
+                self._confirm(subscriber, served.reading, served.reading.unwanted_up_to(served.end))
+        self._detach_slow(now)
         self._free()
 
     # --- catching up -------------------------------------------------------------------------------------------------
@@ -101,22 +104,18 @@ class Cursors:
     @property
     def behind(self) -> dict[int, Cursor]:
         """The clients whose cursors are before the ring, and that wait for a reader from there."""
-        return {
-            client_id: subscriber.resume
-            for client_id, subscriber in self._subscribers.items()
-            if subscriber.behind and subscriber.resume is not None
-        }
+        states = {client_id: it.state for client_id, it in self._subscribers.items()}
+        return {client_id: state.resume for client_id, state in states.items() if isinstance(state, Behind)}
 
     @property
     def catching_up(self) -> set[int]:
-        """The clients that are served from readers of their own."""
-        return {client_id for client_id, it in self._subscribers.items() if self._attachment.has_reader(it)}
+        """The clients that have readers of their own."""
+        return {client_id for client_id, it in self._subscribers.items() if self._has_reader(it)}
 
     def awaits_reader(self, client_id: int) -> bool:
         """Return whether a client is to be served from a reader, and has not been given anything by one."""
         subscriber = self._subscriber(client_id)
-        catching_up = subscriber.behind or self._attachment.has_reader(subscriber)
-        return catching_up and subscriber.error is None and not subscriber.has_moved()
+        return self._is_behind(subscriber) and not subscriber.has_moved
 
     @property
     def wants_reader(self) -> bool:
@@ -130,27 +129,31 @@ class Cursors:
         """
         for client_id in self._heard:
             subscriber = self._subscribers.get(client_id)
-            if subscriber is not None and (subscriber.behind or turns.has(("client", client_id))):
+            if subscriber is None:
+                continue
+            if isinstance(subscriber.state, Behind) or turns.has(("client", client_id)):
                 turns.ask(("client", client_id), now)
         self._heard.clear()
         reading = {it for it in self.catching_up if turns.has(("client", it))}
         for client_id in reading:
             turns.set_busy(("client", client_id), busy=bool(self._subscribers[client_id].marks))
-            if self._subscribers[client_id].has_moved():
+            if self._subscribers[client_id].has_moved:
                 turns.move(("client", client_id), now)
         for kind, client_id in turns.finished(now):
             if kind == "client" and client_id in reading:
-                self._attachment.suspend(self._subscribers[client_id])
+                self._subscribers[client_id].suspend(self.track)
         for client_id in reading & self.catching_up:
-            self._subscribers[client_id].paused = turns.is_over(("client", client_id), now)
+            state = self._subscribers[client_id].state
+            if isinstance(state, CatchingUp | Meeting):
+                state.paused = turns.is_over(("client", client_id), now)
 
     def catch_up(self, client_id: int, track: Track) -> None:
         """Serve a client from the ring of a reader, which reads from the client's cursor on, until it joins."""
-        self._attachment.catch_up(self._subscriber(client_id), track)
+        self._subscriber(client_id).start(track)
 
     def fall_out(self, client_id: int, error: SluiceError) -> None:
         """Stop serving a client, because its reader has failed; its cursor stays."""
-        self._attachment.fall_out(self._subscriber(client_id), error)
+        self._subscriber(client_id).fall_out(self.track, error)
 
     # --- subscriptions -----------------------------------------------------------------------------------------------
 
@@ -160,23 +163,25 @@ class Cursors:
         A client whose filter is refused, or no longer matches anything that the destination's filter lets through, is
         not served until it subscribes with another one.
         """
-        subscriber = Subscriber(
+        state: InRing | Ahead | Gone
+        wanted = None
+        try:
+            wanted = self._compile(client.filter)
+        except FilterError as error:
+            state = Gone(self.track, error, None)
+        else:
+            state = self._go_on(client.cursor, wanted)
+        subscriber = self._subscribers[client.client_id] = Subscriber(
             client.client_id,
             client.filter,
-            None,
+            wanted,
             now,
-            self.track,
+            state,
             cursor=client.cursor,
             expire_after=client.expire_after,
             given=False,
         )
-        self._subscribers[client.client_id] = subscriber
-        try:
-            subscriber.wanted = self._compile(client.filter)
-        except FilterError as error:
-            subscriber.error = error
-        else:
-            self._attachment.go_on(subscriber)
+        subscriber.resolve(self.track)
 
     def subscribe(
         self,
@@ -201,24 +206,28 @@ class Cursors:
         """
         known = self._subscribers.get(client_id)
         if known is not None:
-            wanted = self._compile(filter_text)
-            known.filter, known.wanted, known.mask, known.last_active = filter_text, wanted, None, now
+            known.select(filter_text, self._compile(filter_text))
+            known.last_active = now
             known.expire_after = known.expire_after if expire_after is None else expire_after
-            if isinstance(known.error, FilterError):
-                known.error = None
-                self._attachment.go_on(known)
+            if isinstance(known.state, Gone) and isinstance(known.state.error, FilterError):
+                known.become(self._go_on(known.cursor, known.wanted))
+                known.resolve(self.track)
             self._changed.add(client_id)
             return self.status(client_id)
-        sequence = self._attachment.start(start, unix_time)
-        subscriber = self._add(client_id, filter_text, now)
-        subscriber.expire_after = expire_after
+        sequence = self.track.start(start, unix_time)
+        wanted, cursor = self._compile(filter_text), None
+        state: InRing | Ahead
         if sequence is None:
             place = start if isinstance(start, Position) else Position.parse(str(start))
-            subscriber.cursor = subscriber.resume = Cursor.at(place, delivered=place)
-            self._attachment.resolve(subscriber)
+            cursor = Cursor.at(place, delivered=place)
+            state = Ahead.at(self.track, cursor)
         else:
-            self._attachment.attach(subscriber, sequence)
-            self._give_cursor(subscriber)
+            state = InRing(Reading(self.track, wanted, sequence))
+        subscriber = self._subscribers[client_id] = Subscriber(
+            client_id, filter_text, wanted, now, state, cursor=cursor, expire_after=expire_after
+        )
+        subscriber.resolve(self.track)
+        self._name_place(subscriber)
         self._changed.add(client_id)
         return self.status(client_id)
 
@@ -246,8 +255,9 @@ class Cursors:
         subscriber = self._subscriber(client_id)
         subscriber.last_active = now
         self._last_session += 1
-        subscriber.session, subscriber.attempt = f"{self._last_session}-{secrets.token_urlsafe(16)}", 0
-        return subscriber.session
+        token = f"{self._last_session}-{secrets.token_urlsafe(16)}"
+        subscriber.open_session(token)
+        return token
 
     @property
     def client_ids(self) -> list[int]:
@@ -277,11 +287,12 @@ class Cursors:
 
     def cursor(self, client_id: int) -> Cursor | None:
         """Return the durable cursor of a client; None while its place has no name."""
-        return self._subscriber(client_id).current()
+        return self._subscriber(client_id).cursor
 
     def awaited(self, client_id: int) -> Cursor | None:
         """Return the cursor of a client that the stream has not reached; None if the client is served."""
-        return self._subscriber(client_id).resume
+        state = self._subscriber(client_id).state
+        return None if isinstance(state, Served) else state.resume
 
     def outstanding(self, client_id: int) -> int:
         """Return how many batches a client was given and has not confirmed."""
@@ -289,11 +300,11 @@ class Cursors:
 
     def available(self, client_id: int) -> tuple[int, int]:
         """Return the number of entries, and their bytes, that a get without limits would give."""
-        subscriber = self._subscriber(client_id)
-        if not subscriber.served():
+        served = self._subscriber(client_id).served
+        if served is None:
             return 0, 0
-        ring = subscriber.track.ring
-        _, entries, _, size = ring.measure(subscriber.get, subscriber.end(), subscriber.allowed())
+        reading = served.reading
+        _, entries, _, size = served.track.ring.measure(reading.get, served.end, reading.allowed())
         return entries, size
 
     def is_held(self, client_id: int) -> bool:
@@ -301,8 +312,8 @@ class Cursors:
 
         Its ring is full, or its catch-up reader has met the ring, which the client joins only then.
         """
-        subscriber = self._subscriber(client_id)
-        return subscriber.served() and (subscriber.limit is not None or subscriber.track.ring.waiting)
+        served = self._subscriber(client_id).served
+        return served is not None and served.is_held
 
     def get(
         self,
@@ -327,23 +338,25 @@ class Cursors:
         subscriber.last_active = now
         if session is not None and subscriber.has_given_up(session):
             raise StaleSessionError(f"client {client_id} has given up this get and sent another")
-        if not subscriber.served():
+        served = subscriber.served
+        if served is None:
             return None
-        collected = subscriber.track.ring.collect(
-            subscriber.get,
-            stop=subscriber.end(),
+        reading = served.reading
+        collected = served.track.ring.collect(
+            reading.get,
+            stop=served.end,
             max_entries=max_entries,
             max_bytes=max_bytes,
             memory_limit=memory_limit,
             ddl_isolation=ddl_isolation,
-            allowed=subscriber.allowed(),
+            allowed=reading.allowed(),
         )
-        subscriber.get = collected.stop
+        reading.get = collected.stop
         if not collected.entries:
-            if not subscriber.marks:
-                self._acked(subscriber, collected.stop)
+            if not reading.marks:
+                self._confirm(subscriber, reading, collected.stop)
             return None
-        return self._mark(subscriber, collected)
+        return self._mark(subscriber, reading, collected)
 
     def ack(self, client_id: int, batch_id: int, *, now: float, session: str | None = None) -> None:
         """Confirm the oldest batch that is not confirmed.
@@ -355,11 +368,9 @@ class Cursors:
         """
         subscriber = self._called(client_id, session)
         subscriber.last_active = now
-        mark = subscriber.oldest(batch_id)
-        del subscriber.marks[batch_id]
-        ring = subscriber.track.ring
-        subscriber.delivered = ring.after(mark.last) if mark.last >= ring.first else subscriber.delivered
-        self._acked(subscriber, mark.stop)
+        reading, mark = subscriber.oldest(batch_id)
+        reading.deliver(mark)
+        self._confirm(subscriber, reading, mark.stop)
 
     def ack_to(
         self, client_id: int, position: Position, *, now: float, session: str | None = None, exists: bool = True
@@ -377,29 +388,32 @@ class Cursors:
         """
         subscriber = self._checked(client_id, session)
         subscriber.last_active = now
-        if not subscriber.served():
-            return self._is_confirmed(subscriber, position)
-        track = subscriber.track
+        served = subscriber.served
+        if served is None:
+            return subscriber.has_confirmed(position)
+        reading, track = served.reading, served.track
         # mostly a mark ends there: that is found without a search
-        given = (mark.stop for mark in subscriber.marks.values() if mark.to == position)
-        sequence = next((stop for stop in given if stop <= subscriber.get), None)
+        given = (mark.stop for mark in reading.marks.values() if mark.to == position)
+        sequence = next((stop for stop in given if stop <= reading.get), None)
         if sequence is None:
             if subscriber.given:
-                self._pass_over(subscriber, position)
-            stop = subscriber.get if subscriber.given else subscriber.end()
+                reading.pass_over(position, served.end)
+            stop = reading.get if subscriber.given else served.end
             end = track.position_before(stop)
             if end is None or position > end:
                 if subscriber.given:
                     raise BadPositionError(f"{position} is beyond what client {client_id} was given: {end}")
-                if exists and (track.ring.waiting or subscriber.limit is not None):
-                    self._confirm_to(subscriber, stop)
+                if exists and served.is_held:
+                    reading.deliver_to(stop)
+                    self._confirm(subscriber, reading, stop)
                 return False
-            acked = track.position_before(subscriber.ack)
+            acked = reading.acked()
             if acked is not None and position <= acked:
                 return True
             found = track.sequence_of(position)
             sequence = stop if found is None else min(found, stop)
-        self._confirm_to(subscriber, sequence)
+        reading.deliver_to(sequence)
+        self._confirm(subscriber, reading, sequence)
         return True
 
     def rollback(self, client_id: int, batch_id: int | None = None, *, now: float, session: str | None = None) -> None:
@@ -416,9 +430,9 @@ class Cursors:
         if batch_id is None:
             subscriber.roll_back()
         else:
-            subscriber.oldest(batch_id)
-            del subscriber.marks[batch_id]
-            subscriber.get = subscriber.ack
+            reading, mark = subscriber.oldest(batch_id)
+            del reading.marks[mark.batch_id]
+            reading.get = reading.ack
 
     # --- ranges ------------------------------------------------------------------------------------------------------
 
@@ -451,33 +465,32 @@ class Cursors:
         for mark in subscriber.marks.values():
             if mark.range is not None and mark.range.from_ == str(after) and mark.limits == limits:
                 return mark.range
-        start = subscriber.locate(after) if subscriber.served() else None
-        if start is None:
+        served = subscriber.served
+        start = subscriber.locate(after) if served is not None else None
+        if served is None or start is None:
             return Range(-1, str(after), str(after), 0, 0, 0, partial=False, reached=False) if final else None
-        ring, allowed = subscriber.track.ring, subscriber.allowed()
+        reading, ring = served.reading, served.track.ring
         stop = None if limits.until is None else subscriber.locate(limits.until)
         inside = ring.waiting or stop is not None
-        stop = max(start, subscriber.end() if stop is None else min(stop, subscriber.end()))
-        if start < subscriber.ack < stop:
-            stop, inside = subscriber.ack, True
+        stop = max(start, served.end if stop is None else min(stop, served.end))
+        if start < reading.ack < stop:
+            stop, inside = reading.ack, True
+        allowed = reading.allowed()
         end, entries = ring.cut(
             start, stop, max_rows=limits.rows, max_bytes=limits.bytes, inside=inside, allowed=allowed
         )
-        to = max(after, subscriber.track.position_before(end) or after)
+        to = max(after, served.track.position_before(end) or after)
         reached = limits.until is not None and to >= limits.until
         if not entries:
-            if subscriber.ack == start < end and not subscriber.marks:
-                self._acked(subscriber, end)
+            if reading.ack == start < end and not reading.marks:
+                self._confirm(subscriber, reading, end)
             if not (final or reached):
                 return None
             return Range(-1, str(after), str(to), 0, 0, 0, partial=False, reached=reached)
         collected = ring.read(start, end, transactions=transactions, allowed=allowed)
-        batch_id = -1
-        if start >= subscriber.ack:
-            batch_id = self._next_id
-            self._next_id += 1
+        is_new = start >= reading.ack
         found = Range(
-            batch_id=batch_id,
+            batch_id=self._take_id() if is_new else -1,
             from_=str(after),
             to=str(to),
             entries=collected.entries,
@@ -486,10 +499,10 @@ class Cursors:
             partial=not ring.slot(end - 1).flags & Flag.BOUNDARY,
             reached=reached,
         )
-        if start >= subscriber.ack:
-            subscriber.marks = {mark.batch_id: mark for mark in subscriber.marks.values() if mark.stop <= start}
-            subscriber.marks[batch_id] = Mark(batch_id, start, end, collected.last, range=found, limits=limits)
-            subscriber.get = end
+        if is_new:
+            reading.marks = {mark.batch_id: mark for mark in reading.marks.values() if mark.stop <= start}
+            reading.marks[found.batch_id] = Mark(found.batch_id, start, end, collected.last, range=found, limits=limits)
+            reading.get = end
             subscriber.given = True
         return found
 
@@ -506,7 +519,7 @@ class Cursors:
         span = subscriber.span(from_, to)
         if span is None:
             return None
-        collected = subscriber.track.ring.read(*span, transactions=transactions, allowed=subscriber.allowed())
+        collected = subscriber.state.track.ring.read(*span, transactions=transactions, allowed=subscriber.allowed())
         return Batch(
             batch_id=UNMARKED if collected.entries else -1,
             slices=collected.slices,
@@ -529,9 +542,9 @@ class Cursors:
             return None
         found = []
         begin = str(from_)
-        cuts = subscriber.track.ring.split(*span, parts, transactions=transactions, allowed=subscriber.allowed())
+        cuts = subscriber.state.track.ring.split(*span, parts, transactions=transactions, allowed=subscriber.allowed())
         for end, *sizes in cuts:
-            until = str(to) if end == span[1] else str(subscriber.track.position_of(end))
+            until = str(to) if end == span[1] else str(subscriber.state.track.position_of(end))
             found.append(Part(begin, until, *sizes))
             begin = until
         return found
@@ -560,8 +573,7 @@ class Cursors:
 
     def status(self, client_id: int) -> ClientStatus:
         """Return the status of a client. Raises `NotSubscribedError`."""
-        subscriber = self._subscriber(client_id)
-        return subscriber.status(self._attachment.state(subscriber))
+        return self._subscriber(client_id).status()
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -575,45 +587,52 @@ class Cursors:
 
     def _called(self, client_id: int, session: str | None) -> Subscriber:
         subscriber = self._subscriber(client_id, session)
-        if subscriber.behind or self._attachment.has_reader(subscriber):
+        if self._is_behind(subscriber):
             self._heard[client_id] = None
         return subscriber
 
     def _checked(self, client_id: int, session: str | None) -> Subscriber:
         subscriber = self._called(client_id, session)
-        self._attachment.resolve(subscriber)
-        if subscriber.error is not None:
-            raise subscriber.error
+        subscriber.resolve(self.track)
+        if isinstance(subscriber.state, Gone):
+            raise subscriber.state.error
         return subscriber
 
-    def _add(self, client_id: int, filter_text: str, now: float) -> Subscriber:
-        subscriber = Subscriber(client_id, filter_text, self._compile(filter_text), now, self.track)
-        self._subscribers[client_id] = subscriber
-        return subscriber
+    def _has_reader(self, subscriber: Subscriber) -> bool:
+        return subscriber.state.track is not self.track
+
+    def _is_behind(self, subscriber: Subscriber) -> bool:
+        """Whether a subscriber has a reader, or waits for one."""
+        return isinstance(subscriber.state, Behind) or self._has_reader(subscriber)
+
+    def _go_on(self, cursor: Cursor | None, wanted: TableFilter | None) -> InRing | Ahead:
+        """Return the state of a stored subscriber: it goes on where it left off; without a cursor with the stream."""
+        if cursor is None:
+            return InRing(Reading(self.track, wanted, self.ring.first))
+        return Ahead.at(self.track, cursor)
 
     def _compile(self, filter_text: str) -> TableFilter | None:
         return self._compile_filter(filter_text) if filter_text else None
 
-    def _give_cursor(self, subscriber: Subscriber) -> None:
+    def _name_place(self, subscriber: Subscriber) -> None:
         """Give a new subscriber a cursor as soon as its place has a name: after a restart it goes on from there."""
-        if subscriber.cursor is None and subscriber.boundary is None and subscriber.served():
-            place = subscriber.track.position_before(subscriber.durable)
-            if place is not None:
-                self._attachment.learn_gtids(subscriber)
-                # It was given nothing, so every place up to here is as good as this one.
-                subscriber.cursor = Cursor.at(place, str(subscriber.gtids or ""), place)
-                self._changed.add(subscriber.client_id)
+        if subscriber.name_place():
+            self._changed.add(subscriber.client_id)
 
-    def _mark(self, subscriber: Subscriber, collected: Collected) -> Batch:
+    def _take_id(self) -> int:
         batch_id = self._next_id
         self._next_id += 1
+        return batch_id
+
+    def _mark(self, subscriber: Subscriber, reading: Reading, collected: Collected) -> Batch:
+        batch_id = self._take_id()
         subscriber.given = True
-        to = subscriber.track.position_before(collected.stop)
-        subscriber.marks[batch_id] = Mark(batch_id, collected.start, collected.stop, collected.last, to)
+        to = reading.track.position_before(collected.stop)
+        reading.marks[batch_id] = Mark(batch_id, collected.start, collected.stop, collected.last, to)
         return Batch(
             batch_id=batch_id,
             slices=collected.slices,
-            from_=str(subscriber.track.position_before(collected.start)),
+            from_=str(reading.track.position_before(collected.start)),
             to=str(to),
             entries=collected.entries,
             rows=collected.rows,
@@ -622,78 +641,41 @@ class Cursors:
             positions=collected.positions,
         )
 
-    def _is_confirmed(self, subscriber: Subscriber, position: Position) -> bool:
-        """Whether a subscriber that is not served has confirmed a position; False while it may still do so.
-
-        Raises BadPositionError if it was not given.
-        """
-        confirmed = subscriber.resume.position if subscriber.resume is not None else None
-        if confirmed is not None and position <= confirmed:
-            return True
-        if subscriber.given:
-            raise BadPositionError(f"{position} is beyond what client {subscriber.client_id} was given: {confirmed}")
-        return False
-
-    def _confirm_to(self, subscriber: Subscriber, sequence: int) -> None:
-        """Confirm the slots before a sequence, and the marks that end there or before."""
-        for mark in list(subscriber.marks.values()):
-            if mark.stop > sequence:
-                break
-            del subscriber.marks[mark.batch_id]
-        ring = subscriber.track.ring
-        if sequence > subscriber.ack and (last := ring.last_data(subscriber.ack, sequence)) >= 0:
-            subscriber.delivered = ring.after(last)
-        self._acked(subscriber, sequence)
-
-    def _acked(self, subscriber: Subscriber, sequence: int) -> None:
-        """Move ``ack`` forward, and the durable cursor to the last boundary before it."""
-        if sequence <= subscriber.ack:
+    def _confirm(self, subscriber: Subscriber, reading: Reading, sequence: int) -> None:
+        """Confirm the slots before a sequence, and free what can be freed."""
+        if sequence <= reading.ack:
             return
-        subscriber.ack = sequence
-        subscriber.get = max(subscriber.get, sequence)
-        self._attachment.learn_gtids(subscriber)
-        ring = subscriber.track.ring
-        start = max(subscriber.durable, ring.first)
-        boundary = ring.last_boundary(start, sequence)
-        if boundary >= 0:
-            if subscriber.gtids is not None:
-                subscriber.track.add_executed(subscriber.gtids, start, boundary + 1)
-            subscriber.durable = boundary + 1
-            subscriber.boundary = ring.slot(boundary)
+        if reading.confirm(sequence):
             self._changed.add(subscriber.client_id)
         self._free()
 
-    def _pass_over(self, subscriber: Subscriber, position: Position) -> None:
-        """Count what a subscriber was given as reaching to a position, if it wants nothing before that."""
-        track = subscriber.track
-        got = track.position_before(subscriber.get)
-        if got is None or not got.same_history(position) or position <= got:
-            return
-        sequence = track.sequence_of(position)
-        if sequence is None or sequence > subscriber.end():
-            return
-        _, entries = track.ring.cut(subscriber.get, sequence, inside=True, allowed=subscriber.allowed())
-        if not entries:
-            subscriber.get = sequence
+    def _needs(self) -> dict[int, int]:
+        """Return the first slot that each subscriber needs, of those whose places are in the ring or after it."""
+        needs = {client_id: it.state.need(self.track) for client_id, it in self._subscribers.items()}
+        return {client_id: need for client_id, need in needs.items() if need is not None}
 
-    def _follow(self, subscriber: Subscriber) -> None:
-        """Move a subscriber that has confirmed everything over what it is not given."""
-        stop = subscriber.end()
-        if subscriber.ack < stop:
-            collected = subscriber.track.ring.collect(
-                subscriber.ack, stop=stop, max_entries=1, allowed=subscriber.allowed()
+    def _detach_slow(self, now: float) -> None:
+        """Detach the subscribers that do not keep the pace; their cursors stay."""
+        ring = self.ring
+        if not (ring.waiting or self._pace.running):
+            return
+        for client_id in self._pace.too_slow(self._needs(), ring.next, now, full=ring.waiting):
+            error = GoneError(
+                f"client {client_id} held the others back for more than {self._detach_after:g} s "
+                "and left the buffer; its cursor is kept"
             )
-            if not collected.entries:
-                self._acked(subscriber, collected.stop)
+            self._subscribers[client_id].detach(self.track, error)
 
     def _free(self) -> None:
-        """Free what no subscriber needs; without subscribers everything is kept for the first one."""
-        needs = []
+        """Free what no subscriber needs; without subscribers everything is kept for the first one.
+
+        The ring of a reader, which no other subscriber reads, is freed up to what its subscriber has confirmed.
+        """
         for subscriber in self._subscribers.values():
-            if subscriber.resume is not None:
-                self._attachment.resolve(subscriber)
-            need = self._attachment.need(subscriber)
-            if need is not None:
-                needs.append(need)
+            subscriber.resolve(self.track)
+            state = subscriber.state
+            if isinstance(state, CatchingUp | Meeting) and state.reading.ack > state.track.ring.first:
+                state.track.free_to(state.reading.ack)
+        needs = self._needs().values()
         if needs and min(needs) > self.ring.first:
             self.track.free_to(min(needs))

@@ -1,12 +1,13 @@
 """What may hold back what in a destination, and for how long. No other module decides that. No I/O, and no clock.
 
-* The parser waits for the ring, and the ring for its slowest attached subscriber. `Pace` says how long the others wait
-  for that one: a subscriber that does not confirm a full ring within ``detachAfter`` leaves it.
-* A subscriber that has left the ring uses a catch-up reader, of which there are few. `Turns` says which subscribers
-  have one, and for how long. A client that makes a call at least every ``detachAfter`` seconds moves on in each of its
-  turns, however rarely it calls. No reader is kept for longer for a client that is gone.
-* A subscriber whose place the stream has not reached, or that has read past the end of the ring, holds nothing back,
-  and counts as held back.
+* The parser waits for the ring, and the ring for the slowest of the subscribers that need it: those `InRing`, and those
+  `Meeting` it (`sluice.store.states`). `Pace` says how long the others wait for that one: a subscriber that does not
+  confirm a full ring within ``detachAfter`` leaves it.
+* A subscriber that has left the ring is `Behind`. It uses a catch-up reader, of which there are few. `Turns` says which
+  subscribers have one, and for how long. A client that makes a call at least every ``detachAfter`` seconds moves on in
+  each of its turns, however rarely it calls. No reader is kept for longer for a client that makes no calls.
+* A subscriber that is `Ahead`, or `CatchingUp` and past the end of the ring, holds nothing back, and counts as held
+  back. One that is `Gone` counts for nothing.
 * With a single subscriber, or while no subscriber has confirmed the whole of a full ring, none is held back, and all
   stay.
 """

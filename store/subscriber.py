@@ -1,126 +1,151 @@
-"""One subscriber: what it reads, how far it is, which batches it was given, and which session's calls count."""
+"""One subscriber: who it is, which session's calls count, and what it is doing."""
 
-from dataclasses import dataclass, field
-
-from ..protocol.errors import (
-    AckOutOfOrderError,
-    BadPositionError,
-    SluiceError,
-    StaleSessionError,
-    UnknownBatchError,
-)
-from ..protocol.gtid import GtidSet
+from ..protocol.errors import AckOutOfOrderError, BadPositionError, SluiceError, StaleSessionError, UnknownBatchError
 from ..protocol.position import Position
-from .batch import Range, RangeLimits
 from .cursor import Cursor, StoredClient
-from .ring import Place, SlotView
-from .status import NO_LAG, ClientStatus, Lag
+from .reading import Mark, Reading
+from .states import Ahead, Behind, CatchingUp, Gone, InRing, Meeting, Served, Starting, State
+from .status import NO_LAG, ClientStatus
+from .stream import Stream
 from .track import TableFilter, TableMask, Track
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A batch that was given and is not confirmed: the slots [start, stop), the last of them with an entry."""
-
-    batch_id: int
-    start: int
-    stop: int
-    last: int
-    to: Position | None = None
-    """Where it ends; None for a range."""
-    range: Range | None = None
-    """What `Cursors.mark_range` returned."""
-    limits: RangeLimits | None = None
-
-
-@dataclass(slots=True)
 class Subscriber:
-    """The place of one subscriber in the ring that it reads.
+    """A subscriber of a destination, in one of the states of `sluice.store.states`.
 
-    It answers what concerns it alone. `Cursors` moves it on, and `Attachment` moves it from one ring to another.
+    Args:
+        client_id: its id.
+        filter_text: its filter as it was given.
+        wanted: that filter; None when it wants everything.
+        now: when its last call came, on the clock of the calls.
+        state: what it begins with.
+        cursor: as last stored, or as loaded.
+        expire_after: as in `StoredClient`.
+        given: whether it is known what it was given. After a restart, or after it has left a ring, it is not, until it
+            is given something again: it may confirm by position what it was given before.
     """
 
-    client_id: int
-    filter: str
-    wanted: TableFilter | None
-    last_active: float
-    track: Track
-    """What it reads: the ring, or that of its catch-up reader."""
-    get: int = 0
-    ack: int = 0
-    marks: dict[int, Mark] = field(default_factory=dict)
-    session: str | None = None
-    attempt: int = 0
-    """How many gets the session has given up."""
-    mask: TableMask | None = None
-    cursor: Cursor | None = None
-    """As last stored, or as loaded."""
-    resume: Cursor | None = None
-    """Where it will attach, while the ring has not reached that place."""
-    expire_after: int | None = None
-    """As in `StoredClient`."""
-    error: SluiceError | None = None
-    """Why it cannot be served from the ring; it holds nothing back."""
-    gtids: GtidSet | None = None
-    """Executed at ``durable``."""
-    attached: int = 0
-    """The slot from which on it reads its ring."""
-    durable: int = 0
-    """The sequence of the durable cursor."""
-    boundary: SlotView | None = None
-    """The slot before ``durable``, when the cursor has moved since it was stored."""
-    delivered: Place | None = None
-    given: bool = True
-    """Whether it is known what it was given. After a restart, or after it has left a ring, it is not, until it is given
-    something again: it may confirm by position what it was given before."""
+    def __init__(
+        self,
+        client_id: int,
+        filter_text: str,
+        wanted: TableFilter | None,
+        now: float,
+        state: State,
+        *,
+        cursor: Cursor | None = None,
+        expire_after: int | None = None,
+        given: bool = True,
+    ) -> None:
+        self.client_id = client_id
+        self.filter = filter_text
+        self.wanted = wanted
+        self.last_active = now
+        self.state = state
+        self.expire_after = expire_after
+        self.given = given
+        self.session: str | None = None
+        self._attempt = 0  # how many gets the session has given up
+        self._cursor = cursor  # as last stored, or when it came to the ring that it reads
 
-    behind: bool = False
-    """Its cursor is before the ring: it waits for a catch-up reader."""
-    limit: int | None = None
-    """Where the catch-up reader has met the ring: the slot after, in the reader's ring ..."""
-    meet: int = 0
-    """... and in the ring, which holds that slot for it."""
-    paused: bool = False
-    """Others wait for its catch-up reader, so it is given nothing more."""
+    # --- from state to state -----------------------------------------------------------------------------------------
+
+    def become(self, state: State) -> None:
+        """Go on in a state."""
+        self.state = state
+
+    def resolve(self, stream: Stream) -> None:
+        """Be served as soon as the ring has its place."""
+        if isinstance(self.state, Ahead | Starting):
+            state = self.state.resolve(stream, self.wanted)
+            if state is not self.state:
+                self.become(state)
+
+    def meet(self, stream: Stream) -> None:
+        """Meet the destination's ring when its reader has reached what that holds, and join it when it can."""
+        if self.served is None:
+            return
+        if isinstance(self.state, CatchingUp):
+            state = self.state.meet(stream)
+            if state is not self.state:
+                self.become(state)
+        if isinstance(self.state, Meeting) and self.state.has_arrived:
+            self._cursor = self.cursor
+            self.become(self.state.join(stream, self.wanted))
+
+    def start(self, track: Track) -> None:
+        """Read from the ring of a reader, if it waits for one."""
+        if isinstance(self.state, Behind):
+            self.become(self.state.start(track))
+
+    def fall_out(self, stream: Stream, error: SluiceError) -> None:
+        """Be served no longer, because the source has lost its place; its cursor stays."""
+        self.become(Gone(stream, error, self._let_go()))
+
+    def suspend(self, stream: Stream) -> None:
+        """Give its reader back. It waits for another one, unless the ring has or reaches its place."""
+        resume = self._let_go()
+        if resume is not None:
+            self.become(Ahead.at(stream, resume))
+            self.resolve(stream)
+
+    def detach(self, stream: Stream, error: SluiceError) -> None:
+        """Hold the ring back no longer: go on with a reader. Without readers it is gone; its cursor stays."""
+        if isinstance(self.state, Meeting):
+            self.become(self.state.part())
+            return
+        resume = self._let_go()
+        if resume is not None and stream.catches_up:
+            self.become(Behind.at(stream, resume))
+        else:
+            self.become(Gone(stream, error, resume))
+
+    def pass_gap(self, stream: Stream) -> None:
+        """If it waits for a place, start with the stream, which begins after a gap with that place."""
+        if isinstance(self.state, Ahead | Behind | Starting):
+            self.become(InRing(Reading(stream, self.wanted, stream.ring.first)))
+
+    def _let_go(self) -> Cursor | None:
+        """Leave what it reads; return where it goes on: after what it has confirmed.
+
+        What it was given and has not confirmed is given again, unless it confirms that by position first.
+        """
+        cursor, state = self.cursor, self.state
+        self._cursor, self.given = cursor, False
+        return state.reading.resume(cursor) if isinstance(state, Served) else state.resume
 
     # --- what it may read --------------------------------------------------------------------------------------------
 
-    def end(self) -> int:
-        """Return the slot after the last one that it may read so far."""
-        if self.paused:
-            return self.get
-        return self.track.ring.next if self.limit is None else self.limit
+    @property
+    def served(self) -> Served | None:
+        """Its state when a ring holds what it gets next; a closed one holds nothing."""
+        state = self.state
+        return state if isinstance(state, Served) and not state.track.ring.closed else None
 
-    def served(self) -> bool:
-        """Return whether the ring holds what it gets next; a closed one holds nothing."""
-        return self.error is None and self.resume is None and not self.track.ring.closed
-
+    @property
     def has_moved(self) -> bool:
-        """Return whether its ring has given it something, or passed over what it does not want."""
-        return self.served() and self.get > self.attached
+        """Whether the ring that it reads has given it something, or passed over what it does not want."""
+        served = self.served
+        return served is not None and served.reading.has_moved
+
+    def select(self, filter_text: str, wanted: TableFilter | None) -> None:
+        """Read with another filter from here on."""
+        self.filter, self.wanted = filter_text, wanted
+        if isinstance(self.state, Served):
+            self.state.reading.select(wanted)
 
     def allowed(self) -> bytearray | None:
         """Return its filter by table number, updated with the tables seen since; None when it wants all."""
-        if self.wanted is None:
-            return None
-        if self.mask is None:
-            self.mask = TableMask(self.track.ring, self.wanted)
-        return self.mask.current()
+        if isinstance(self.state, Served):
+            return self.state.reading.allowed()
+        return None if self.wanted is None else TableMask(self.state.track.ring, self.wanted).current()
 
     def locate(self, position: Position) -> int | None:
-        """Return the first slot at or after a position that it holds; None when the ring is not there yet.
-
-        A position at or after the last entry that it was given stays valid, although the ring, and the subscriber with
-        it, has moved on over what it does not want.
-
-        Raises what `Track.sequence_of` raises.
-        """
-        acked = self.track.position_before(self.ack) if self.served() else None
-        if acked is not None and position < acked:
-            delivered = self._delivered_to()
-            if delivered is not None and delivered.same_history(position) and position >= delivered:
-                return self.ack
-        return self.track.sequence_of(position)
+        """Return the slot of `Reading.locate`; of one that is not served, of `Track.sequence_of`."""
+        served = self.served
+        if served is not None:
+            return served.reading.locate(position, self._cursor)
+        return self.state.track.sequence_of(position)
 
     def span(self, from_: Position, to: Position) -> tuple[int, int] | None:
         """Return the slots between two positions; None when the ring is not there yet.
@@ -137,30 +162,53 @@ class Subscriber:
 
     # --- what it was given -------------------------------------------------------------------------------------------
 
-    def oldest(self, batch_id: int) -> Mark:
-        """Return the mark to be confirmed next, which has to be that of a batch.
+    @property
+    def marks(self) -> dict[int, Mark]:
+        """The batches that it was given and has not confirmed."""
+        return self.state.reading.marks if isinstance(self.state, Served) else {}
+
+    def oldest(self, batch_id: int) -> tuple[Reading, Mark]:
+        """Return the mark to be confirmed next, which has to be that of a batch, and where it was given.
 
         Raises:
             AckOutOfOrderError: an older batch is not confirmed yet.
             UnknownBatchError: no such batch is outstanding.
         """
-        mark = self.marks.get(batch_id)
-        if mark is None:
+        state = self.state
+        mark = state.reading.marks.get(batch_id) if isinstance(state, Served) else None
+        if mark is None or not isinstance(state, Served):
             raise UnknownBatchError(
                 f"client {self.client_id} has no outstanding batch {batch_id}: "
                 "it was acked, rolled back, or given by an earlier life of the destination"
             )
-        oldest = next(iter(self.marks))
+        oldest = next(iter(state.reading.marks))
         if oldest != batch_id:
             raise AckOutOfOrderError(f"batch {batch_id} comes after batch {oldest}, which is still outstanding")
-        return mark
+        return state.reading, mark
 
     def roll_back(self) -> None:
         """Forget all marks: what is not confirmed is given again."""
-        self.marks.clear()
-        self.get = self.ack
+        if isinstance(self.state, Served):
+            self.state.reading.roll_back()
+
+    def has_confirmed(self, position: Position) -> bool:
+        """Return whether one that is not served has confirmed a position; False while it may still do so.
+
+        Raises BadPositionError if it was not given.
+        """
+        resume = None if isinstance(self.state, Served) else self.state.resume
+        confirmed = resume.position if resume is not None else None
+        if confirmed is not None and position <= confirmed:
+            return True
+        if self.given:
+            raise BadPositionError(f"{position} is beyond what client {self.client_id} was given: {confirmed}")
+        return False
 
     # --- which calls count -------------------------------------------------------------------------------------------
+
+    def open_session(self, token: str) -> None:
+        """Admit calls of this session only."""
+        self.session, self._attempt = token, 0
 
     def enter(self, session: str) -> None:
         """Admit a call of the open session, or of a newer one that an earlier life has opened.
@@ -170,13 +218,13 @@ class Subscriber:
         token, attempt = _attempt(session)
         if token != self.session:
             self._adopt(token)
-        if attempt > self.attempt:  # what earlier attempts were given was not received
-            self.attempt = attempt
+        if attempt > self._attempt:  # what earlier attempts were given was not received
+            self._attempt = attempt
             self.roll_back()
 
     def has_given_up(self, session: str) -> bool:
         """Return whether a later get of the session has come before this one."""
-        return _attempt(session)[1] < self.attempt
+        return _attempt(session)[1] < self._attempt
 
     def _adopt(self, token: str) -> None:
         """Go on with a session that was opened in an earlier life: the newest of those that come back."""
@@ -184,59 +232,51 @@ class Subscriber:
             raise StaleSessionError(f"another consumer has opened a newer session of client {self.client_id}")
         if self.session is not None:  # a late call of an older one came first: what it was given comes again
             self.roll_back()
-        self.session, self.attempt = token, 0
+        self.open_session(token)
 
     # --- what is stored, and what is shown ---------------------------------------------------------------------------
 
-    def current(self) -> Cursor | None:
-        """Return the durable cursor as it is now."""
-        slot = self.boundary
-        if slot is None:
-            return self.cursor
-        return Cursor(
-            journal=self.track.ring.files[slot.file][0],
-            offset=slot.event_offset,
-            timestamp=slot.execute_ms,
-            server_id=slot.server_id,
-            gtid=str(self.gtids or ""),
-            position=self.track.position((slot.source, slot.next_file, slot.next_begin, slot.next_n)),
-            delivered=self._delivered_to(),
-        )
+    @property
+    def cursor(self) -> Cursor | None:
+        """Its durable cursor as it is now; None while its place has no name."""
+        return self.state.reading.cursor(self._cursor) if isinstance(self.state, Served) else self._cursor
+
+    def name_place(self) -> bool:
+        """Give a new subscriber a cursor as soon as its place has a name. Return whether it has one from now on."""
+        served = self.served
+        if self._cursor is not None or served is None or served.reading.boundary is not None:
+            return False
+        place = served.track.position_before(served.reading.durable)
+        if place is None:
+            return False
+        served.reading.learn_gtids()
+        # It was given nothing, so every place up to here is as good as this one.
+        self._cursor = Cursor.at(place, str(served.reading.gtids or ""), place)
+        return True
 
     def stored(self) -> StoredClient:
         """Return the subscription as it is to be stored."""
-        return StoredClient(self.client_id, self.filter, self.current(), self.expire_after)
+        return StoredClient(self.client_id, self.filter, self.cursor, self.expire_after)
 
-    def status(self, state: str) -> ClientStatus:
-        """Return its place, and its state as in `ClientStatus.state`."""
-        cursor = self.current()
-        served = self.served()
+    def status(self) -> ClientStatus:
+        """Return its place and its state."""
+        cursor, state, served = self.cursor, self.state, self.served
+        error = state.error if isinstance(state, Gone) else None
+        reading = served.reading if served is not None else None
         return ClientStatus(
             client_id=self.client_id,
             filter=self.filter,
-            state=state,
-            error=str(self.error or ""),
-            problem=self.error.type if self.error is not None else "",
+            state=state.shown,
+            error=str(error or ""),
+            problem=error.type if error is not None else "",
             position=str(cursor.position or f"{cursor.journal}:{cursor.offset}") if cursor is not None else "",
-            acked=str(self.track.position_before(self.ack) or "") if served else "",
-            got=str(self.track.position_before(self.get) or "") if served else "",
+            acked=str(reading.acked() or "") if reading is not None else "",
+            got=str(reading.got() or "") if reading is not None else "",
             marks=list(self.marks),
-            given=self._lag(self.ack, self.get) if served else NO_LAG,
-            waiting=self._lag(self.get, self.end()) if served else NO_LAG,
+            given=reading.lag(reading.ack, reading.get) if reading is not None else NO_LAG,
+            waiting=reading.lag(reading.get, served.end) if served is not None and reading is not None else NO_LAG,
             last_active=self.last_active,
         )
-
-    def _delivered_to(self) -> Position | None:
-        """Return the place after the last entry that it was given and has confirmed."""
-        if self.delivered is not None:
-            return self.track.position(self.delivered)
-        return self.cursor.delivered if self.cursor is not None else None
-
-    def _lag(self, start: int, stop: int) -> Lag:
-        ring = self.track.ring
-        transactions, entries, rows, size = ring.measure(start, stop, self.allowed())
-        oldest = ring.slot(start).execute_ms if entries else 0
-        return Lag(transactions, entries, rows, size, oldest)
 
 
 def _attempt(session: str) -> tuple[str, int]:

@@ -75,6 +75,11 @@ class Track:
         slots = range(self.ring.first, self.ring.next)
         return self.ring.first + bisect_left(slots, position, key=self.position_of)
 
+    def is_source_of(self, cursor: Cursor) -> bool:
+        """Whether a cursor belongs to the source of the stream, as far as that is known."""
+        floor = self.floor
+        return cursor.position is None or floor is None or cursor.position.source == floor.source
+
     def sequence_of_event(self, cursor: Cursor) -> int | None:
         """Return the first slot at or after the event of a cursor that Canal wrote: that event is given again.
 

@@ -85,7 +85,9 @@ class PersistsMoreThanAcked(Server):
     class make_cursors(Cursors):  # noqa: N801  as it is called
         def ack(self, client_id: int, batch_id: int, *, now: float, session: str | None = None) -> None:
             super().ack(client_id, batch_id, now=now, session=session)
-            self._acked(self._subscriber(client_id), self._subscriber(client_id).get)
+            subscriber = self._subscriber(client_id)
+            if subscriber.served is not None:
+                self._confirm(subscriber, subscriber.served.reading, subscriber.served.reading.get)
 
 
 class AcceptsAcksOfEarlierEpochs(Server):

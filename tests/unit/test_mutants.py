@@ -12,9 +12,9 @@ from tests.mutants.mutant import ROOT, compiled_mutants, explanations, python_mu
 @pytest.mark.parametrize(
     ("path", "change", "code"),
     [
-        ("store/attachment.py", "subscriber.marks.clear() -> pass", "subscriber.marks.clear()"),
+        ("store/reading.py", "self.marks.clear() -> pass", "self.marks.clear()"),
         ("store/cursors.py", "2 -> 3", "return (self._next_id + IDS_PER_EPOCH // 2) // IDS_PER_EPOCH"),
-        ("store/cursors.py", ">= -> >", "(last := ring.last_data(subscriber.ack, sequence)) >= 0"),
+        ("store/reading.py", ">= -> >", "(last := self.track.ring.last_data(self.ack, sequence)) >= 0"),
         ("store/subscriber.py", "<= -> <", "if _order(token) <= _order(self.session):"),
         ("instance/meta/file.py", "os.fsync(file.fileno()) -> pass", "os.fsync(file.fileno())"),
         ("instance/meta/canal.py", "or -> and", "cursor.timestamp or _creation(cursor)"),

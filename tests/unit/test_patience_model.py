@@ -3,6 +3,7 @@
 Time passes in ticks of a second. In each, every client does what is its kind: it takes and confirms everything, does so
 by a single call now and then, confirms a little now and then, takes and never confirms, confirms by position, or is
 gone. Whatever the others are, a client that does its part gets every row, in order and soon, and every range is read.
+Each goes from state to state (`sluice.store.states`) as `THEN` says and in no other way.
 """
 
 import re
@@ -22,6 +23,8 @@ from sluice.store.cursors import Cursors
 from sluice.store.patience import IDLE, TURN, Reading, Turns
 from sluice.store.ring import Flag, Kind, Ring, Staging
 from sluice.store.segment import SegmentWriter
+from sluice.store.states import Ahead, Behind, CatchingUp, InRing, Meeting, Starting, State
+from sluice.store.subscriber import Subscriber
 from sluice.store.track import Track
 from tests.unit.test_ring_model import MEMORY, NAMES, SIZE, TABLES, Entry, compile_filter, index_of, place
 
@@ -33,6 +36,33 @@ KINDS = [*PATIENT, "dribbling", "hoarding", "abandoned"]
 RANGES = 3
 SOON = 15 * (DETACH_AFTER + TURN)
 """Seconds within which a client that does its part gets on: each other one has kept it waiting once or twice."""
+
+
+THEN: dict[type[State], set[type[State]]] = {
+    Ahead: {InRing, Behind},
+    InRing: {Behind},
+    Behind: {Starting},
+    Starting: {CatchingUp, Ahead},
+    CatchingUp: {Meeting, Ahead},
+    Meeting: {InRing, CatchingUp, Ahead},
+}
+"""Where there are readers, and the source loses nothing, no subscriber is ever gone."""
+
+
+@pytest.fixture(autouse=True)
+def changes(monkeypatch: pytest.MonkeyPatch) -> set[tuple[type[State], type[State]]]:
+    """All changes from one state to another; each is as the table says."""
+    seen: set[tuple[type[State], type[State]]] = set()
+    become = Subscriber.become
+
+    def watched(self: Subscriber, state: State) -> None:
+        before, after = type(self.state), type(state)
+        assert after in THEN[before], f"{before.__name__} becomes {after.__name__}"
+        seen.add((before, after))
+        become(self, state)
+
+    monkeypatch.setattr(Subscriber, "become", watched)
+    return seen
 
 
 class FullError(Exception):
@@ -454,9 +484,13 @@ TestPatience = PatienceMachine.TestCase
 
 
 @pytest.mark.parametrize("slow", [False, True])
-def test_clients_that_poll_rarely_get_on_among_ranges_that_always_want_a_reader(slow: bool) -> None:
+def test_clients_that_poll_rarely_get_on_among_ranges_that_always_want_a_reader(
+    slow: bool, changes: set[tuple[type[State], type[State]]]
+) -> None:
     machine = PatienceMachine()
     machine.start(sizes=[20] * 40, kinds=["polling"] * 3)
     for number in range(1, RANGES + 1):
         machine.ask_for_a_range(number=number, pieces=10_000, slow=slow)
     machine.pass_until(lambda: False, 2 * SOON)
+    turn = {(Ahead, Behind), (Behind, Starting), (Starting, CatchingUp), (CatchingUp, Ahead)}
+    assert changes >= {*turn, (Ahead, InRing), (InRing, Behind)}

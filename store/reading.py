@@ -1,0 +1,199 @@
+"""How far a subscriber is in the ring that it reads: what it was given, what it has confirmed, and the marks between.
+
+A subscriber has two sequences in the ring, as Canal has for a destination: ``get``, up to which it was given batches,
+and ``ack``, up to which it has confirmed them. A batch that was given and not confirmed is a mark; marks are confirmed
+in order.
+"""
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ..protocol.gtid import GtidSet
+from ..protocol.position import Position
+from .batch import Range, RangeLimits
+from .cursor import Cursor
+from .status import Lag
+from .track import TableFilter, TableMask, Track
+
+if TYPE_CHECKING:
+    from .ring import Place, SlotView
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A batch that was given and is not confirmed: the slots [start, stop), the last of them with an entry."""
+
+    batch_id: int
+    start: int
+    stop: int
+    last: int
+    to: Position | None = None
+    """Where it ends; None for a range."""
+    range: Range | None = None
+    """What `Cursors.mark_range` returned."""
+    limits: RangeLimits | None = None
+
+
+class Reading:
+    """The place of one subscriber in a ring.
+
+    Args:
+        track: the ring, that of the destination or of a catch-up reader.
+        wanted: the subscriber's filter; None when it wants everything.
+        sequence: the slot from which on it reads.
+        gtids: what was executed before that slot; None if unknown: then it is learned.
+    """
+
+    def __init__(self, track: Track, wanted: TableFilter | None, sequence: int, gtids: GtidSet | None = None) -> None:
+        self.track = track
+        self.get = sequence
+        self.ack = sequence
+        self.marks: dict[int, Mark] = {}
+        self.gtids = gtids
+        """Executed at ``durable``; None if unknown."""
+        self.durable = sequence
+        """The sequence of the durable cursor."""
+        self.boundary: SlotView | None = None
+        """The slot before ``durable``, when the cursor has moved in this ring."""
+        self.delivered: Place | None = None
+        """The place after the last entry that it has confirmed in this ring."""
+        self._begin = sequence
+        self.select(wanted)
+        self.learn_gtids()
+
+    # --- what it reads -----------------------------------------------------------------------------------------------
+
+    def select(self, wanted: TableFilter | None) -> None:
+        """Read with another filter from here on."""
+        self._mask = None if wanted is None else TableMask(self.track.ring, wanted)
+
+    def allowed(self) -> bytearray | None:
+        """Return its filter by table number, updated with the tables seen since; None when it wants all."""
+        return None if self._mask is None else self._mask.current()
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether the ring has given it something, or passed over what it does not want."""
+        return self.get > self._begin
+
+    def acked(self) -> Position | None:
+        """Return the place up to which it has confirmed; None before the stream has begun."""
+        return self.track.position_before(self.ack)
+
+    def got(self) -> Position | None:
+        """Return the place up to which it was given batches; None before the stream has begun."""
+        return self.track.position_before(self.get)
+
+    def locate(self, position: Position, cursor: Cursor | None) -> int | None:
+        """Return the first slot at or after a position that it holds; None when the ring is not there yet.
+
+        A position at or after the last entry that it was given stays valid, although the ring, and the subscriber with
+        it, has moved on over what it does not want. ``cursor`` is its durable one when it began to read this ring.
+
+        Raises what `Track.sequence_of` raises.
+        """
+        acked = self.acked()
+        if acked is not None and position < acked:
+            delivered = self.delivered_to(cursor)
+            if delivered is not None and delivered.same_history(position) and position >= delivered:
+                return self.ack
+        return self.track.sequence_of(position)
+
+    # --- what it was given and has confirmed -------------------------------------------------------------------------
+
+    def roll_back(self) -> None:
+        """Forget all marks: what is not confirmed is given again."""
+        self.marks.clear()
+        self.get = self.ack
+
+    def deliver(self, mark: Mark) -> None:
+        """Take a mark away, because its entries have arrived; `confirm` moves on to its end."""
+        del self.marks[mark.batch_id]
+        if mark.last >= self.track.ring.first:
+            self.delivered = self.track.ring.after(mark.last)
+
+    def deliver_to(self, sequence: int) -> None:
+        """Take the marks away that end at a slot or before, because everything before it has arrived."""
+        for mark in list(self.marks.values()):
+            if mark.stop > sequence:
+                break
+            del self.marks[mark.batch_id]
+        if sequence > self.ack and (last := self.track.ring.last_data(self.ack, sequence)) >= 0:
+            self.delivered = self.track.ring.after(last)
+
+    def confirm(self, sequence: int) -> bool:
+        """Move ``ack`` on, and the durable cursor to the last boundary before it. Return whether that has moved."""
+        self.ack = sequence
+        self.get = max(self.get, sequence)
+        self.learn_gtids()
+        ring = self.track.ring
+        start = max(self.durable, ring.first)
+        boundary = ring.last_boundary(start, sequence)
+        if boundary < 0:
+            return False
+        if self.gtids is not None:
+            self.track.add_executed(self.gtids, start, boundary + 1)
+        self.durable = boundary + 1
+        self.boundary = ring.slot(boundary)
+        return True
+
+    def unwanted_up_to(self, stop: int) -> int:
+        """Return the slot up to which, ``stop`` at most, it has confirmed all that it is given."""
+        if self.marks or self.get != self.ack or self.ack >= stop:
+            return self.ack
+        found = self.track.ring.collect(self.ack, stop=stop, max_entries=1, allowed=self.allowed())
+        return self.ack if found.entries else found.stop
+
+    def pass_over(self, position: Position, stop: int) -> None:
+        """Count what it was given as reaching to a position, before a slot, if it wants nothing before that."""
+        got = self.got()
+        if got is None or not got.same_history(position) or position <= got:
+            return
+        sequence = self.track.sequence_of(position)
+        if sequence is None or sequence > stop:
+            return
+        _, entries = self.track.ring.cut(self.get, sequence, inside=True, allowed=self.allowed())
+        if not entries:
+            self.get = sequence
+
+    # --- its durable cursor ------------------------------------------------------------------------------------------
+
+    def learn_gtids(self) -> None:
+        """Learn what was executed at the durable cursor. Before the stream has begun that is unknown."""
+        if self.gtids is None:
+            self.gtids = self.track.executed(max(self.track.ring.first, self.durable))
+
+    def cursor(self, before: Cursor | None) -> Cursor | None:
+        """Return the durable cursor; ``before`` is that with which it began to read this ring."""
+        slot = self.boundary
+        if slot is None:
+            return before
+        return Cursor(
+            journal=self.track.ring.files[slot.file][0],
+            offset=slot.event_offset,
+            timestamp=slot.execute_ms,
+            server_id=slot.server_id,
+            gtid=str(self.gtids or ""),
+            position=self.track.position((slot.source, slot.next_file, slot.next_begin, slot.next_n)),
+            delivered=self.delivered_to(before),
+        )
+
+    def delivered_to(self, before: Cursor | None) -> Position | None:
+        """Return the place after the last entry that it was given and has confirmed."""
+        if self.delivered is not None:
+            return self.track.position(self.delivered)
+        return before.delivered if before is not None else None
+
+    def resume(self, cursor: Cursor | None) -> Cursor | None:
+        """Return where it goes on when it leaves this ring with a durable cursor: after what it has confirmed."""
+        acked = None if self.track.ring.closed else self.acked()
+        return cursor if cursor is None or acked is None else replace(cursor, position=acked)
+
+    # --- what is shown -----------------------------------------------------------------------------------------------
+
+    def lag(self, start: int, stop: int) -> Lag:
+        """Return how much it is given between two slots."""
+        ring = self.track.ring
+        transactions, entries, rows, size = ring.measure(start, stop, self.allowed())
+        oldest = ring.slot(start).execute_ms if entries else 0
+        return Lag(transactions, entries, rows, size, oldest)

@@ -1,0 +1,86 @@
+"""The ring of a destination as its stream, and where in it a cursor or a start is."""
+
+from ..protocol.errors import GoneError, SourceChangedError
+from ..protocol.gtid import GtidSet
+from ..protocol.position import Position
+from .cursor import Cursor
+from .ring import Ring
+from .track import Track
+
+
+class Stream(Track):
+    """The part of the stream that a destination holds.
+
+    Args:
+        ring: what holds it.
+        catches_up: a subscriber whose place is before the ring gets a reader of its own; else it is gone.
+    """
+
+    def __init__(self, ring: Ring, *, catches_up: bool) -> None:
+        super().__init__(ring)
+        self.catches_up = catches_up
+        self._begun = False
+
+    def open(self, position: Position | None, gtids: GtidSet | None) -> None:
+        """Say where the stream of an empty ring begins, and what was executed before; None for what is not known."""
+        if self.ring.next > 0:
+            return
+        self._begun = position is not None
+        if position is not None:
+            self.begin(position)
+        self.gtids = gtids.copy() if gtids is not None else None
+
+    def start(self, start: str | int | Position, unix_time: float) -> int | None:
+        """Return the slot at which a new subscriber starts (`Cursors.subscribe`); None while the ring lacks it.
+
+        Raises what `sequence_of` raises; for a place before the ring only if there are no catch-up readers.
+        """
+        ring = self.ring
+        if start == "earliest":
+            return ring.first
+        if start == "latest":
+            return ring.next
+        if isinstance(start, int):
+            sequence = ring.at_time(start)
+            is_past = start < max(unix_time * 1000, ring.put_execute_ms)
+            if sequence == ring.first and ring.next > 0 and is_past:
+                raise GoneError("changes of that time may be older than what is stored")
+            return sequence
+        try:
+            return self.sequence_of(start if isinstance(start, Position) else Position.parse(start))
+        except GoneError:
+            if not self.catches_up:
+                raise
+            return None
+
+    def sequence_at(self, cursor: Cursor, gtids: GtidSet | None) -> int | None:
+        """Return the slot at which a cursor, with its executed set, goes on; None while the ring has not reached it.
+
+        Raises:
+            GoneError: it is before what the ring holds.
+            SourceChangedError: it belongs to another source or history.
+        """
+        try:
+            if cursor.position is None:
+                return self.sequence_of_event(cursor)
+            return self.sequence_of(cursor.position)
+        except GoneError:
+            # A stream that begins by its GTIDs begins at a place that only its first slot has named.
+            if self._begun or self.ring.first > 0 or not self._has_executed_less(gtids):
+                raise
+            return 0
+        except SourceChangedError:
+            # The stream goes on at another source, from the place where the same transactions were executed.
+            if gtids is None or gtids != self.gtids or self.is_source_of(cursor):
+                raise
+            return self.ring.first
+
+    def is_past_end(self, place: Position | None) -> bool:
+        """Whether a place comes after what the ring holds."""
+        end = self.end
+        return place is not None and end is not None and end.same_history(place) and place > end
+
+    def _has_executed_less(self, gtids: GtidSet | None) -> bool:
+        """Whether all that was executed before the stream begins is in a set: who has executed that misses nothing."""
+        began = self.gtids
+        return gtids is not None and type(gtids) is type(began) and gtids.contains(began)  # type: ignore[arg-type]

@@ -21,6 +21,7 @@ from bench.sources import SOURCES, source, version_of
 from bench.workloads import SCHEMA
 from sluice.client_sdk import ClusterClient
 from sluice.client_sdk.endpoint import GRACE
+from sluice.protocol.paths import running_node
 from tests.faults.harness import Sluice, eventually
 from tests.servers import Server, ZooKeeper, nodes
 
@@ -142,7 +143,7 @@ def measure(name: str, kills: int, server: Server, zookeeper: ZooKeeper, progres
                 active = next(it for it in pair if it.url == client.servers[0])
                 begin = rows.expect(active.url)
                 if name == "move":
-                    zk.set(f"/otter/canal/destinations/{DESTINATION}/running", inactive(zk))
+                    zk.set(running_node(DESTINATION), inactive(zk))
                 else:
                     active.process.send_signal(signal.SIGSTOP if name == "vanish" else signal.SIGKILL)
                 taken.append(rows.wait(120) - begin)
@@ -203,5 +204,5 @@ def states(pair: list[Sluice]) -> list[str]:
 
 def inactive(zk: KazooClient) -> bytes:
     """Return what the node of the owner holds when it is to give way, as `sluice yield` writes it."""
-    data, _ = zk.get(f"/otter/canal/destinations/{DESTINATION}/running")
+    data, _ = zk.get(running_node(DESTINATION))
     return json.dumps(json.loads(data) | {"active": False}).encode()

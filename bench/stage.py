@@ -13,7 +13,7 @@ from bench.captures import Capture, captured
 from bench.processes import peak_of
 from sluice.instance.sources.mysql.config import Address, MysqlConfig
 from sluice.instance.sources.mysql.decode.decoder import Decoder, Status
-from sluice.instance.sources.mysql.decode.events import Event, EventType
+from sluice.instance.sources.mysql.decode.events import BinlogEvent, Event
 from sluice.instance.sources.mysql.decode.plan import PlanOptions, TablePlan
 from sluice.instance.sources.mysql.decode.table_map import TableMap
 from sluice.store.ring import Ring
@@ -91,7 +91,7 @@ class Stage:
         """Answer what the decoder leaves to Python: here only tables matter."""
         if event.error:
             raise event.error
-        if event.type != EventType.TABLE_MAP_EVENT:
+        if event.type != BinlogEvent.TABLE_MAP_EVENT:
             decoder.skip_event()
             return
         table_map = TableMap.parse(event.body, mariadb=self._capture.mariadb)

@@ -55,7 +55,7 @@ from .wire cimport (
     varint_size,
 )
 
-from .canal.tags import Kind
+from .canal.tags import ValueKind
 from .canal.types import SqlType, kind_of
 from .errors import DecodeError
 
@@ -189,9 +189,9 @@ cdef class RowEncoder:
         for i, (column_name, mysql_type, is_key) in enumerate(columns):
             column = &self.columns[i]
             kind = kind_of(mysql_type)
-            if kind == Kind.BYTES:
+            if kind == ValueKind.BYTES:
                 column.way = BYTES
-            elif kind == Kind.FLOAT:
+            elif kind == ValueKind.FLOAT:
                 column.way = FLOAT if mysql_type.lower().startswith("float") else DOUBLE
             head = (
                 uint_field(INDEX, i)

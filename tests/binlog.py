@@ -3,7 +3,7 @@
 import struct
 import zlib
 
-from sluice.instance.sources.mysql.decode.events import EventType
+from sluice.instance.sources.mysql.decode.events import BinlogEvent
 from sluice.instance.sources.mysql.file_packets import PacketWriter
 
 CREATED = 1_700_000_000
@@ -24,14 +24,18 @@ class Log:
     def begin(self, file: str, offset: int = 4) -> "Log":
         """Send what a file begins with."""
         self.offset = 4
-        self.add(EventType.ROTATE_EVENT, struct.pack("<Q", offset) + file.encode(), flags=0x20, counts=False)
+        self.add(BinlogEvent.ROTATE_EVENT, struct.pack("<Q", offset) + file.encode(), flags=0x20, counts=False)
         lengths = bytearray(255)
-        lengths[EventType.TABLE_MAP_EVENT - 1] = 8
-        for kind in (EventType.WRITE_ROWS_EVENT, EventType.UPDATE_ROWS_EVENT, EventType.DELETE_ROWS_EVENT):
+        lengths[BinlogEvent.TABLE_MAP_EVENT - 1] = 8
+        for kind in (
+            BinlogEvent.WRITE_ROWS_EVENT,
+            BinlogEvent.UPDATE_ROWS_EVENT,
+            BinlogEvent.DELETE_ROWS_EVENT,
+        ):
             lengths[kind - 1] = 10
         body = struct.pack("<H50sIB", 4, self.version.encode(), 0, 19)
         body += bytes(lengths[:42]) + bytes([self.checksum])
-        return self.add(EventType.FORMAT_DESCRIPTION_EVENT, body, described=True)
+        return self.add(BinlogEvent.FORMAT_DESCRIPTION_EVENT, body, described=True)
 
     def add(
         self,
@@ -56,23 +60,23 @@ class Log:
 
     def query(self, text: str, *, time: int = CREATED) -> "Log":
         return self.add(
-            EventType.QUERY_EVENT, struct.pack("<IIBHH", 9, 0, 2, 0, 0) + b"db\0" + text.encode(), time=time
+            BinlogEvent.QUERY_EVENT, struct.pack("<IIBHH", 9, 0, 2, 0, 0) + b"db\0" + text.encode(), time=time
         )
 
     def table_map(self, table_id: int = 5, name: str = "t") -> "Log":
         schema = b"\x02db\0" + bytes([len(name)]) + name.encode() + b"\0"
-        return self.add(EventType.TABLE_MAP_EVENT, table_id.to_bytes(6, "little") + b"\1\0" + schema + b"\1\3\0\0")
+        return self.add(BinlogEvent.TABLE_MAP_EVENT, table_id.to_bytes(6, "little") + b"\1\0" + schema + b"\1\3\0\0")
 
     def insert(self, *values: int, table_id: int = 5, width: int = 1) -> "Log":
         rows = b"".join(b"\0" + value.to_bytes(4, "little") for value in values)
         body = table_id.to_bytes(6, "little") + b"\1\0\2\0" + bytes([width]) + b"\xff" + rows
-        return self.add(EventType.WRITE_ROWS_EVENT, body)
+        return self.add(BinlogEvent.WRITE_ROWS_EVENT, body)
 
     def xid(self, *, time: int = CREATED, log_pos: int | None = None) -> "Log":
-        return self.add(EventType.XID_EVENT, struct.pack("<Q", 1), time=time, log_pos=log_pos)
+        return self.add(BinlogEvent.XID_EVENT, struct.pack("<Q", 1), time=time, log_pos=log_pos)
 
     def xa_prepare(self, *, one_phase: bool) -> "Log":
-        return self.add(EventType.XA_PREPARE_EVENT, struct.pack("<?III", one_phase, 1, 1, 0) + b"a")
+        return self.add(BinlogEvent.XA_PREPARE_EVENT, struct.pack("<?III", one_phase, 1, 1, 0) + b"a")
 
     def transaction(self, value: int = 1) -> "Log":
         return self.query("BEGIN").table_map().insert(value).xid()

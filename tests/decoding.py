@@ -8,12 +8,11 @@ from pathlib import Path
 
 from sluice.instance.columns import SourceColumn
 from sluice.instance.sources.mysql.decode.decoder import Decoder, Status
-from sluice.instance.sources.mysql.decode.events import Event, EventType
+from sluice.instance.sources.mysql.decode.events import BinlogEvent, Event
 from sluice.instance.sources.mysql.decode.plan import PlanOptions, TablePlan
 from sluice.instance.sources.mysql.decode.table_map import TableMap, Type
 from sluice.instance.sources.mysql.file_packets import MAGIC, PacketWriter, file_packets
-from sluice.protocol.canal.entry_pb2 import Entry, EntryType, RowChange
-from sluice.protocol.canal.entry_pb2 import EventType as CanalEventType
+from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChange
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.position import Position
 from sluice.store.ring import Kind, Ring, SlotView
@@ -111,7 +110,7 @@ def query_text(event: Event) -> str:
 def query_entry(event: Event) -> bytes:
     """A DDL entry such as the parser would put."""
     entry = Entry(entryType=EntryType.ROWDATA)
-    entry.header.eventType = CanalEventType.QUERY
+    entry.header.eventType = EventType.QUERY
     entry.storeValue = RowChange(sql=query_text(event), isDdl=True).SerializeToString()
     return entry.SerializeToString()
 
@@ -153,13 +152,13 @@ def drive(
             result.controls.append(event)
             if event.error is not None:
                 decoder.skip_event()
-            elif event.type == EventType.TABLE_MAP_EVENT:
+            elif event.type == BinlogEvent.TABLE_MAP_EVENT:
                 table_map = TableMap.parse(event.body)
                 number = ring.tables.intern((table_map.schema, table_map.table))
                 decoder.add_plan(make_plan(table_map, number))
-            elif event.type == EventType.XA_PREPARE_EVENT and on_xa is not None:
+            elif event.type == BinlogEvent.XA_PREPARE_EVENT and on_xa is not None:
                 on_xa(event)
-            elif event.type == EventType.QUERY_EVENT:
+            elif event.type == BinlogEvent.QUERY_EVENT:
                 decoder.put_entry(query_entry(event), Kind.DDL, 7)
         elif status == Status.STOPPED:
             break

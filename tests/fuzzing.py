@@ -28,7 +28,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from sluice.instance.sources.mysql.decode.decoder import Decoder, Status
-from sluice.instance.sources.mysql.decode.events import EventType
+from sluice.instance.sources.mysql.decode.events import BinlogEvent
 from sluice.instance.sources.mysql.decode.table_map import TableMap, Type
 from sluice.instance.sources.mysql.file_packets import PacketWriter, file_packets
 from sluice.protocol.errors import DecodeError
@@ -55,7 +55,7 @@ EXTREMES = (
     b"\xff" * 4,
     b"\xff" * 8,
 )
-TYPES = [kind for kind in EventType if kind < 256]
+TYPES = [kind for kind in BinlogEvent if kind < 256]
 
 
 def with_checksum(event: bytearray) -> bytes:
@@ -85,7 +85,7 @@ def transactions(path: Path) -> Iterator[Case]:
             events.append(content[at : at + size])
             at += size
         yield head, events
-        if len(events) > 3 and events[0][4] in {EventType.GTID_EVENT, EventType.GTID_TAGGED_EVENT}:
+        if len(events) > 3 and events[0][4] in {BinlogEvent.GTID_EVENT, BinlogEvent.GTID_TAGGED_EVENT}:
             yield head, [events[0], payload(events[1:])]
 
 
@@ -99,7 +99,7 @@ def payload(events: list[bytes]) -> bytes:
     size = b"\xfd" + len(inner).to_bytes(3, "little")
     body = b"\x02\x03\xfc\xff\x00" + b"\x03\x04" + size + b"\x01\x04" + size + b"\x00" + inner
     header = bytearray(events[-1][:19])
-    header[4] = EventType.TRANSACTION_PAYLOAD_EVENT
+    header[4] = BinlogEvent.TRANSACTION_PAYLOAD_EVENT
     return with_checksum(header + body + bytes(4))
 
 
@@ -160,12 +160,12 @@ def drain(decoder: Decoder, ring: Ring, packets: bytes) -> str:
                     continue
                 if event.error is not None:
                     return "undecodable rows"
-                if event.type == EventType.TABLE_MAP_EVENT:
+                if event.type == BinlogEvent.TABLE_MAP_EVENT:
                     table_map = TableMap.parse(event.body)
                     if not set(table_map.types) <= set(Type):
                         return "unknown type of column"
                     decoder.add_plan(plan_by_types(table_map, 1))
-                elif event.type == EventType.QUERY_EVENT:
+                elif event.type == BinlogEvent.QUERY_EVENT:
                     decoder.put_entry(b"\x10\x02", Kind.DDL, 7)
     return ""
 

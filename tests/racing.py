@@ -18,7 +18,7 @@ from pathlib import Path
 
 from sluice.instance.columns import SourceColumn
 from sluice.instance.sources.mysql.decode.decoder import Decoder
-from sluice.instance.sources.mysql.decode.events import EventType
+from sluice.instance.sources.mysql.decode.events import BinlogEvent
 from sluice.instance.sources.mysql.decode.plan import PlanOptions, TablePlan
 from sluice.instance.sources.mysql.decode.table_map import TableMap
 from sluice.store.ring import Ring
@@ -76,8 +76,8 @@ class Destination:
         present = b"\xff" * ((len(columns) + 7) // 8)
         insert = (7).to_bytes(6, "little") + b"\1\0\2\0" + bytes([len(columns)]) + present + row
         for _ in range(rows):
-            self._log.query("BEGIN").add(EventType.TABLE_MAP_EVENT, table_map(*columns))
-            self._log.add(EventType.WRITE_ROWS_EVENT, insert).xid()
+            self._log.query("BEGIN").add(BinlogEvent.TABLE_MAP_EVENT, table_map(*columns))
+            self._log.add(BinlogEvent.WRITE_ROWS_EVENT, insert).xid()
         packets, self._log.packets = self._log.packets, []
         drive(*self._drive, packets, make_plan=self._plan, result=self._result)
 

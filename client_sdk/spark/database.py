@@ -84,9 +84,9 @@ class Database:
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    def connect(self, **arguments: Any) -> "Session":
+    def connect(self, **arguments: Any) -> "DatabaseSession":
         """Log in, with autocommit and any dates allowed; ``arguments`` are PyMySQL's. Raises SourceError."""
-        session = Session(
+        session = DatabaseSession(
             **{
                 "host": self.host,
                 "port": self.port,
@@ -119,7 +119,7 @@ _PROOF: Final = (
 )
 
 
-class Session(MysqlSession):
+class DatabaseSession(MysqlSession):
     """A session with a `Database`."""
 
     database: Database

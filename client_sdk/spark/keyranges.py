@@ -14,11 +14,11 @@ from typing import Any, Final, TypeVar
 
 import pymysql
 
-from ...protocol.canal.tags import Kind
+from ...protocol.canal.tags import ValueKind
 from ...protocol.canal.types import kind_of
 from ...protocol.errors import SourceError
 from ...protocol.resultset import RowEncoder
-from .database import Database, Session, is_lost, reason
+from .database import Database, DatabaseSession, is_lost, reason
 
 PIECE: Final = 8 << 20
 """Bytes of entries that are handed on at once ..."""
@@ -60,36 +60,39 @@ class SnapshotColumn:
     def text(self) -> str:
         """An expression for its text as Canal has it, but for floating-point numbers, which the encoder renders."""
         name, word, kind = quoted(self.name), self._word, kind_of(self.mysql_type)
-        if kind is Kind.SET:
+        if kind is ValueKind.SET:
             return f"CAST({name} AS UNSIGNED)"
-        if kind is Kind.FLOAT:
+        if kind is ValueKind.FLOAT:
             return f"{name} * 1e0"  # all digits
         if word == "binary":
             return f"TRIM(TRAILING X'00' FROM {name})"
-        if kind is Kind.ENUM or word == "bit" or "zerofill" in self.mysql_type.lower():
+        if kind is ValueKind.ENUM or word == "bit" or "zerofill" in self.mysql_type.lower():
             return f"{name} + 0"
         return name
 
     @property
     def ordered(self) -> str:
         """An expression that compares as the index orders."""
-        return self.text if kind_of(self.mysql_type) in (Kind.ENUM, Kind.SET) else quoted(self.name)
+        return self.text if kind_of(self.mysql_type) in (ValueKind.ENUM, ValueKind.SET) else quoted(self.name)
 
     @property
     def bound(self) -> str:
         """An expression for what `literal` needs."""
-        if self.charset is not None and kind_of(self.mysql_type) is Kind.TEXT:
+        if self.charset is not None and kind_of(self.mysql_type) is ValueKind.TEXT:
             return f"HEX({quoted(self.name)})"
-        return f"HEX({quoted(self.name)})" if kind_of(self.mysql_type) is Kind.BYTES else self.text
+        return f"HEX({quoted(self.name)})" if kind_of(self.mysql_type) is ValueKind.BYTES else self.text
 
     def literal(self, text: str) -> str:
         """Write the value that the text of `bound` was selected of."""
         kind = kind_of(self.mysql_type)
-        if kind is Kind.BYTES:
+        if kind is ValueKind.BYTES:
             return f"X'{text}'"
-        if kind is Kind.TEXT and self.charset is not None:
+        if kind is ValueKind.TEXT and self.charset is not None:
             return f"_{self.charset} X'{text}'"
-        if kind in (Kind.INTEGER, Kind.DECIMAL, Kind.FLOAT, Kind.ENUM, Kind.SET) and self._word != "year":
+        if (
+            kind in (ValueKind.INTEGER, ValueKind.DECIMAL, ValueKind.FLOAT, ValueKind.ENUM, ValueKind.SET)
+            and self._word != "year"
+        ):
             return text
         return f"'{text}'"
 
@@ -185,7 +188,7 @@ def _compared(key: Sequence[KeyPart], bound: Key, operator: str, *, or_equal: bo
     return f"({condition})"
 
 
-def connect(database: Database) -> Session:
+def connect(database: Database) -> DatabaseSession:
     """Log in to read tables: every value comes as the text that the server sends. Raises SourceError."""
     session = database.connect(init_command=SETTINGS)
     session.decoders = {}
@@ -205,7 +208,7 @@ _INDEXES: Final = (
 )
 
 
-def describe(session: Session, schema: str, table: str) -> SnapshotTable:
+def describe(session: DatabaseSession, schema: str, table: str) -> SnapshotTable:
     """Ask for a table's columns and for the index to cut it by.
 
     Raises:
@@ -231,7 +234,8 @@ def describe(session: Session, schema: str, table: str) -> SnapshotTable:
         parts = [part for part in members if part[0] in columns]
         if parts and all(sub_part is None and nullable != "YES" for _, sub_part, _, nullable in parts):
             key = tuple(KeyPart(columns[name], collation == "D") for name, _, collation, _ in parts)
-            if kind_of(key[0].column.mysql_type) not in (Kind.ENUM, Kind.SET):  # no server finds a range of those
+            # No server finds a range of these two.
+            if kind_of(key[0].column.mysql_type) not in (ValueKind.ENUM, ValueKind.SET):
                 return replace(found, index=index, key=key)
     return found
 
@@ -239,7 +243,7 @@ def describe(session: Session, schema: str, table: str) -> SnapshotTable:
 # --- cutting ---------------------------------------------------------------------------------------------------------
 
 
-def cut(session: Session, table: SnapshotTable, rows: int, after: Key | None = None) -> Iterator[KeyRange]:
+def cut(session: DatabaseSession, table: SnapshotTable, rows: int, after: Key | None = None) -> Iterator[KeyRange]:
     """Cut a table, or what is after a row of its key, into ranges of about that many rows, one by one.
 
     Up to `EXACT` ranges are counted out along the index. Of a table that seems larger, and has a single integer for a
@@ -260,10 +264,10 @@ def cut(session: Session, table: SnapshotTable, rows: int, after: Key | None = N
 
 def _is_integer(table: SnapshotTable) -> bool:
     part, *more = table.key
-    return not more and not part.is_descending and kind_of(part.column.mysql_type) is Kind.INTEGER
+    return not more and not part.is_descending and kind_of(part.column.mysql_type) is ValueKind.INTEGER
 
 
-def _counted(session: Session, table: SnapshotTable, rows: int, after: Key | None) -> Iterator[Key]:
+def _counted(session: DatabaseSession, table: SnapshotTable, rows: int, after: Key | None) -> Iterator[Key]:
     """Every so many rows: a walk along the index."""
     while True:
         where = KeyRange(after).where(table)
@@ -275,7 +279,7 @@ def _counted(session: Session, table: SnapshotTable, rows: int, after: Key | Non
         yield after
 
 
-def _estimated(session: Session, table: SnapshotTable, rows: int, after: Key | None) -> Iterator[Key]:
+def _estimated(session: DatabaseSession, table: SnapshotTable, rows: int, after: Key | None) -> Iterator[Key]:
     """Halve what has too many rows by the server's estimate; join what has few."""
     name = quoted(table.key[0].column.name)
     where = KeyRange(after).where(table)
@@ -297,7 +301,7 @@ def _estimated(session: Session, table: SnapshotTable, rows: int, after: Key | N
             gathered += found
 
 
-def estimate(session: Session, table: SnapshotTable, part: KeyRange) -> int:
+def estimate(session: DatabaseSession, table: SnapshotTable, part: KeyRange) -> int:
     """About how many rows a range has: what the optimizer thinks, who looks into the index at both ends of the range.
 
     With FORCE INDEX, MySQL 8 does not look.
@@ -323,7 +327,7 @@ class Piece:
     """Key of the last row; None where the table has none."""
 
 
-def select(session: Session, table: SnapshotTable, part: KeyRange, *, size: int = PIECE) -> Iterator[Piece]:
+def select(session: DatabaseSession, table: SnapshotTable, part: KeyRange, *, size: int = PIECE) -> Iterator[Piece]:
     """Read the rows of a range by one SELECT, in pieces of about ``size`` bytes; the session has to be of `connect`.
 
     The texts are those that Canal has, those of TIMESTAMP in UTC. Raises pymysql.MySQLError, OSError.
@@ -355,7 +359,7 @@ def read(
         SourceError: the database refuses, or was not reached for `PATIENCE`.
     """
 
-    def pieces(session: Session, after: Key | None) -> Iterator[Piece]:
+    def pieces(session: DatabaseSession, after: Key | None) -> Iterator[Piece]:
         due = time.monotonic()
         for piece in select(session, table, replace(part, after=after), size=size if rate is None else SLOW_PIECE):
             if rate is not None:
@@ -379,7 +383,7 @@ def _resumed(
     database: Database,
     table: SnapshotTable,
     after: Key | None,
-    items: Callable[[Session, Key | None], Iterator[T]],
+    items: Callable[[DatabaseSession, Key | None], Iterator[T]],
     end: Callable[[T], Key | None],
 ) -> Iterator[T]:
     """Hand on what begins after a key; when the connection is lost, begin again after the end of the last item."""

@@ -10,7 +10,7 @@ import pymysql
 from pymysql.constants import ER
 
 from ...protocol.errors import SourceError, TargetError
-from .database import Database, Session, is_lost, reason
+from .database import Database, DatabaseSession, is_lost, reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +47,7 @@ class Target:
         self._time_zone = fixed_offset(time_zone) or time_zone
         self.retry = retry
         """Seconds for which a transaction is tried again."""
-        self._session: Session | None = None
+        self._session: DatabaseSession | None = None
         self.packet = 0
         """Bytes that a statement may have, in a transaction."""
 
@@ -92,7 +92,7 @@ class Target:
             raise
         return result
 
-    def _open(self) -> Session:
+    def _open(self) -> DatabaseSession:
         session = self.database.connect()
         try:
             with session.cursor() as cursor:

@@ -16,7 +16,7 @@ from pymysql.constants import ER
 
 from ...protocol.errors import SourceChangedError, SourceError
 from ...protocol.position import Position
-from .database import Session
+from .database import DatabaseSession
 
 PATIENCE: Final = 60.0
 """Seconds that transactions may take from the binlog to their commit."""
@@ -24,7 +24,7 @@ LOOK: Final = 0.05
 """Seconds between two looks."""
 
 
-def wait_until_visible(session: Session, position: Position, patience: float = PATIENCE) -> None:
+def wait_until_visible(session: DatabaseSession, position: Position, patience: float = PATIENCE) -> None:
     """Return when a SELECT sees all transactions that stand before a position in the binlog.
 
     On MariaDB and on MySQL with GTIDs no privilege is needed for it; without GTIDs, MySQL wants PROCESS. XA
@@ -44,9 +44,9 @@ def wait_until_visible(session: Session, position: Position, patience: float = P
             f"{session.database} is server {source}, but the position {position} is of {position.source}: read from the"
             " server that the destination reads from, not from a replica of it, which may be behind"
         )
-    first = {kind: kind(session) for kind in _kinds(session, is_mariadb=is_mariadb)}
+    first = {query: query(session) for query in _queries(session, is_mariadb=is_mariadb)}
     while True:
-        left = sorted(name for kind, names in first.items() for name in names & kind(session))
+        left = sorted(name for query, names in first.items() for name in names & query(session))
         if not left and (not is_mariadb or _committed(session) >= (position.file_number, position.begin)):
             return
         if time.monotonic() > deadline:
@@ -58,19 +58,19 @@ def wait_until_visible(session: Session, position: Position, patience: float = P
         time.sleep(LOOK)
 
 
-Kind = Callable[[Session], set[str]]
+Query = Callable[[DatabaseSession], set[str]]
 """Names those of its transactions that may be in the binlog and are not visible."""
 
 
-def _kinds(session: Session, *, is_mariadb: bool) -> list[Kind]:
-    kinds: list[Kind] = [_xa]
+def _queries(session: DatabaseSession, *, is_mariadb: bool) -> list[Query]:
+    queries: list[Query] = [_xa]
     if not is_mariadb:
         variables = dict(session.rows("SHOW GLOBAL VARIABLES LIKE 'gtid_mode'"))
-        kinds.append(_owned if variables.get("gtid_mode") == "ON" else _prepared)
-    return kinds
+        queries.append(_owned if variables.get("gtid_mode") == "ON" else _prepared)
+    return queries
 
 
-def _committed(session: Session) -> tuple[int, int]:
+def _committed(session: DatabaseSession) -> tuple[int, int]:
     """Return where the binlog of MariaDB was, file number and offset, when the last visible transaction had ended."""
     session.rows("START TRANSACTION WITH CONSISTENT SNAPSHOT")
     status = dict(session.rows("SHOW STATUS LIKE 'binlog_snapshot_%'"))
@@ -79,7 +79,7 @@ def _committed(session: Session) -> tuple[int, int]:
     return int(file.rpartition(".")[2] or 0), int(status["Binlog_snapshot_position"])
 
 
-def _owned(session: Session) -> set[str]:
+def _owned(session: DatabaseSession) -> set[str]:
     """Return the GTIDs that are given out, of transactions that are committing."""
     names = set()
     for block in session.rows("SELECT @@GLOBAL.gtid_owned")[0][0].split(","):
@@ -93,7 +93,7 @@ def _owned(session: Session) -> set[str]:
     return names
 
 
-def _prepared(session: Session) -> set[str]:
+def _prepared(session: DatabaseSession) -> set[str]:
     """Return InnoDB's numbers of transactions that are prepared: what they are while the binlog is written."""
     try:
         (status,) = session.rows("SHOW ENGINE INNODB STATUS")
@@ -107,7 +107,7 @@ def _prepared(session: Session) -> set[str]:
     return set(re.findall(r"^---TRANSACTION (\d+), ACTIVE \(PREPARED\)", status[2], re.MULTILINE))
 
 
-def _xa(session: Session) -> set[str]:
+def _xa(session: DatabaseSession) -> set[str]:
     """Return the XA transactions that are prepared; none where the account may not see them."""
     try:
         names = [name for *_, name in session.rows("XA RECOVER")]

@@ -74,7 +74,7 @@ from .tags cimport (
 
 from ..errors import BadParameterError, DecodeError, SchemaMismatchError
 from .rows import decode_changes
-from .tags import Kind
+from .tags import ValueKind
 from .types import SqlType, kind_of, labels_of, width_of
 
 
@@ -164,7 +164,7 @@ cdef struct Bytes:
     size_t capacity
 
 
-cdef struct Column:
+cdef struct ColumnBuffers:
     int output
     int precision
     int scale
@@ -223,7 +223,7 @@ cdef inline const char *put_offset(Bytes *out, size_t offset) noexcept nogil:
     return put(out, &number, 4)
 
 
-cdef inline const char *mark(Column *out, bint is_valid) noexcept nogil:
+cdef inline const char *mark(ColumnBuffers *out, bint is_valid) noexcept nogil:
     """Ends a value."""
     if out.length & 7 == 0:
         if reserve(&out.valid, 1) != NULL:
@@ -236,26 +236,26 @@ cdef inline const char *mark(Column *out, bint is_valid) noexcept nogil:
     return NULL
 
 
-cdef inline const char *put_fixed(Column *out, const void *value) noexcept nogil:
+cdef inline const char *put_fixed(ColumnBuffers *out, const void *value) noexcept nogil:
     cdef const char *reason = put(&out.values, value, WIDTHS[out.output])
     return mark(out, True) if reason == NULL else reason
 
 
-cdef inline const char *put_int64(Column *out, int64_t value) noexcept nogil:
+cdef inline const char *put_int64(ColumnBuffers *out, int64_t value) noexcept nogil:
     return put_fixed(out, &value)
 
 
-cdef inline const char *end_text(Column *out) noexcept nogil:
+cdef inline const char *end_text(ColumnBuffers *out) noexcept nogil:
     cdef const char *reason = put_offset(&out.values, out.text.size)
     return mark(out, True) if reason == NULL else reason
 
 
-cdef inline const char *put_text(Column *out, Span text) noexcept nogil:
+cdef inline const char *put_text(ColumnBuffers *out, Span text) noexcept nogil:
     cdef const char *reason = put(&out.text, text.data, text.size) if text.size else NULL
     return end_text(out) if reason == NULL else reason
 
 
-cdef const char *put_null(Column *out) noexcept nogil:
+cdef const char *put_null(ColumnBuffers *out) noexcept nogil:
     cdef uint64_t *zeros = [0, 0]
     cdef const char *reason
     if out.output == BINARY or out.output == STRING:
@@ -288,7 +288,7 @@ cdef const char *read_integer(Span text, int64_t *value) noexcept nogil:
     return NULL
 
 
-cdef const char *put_integer(Column *out, Span text) noexcept nogil:
+cdef const char *put_integer(ColumnBuffers *out, Span text) noexcept nogil:
     cdef int64_t value
     cdef int8_t tiny
     cdef int16_t small
@@ -308,7 +308,7 @@ cdef const char *put_integer(Column *out, Span text) noexcept nogil:
     return put_fixed(out, &tiny) if tiny == value else OUT_OF_RANGE
 
 
-cdef const char *put_decimal128(Column *out, Span text) noexcept nogil:
+cdef const char *put_decimal128(ColumnBuffers *out, Span text) noexcept nogil:
     cdef const uint8_t *p = text.data
     cdef const uint8_t *end = p + text.size
     cdef bint negative = text.size > 0 and p[0] == 45
@@ -348,7 +348,7 @@ cdef const char *put_decimal128(Column *out, Span text) noexcept nogil:
     return put_fixed(out, &number)
 
 
-cdef const char *put_float(Column *out, Span text) noexcept nogil:
+cdef const char *put_float(ColumnBuffers *out, Span text) noexcept nogil:
     cdef const char *p = <const char *>text.data
     cdef float single
     cdef double number
@@ -410,7 +410,7 @@ cdef const char *read_date(const uint8_t *p, int32_t *days) noexcept nogil:
     return NULL
 
 
-cdef const char *put_date(Column *out, Span text) noexcept nogil:
+cdef const char *put_date(ColumnBuffers *out, Span text) noexcept nogil:
     cdef int32_t days = 0
     cdef const char *reason = read_date(text.data, &days) if text.size == 10 else NO_DATE
     return put_fixed(out, &days) if reason == NULL else reason
@@ -437,7 +437,7 @@ cdef const char *read_datetime(Span text, int64_t *seconds, int *micros) noexcep
     return reason
 
 
-cdef const char *put_time(Column *out, Span text) noexcept nogil:
+cdef const char *put_time(ColumnBuffers *out, Span text) noexcept nogil:
     cdef const uint8_t *p = text.data
     cdef size_t size = text.size
     cdef bint negative = size > 0 and p[0] == 45
@@ -462,7 +462,7 @@ cdef const char *put_time(Column *out, Span text) noexcept nogil:
     return put_int64(out, -value if negative else value)
 
 
-cdef const char *put_bytes(Column *out, Span text) noexcept nogil:
+cdef const char *put_bytes(ColumnBuffers *out, Span text) noexcept nogil:
     """Each byte is the character of its number, so one or two bytes in UTF-8; zeros at the end are added."""
     cdef const uint8_t *p = text.data
     cdef const uint8_t *end = p + text.size
@@ -489,7 +489,7 @@ cdef const char *put_bytes(Column *out, Span text) noexcept nogil:
     return end_text(out)
 
 
-cdef const char *put_json(Column *out, Span text) noexcept nogil:
+cdef const char *put_json(ColumnBuffers *out, Span text) noexcept nogil:
     if text.size == 0:                             # a JSON column of no bytes, which MySQL reads as null
         text = span_at(b"null", 4)
     if text.data[0] == 74:                         # J: no JSON text begins so
@@ -497,7 +497,7 @@ cdef const char *put_json(Column *out, Span text) noexcept nogil:
     return put_text(out, text)
 
 
-cdef const char *put_label(Column *out, Span text, const Form *form) noexcept nogil:
+cdef const char *put_label(ColumnBuffers *out, Span text, const Form *form) noexcept nogil:
     cdef int64_t number = 0
     cdef const char *reason = read_integer(text, &number)
     if reason != NULL:
@@ -507,7 +507,7 @@ cdef const char *put_label(Column *out, Span text, const Form *form) noexcept no
     return put_text(out, form.labels[number - 1]) if number else end_text(out)
 
 
-cdef const char *put_labels(Column *out, Span text, const Form *form) noexcept nogil:
+cdef const char *put_labels(ColumnBuffers *out, Span text, const Form *form) noexcept nogil:
     cdef uint64_t mask = 0
     cdef size_t i
     cdef Span label
@@ -544,11 +544,11 @@ _TYPE = re.compile(r"\s*([A-Za-z0-9_]*)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?"
 
 @lru_cache(4096)
 def _read_type(str mysql_type, int sql_type):
-    """How to read a value and what to write: (Kind, Output, precision, scale)."""
+    """How to read a value and what to write: (ValueKind, Output, precision, scale)."""
     kind = kind_of(mysql_type, sql_type)
     word, first, second = _TYPE.match(mysql_type).groups()
     word = word.lower()
-    if kind == Kind.INTEGER:
+    if kind == ValueKind.INTEGER:
         bits = int(first or 1) if word == "bit" else _BITS.get(word, 64)
         lower = mysql_type.lower()
         bits += word == "bit" or "unsigned" in lower or "zerofill" in lower
@@ -556,18 +556,18 @@ def _read_type(str mysql_type, int sql_type):
             if bits <= width:
                 return kind, output, 0, 0
         return kind, DECIMAL128, 20, 0
-    if kind == Kind.DECIMAL:
+    if kind == ValueKind.DECIMAL:
         precision = int(first or 10)
         if precision > 38 or word not in ("decimal", "numeric", "dec", "fixed"):
-            return Kind.TEXT, STRING, 0, 0
+            return ValueKind.TEXT, STRING, 0, 0
         return kind, DECIMAL128, precision, int(second or 0)
-    if kind == Kind.FLOAT:
+    if kind == ValueKind.FLOAT:
         return kind, FLOAT32 if word == "float" or sql_type == SqlType.REAL else FLOAT64, 0, 0
-    if kind == Kind.BYTES:
+    if kind == ValueKind.BYTES:
         return kind, BINARY, width_of(mysql_type), 0
-    if kind == Kind.DATETIME:
+    if kind == ValueKind.DATETIME:
         return kind, INSTANT if word == "timestamp" else MICROSECONDS, 0, 0
-    outputs = {Kind.DATE: DATE32, Kind.TIME: DURATION, Kind.SET: LIST}
+    outputs = {ValueKind.DATE: DATE32, ValueKind.TIME: DURATION, ValueKind.SET: LIST}
     return kind, outputs.get(kind, STRING), 0, 0
 
 
@@ -729,7 +729,7 @@ cdef Memory take(Bytes *source):
 
 cdef class Decoder:
     """What both decoders have in common. One call of `decode` at a time; others wait for it."""
-    cdef Column *columns
+    cdef ColumnBuffers *columns
     cdef int count
     cdef int64_t rows                              # that are complete
     cdef Header header                             # of the entry
@@ -758,7 +758,7 @@ cdef class Decoder:
                 self.release(&self.columns[i])
             free(self.columns)
 
-    cdef void release(self, Column *column) noexcept:
+    cdef void release(self, ColumnBuffers *column) noexcept:
         free(column.valid.data)
         free(column.values.data)
         free(column.text.data)
@@ -766,7 +766,7 @@ cdef class Decoder:
 
     cdef int make_columns(self, list outputs) except -1:
         cdef int i
-        self.columns = <Column *>calloc(len(outputs), sizeof(Column))
+        self.columns = <ColumnBuffers *>calloc(len(outputs), sizeof(ColumnBuffers))
         if self.columns == NULL:
             raise MemoryError
         self.count = len(outputs)
@@ -777,7 +777,7 @@ cdef class Decoder:
     cdef int reset(self) except -1:
         """Start a new batch."""
         cdef int i
-        cdef Column *column
+        cdef ColumnBuffers *column
         cdef const char *reason = NULL
         self.rows = self.markers = 0
         self.has_prepared = False
@@ -930,7 +930,7 @@ cdef class Decoder:
 
     cdef int end_row(self, int operation) except -1 nogil:
         """What every row has, whatever its columns."""
-        cdef Column *columns = self.columns
+        cdef ColumnBuffers *columns = self.columns
         cdef int i
         if self.has_positions:
             if self.member.size:
@@ -994,7 +994,7 @@ cdef class Decoder:
 
     def array(self, int i, str name):
         """A column as an Arrow array, which takes its memory away."""
-        cdef Column *column = &self.columns[i]
+        cdef ColumnBuffers *column = &self.columns[i]
         cdef int64_t length = column.length
         pa = _pyarrow()
         data_type = _data_type(column.output, column.precision, column.scale)
@@ -1142,7 +1142,7 @@ cdef class EnvelopeDecoder(Decoder):
         return self.end_row(operation)
 
     cdef int put_key(self, Image image) except -1 nogil:
-        cdef Column *texts = &self.columns[ROW_KEY + 1]
+        cdef ColumnBuffers *texts = &self.columns[ROW_KEY + 1]
         cdef int64_t start = texts.length
         cdef size_t i
         for i in range(image.count):
@@ -1152,8 +1152,8 @@ cdef class EnvelopeDecoder(Decoder):
         return self.check(mark(&self.columns[ROW_KEY], texts.length > start))
 
     cdef int put_image(self, int place, Image image) except -1 nogil:
-        cdef Column *names = &self.columns[place + 1]
-        cdef Column *texts = &self.columns[place + 2]
+        cdef ColumnBuffers *names = &self.columns[place + 1]
+        cdef ColumnBuffers *texts = &self.columns[place + 2]
         cdef size_t i
         for i in range(image.count):
             self.check(put_text(names, image.cells[i].name))
@@ -1161,7 +1161,7 @@ cdef class EnvelopeDecoder(Decoder):
         self.check(put_offset(&self.columns[place].values, names.length))
         return self.check(mark(&self.columns[place], image.count > 0))
 
-    cdef int put_cell(self, Column *texts, const Cell *cell) except -1 nogil:
+    cdef int put_cell(self, ColumnBuffers *texts, const Cell *cell) except -1 nogil:
         return self.check(put_null(texts) if cell.is_null else put_text(texts, cell.value))
 
     def finish(self):
@@ -1310,7 +1310,7 @@ cdef class TableDecoder(Decoder):
         cdef Form *form
         cdef Cell cell
         cdef size_t place = 0
-        cdef Column *column
+        cdef ColumnBuffers *column
         cdef const char *reason
         cdef int written = 0
         while checked(next_column_of(&columns, image, &message)):
@@ -1345,7 +1345,7 @@ cdef class TableDecoder(Decoder):
             " binlog_row_image is not FULL"
         )
 
-    cdef const char *add_value(self, Column *column, const Form *form, Span value) noexcept nogil:
+    cdef const char *add_value(self, ColumnBuffers *column, const Form *form, Span value) noexcept nogil:
         cdef const char *reason
         if form.is_null:
             return put_null(column)
@@ -1373,7 +1373,7 @@ cdef class TableDecoder(Decoder):
             return put_label(column, value, form)
         return put_labels(column, value, form)
 
-    cdef const char *put_datetime(self, Column *column, Span text) noexcept nogil:
+    cdef const char *put_datetime(self, ColumnBuffers *column, Span text) noexcept nogil:
         cdef int64_t seconds = 0
         cdef int micros = 0
         cdef const char *reason = read_datetime(text, &seconds, &micros)
@@ -1470,7 +1470,7 @@ cdef class TableDecoder(Decoder):
                     f" and {declared.mysql_type} in the schema"
                 )
             form.way = kind
-            if kind in (Kind.ENUM, Kind.SET):
+            if kind in (ValueKind.ENUM, ValueKind.SET):
                 labels = [text.encode() for text in labels_of(type_text or declared.mysql_type)]
                 labels_at = (size + 7) // 8 * 8
                 text_at = labels_at + len(labels) * sizeof(Span)

@@ -7,7 +7,7 @@ from ..xa import Xa
 RowType: TypeAlias = Literal["INSERT", "UPDATE", "DELETE"]
 
 @final
-class Column:
+class RowColumn:
     index: int
     sql_type: int
     name: str

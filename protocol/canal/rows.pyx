@@ -104,7 +104,7 @@ cdef class Buffer:
 
 
 @cython.final
-cdef class Column:
+cdef class RowColumn:
     """What is the same in every row: index, name, is_key, sql_type, mysql_type."""
     cdef readonly int index
     cdef readonly int sql_type
@@ -116,18 +116,18 @@ cdef class Column:
     cdef int width                                 # of a binary(n): bytes of every value
 
     def __repr__(self):
-        return f"Column({self.index}, {self.name!r}, {self.mysql_type!r})"
+        return f"RowColumn({self.index}, {self.name!r}, {self.mysql_type!r})"
 
 
 @cython.final
 cdef class Form:
     """The bytes of a column up to `updated` and `value`, and what they say."""
     cdef bytes prefix
-    cdef Column column
+    cdef RowColumn column
     cdef bint is_null
 
 
-cdef dict known_columns = {}                       # (index, sqlType, name, isKey, mysqlType) -> Column
+cdef dict known_columns = {}                       # (index, sqlType, name, isKey, mysqlType) -> RowColumn
 cdef list known_forms = [[] for _ in range(TABLES)]    # by table: WAYS forms for each place in a row, or None
 
 
@@ -427,13 +427,13 @@ cdef class Change:
             forms[place] = form
         return form
 
-    cdef Column column(self, int index, int sql_type, str name, bint is_key, str mysql_type):
-        cdef Column column
+    cdef RowColumn column(self, int index, int sql_type, str name, bint is_key, str mysql_type):
+        cdef RowColumn column
         key = (index, sql_type, name, is_key, mysql_type)
         found = known_columns.get(key)
         if found is not None:
-            return <Column>found
-        column = Column.__new__(Column)
+            return <RowColumn>found
+        column = RowColumn.__new__(RowColumn)
         column.index = index
         column.sql_type = sql_type
         column.name = name
@@ -447,7 +447,7 @@ cdef class Change:
         known_columns[key] = column
         return column
 
-    cdef object convert(self, Column column, Span value):
+    cdef object convert(self, RowColumn column, Span value):
         try:
             if column.kind == INTEGER:
                 return integer(value)
@@ -629,7 +629,7 @@ cdef object document(Span value):
     return JSON_NULL if found is None else found
 
 
-cdef object label(Column column, Span value):
+cdef object label(RowColumn column, Span value):
     cdef object number = integer(value)
     if number == 0:
         return ""
@@ -638,7 +638,7 @@ cdef object label(Column column, Span value):
     return column.labels[number - 1]
 
 
-cdef object label_set(Column column, Span value):
+cdef object label_set(RowColumn column, Span value):
     cdef object mask = integer(value)
     if mask < 0 or mask >> len(column.labels):
         raise ValueError(f"it has no members {mask}")

@@ -91,7 +91,7 @@ cpdef enum EventType:
     MHEARTBEAT = 15
 
 
-cpdef enum Kind:
+cpdef enum ValueKind:
     """What a column's text is converted to."""
     TEXT = 0
     INTEGER = 1

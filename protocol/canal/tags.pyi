@@ -34,7 +34,7 @@ class EventType(IntEnum):
     XAROLLBACK = 14
     MHEARTBEAT = 15
 
-class Kind(IntEnum):
+class ValueKind(IntEnum):
     TEXT = 0
     INTEGER = 1
     DECIMAL = 2

@@ -27,7 +27,7 @@ from enum import Enum, IntEnum
 from typing import Final, Literal
 
 from ..errors import DecodeError
-from .tags import Kind
+from .tags import ValueKind
 
 
 class SqlType(IntEnum):
@@ -80,32 +80,32 @@ JSON_NULL: Final = JsonNull.JSON_NULL
 _KINDS = {
     word: kind
     for kind, words in {
-        Kind.INTEGER: "tinyint smallint mediumint int integer bigint bool boolean bit year",
-        Kind.DECIMAL: "decimal numeric dec fixed",
-        Kind.FLOAT: "float double real",
-        Kind.DATE: "date",
-        Kind.DATETIME: "datetime timestamp",
-        Kind.TIME: "time",
-        Kind.JSON: "json",
-        Kind.ENUM: "enum",
-        Kind.SET: "set",
-        Kind.BYTES: "binary varbinary tinyblob blob mediumblob longblob vector geometry point linestring polygon"
+        ValueKind.INTEGER: "tinyint smallint mediumint int integer bigint bool boolean bit year",
+        ValueKind.DECIMAL: "decimal numeric dec fixed",
+        ValueKind.FLOAT: "float double real",
+        ValueKind.DATE: "date",
+        ValueKind.DATETIME: "datetime timestamp",
+        ValueKind.TIME: "time",
+        ValueKind.JSON: "json",
+        ValueKind.ENUM: "enum",
+        ValueKind.SET: "set",
+        ValueKind.BYTES: "binary varbinary tinyblob blob mediumblob longblob vector geometry point linestring polygon"
         " multipoint multilinestring multipolygon geometrycollection geomcollection",
     }.items()
     for word in words.split()
 }
 _KINDS_BY_SQL_TYPE = {
-    SqlType.BIT: Kind.INTEGER,
-    SqlType.TINYINT: Kind.INTEGER,
-    SqlType.SMALLINT: Kind.INTEGER,
-    SqlType.INTEGER: Kind.INTEGER,
-    SqlType.BIGINT: Kind.INTEGER,
-    SqlType.DECIMAL: Kind.DECIMAL,
-    SqlType.REAL: Kind.FLOAT,
-    SqlType.DOUBLE: Kind.FLOAT,
-    SqlType.DATE: Kind.DATE,
-    SqlType.TIME: Kind.TIME,
-    SqlType.TIMESTAMP: Kind.DATETIME,
+    SqlType.BIT: ValueKind.INTEGER,
+    SqlType.TINYINT: ValueKind.INTEGER,
+    SqlType.SMALLINT: ValueKind.INTEGER,
+    SqlType.INTEGER: ValueKind.INTEGER,
+    SqlType.BIGINT: ValueKind.INTEGER,
+    SqlType.DECIMAL: ValueKind.DECIMAL,
+    SqlType.REAL: ValueKind.FLOAT,
+    SqlType.DOUBLE: ValueKind.FLOAT,
+    SqlType.DATE: ValueKind.DATE,
+    SqlType.TIME: ValueKind.TIME,
+    SqlType.TIMESTAMP: ValueKind.DATETIME,
 }
 _BINARY = (SqlType.BLOB, SqlType.BINARY, SqlType.VARBINARY, SqlType.LONGVARBINARY)
 _TEXTS = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext", "uuid", "inet4", "inet6")
@@ -116,17 +116,17 @@ _ESCAPE = re.compile(r"''|\\(.)", re.DOTALL)
 _ESCAPED = {"0": "\0", "n": "\n", "r": "\r", "t": "\t", "b": "\b", "Z": "\x1a"}
 
 
-def kind_of(mysql_type: str, sql_type: int = SqlType.OTHER) -> Kind:
+def kind_of(mysql_type: str, sql_type: int = SqlType.OTHER) -> ValueKind:
     """How to convert the texts of a column; the sqlType decides if the mysqlType is not known by name."""
     word = _WORD.match(mysql_type)[1].lower()  # type: ignore[index]  # it matches anything
     kind = _KINDS.get(word)
-    if kind is Kind.SET:  # a NULL of a SET has the sqlType BLOB
+    if kind is ValueKind.SET:  # a NULL of a SET has the sqlType BLOB
         return kind
     if sql_type in _BINARY:
-        return Kind.BYTES
+        return ValueKind.BYTES
     if kind is not None:
         return kind
-    return Kind.TEXT if word in _TEXTS else _KINDS_BY_SQL_TYPE.get(sql_type, Kind.TEXT)  # type: ignore[call-overload]
+    return ValueKind.TEXT if word in _TEXTS else _KINDS_BY_SQL_TYPE.get(sql_type, ValueKind.TEXT)  # type: ignore[call-overload]
 
 
 def width_of(mysql_type: str) -> int:

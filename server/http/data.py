@@ -28,7 +28,7 @@ router = APIRouter(
 ClientId = Annotated[
     int, Path(ge=-(1 << 15), lt=1 << 15, description="Number of the client, 16 bits as in Canal.", examples=[1001])
 ]
-Session = Annotated[
+SessionToken = Annotated[
     str | None,
     Header(alias="Sluice-Session", description="Token of a session; refused once a newer session was opened."),
 ]
@@ -268,7 +268,7 @@ async def get_without_ack(
     destination: Destination,
     client_id: ClientId,
     query: Annotated[GetQuery, Query()],
-    session: Session = None,
+    session: SessionToken = None,
 ) -> Response:
     """Take the next batch, to be acked or rolled back.
 
@@ -303,7 +303,7 @@ async def ack(
     client_id: ClientId,
     body: Ack,
     durable: Annotated[bool, Query(description="Answer only when the cursor is on disk.")] = False,
-    session: Session = None,
+    session: SessionToken = None,
 ) -> None:
     """Ack the oldest outstanding batch by its id, or all batches that end at or before a position."""
     await context.embedded.ack(
@@ -314,7 +314,11 @@ async def ack(
 
 @router.post("/rollback", operation_id="rollback", summary="Roll back", status_code=204)
 async def rollback(
-    context: Ctx, destination: Destination, client_id: ClientId, body: Rollback | None = None, session: Session = None
+    context: Ctx,
+    destination: Destination,
+    client_id: ClientId,
+    body: Rollback | None = None,
+    session: SessionToken = None,
 ) -> None:
     """Forget all outstanding batches: the next one begins again after the last ack. Or one, by its id, as in Canal."""
     batch_id = body.batchId if body else None
@@ -329,7 +333,7 @@ async def position(
     destination: Destination,
     client_id: ClientId,
     query: Annotated[PositionQuery, Query()],
-    session: Session = None,
+    session: SessionToken = None,
 ) -> RangeView:
     """Mark what follows a position, to be read by `rows`, as often as wanted, and acked by its end.
 
@@ -426,7 +430,7 @@ async def stream(
     destination: Destination,
     client_id: ClientId,
     query: Annotated[StreamQuery, Query()],
-    session: Session = None,
+    session: SessionToken = None,
 ) -> Response:
     """One long response that begins with a rollback, then carries batch after batch while they are acked by `ack`.
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sluice.client_sdk.spark.database import Database as Address
-from sluice.client_sdk.spark.database import Session
+from sluice.client_sdk.spark.database import DatabaseSession
 from sluice.client_sdk.spark.keyranges import (
     LITERAL,
     KeyRange,
@@ -39,12 +39,12 @@ def address(server: Server) -> Address:
 
 
 @pytest.fixture
-def session(server: Server) -> Iterator[Session]:
+def session(server: Server) -> Iterator[DatabaseSession]:
     with closing(connect(address(server))) as session:
         yield session
 
 
-def rows_of(session: Session, table: SnapshotTable, part: KeyRange) -> list[dict[str, str | None]]:
+def rows_of(session: DatabaseSession, table: SnapshotTable, part: KeyRange) -> list[dict[str, str | None]]:
     decoder = EnvelopeDecoder()
     batches = [decoder.decode(piece.data) for piece in select(session, table, part)]
     return [dict(row) for batch in batches for row in batch.column("after").to_pylist()]
@@ -107,7 +107,9 @@ KEYS: dict[str, tuple[tuple[str, Any], ...]] = {
 }
 
 
-def test_ranges_hold_every_row_once_whatever_the_key(server: Server, session: Session, database: Database) -> None:
+def test_ranges_hold_every_row_once_whatever_the_key(
+    server: Server, session: DatabaseSession, database: Database
+) -> None:
     schema = database(server)
     wrong = []
     for number, (name, key) in enumerate(KEYS.items()):
@@ -139,7 +141,7 @@ def test_ranges_hold_every_row_once_whatever_the_key(server: Server, session: Se
 
 
 def test_values_and_types_are_those_of_the_stream(
-    server: Server, session: Session, database: Database, tmp_path: Path
+    server: Server, session: DatabaseSession, database: Database, tmp_path: Path
 ) -> None:
     schema = database(server)
     samples = {f"t{number}": sample for number, sample in enumerate(SAMPLES) if sample.runs_on(server.name)}
@@ -210,7 +212,7 @@ def test_what_is_not_there_is_an_error(mariadb118: Server, database: Database) -
         describe(session, schema, "nothing")
 
 
-def reads(session: Session, table: SnapshotTable, part: KeyRange) -> int:
+def reads(session: DatabaseSession, table: SnapshotTable, part: KeyRange) -> int:
     """Rows of the index that the server looks at to read a range."""
     session.rows("FLUSH STATUS")
     rows_of(session, table, part)
@@ -218,7 +220,9 @@ def reads(session: Session, table: SnapshotTable, part: KeyRange) -> int:
 
 
 @pytest.mark.parametrize("key", ["a", "a, b", "s, a", "t, a, b"])
-def test_a_range_reads_no_more_than_its_rows(key: str, server: Server, session: Session, database: Database) -> None:
+def test_a_range_reads_no_more_than_its_rows(
+    key: str, server: Server, session: DatabaseSession, database: Database
+) -> None:
     schema = database(server)
     session.rows(
         f"CREATE TABLE {schema}.t (a INT, b INT, s VARCHAR(20) CHARACTER SET latin1, t DATETIME, PRIMARY KEY ({key}))"
@@ -230,7 +234,7 @@ def test_a_range_reads_no_more_than_its_rows(key: str, server: Server, session: 
     assert max(reads(session, table, part) for part in ranges) < 110
 
 
-def test_ranges_of_a_large_table_are_estimated(server: Server, session: Session, database: Database) -> None:
+def test_ranges_of_a_large_table_are_estimated(server: Server, session: DatabaseSession, database: Database) -> None:
     schema = database(server)
     session.rows(f"CREATE TABLE {schema}.t (id BIGINT UNSIGNED PRIMARY KEY, v VARCHAR(100))")
     numbers = random.Random(1)

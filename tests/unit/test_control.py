@@ -11,7 +11,7 @@ from sluice.instance.quarantine import Quarantine, path_of, read
 from sluice.instance.sources.mysql.config import MysqlConfig
 from sluice.instance.sources.mysql.control import Control
 from sluice.instance.sources.mysql.decode.decoder import Decoder, Status
-from sluice.instance.sources.mysql.decode.events import EventType
+from sluice.instance.sources.mysql.decode.events import BinlogEvent
 from sluice.instance.sources.mysql.schema import Schemas, TableSchema
 from sluice.protocol.canal import entry_pb2 as pb
 from sluice.protocol.canal.packet_pb2 import Messages
@@ -67,7 +67,7 @@ def answer(log: Log, folder: Path, packets: bytes = b"", **options: Any) -> tupl
 
 
 def test_an_incident_is_a_recorded_gap(tmp_path: Path) -> None:
-    kinds, (entry,) = answer(Log().add(EventType.INCIDENT_EVENT, b"\1\0\4lost"), tmp_path)
+    kinds, (entry,) = answer(Log().add(BinlogEvent.INCIDENT_EVENT, b"\1\0\4lost"), tmp_path)
     assert kinds == [Kind.GAP]
     assert [(prop.key, prop.value) for prop in entry.header.props] == [
         ("sluice.gap", "the source has lost changes: lost")
@@ -113,7 +113,7 @@ def test_text_that_is_not_of_its_charset_is_still_valid(tmp_path: Path) -> None:
     log = Log()
     status = b"\x04" + struct.pack("<HHH", 8, 8, 8)
     body = struct.pack("<IIBHH", 9, 0, 2, 0, len(status)) + status + b"db\0" + b"CREATE TABLE caf\xe9 (id INT)"
-    _, (entry,) = answer(log.add(EventType.QUERY_EVENT, body), tmp_path)
+    _, (entry,) = answer(log.add(BinlogEvent.QUERY_EVENT, body), tmp_path)
     assert entry.header.tableName == "café"
 
 
@@ -128,8 +128,8 @@ def test_unsigned_columns_behind_a_year_are_read_right_from_every_version(
     optional = b"\1\1" + signs + b"\4\6\1y\1a\1b"
     body = table_map((13, b""), (3, b""), (8, b""), optional=optional, schema="db", table="years")
     insert = (7).to_bytes(6, "little") + b"\1\0\2\0\3\7\0" + b"\x7e" + b"\xff" * 12
-    log = Log(version).query("BEGIN").add(EventType.TABLE_MAP_EVENT, body)
-    _, entries = answer(log.add(EventType.WRITE_ROWS_EVENT, insert).xid(), tmp_path)
+    log = Log(version).query("BEGIN").add(BinlogEvent.TABLE_MAP_EVENT, body)
+    _, entries = answer(log.add(BinlogEvent.WRITE_ROWS_EVENT, insert).xid(), tmp_path)
     (row,) = pb.RowChange.FromString(entries[1].storeValue).rowDatas
     assert [column.value for column in row.afterColumns] == ["2026", "4294967295", "-1"]
     assert row.afterColumns[1].mysqlType == "int unsigned"

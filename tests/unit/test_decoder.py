@@ -12,7 +12,7 @@ import pytest
 
 from sluice.instance.columns import SourceColumn
 from sluice.instance.sources.mysql.decode.decoder import Decoder, Status
-from sluice.instance.sources.mysql.decode.events import Event, EventType
+from sluice.instance.sources.mysql.decode.events import BinlogEvent, Event
 from sluice.instance.sources.mysql.decode.plan import TablePlan
 from sluice.instance.sources.mysql.decode.table_map import TableMap
 from sluice.instance.sources.mysql.decode.variables import statement_text
@@ -169,7 +169,7 @@ def test_savepoints_and_their_rollbacks_give_nothing(server: str, tmp_path: Path
     paths = binlogs(server, tmp_path)
     assert any(b"SAVEPOINT" in path.read_bytes() for path in paths)
     result = decode(dump(paths))
-    texts = [query_text(event) for event in result.controls if event.type == EventType.QUERY_EVENT]
+    texts = [query_text(event) for event in result.controls if event.type == BinlogEvent.QUERY_EVENT]
     assert not [text for text in texts if "SAVEPOINT" in text or "ROLLBACK TO" in text]
 
 
@@ -250,7 +250,7 @@ def test_of_a_large_xa_transaction_the_source_is_asked() -> None:
         result = drive(decoder, ring, log.packets, on_xa=decide)
         assert {xa_of(entry) for entry in result.entries} == {f"{mark} X'61',X'',1"}
         assert sum(slot.rows for slot, _ in result.slots) == 17 * 200_000
-        assert [event.type for event in result.controls].count(EventType.XA_PREPARE_EVENT) == 1
+        assert [event.type for event in result.controls].count(BinlogEvent.XA_PREPARE_EVENT) == 1
 
 
 def test_of_an_xa_transaction_that_breaks_off_nothing_is_put_before_the_source_is_asked() -> None:
@@ -258,7 +258,11 @@ def test_of_an_xa_transaction_that_breaks_off_nothing_is_put_before_the_source_i
     assert decode(log.packets).kinds == ["ADVANCE"]
     log.packets += log.writer.packets(b"\xff\xd4\x04#HY000gone")
     types = [event.type for event in decode(log.packets).controls]
-    assert types[2:] == [EventType.XA_PREPARE_EVENT, EventType.TABLE_MAP_EVENT, EventType.ERROR_PACKET]
+    assert types[2:] == [
+        BinlogEvent.XA_PREPARE_EVENT,
+        BinlogEvent.TABLE_MAP_EVENT,
+        BinlogEvent.ERROR_PACKET,
+    ]
 
 
 def test_gtids_stand_on_the_slot_that_ends_the_transaction(tmp_path: Path) -> None:
@@ -338,7 +342,7 @@ def test_mariadb_compressed_events_give_what_they_would_uncompressed(tmp_path: P
     values = [column.value for change in result.changes for row in change.rowDatas for column in row.afterColumns]
     assert values.count("c" * 90) == 3
     assert values.count("d" * 90) == 1
-    statements = [query_text(event) for event in result.controls if event.type == EventType.QUERY_EVENT]
+    statements = [query_text(event) for event in result.controls if event.type == BinlogEvent.QUERY_EVENT]
     assert any(text.startswith("create table comp ") and text.endswith("compressed'") for text in statements)
 
 
@@ -347,12 +351,12 @@ def test_strict_canal_drops_what_canal_drops(tmp_path: Path) -> None:
     strict = decode(dump(paths), Options(strict_canal=True))
     dropped = Counter(decode(dump(paths)).kinds) - Counter(strict.kinds)
     assert dropped == {"TRANSACTION_BEGIN": 29, "DDL": 1}
-    assert not any("create table comp" in query_text(e) for e in strict.controls if e.type == EventType.QUERY_EVENT)
+    assert not any("create table comp" in query_text(e) for e in strict.controls if e.type == BinlogEvent.QUERY_EVENT)
 
 
 def test_a_two_phase_alter_is_one_ddl(tmp_path: Path) -> None:
     result = decode(dump(binlogs("mariadb-11.8", tmp_path)))
-    statements = [query_text(event) for event in result.controls if event.type == EventType.QUERY_EVENT]
+    statements = [query_text(event) for event in result.controls if event.type == BinlogEvent.QUERY_EVENT]
     assert statements.count("alter table a drop column k") == 1
 
 
@@ -421,7 +425,7 @@ def test_an_event_at_another_offset_than_the_sum_is_an_error() -> None:
 
 def test_log_pos_zero_within_a_transaction_is_summed_up() -> None:
     log = Log().query("BEGIN")
-    log.add(EventType.ROWS_QUERY_EVENT, b"\1x", log_pos=0)
+    log.add(BinlogEvent.ROWS_QUERY_EVENT, b"\1x", log_pos=0)
     result = decode(log.xid().packets)
     assert result.end is not None
     assert result.end.begin == log.offset
@@ -447,7 +451,7 @@ def test_offsets_go_on_beyond_four_gibibytes() -> None:
 def test_a_dump_by_gtid_may_leave_transactions_out() -> None:
     log = Log()
     log.offset += 5000
-    log.add(EventType.GTID_EVENT, b"\1" + bytes(15) + b"\1" + struct.pack("<q", 8)).transaction()
+    log.add(BinlogEvent.GTID_EVENT, b"\1" + bytes(15) + b"\1" + struct.pack("<q", 8)).transaction()
     result = decode(log.packets, gtid=True)
     assert result.end is not None
     assert result.end.begin == log.offset
@@ -458,7 +462,7 @@ def test_a_dump_by_gtid_may_leave_transactions_out() -> None:
 def test_a_heartbeat_of_a_dump_by_gtid_moves_the_position() -> None:
     log = Log()
     log.offset += 5000
-    log.add(EventType.HEARTBEAT_EVENT, b"bin.000001", counts=False, log_pos=log.offset)
+    log.add(BinlogEvent.HEARTBEAT_EVENT, b"bin.000001", counts=False, log_pos=log.offset)
     result = decode(log.packets, gtid=True)
     assert result.positions[-1][1].begin == log.offset
     assert result.kinds == ["ADVANCE"]
@@ -470,7 +474,7 @@ def test_a_heartbeat_of_version_2_has_a_position_of_64_bits() -> None:
     log = Log()
     log.offset += 5000
     place = b"\xfe" + struct.pack("<Q", log.offset)
-    log.add(EventType.HEARTBEAT_EVENT_V2, b"\1\x0abin.000001" + b"\2\x09" + place + b"\0", counts=False)
+    log.add(BinlogEvent.HEARTBEAT_EVENT_V2, b"\1\x0abin.000001" + b"\2\x09" + place + b"\0", counts=False)
     assert decode(log.packets, gtid=True).positions[-1][1].begin == log.offset
 
 
@@ -479,8 +483,8 @@ def compressed(inner: bytes, announced: int | None = None) -> list[bytes]:
     packed: bytes = pa.compress(inner, codec="zstd", asbytes=True)
     sizes = struct.pack("<BBBQ", 3, 9, 0xFE, len(inner) if announced is None else announced)
     sizes += struct.pack("<BBBQ", 1, 9, 0xFE, len(packed))
-    log = Log().add(EventType.GTID_EVENT, b"\1" + bytes(15) + b"\1" + struct.pack("<q", 8))
-    return log.add(EventType.TRANSACTION_PAYLOAD_EVENT, b"\2\1\0" + sizes + b"\0" + packed).packets
+    log = Log().add(BinlogEvent.GTID_EVENT, b"\1" + bytes(15) + b"\1" + struct.pack("<q", 8))
+    return log.add(BinlogEvent.TRANSACTION_PAYLOAD_EVENT, b"\2\1\0" + sizes + b"\0" + packed).packets
 
 
 def inner(log: Log) -> bytes:
@@ -535,7 +539,7 @@ def test_an_unknown_event_is_an_error_unless_it_may_be_ignored() -> None:
 
 def test_load_data_that_was_not_logged_as_rows_is_an_error() -> None:
     with pytest.raises(DecodeError, match="LOAD DATA"):
-        decode(Log().add(EventType.BEGIN_LOAD_QUERY_EVENT).packets)
+        decode(Log().add(BinlogEvent.BEGIN_LOAD_QUERY_EVENT).packets)
 
 
 def test_rows_without_their_table_map_are_an_error_that_names_the_table_id() -> None:
@@ -548,21 +552,21 @@ def test_rows_that_do_not_fit_come_as_a_control_event_and_the_stream_goes_on() -
     result = decode(log.packets)
     assert result.kinds == ["ADVANCE", "TRANSACTION_BEGIN", "ROW_DATA", "ROW_DATA", "TRANSACTION_END"]
     (failed,) = [event for event in result.controls if event.error]
-    assert failed.type == EventType.WRITE_ROWS_EVENT
+    assert failed.type == BinlogEvent.WRITE_ROWS_EVENT
     assert failed.position == Position("source", "bin.000001", CREATED, 127, 3)
     assert "2 columns" in str(failed.error)
 
 
 def test_rows_that_end_early_name_their_column() -> None:
     log = Log().query("BEGIN").table_map()
-    log.add(EventType.WRITE_ROWS_EVENT, b"\5\0\0\0\0\0\1\0\2\0\1\xff\0\1\0")
+    log.add(BinlogEvent.WRITE_ROWS_EVENT, b"\5\0\0\0\0\0\1\0\2\0\1\xff\0\1\0")
     (failed,) = [event for event in decode(log.packets).controls if event.error]
     assert "c0" in str(failed.error)
 
 
 def test_a_rows_event_that_only_ends_a_statement_gives_nothing() -> None:
     log = Log().query("BEGIN").table_map().insert(1)
-    log.add(EventType.WRITE_ROWS_EVENT, b"\xff\xff\xff\0\0\0\1\0\2\0\0").xid()
+    log.add(BinlogEvent.WRITE_ROWS_EVENT, b"\xff\xff\xff\0\0\0\1\0\2\0\0").xid()
     assert decode(log.packets).kinds == ["ADVANCE", "TRANSACTION_BEGIN", "ROW_DATA", "TRANSACTION_END"]
 
 
@@ -626,9 +630,9 @@ def test_a_table_that_has_other_columns_again_is_planned_for_each() -> None:
     for columns in (b"\3", b"\3\3", b"\3"):
         body = b"\5\0\0\0\0\0\1\0\2db\0\1t\0" + bytes((len(columns),)) + columns + b"\0\0"
         row = b"\0" + b"\1\0\0\0" * len(columns)
-        log.query("BEGIN").add(EventType.TABLE_MAP_EVENT, body)
+        log.query("BEGIN").add(BinlogEvent.TABLE_MAP_EVENT, body)
         log.add(
-            EventType.WRITE_ROWS_EVENT,
+            BinlogEvent.WRITE_ROWS_EVENT,
             b"\5\0\0\0\0\0\1\0\2\0" + bytes((len(columns),)) + b"\xff" + row,
         ).xid()
     result = decode(log.packets, make_plan=make_plan)
@@ -651,7 +655,7 @@ def test_an_event_that_is_longer_than_allowed_is_refused_before_it_has_come(limi
 
 
 def test_an_event_as_long_as_allowed_passes() -> None:
-    log = Log().query("BEGIN").add(EventType.ROWS_QUERY_EVENT, b"\0" + b"x" * (1 << 16)).table_map().insert(1).xid()
+    log = Log().query("BEGIN").add(BinlogEvent.ROWS_QUERY_EVENT, b"\0" + b"x" * (1 << 16)).table_map().insert(1).xid()
     longest = max(len(packet) - 5 for packet in log.packets)  # the packet's header, and the byte before the event
     assert decode(log.packets, Options(event_bytes=longest)).kinds.count("ROW_DATA") == 1
     with pytest.raises(DecodeError, match=f"more than {longest - 1} bytes"):
@@ -669,7 +673,7 @@ def test_no_more_is_staged_than_there_is_room_in_the_ring() -> None:
     decoder.begin(source="s")
     log = Log().query("BEGIN")
     for _ in range(8000):
-        log.add(EventType.ROWS_QUERY_EVENT, b"\0" + b"x" * 1000)
+        log.add(BinlogEvent.ROWS_QUERY_EVENT, b"\0" + b"x" * 1000)
     data = b"".join(log.packets)
     sizes: list[int] = []
     while True:
@@ -745,7 +749,7 @@ def test_a_ddl_outside_a_transaction_is_a_boundary() -> None:
 def test_packets_of_16_mebibytes_are_joined() -> None:
     log = Log().query("BEGIN")
     for size in (0xFFFFFF - 25, 0xFFFFFF - 24, 0xFFFFFF - 23, 3 * 0xFFFFFF):
-        log.add(EventType.ROWS_QUERY_EVENT, b"\0" + b"x" * size)
+        log.add(BinlogEvent.ROWS_QUERY_EVENT, b"\0" + b"x" * size)
     result = decode(log.xid().packets, chunk=1 << 22)
     assert [len(RowChange.FromString(e.storeValue).sql) for e in result.entries if e.entryType == 2] == [
         0xFFFFFF - 25,
@@ -759,7 +763,7 @@ def test_the_receive_buffer_shrinks_after_a_huge_event() -> None:
     ring = Ring(memory=1 << 30)
     decoder = Decoder(ring, Options(filter_query_dml=True))
     decoder.begin(source="s")
-    log = Log().query("BEGIN").add(EventType.ROWS_QUERY_EVENT, bytes(40 << 20)).xid()
+    log = Log().query("BEGIN").add(BinlogEvent.ROWS_QUERY_EVENT, bytes(40 << 20)).xid()
     drive(decoder, ring, log.packets)
     assert len(decoder.receive_space()) <= 1 << 20
 
@@ -783,8 +787,8 @@ def test_error_and_end_packets_are_control_events() -> None:
     log.packets += log.writer.packets(b"\xfe\0\0\2\0")
     result = decode(log.packets)
     assert [(event.type, event.body) for event in result.controls[-2:]] == [
-        (EventType.ERROR_PACKET, b"\xd4\x04#HY000gone"),
-        (EventType.EOF_PACKET, b"\0\0\2\0"),
+        (BinlogEvent.ERROR_PACKET, b"\xd4\x04#HY000gone"),
+        (BinlogEvent.EOF_PACKET, b"\0\0\2\0"),
     ]
 
 
@@ -799,21 +803,21 @@ def test_a_position_beyond_the_end_of_its_transaction_is_an_error() -> None:
 
 
 def test_text_that_is_no_utf8_is_made_valid() -> None:
-    log = Log().query("BEGIN").add(EventType.ROWS_QUERY_EVENT, b"\0a\xff\xe2\x82b\xf0\x9f\x98\x80").xid()
+    log = Log().query("BEGIN").add(BinlogEvent.ROWS_QUERY_EVENT, b"\0a\xff\xe2\x82b\xf0\x9f\x98\x80").xid()
     (change,) = [RowChange.FromString(e.storeValue) for e in decode(log.packets).entries if e.entryType == 2]
     assert change.sql == b"a\xff\xe2\x82b\xf0\x9f\x98\x80".decode("utf-8", "replace")
 
 
 def test_an_incident_is_a_control_event() -> None:
-    result = decode(Log().add(EventType.INCIDENT_EVENT, b"\1\0\4lost").packets)
-    assert result.controls[-1].type == EventType.INCIDENT_EVENT
+    result = decode(Log().add(BinlogEvent.INCIDENT_EVENT, b"\1\0\4lost").packets)
+    assert result.controls[-1].type == BinlogEvent.INCIDENT_EVENT
     assert result.controls[-1].body == b"\1\0\4lost"
 
 
 def test_a_transaction_within_another_is_an_error() -> None:
     gtid = b"\1" + bytes(16) + struct.pack("<q", 8)
     with pytest.raises(DecodeError, match="in the middle of another"):
-        decode(Log().add(EventType.GTID_EVENT, gtid).add(EventType.GTID_EVENT, gtid).packets)
+        decode(Log().add(BinlogEvent.GTID_EVENT, gtid).add(BinlogEvent.GTID_EVENT, gtid).packets)
 
 
 def gtid(number: int) -> bytes:
@@ -824,7 +828,7 @@ def test_a_domain_of_mariadb_has_32_bits() -> None:
     log = Log("11.8.6-MariaDB")
     for domain in (255, 0x01020304):
         gtid_event = (9).to_bytes(8, "little") + domain.to_bytes(4, "little") + b"\0"
-        log.add(EventType.MARIADB_GTID_EVENT, gtid_event).table_map().insert(1).xid()
+        log.add(BinlogEvent.MARIADB_GTID_EVENT, gtid_event).table_map().insert(1).xid()
     result = decode(log.packets, Options(gtid_on=True))
     rows = [entry for slot, entry in result.slots if slot.kind == Kind.ROW_DATA and entry is not None]
     assert [entry.header.gtid for entry in rows] == ["255-7-9", "255-7-9,16909060-7-9"]
@@ -833,18 +837,18 @@ def test_a_domain_of_mariadb_has_32_bits() -> None:
 @pytest.mark.parametrize("number", [0, -1, -(1 << 63), (1 << 63) - 1])
 def test_a_gtid_whose_number_no_server_gives_is_an_error(number: int) -> None:
     with pytest.raises(DecodeError, match=rf"a GTID event with the number {number} \(event of type 33 at bin.000001"):
-        decode(Log().add(EventType.GTID_EVENT, gtid(number)).query("BEGIN").packets)
+        decode(Log().add(BinlogEvent.GTID_EVENT, gtid(number)).query("BEGIN").packets)
     mariadb = (number & (1 << 64) - 1).to_bytes(8, "little") + bytes(4) + b"\1"
     with pytest.raises(DecodeError, match=f"a GTID event with the number {number} "):
-        decode(Log("11.8.6-MariaDB").add(EventType.MARIADB_GTID_EVENT, mariadb).query("BEGIN").packets)
+        decode(Log("11.8.6-MariaDB").add(BinlogEvent.MARIADB_GTID_EVENT, mariadb).query("BEGIN").packets)
 
 
 def test_a_gtid_that_only_the_other_product_writes_is_an_error() -> None:
     mariadb = (1).to_bytes(8, "little") + bytes(4) + b"\1"
     with pytest.raises(DecodeError, match=r"another product in a binlog of 8\.0\.36"):
-        decode(Log().add(EventType.MARIADB_GTID_EVENT, mariadb).query("BEGIN").packets)
+        decode(Log().add(BinlogEvent.MARIADB_GTID_EVENT, mariadb).query("BEGIN").packets)
     with pytest.raises(DecodeError, match=r"another product in a binlog of 11\.8\.6-MariaDB"):
-        decode(Log("11.8.6-MariaDB").add(EventType.GTID_EVENT, gtid(1)).query("BEGIN").packets)
+        decode(Log("11.8.6-MariaDB").add(BinlogEvent.GTID_EVENT, gtid(1)).query("BEGIN").packets)
 
 
 @pytest.mark.parametrize("tag", [b"a,b", b"1a", b"UP", b"a:1", b"\xff"])
@@ -853,7 +857,7 @@ def test_a_tag_that_no_set_of_gtids_takes_is_an_error(tag: bytes) -> None:
     fields += b"\x06" + bytes([2 * len(tag)]) + tag
     body = b"\x02" + bytes([2 * (3 + len(fields))]) + b"\x00" + fields
     with pytest.raises(DecodeError, match="a GTID event with the tag"):
-        decode(Log("9.7.4").add(EventType.GTID_TAGGED_EVENT, body).query("BEGIN").packets)
+        decode(Log("9.7.4").add(BinlogEvent.GTID_TAGGED_EVENT, body).query("BEGIN").packets)
 
 
 @pytest.mark.parametrize("name", ["bin", "bin.", "bin.index", ".000001", "bin.000001\n", f"bin.{'9' * 5000}"])
@@ -894,22 +898,26 @@ def test_segments_go_back_to_the_pool_when_the_decoder_is_closed() -> None:
 @pytest.mark.parametrize(
     ("kind", "body", "text"),
     [
-        (EventType.INTVAR_EVENT, b"\2" + struct.pack("<Q", 17), "SET INSERT_ID = 17"),
-        (EventType.INTVAR_EVENT, b"\1" + struct.pack("<Q", 17), "SET LAST_INSERT_ID = 17"),
-        (EventType.RAND_EVENT, struct.pack("<QQ", 3, 4), "SET SESSION rand_seed1 = 3 , rand_seed2 = 4"),
-        (EventType.USER_VAR_EVENT, b"\1\0\0\0n\1", "SET @n := NULL"),
-        (EventType.USER_VAR_EVENT, b"\1\0\0\0n\0\0\x2d\0\0\0\3\0\0\0abc", "SET @n := 'abc'"),
-        (EventType.USER_VAR_EVENT, b"\1\0\0\0n\0\2\x3f\0\0\0\x08\0\0\0" + b"\xff" * 8 + b"\0", "SET @n := -1"),
+        (BinlogEvent.INTVAR_EVENT, b"\2" + struct.pack("<Q", 17), "SET INSERT_ID = 17"),
+        (BinlogEvent.INTVAR_EVENT, b"\1" + struct.pack("<Q", 17), "SET LAST_INSERT_ID = 17"),
+        (BinlogEvent.RAND_EVENT, struct.pack("<QQ", 3, 4), "SET SESSION rand_seed1 = 3 , rand_seed2 = 4"),
+        (BinlogEvent.USER_VAR_EVENT, b"\1\0\0\0n\1", "SET @n := NULL"),
+        (BinlogEvent.USER_VAR_EVENT, b"\1\0\0\0n\0\0\x2d\0\0\0\3\0\0\0abc", "SET @n := 'abc'"),
+        (BinlogEvent.USER_VAR_EVENT, b"\1\0\0\0n\0\2\x3f\0\0\0\x08\0\0\0" + b"\xff" * 8 + b"\0", "SET @n := -1"),
         (
-            EventType.USER_VAR_EVENT,
+            BinlogEvent.USER_VAR_EVENT,
             b"\1\0\0\0n\0\2\x3f\0\0\0\x08\0\0\0" + b"\xff" * 8 + b"\1",
             f"SET @n := {2**64 - 1}",
         ),
-        (EventType.USER_VAR_EVENT, b"\1\0\0\0n\0\1\x3f\0\0\0\x08\0\0\0" + struct.pack("<d", 1.5), "SET @n := 1.5"),
-        (EventType.USER_VAR_EVENT, b"\1\0\0\0n\0\4\x3f\0\0\0\5\0\0\0\4\2\x8c\x22", "SET @n := 12.34"),
+        (
+            BinlogEvent.USER_VAR_EVENT,
+            b"\1\0\0\0n\0\1\x3f\0\0\0\x08\0\0\0" + struct.pack("<d", 1.5),
+            "SET @n := 1.5",
+        ),
+        (BinlogEvent.USER_VAR_EVENT, b"\1\0\0\0n\0\4\x3f\0\0\0\5\0\0\0\4\2\x8c\x22", "SET @n := 12.34"),
     ],
 )
-def test_variables_of_statements_are_canals_text(kind: EventType, body: bytes, text: str) -> None:
+def test_variables_of_statements_are_canals_text(kind: BinlogEvent, body: bytes, text: str) -> None:
     if b"\4\2\x8c\x22" in body:
         body = body.replace(b"\5\0\0\0\4\2", b"\4\0\0\0\4\2")
     assert statement_text(kind, body) == text
@@ -930,7 +938,7 @@ def user_variable(value: bytes) -> bytes:
     ],
 )
 def test_a_decimal_user_variable_is_plain_text(value: bytes, text: str) -> None:
-    assert statement_text(EventType.USER_VAR_EVENT, user_variable(value)) == f"SET @n := {text}"
+    assert statement_text(BinlogEvent.USER_VAR_EVENT, user_variable(value)) == f"SET @n := {text}"
 
 
 @pytest.mark.parametrize(
@@ -947,7 +955,7 @@ def test_a_decimal_user_variable_is_plain_text(value: bytes, text: str) -> None:
 )
 def test_a_decimal_user_variable_that_does_not_fit_is_an_error(value: bytes) -> None:
     with pytest.raises(DecodeError, match="not a packed DECIMAL"):
-        statement_text(EventType.USER_VAR_EVENT, user_variable(value))
+        statement_text(BinlogEvent.USER_VAR_EVENT, user_variable(value))
 
 
 def test_entries_are_framed_as_messages() -> None:

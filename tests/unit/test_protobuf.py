@@ -1,12 +1,15 @@
 """The generated modules say what the .proto files say."""
 
 import runpy
+from enum import IntEnum
 from pathlib import Path
 
 import pytest
+from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from google.protobuf.message import Message
 
 from sluice.protocol.canal import entry_pb2, packet_pb2
+from sluice.protocol.canal.tags import EntryType, EventType
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,3 +38,9 @@ def test_generating_anew_gives_the_modules_that_are_committed(tmp_path: Path) ->
 )
 def test_fields_have_the_numbers_and_presence_of_canal(message: Message, wire: str) -> None:
     assert message.SerializeToString() == bytes.fromhex(wire)
+
+
+@pytest.mark.parametrize(("numbers", "canals"), [(EntryType, entry_pb2.EntryType), (EventType, entry_pb2.EventType)])
+def test_what_is_written_without_protobuf_has_canals_numbers(numbers: type[IntEnum], canals: EnumTypeWrapper) -> None:
+    assert {0, *numbers} == set(canals.values())
+    assert all(canals.Value(number.name) == number for number in numbers)

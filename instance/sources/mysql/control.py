@@ -18,8 +18,7 @@ from .connection import Connection
 from .ddl import DML, Change, Query, classify
 from .decode.charset import decode
 from .decode.decoder import Decoder
-from .decode.events import Event
-from .decode.events import EventType as Binlog
+from .decode.events import BinlogEvent, Event
 from .decode.plan import PlanOptions, TablePlan
 from .decode.table_map import TableMap, counts_years
 from .schema import Schemas, TableSchema
@@ -62,12 +61,12 @@ class Control:
         self._fields = config.field_filter()
         self._quarantine = quarantine
         self._answers: dict[int, Callable[[Event], None]] = {
-            Binlog.TABLE_MAP_EVENT: self._table_map,
-            Binlog.QUERY_EVENT: self._query,
-            Binlog.XA_PREPARE_EVENT: self._xa_transaction,
-            Binlog.INCIDENT_EVENT: self._incident,
-            Binlog.ERROR_PACKET: self._error_packet,
-            Binlog.EOF_PACKET: self._eof_packet,
+            BinlogEvent.TABLE_MAP_EVENT: self._table_map,
+            BinlogEvent.QUERY_EVENT: self._query,
+            BinlogEvent.XA_PREPARE_EVENT: self._xa_transaction,
+            BinlogEvent.INCIDENT_EVENT: self._incident,
+            BinlogEvent.ERROR_PACKET: self._error_packet,
+            BinlogEvent.EOF_PACKET: self._eof_packet,
         }
         self.dml_statements = 0
         """Changes that were logged as statements and so were not delivered as rows."""
@@ -85,7 +84,7 @@ class Control:
         if event.error is not None:
             self._undecodable(event, event.error)
             return
-        if self.pending_gap and event.type in (Binlog.TABLE_MAP_EVENT, Binlog.QUERY_EVENT):
+        if self.pending_gap and event.type in (BinlogEvent.TABLE_MAP_EVENT, BinlogEvent.QUERY_EVENT):
             self._put_marker(event, Kind.GAP, props.GAP, self.pending_gap)
             self.pending_gap = ""
         answer = self._answers.get(event.type)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ....protocol.errors import DecodeError
-from .decode.events import EventType
+from .decode.events import BinlogEvent
 
 MAGIC = b"\xfebin"
 FIRST_OFFSET = len(MAGIC)
@@ -51,7 +51,7 @@ def file_packets(path: Path, start: int = FIRST_OFFSET, *, writer: PacketWriter 
         if file.read(len(MAGIC)) != MAGIC:
             raise DecodeError(f"{path} is not a binlog: it does not begin with 0xFE 'bin'")
         body = start.to_bytes(8, "little") + path.name.encode()
-        header = _HEADER.pack(0, EventType.ROTATE_EVENT, 0, _HEADER.size + len(body), 0, _ARTIFICIAL)
+        header = _HEADER.pack(0, BinlogEvent.ROTATE_EVENT, 0, _HEADER.size + len(body), 0, _ARTIFICIAL)
         yield from writer.event(header + body)
         description = _read_event(file)
         if description is None:

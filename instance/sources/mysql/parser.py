@@ -24,7 +24,7 @@ from .config import MysqlConfig
 from .connection import Connection, ServerFacts
 from .control import Control
 from .decode.decoder import Decoder, Status
-from .decode.events import EventType
+from .decode.events import BinlogEvent
 from .dump import Dump, FileStart, GtidStart, Replica
 from .schema import InformationSchema, Schemas, charsets
 from .start import Start, StartFinder, parse_gtids, resume
@@ -363,7 +363,7 @@ class Parser:
                     raise SourceError(f"{dump.name} closed the connection")
                 decoder.received(size)
             elif status is Status.CONTROL and decoder.event is not None:
-                if decoder.event.type == EventType.FORMAT_DESCRIPTION_EVENT:
+                if decoder.event.type == BinlogEvent.FORMAT_DESCRIPTION_EVENT:
                     self._begin(start)
                 self._control.answer(decoder.event)
 

@@ -21,7 +21,7 @@ from ....store.ring import Ring
 from .config import MysqlConfig
 from .connection import Connection, optional_text
 from .decode.decoder import Decoder, Status
-from .decode.events import Event, EventType
+from .decode.events import BinlogEvent, Event
 from .decode.gtid_event import mysql_gtid
 from .dump import FIRST_EVENT, MAX_DUMP_OFFSET, Dump, FileStart, GtidStart, Replica
 
@@ -257,7 +257,7 @@ class StartFinder:
                     if event.offset >= offset:
                         break
                     if event.type in _MYSQL_GTIDS:
-                        gtids.add(*mysql_gtid(event.body, tagged=event.type == EventType.GTID_TAGGED_EVENT))
+                        gtids.add(*mysql_gtid(event.body, tagged=event.type == BinlogEvent.GTID_TAGGED_EVENT))
         return gtids
 
     def _at_time(self, milliseconds: int, files: list[str]) -> Start:
@@ -320,13 +320,13 @@ class StartFinder:
                     continue
                 event = decoder.event
                 assert event is not None
-                if event.type == EventType.EOF_PACKET:
+                if event.type == BinlogEvent.EOF_PACKET:
                     return
-                if event.type == EventType.ERROR_PACKET:
+                if event.type == BinlogEvent.ERROR_PACKET:
                     raise SourceError(f"{dump.name} refuses the dump: {error_text(event.body)}")
                 if event.position is None:  # the ROTATE event that names the file
                     continue
-                if event.type == EventType.ROTATE_EVENT:
+                if event.type == BinlogEvent.ROTATE_EVENT:
                     return
                 yield event, event.position
         except DecodeError as error:
@@ -357,16 +357,16 @@ def _may_have(event: Event, position: Position, milliseconds: int) -> bool:
     The entries of a compressed transaction have the place of the payload, and times of their own. These are not after
     the payload, nor before the file, unless the history was rewritten.
     """
-    if event.type == EventType.TRANSACTION_PAYLOAD_EVENT:
+    if event.type == BinlogEvent.TRANSACTION_PAYLOAD_EVENT:
         return position.created * 1000 <= milliseconds <= event.timestamp * 1000
     return event.timestamp * 1000 == milliseconds
 
 
-_MYSQL_GTIDS: Final = frozenset({EventType.GTID_EVENT, EventType.GTID_TAGGED_EVENT})
-_GTIDS: Final = _MYSQL_GTIDS | {EventType.ANONYMOUS_GTID_EVENT, EventType.MARIADB_GTID_EVENT}
-_ENDS: Final = frozenset({EventType.XID_EVENT, EventType.XA_PREPARE_EVENT, EventType.TRANSACTION_PAYLOAD_EVENT})
-_BEGINNINGS: Final = _GTIDS | {EventType.QUERY_EVENT}
-_CURSOR_EVENTS: Final = _BEGINNINGS | _ENDS | {EventType.MARIADB_QUERY_COMPRESSED_EVENT}
+_MYSQL_GTIDS: Final = frozenset({BinlogEvent.GTID_EVENT, BinlogEvent.GTID_TAGGED_EVENT})
+_GTIDS: Final = _MYSQL_GTIDS | {BinlogEvent.ANONYMOUS_GTID_EVENT, BinlogEvent.MARIADB_GTID_EVENT}
+_ENDS: Final = frozenset({BinlogEvent.XID_EVENT, BinlogEvent.XA_PREPARE_EVENT, BinlogEvent.TRANSACTION_PAYLOAD_EVENT})
+_BEGINNINGS: Final = _GTIDS | {BinlogEvent.QUERY_EVENT}
+_CURSOR_EVENTS: Final = _BEGINNINGS | _ENDS | {BinlogEvent.MARIADB_QUERY_COMPRESSED_EVENT}
 _SHOWN_BEGINNINGS: Final = frozenset({"Gtid", "Anonymous_Gtid", "Gtid_tagged", "Rotate", "Stop"})
 """Types as SHOW BINLOG EVENTS names them."""
 

@@ -3,7 +3,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 
 
-cpdef enum EventType:
+cpdef enum BinlogEvent:
     """`enum Log_event_type` of MySQL (libs/mysql/binlog/event/binlog_event.h) and of MariaDB (sql/log_event.h)."""
     START_EVENT_V3 = 1
     QUERY_EVENT = 2

@@ -4,7 +4,7 @@ from .....protocol.errors import DecodeError
 from .....protocol.position import Position
 from .plan import TablePlan
 
-class EventType(IntEnum):
+class BinlogEvent(IntEnum):
     START_EVENT_V3 = 1
     QUERY_EVENT = 2
     STOP_EVENT = 3

@@ -73,7 +73,7 @@ cdef class Event:
     """An event (or packet) that the compiled loop hands to Python: a control event.
 
     Attributes:
-        type: its `EventType`; a MariaDB QUERY_COMPRESSED event comes inflated, as QUERY_EVENT.
+        type: its `BinlogEvent`; a MariaDB QUERY_COMPRESSED event comes inflated, as QUERY_EVENT.
         timestamp: seconds since 1970 in the event header.
         server_id: the server that first logged it.
         log_pos: where it ends in its file by its header, modulo 2**32; 0 if the server does not say.

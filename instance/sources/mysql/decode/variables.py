@@ -3,7 +3,7 @@
 import struct
 
 from .....protocol.errors import DecodeError
-from .events import EventType
+from .events import BinlogEvent
 from .values import packed_decimal
 
 _LAST_INSERT_ID = 1  # type of an INTVAR event; the other, 2, is INSERT_ID
@@ -19,10 +19,10 @@ def statement_text(event_type: int, body: bytes) -> str:
     (``libs/mysql/binlog/event/statement_events.h``)
     """
     try:
-        if event_type == EventType.INTVAR_EVENT:
+        if event_type == BinlogEvent.INTVAR_EVENT:
             kind, number = struct.unpack_from("<BQ", body)
             return f"SET {'LAST_INSERT_ID' if kind == _LAST_INSERT_ID else 'INSERT_ID'} = {number}"
-        if event_type == EventType.RAND_EVENT:
+        if event_type == BinlogEvent.RAND_EVENT:
             first, second = struct.unpack_from("<QQ", body)
             return f"SET SESSION rand_seed1 = {first} , rand_seed2 = {second}"
         return _user_variable(body)

@@ -49,9 +49,9 @@ class Calls(Destinations):
 
         Raises:
             BadParameterError: the client id is out of range.
-            FilterError: the filter is none, or cannot match anything.
-            BadPositionError: ``start`` is none.
-            GoneError: it lies before what is stored.
+            FilterError: the filter is not valid, or cannot match anything.
+            BadPositionError: ``start`` is not a position.
+            GoneError: it is older than what is stored.
             SourceChangedError: it belongs to another source or history.
         """
         instance = self._running(destination)
@@ -144,7 +144,7 @@ class Calls(Destinations):
         Raises:
             NotSubscribedError: the client has not subscribed.
             StaleSessionError: a newer session took over.
-            GoneError: its cursor lies before what is stored.
+            GoneError: its cursor is older than what is stored.
             PurgedError: the source no longer has what comes next.
             SourceChangedError: its cursor belongs to another source or history.
         """
@@ -213,7 +213,7 @@ class Calls(Destinations):
             StaleSessionError: a newer session took over.
             UnknownBatchError: no such batch is outstanding.
             AckOutOfOrderError: an older one is.
-            BadPositionError: the position is none, or lies beyond what the client was given.
+            BadPositionError: the text is not a position, or it is beyond what the client was given.
             SourceChangedError: the position belongs to another source or history.
             PurgedError: the source no longer has what the client waits for.
         """
@@ -227,7 +227,7 @@ class Calls(Destinations):
         await instance.confirm(durable=durable)
 
     async def _ack_to(self, instance: Instance, client_id: int, position: Position, session: str | None) -> None:
-        """Confirm up to a position; after a restart, or behind the ring, wait until the stream has come to it again."""
+        """Confirm up to a position; after a restart, or while catching up, wait until the stream has reached it again."""
         deadline = time.monotonic() + LONGEST_REREAD
         exists = False
         while not instance.cursors.ack_to(client_id, position, now=time.monotonic(), session=session, exists=exists):
@@ -237,7 +237,7 @@ class Calls(Destinations):
                 end = await instance.source_end()
                 instance.check_running()
                 if position > end:
-                    raise BadPositionError(f"{position} lies beyond the end of the source's binlog, {end}")
+                    raise BadPositionError(f"{position} is beyond the end of the source's binlog, {end}")
                 exists = True
                 continue
             remaining = deadline - time.monotonic()
@@ -266,7 +266,7 @@ class Calls(Destinations):
 
 
 def _limits(config: InstanceConfig, units: int, max_entries: int) -> tuple[int, int]:
-    """Return how many entries, and bytes of memory, a batch has at most; 0 is no limit. `units` are as configured."""
+    """Return how many entries, and bytes of memory, a batch has at most; 0 for any number. `units` are as configured."""
     if config.memory_batch_mode is BatchMode.MEMSIZE:
         return max_entries, units * config.memory_buffer_memunit
     return min(units, max_entries or units) if units else max_entries, 0

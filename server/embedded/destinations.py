@@ -51,7 +51,7 @@ class DestinationStatus:
     time_zone: str
     """The zone that TIMESTAMP values are written in; empty where that of the process has no name."""
     active: str
-    """Among several servers the address of the one that has it; empty when none has, or there are no others."""
+    """Among several servers the address of the one that has it; empty when none of them has it, or there are no others."""
 
 
 class Destinations:
@@ -71,7 +71,7 @@ class Destinations:
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def start(self, destination: str) -> None:
-        """Start a destination with its configuration as it is now; a running one goes on as it is.
+        """Start a destination with its configuration as it is now; a running one goes on unchanged.
 
         Among several servers it stands by until it is this server's turn.
 
@@ -170,7 +170,7 @@ class Destinations:
         """Return the tables that the source has now and that pass, as ``schema.table``; ``wanted`` is a filter more.
 
         Raises:
-            FilterError: that filter is wrong.
+            FilterError: that filter is not valid.
             SourceError: the source cannot be asked.
         """
         return await self._running(destination).tables(wanted)

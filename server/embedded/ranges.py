@@ -50,13 +50,13 @@ class Ranges(Destinations):
     ) -> RangeStatus:
         """Mark the range that follows a position, to be read by `rows` and acked by its end.
 
-        It ends behind a transaction, or before a DDL, which comes alone; when no transaction ends within the limits, it
-        ends inside of one. The same position and limits give the same range until it is acked.
+        It ends after a transaction, or before a DDL, which comes alone. When no transaction ends within the limits, it
+        ends within one. The same position and limits give the same range until it is acked.
 
         Args:
             destination: name of the destination.
             client_id: the client.
-            after: where the range begins: what lies before it is processed.
+            after: where the range begins: everything before it is processed.
             until: where it ends at the latest.
             timeout: seconds to wait for something to read; then the range is empty.
             max_rows: rows at most, unless the first entry has more.
@@ -64,10 +64,10 @@ class Ranges(Destinations):
             session: token of the session, for clients that have opened one.
 
         Raises:
-            BadPositionError: a position is none.
+            BadPositionError: a text is not a position.
             NotSubscribedError: the client has not subscribed.
             StaleSessionError: a newer session took over.
-            GoneError: the position lies before what is stored.
+            GoneError: the position is older than what is stored.
             PurgedError: the source no longer has what follows it.
             SourceChangedError: it belongs to another source or history.
         """
@@ -107,13 +107,13 @@ class Ranges(Destinations):
             await instance.wait(remaining)
 
     async def rows(self, destination: str, client_id: int, from_: str, to: str) -> AsyncGenerator[Batch]:
-        """Yield what lies between two positions, as often as asked; no cursor moves.
+        """Yield what is between two positions, as often as asked; no cursor moves.
 
         What the ring has comes as one batch. The rest is read from the source again, by a catch-up reader, and comes in
         pieces, as does what the ring has only in part.
 
         Raises:
-            BadPositionError: a position is none, or the range ends before it begins, or lies beyond the stream's end.
+            BadPositionError: a text is not a position, or the range ends before it begins, or beyond the stream's end.
             NotSubscribedError: the client has not subscribed.
             PurgedError: the source no longer has the range.
             SourceChangedError: it belongs to another source or history.
@@ -145,7 +145,7 @@ class Ranges(Destinations):
                 from_ = piece_end
 
     async def splits(self, destination: str, client_id: int, from_: str, to: str, parts: int) -> list[Part]:
-        """Cut a range into at most so many parts of about equal bytes, one behind the other; raises as `rows`."""
+        """Cut a range into at most so many parts of about equal bytes, one after the other; raises as `rows`."""
         instance = self._running(destination)
         begin, end = Position.parse(from_), Position.parse(to)
         transactions = not instance.config.filter_transaction_entry
@@ -184,9 +184,9 @@ class Ranges(Destinations):
     async def _when_read(
         self, instance: Instance, client_id: int, end: Position, attempt: Callable[[], T | None]
     ) -> T | None:
-        """Make an attempt when the stream has come to the end of a range; None when it has left the range behind.
+        """Make an attempt when the stream has come to the end of a range; None when the ring no longer holds the range.
 
-        A range that a destination gave in an earlier life may lie ahead of it: soon it comes there again.
+        A range that a destination gave in an earlier life may be ahead of the stream, which soon reaches it again.
         """
         deadline = time.monotonic() + LONGEST_REREAD
         while True:
@@ -204,7 +204,7 @@ class Ranges(Destinations):
                 source_end = await instance.source_end()
                 instance.check_running()
                 if end > source_end:
-                    raise BadPositionError(f"{end} lies beyond the end of the source's binlog")
+                    raise BadPositionError(f"{end} is beyond the end of the source's binlog")
                 return None
             await instance.wait(min(remaining, 1.0))
             instance.check_running()

@@ -1,4 +1,4 @@
-"""The life of one destination on one server, without any I/O.
+"""The life of one destination on one server, without I/O.
 
 ::
 

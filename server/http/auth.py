@@ -1,4 +1,4 @@
-"""Who may do what: bearer tokens, the passwords that buy them, and where a server without either may listen.
+"""Access: bearer tokens, the passwords that buy them, and where a server without either may listen.
 
 A token is ``sluice_<id>_<secret>``: a public id by which it is listed and revoked, and 256 random bits. The credentials
 file keeps the SHA-256 of the secret, which needs no salt and no slow hash since the secret cannot be guessed. Passwords
@@ -130,8 +130,8 @@ class Credentials:
         self._document = self._read()
 
     @functools.cached_property
-    def _nobody(self) -> str:
-        """The hash of a password that nobody has."""
+    def _unknown(self) -> str:
+        """The hash of a password that was never given out."""
         return self._hasher.hash(secrets.token_bytes(16))
 
     @property
@@ -198,9 +198,9 @@ class Credentials:
 
     def login(self, user: str, password: str, lifetime: timedelta = LOGIN_LIFETIME) -> IssuedToken:
         """Exchange a password for a token. Takes as long for an unknown user as for a wrong password."""
-        entry, nobody = self._current().users.get(user), self._nobody
+        entry, unknown = self._current().users.get(user), self._unknown
         try:
-            self._hasher.verify(entry.argon2 if entry else nobody, password)
+            self._hasher.verify(entry.argon2 if entry else unknown, password)
         except argon2.exceptions.VerifyMismatchError:
             entry = None
         if entry is None:
@@ -249,9 +249,9 @@ class Credentials:
 
 
 class LoginLimiter:
-    """Makes who keeps failing to log in wait longer and longer: 1 s after the fifth failure, then double.
+    """Delays the next attempt of a user whose logins keep failing: 1 s after the fifth failure, then double.
 
-    Failures count by user and network, so that a user is not kept out by another one behind the same proxy.
+    Failures count by user and network, so that one user does not keep another out who comes through the same proxy.
     """
 
     def __init__(self) -> None:

@@ -104,7 +104,7 @@ class Protocol(HttpToolsProtocol):
 
     uvicorn and its parser take headers of any length and wait for the rest of a request for ever. Here a request has
     until a time to arrive, and whoever sends too much, or too slowly, is refused and cut off. A response may take as
-    long as it likes, and so may a request that waits because nobody reads it yet.
+    long as it likes, and so may a request that waits because the app does not read it yet.
     """
 
     def __init__(self, server: Server) -> None:
@@ -270,7 +270,7 @@ class Protocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """End the response, and let go of a body that nobody has read."""
+        """End the response, and let go of a body that the app has not read."""
         super().on_response_complete()
         if self.cycle.response_complete:
             self.cycle.body = bytearray()
@@ -281,7 +281,7 @@ class Protocol(HttpToolsProtocol):
         super()._start_asgi_task(cycle, app)
 
     def _abandon(self) -> None:
-        """Tell the app that nobody waits for its answer any more. uvicorn does so for the newest request only."""
+        """Tell the app that its answer is not awaited any more. uvicorn does so for the newest request only."""
         cycle = self._answering
         if cycle is not None and not cycle.response_complete:
             cycle.disconnected = True

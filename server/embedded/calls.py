@@ -227,7 +227,7 @@ class Calls(Destinations):
         await instance.confirm(durable=durable)
 
     async def _ack_to(self, instance: Instance, client_id: int, position: Position, session: str | None) -> None:
-        """Confirm up to a position; after a restart, or while catching up, wait until the stream has reached it again."""
+        """Confirm up to a position; after a restart, or while catching up, wait until the stream reaches it again."""
         deadline = time.monotonic() + LONGEST_REREAD
         exists = False
         while not instance.cursors.ack_to(client_id, position, now=time.monotonic(), session=session, exists=exists):
@@ -266,7 +266,7 @@ class Calls(Destinations):
 
 
 def _limits(config: InstanceConfig, units: int, max_entries: int) -> tuple[int, int]:
-    """Return how many entries, and bytes of memory, a batch has at most; 0 for any number. `units` are as configured."""
+    """Return how many entries, and bytes of memory, a batch has at most; 0: any number. `units` are as configured."""
     if config.memory_batch_mode is BatchMode.MEMSIZE:
         return max_entries, units * config.memory_buffer_memunit
     return min(units, max_entries or units) if units else max_entries, 0

@@ -51,7 +51,7 @@ class DestinationStatus:
     time_zone: str
     """The zone that TIMESTAMP values are written in; empty where that of the process has no name."""
     active: str
-    """Among several servers the address of the one that has it; empty when none of them has it, or there are no others."""
+    """Among several servers the address of the one that has it; empty when none has it, or there are no others."""
 
 
 class Destinations:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, model_validator
 
@@ -36,7 +36,8 @@ def upper(value: Any) -> Any:
     return value.upper() if isinstance(value, str) else value
 
 
-def _lower(value: Any) -> Any:
+def lower(value: Any) -> Any:
+    """Return a text in lower case, and any other value unchanged."""
     return value.lower() if isinstance(value, str) else value
 
 
@@ -73,8 +74,14 @@ FieldFilterText = Annotated[str, AfterValidator(_field_filter)]
 class InstanceConfig(Settings):
     """The configuration of one destination, whatever its source. A kind of source adds its own settings."""
 
+    source_title: ClassVar[str] = ""
+    """What a source of this kind is called."""
+
     destination: str = setting("canal.instance.destination", pattern=f"^{DESTINATION_NAME}$")
     """Name of the destination: that of the folder with its `instance.properties`. Placeholders can use it."""
+    source: Annotated[str, BeforeValidator(lower)] = setting("sluice.instance.source", "mysql")
+    """Kind of the source; `mysql` is MySQL or MariaDB. Each kind has settings of its own. They stand below, each kind
+    under its own heading."""
 
     # Filters.
 
@@ -152,14 +159,14 @@ class InstanceConfig(Settings):
     """The greatest number of parsers that read the source again for what is no longer in the ring, each with a server
     id and a ring of its own. Clients that are behind the ring, and ranges, take turns; a client that makes no calls
     gets no turn. 0 forbids such parsers: a client that is behind the ring is `gone`."""
-    meta: Annotated[MetaKind, BeforeValidator(_lower)] = setting("sluice.instance.meta", MetaKind.FILE)
+    meta: Annotated[MetaKind, BeforeValidator(lower)] = setting("sluice.instance.meta", MetaKind.FILE)
     """Where subscriptions and cursors are kept: `file` survives a restart, `memory` does not. With `canal.zkServers`
     the default is `zookeeper`: an ack is answered once it is durable there, and acks that come meanwhile share the next
     write. `mixed` writes cursors as they change, and `period` every `canal.zookeeper.flush.period`. With these two an
     ack does not wait, so what was acked last can come again from another server. Without this setting, Canal's
     `canal.instance.global.spring.xml` decides: `file-instance.xml`, `memory-instance.xml`, or `default-instance.xml`
     for `period`."""
-    log_position: Annotated[Literal["failback", "parse"], BeforeValidator(_lower)] = setting(
+    log_position: Annotated[Literal["failback", "parse"], BeforeValidator(lower)] = setting(
         "sluice.instance.logPosition", "failback"
     )
     """Where the source is read from. `failback`: from the smallest cursor of a client; without cursors, from where the
@@ -177,6 +184,15 @@ class InstanceConfig(Settings):
     def address(self) -> tuple[str, int]:
         """Host and port of the source, which Canal needs in each cursor from which it is to go on."""
         return "", 0
+
+    @property
+    def place(self) -> str:
+        """Where the source is, and as whom it is read, for people."""
+        return self.source_title
+
+    def warnings(self) -> list[str]:
+        """Return what of the source's settings is probably not meant."""
+        return []
 
     def for_reader(self) -> Self:
         """Return the configuration of another parser of the destination, which reads the same source again."""

@@ -10,6 +10,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    SecretStr,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -64,6 +65,10 @@ class Settings(BaseModel):
     def fields_by_key(cls) -> dict[str, str]:
         """Return the property keys of the model, each with the name of its field."""
         return {field.alias or name: name for name, field in cls.model_fields.items()}
+
+    def secrets(self) -> list[str]:
+        """Return the values that nothing may show."""
+        return [value.get_secret_value() for value in vars(self).values() if isinstance(value, SecretStr)]
 
     @classmethod
     def fill(cls, properties: Mapping[str, Property], folder: Path, **given: Any) -> Self:

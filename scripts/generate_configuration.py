@@ -15,7 +15,7 @@ from pydantic import SecretStr
 from sluice.instance.config import InstanceConfig
 from sluice.instance.properties import environment_name
 from sluice.instance.settings import Settings
-from sluice.instance.sources.mysql.config import MysqlConfig
+from sluice.instance.sources.kinds import CONFIGS
 from sluice.server.canal_keys import WITHOUT_EFFECT
 from sluice.server.config import ServerConfig
 
@@ -48,7 +48,9 @@ def page() -> str:
     parts = [HEAD]
     parts += ["\n## The server (`canal.properties`)\n", *sections(ServerConfig)]
     parts += ["\n## A destination (`instance.properties`)\n", *sections(InstanceConfig)]
-    parts += ["\n## MySQL or MariaDB as the source of a destination (`instance.properties`)\n", *sections(MysqlConfig)]
+    for config in CONFIGS.values():
+        title = f"{config.source_title} as the source of a destination (`instance.properties`)"
+        parts += [f"\n## {title}\n", *sections(config)]
     parts += ["\n## Keys of Canal that have no effect\n\n| keys | because |\n| --- | --- |\n"]
     reasons = defaultdict(list)
     for pattern, reason in WITHOUT_EFFECT.items():

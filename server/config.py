@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 from ..instance.config import DESTINATION_NAME, InstanceConfig, is_host
 from ..instance.properties import Lookup, Property, environment_name, is_service_link, read_properties
 from ..instance.settings import FolderPath, Settings, setting
-from ..instance.sources.mysql.config import MysqlConfig
+from ..instance.sources.kinds import CONFIGS
 from ..instance.zones import has_daylight_saving
 from ..protocol.errors import ConfigError, UnknownDestinationError
 from .canal_keys import STANDBY, why_without_effect
@@ -24,10 +24,8 @@ from .logging import LogFormat, LogLevel, redactor
 MAIN_FILE = "canal.properties"
 INSTANCE_FILE = "instance.properties"
 META_KEY = "sluice.instance.meta"
+SOURCE_KEY = "sluice.instance.source"
 PLACEHOLDER = re.compile(r"\$\{([^:{}]+)")
-MS_A_YEAR = 31_556_952_000
-LIKELY_SECONDS = 10**11
-"""A time in ms below it is of a year before MySQL, and a time of our century in seconds."""
 KNOWN_PASSWORDS = {
     "e3619321c1a937c46a0d8bd1dac39f93b27d4458": "canal",
     "4acfe3202a5ff5cf467898fc58aab1d615029441": "admin",
@@ -240,9 +238,9 @@ class ServerConfig(Settings):
         return expand(self.destinations_expr) if self.destinations_expr else self.destinations
 
 
-KEYS = (*ServerConfig.fields_by_key(), *MysqlConfig.fields_by_key())
+INSTANCE_KEYS = dict.fromkeys(key for config in CONFIGS.values() for key in config.fields_by_key())
+KEYS = (*ServerConfig.fields_by_key(), *INSTANCE_KEYS)
 """All keys that have an effect."""
-
 
 SWITCHING = (
     "canal.instance.standby.address",
@@ -272,7 +270,7 @@ class Configuration:
         self._main = read_properties(self.main_file)
         given_keys = Lookup(self._main, environ=environ)(ServerConfig.fields_by_key())
         self.server = ServerConfig.fill(given_keys, self.folder, **given)
-        redactor.hide(self.server.tcp_passwd.get_secret_value())
+        _hide_secrets(self.server)
 
     def instance_file(self, destination: str) -> Path:
         """Return where the settings of ``destination`` are, or would be."""
@@ -302,7 +300,7 @@ class Configuration:
         if complaints:
             raise ConfigError("\n".join(complaints))
 
-    def instance(self, destination: str) -> MysqlConfig:
+    def instance(self, destination: str) -> InstanceConfig:
         """Read the settings of a destination: its own file over ``canal.properties``.
 
         Raises ConfigError; UnknownDestinationError when it is neither named in ``canal.properties`` nor has a file.
@@ -315,15 +313,16 @@ class Configuration:
                 f"there is no destination {destination!r}: {file} does not exist, and canal.destinations does not name"
                 " it"
             )
-        properties = self._lookup(destination)(MysqlConfig.fields_by_key())
+        lookup = self._lookup(destination)
+        kind = _kind(lookup)
         try:
-            config = MysqlConfig.fill(properties, self.folder, destination=destination)
+            config = kind.fill(lookup(kind.fields_by_key()), self.folder, destination=destination)
         except ConfigError as error:
             if file.is_file():
                 raise
             raise ConfigError(f"{error}\n{file} does not exist: write it, or change canal.destinations") from None
         self._check_meta(config)
-        redactor.hide(config.db_password.get_secret_value())
+        _hide_secrets(config)
         return config
 
     def _check_meta(self, config: InstanceConfig) -> None:
@@ -359,7 +358,7 @@ class Configuration:
         for name, properties in files.items():
             others = {key: item for key, item in properties.items() if key not in referred}
             without_effect += others.items()
-            warnings += _unknown(others, in_main_file=name is None)
+            warnings += self._unknown(others, name)
         return [
             *self.missing(),
             *_without_effect(without_effect),
@@ -368,8 +367,27 @@ class Configuration:
             *self._known_password(),
             *self._unreachable(),
             *self._ambiguous_zones(),
-            *self._seconds(),
+            *self._doubts(),
         ]
+
+    def _unknown(self, properties: Mapping[str, Property], destination: str | None) -> list[str]:
+        """Name the keys without effect in the file of a destination; None stands for the main file."""
+        in_effect: Collection[str] = INSTANCE_KEYS
+        if destination is not None:
+            with contextlib.suppress(ConfigError):  # it is not started then
+                in_effect = _kind(self._lookup(destination)).fields_by_key()
+        warnings = []
+        for key, item in properties.items():
+            if key in in_effect or BEAN_KEY.fullmatch(key) or why_without_effect(key):
+                continue
+            if key in INSTANCE_KEYS:
+                kinds = " or ".join(name for name, config in CONFIGS.items() if key in config.fields_by_key())
+                warnings.append(f"{item.origin}: {key} has an effect with {SOURCE_KEY} = {kinds} only")
+            elif key not in ServerConfig.fields_by_key():
+                warnings.append(f"{item.origin}: {_with_nearest(key, KEYS)}")
+            elif destination is not None:
+                warnings.append(f"{item.origin}: {key} has an effect in {MAIN_FILE} only")
+        return warnings
 
     def missing(self) -> list[str]:
         """Name what Canal would do with these files and Sluice does not."""
@@ -414,16 +432,11 @@ class Configuration:
             if has_daylight_saving(zone)
         ]
 
-    def _seconds(self) -> list[str]:
+    def _doubts(self) -> list[str]:
         warnings = []
         for destination in self.destinations():
             with contextlib.suppress(ConfigError):  # it is not a warning then
-                time = self.instance(destination).master_timestamp
-                if time and time < LIKELY_SECONDS:
-                    warnings.append(
-                        f"{destination}: canal.instance.master.timestamp = {time} is in {1970 + time // MS_A_YEAR}, for"
-                        f" it counts milliseconds; is {time}000 meant?"
-                    )
+                warnings += [f"{destination}: {text}" for text in self.instance(destination).warnings()]
         return warnings
 
     def _lookup(self, destination: str) -> Lookup:
@@ -434,6 +447,21 @@ class Configuration:
         beans = Lookup(self._main, own, name, environ=self._environ)(_bean_keys(destination))
         default = {META_KEY: Property("zookeeper", "default with canal.zkServers")} if self.server.zk_servers else {}
         return Lookup(default, _meta_of(beans), self._main, own, name, environ=self._environ)
+
+
+def _kind(lookup: Lookup) -> type[InstanceConfig]:
+    """Return what can be configured with the kind of source that a destination has."""
+    default = Property(InstanceConfig.model_fields["source"].default, "default")
+    given = lookup((SOURCE_KEY,)).get(SOURCE_KEY, default)
+    name = given.value.lower() or default.value
+    if name not in CONFIGS:
+        raise ConfigError(f"{given.origin}: {SOURCE_KEY}: has to be {' or '.join(map(repr, CONFIGS))}")
+    return CONFIGS[name]
+
+
+def _hide_secrets(settings: Settings) -> None:
+    for secret in settings.secrets():
+        redactor.hide(secret)
 
 
 def _missing(properties: Mapping[str, Property]) -> list[str]:
@@ -486,18 +514,6 @@ def _without_effect(properties: Iterable[tuple[str, Property]]) -> list[str]:
         + "; ".join(f"{file}: {', '.join(names)}" for file, names in files.items())
         for reason, files in places.items()
     ]
-
-
-def _unknown(properties: Mapping[str, Property], *, in_main_file: bool) -> list[str]:
-    warnings = []
-    for key, item in properties.items():
-        if key in MysqlConfig.fields_by_key() or BEAN_KEY.fullmatch(key) or why_without_effect(key):
-            continue
-        if key not in ServerConfig.fields_by_key():
-            warnings.append(f"{item.origin}: {_with_nearest(key, KEYS)}")
-        elif not in_main_file:
-            warnings.append(f"{item.origin}: {key} has an effect in {MAIN_FILE} only")
-    return warnings
 
 
 def _variables(environ: Mapping[str, str]) -> list[str]:

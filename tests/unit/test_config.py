@@ -168,6 +168,7 @@ def test_a_destination_is_read_from_its_file_over_the_main_file(conf: Conf) -> N
     )
     conf.write("example/instance.properties", SOURCE + "canal.instance.gtidon = false\n")
     config = conf.read().instance("example")
+    assert isinstance(config, MysqlConfig)
     assert config.destination == "example"
     assert config.memory_buffer_size == 1024
     assert config.gtid_on is False
@@ -178,6 +179,7 @@ def test_a_destination_is_read_from_its_file_over_the_main_file(conf: Conf) -> N
 def test_the_environment_overrides_files(conf: Conf) -> None:
     configuration = conf.read({"SLUICE_INSTANCE_DB_PASSWORD": "other", "canal.instance.master.address": "db2:3307"})
     config = configuration.instance("example")
+    assert isinstance(config, MysqlConfig)
     assert config.db_password.get_secret_value() == "other"
     assert config.master_address == Address("db2", 3307)
 
@@ -588,3 +590,22 @@ def test_a_certificate_needs_its_key() -> None:
 
 def test_no_two_keys_share_a_variable() -> None:
     assert len({environment_name(key) for key in set(KEYS)}) == len(set(KEYS))
+
+
+@pytest.mark.parametrize("given", ["", "mysql", "MySQL"])
+def test_the_kind_of_source_is_mysql_unless_another_is_given(conf: Conf, given: str) -> None:
+    conf.write("example/instance.properties", SOURCE + f"sluice.instance.source = {given}\n")
+    config = conf.read().instance("example")
+    assert isinstance(config, MysqlConfig)
+    assert config.source == "mysql"
+    assert conf.read().warnings() == []
+
+
+def test_an_unknown_kind_of_source_is_refused_with_key_and_place(conf: Conf) -> None:
+    conf.write("example/instance.properties", SOURCE + "sluice.instance.source = oracle\n")
+    with pytest.raises(ConfigError, match=r"instance\.properties:5: sluice\.instance\.source: has to be 'mysql'\Z"):
+        conf.read().instance("example")
+    with pytest.raises(ConfigError, match=r"^example: .*sluice\.instance\.source"):
+        conf.read().check()
+    with pytest.raises(ConfigError, match=r"^environment variable SLUICE_INSTANCE_SOURCE: "):
+        conf.read({"SLUICE_INSTANCE_SOURCE": "kafka"}).instance("example")

@@ -1,17 +1,20 @@
 """The settings of MySQL or MariaDB as a source. Keys that begin with ``canal.`` mean what they mean in Canal."""
 
 import re
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 
 from ....protocol.mysql.ssl_mode import SslMode
-from ...config import InstanceConfig, is_host, upper
+from ...config import InstanceConfig, is_host, lower, upper
 from ...settings import FolderPath, setting
 
 DEFAULT_PORT = 3306
 LATEST = 253_402_300_799_999
 """The last millisecond of the year 9999."""
+MS_A_YEAR = 31_556_952_000
+LIKELY_SECONDS = 10**11
+"""A time in ms below it is of a year before MySQL, and a time of our century in seconds."""
 
 # Names of charsets that MySQL spells differently.
 JAVA_CHARSETS = {
@@ -67,6 +70,10 @@ Above0 = Annotated[int | None, AfterValidator(_zero_is_none)]
 
 class MysqlConfig(InstanceConfig):
     """The configuration of a destination whose source is MySQL or MariaDB."""
+
+    source_title: ClassVar[str] = "MySQL or MariaDB"
+
+    source: Annotated[Literal["mysql"], BeforeValidator(lower)] = setting("sluice.instance.source", "mysql")
 
     # The source.
 
@@ -138,6 +145,21 @@ class MysqlConfig(InstanceConfig):
     def address(self) -> Address:
         """See `InstanceConfig.address`."""
         return self.master_address
+
+    @property
+    def place(self) -> str:
+        """See `InstanceConfig.place`."""
+        return f"{self.master_address} as {self.db_username}"
+
+    def warnings(self) -> list[str]:
+        """See `InstanceConfig.warnings`."""
+        time = self.master_timestamp
+        if not time or time >= LIKELY_SECONDS:
+            return []
+        year = 1970 + time // MS_A_YEAR
+        return [
+            f"canal.instance.master.timestamp = {time} is in {year}, for it counts milliseconds; is {time}000 meant?"
+        ]
 
     def for_reader(self) -> Self:
         """See `InstanceConfig.for_reader`; the parser generates a server id of its own."""

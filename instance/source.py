@@ -1,7 +1,9 @@
 """What an instance needs of the parser of a source, and a command of the source itself."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, Self
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, Self
 
 from ..protocol.errors import SluiceError
 from ..protocol.gtid import GtidSet
@@ -12,6 +14,9 @@ from .columns import SourceColumn
 from .config import InstanceConfig
 from .sink.filters import TableFilter
 from .status import ParserStatus
+
+EXAMPLES: Final = 20
+"""Differences that a report describes; further ones are counted."""
 
 
 class Parser(Protocol):
@@ -60,8 +65,43 @@ class Parser(Protocol):
         """Wait until it has ended."""
 
 
+@dataclass(frozen=True, slots=True)
+class Reread:
+    """What became of a row event in quarantine: its entries, framed as in `Messages`, or why there are none."""
+
+    data: bytes
+    reason: str
+
+
+@dataclass(slots=True)
+class Report:
+    """What a comparison with another decoder found."""
+
+    start: str
+    stop: str
+    events: int = 0
+    rows: int = 0
+    values: int = 0
+    """Values that both decoders read."""
+    unread: Counter[str] = field(default_factory=Counter)
+    """Rows and values that the other decoder could not read, by reason."""
+    different: int = 0
+    differences: list[str] = field(default_factory=list)
+    """Descriptions of the first differences."""
+    seconds: float = 0.0
+
+    def differs(self, text: str) -> None:
+        """Note a difference."""
+        self.different += 1
+        if len(self.differences) < EXAMPLES:
+            self.differences.append(text)
+
+
 class Examination(Protocol):
-    """What the commands ask a source without starting anything. Methods raise SourceError when it does not answer."""
+    """What the commands ask a source without starting anything.
+
+    Methods raise SourceError when it does not answer, and ConfigError when a source of its kind cannot do it.
+    """
 
     @property
     def exposure(self) -> str:
@@ -102,6 +142,25 @@ class Examination(Protocol):
 
     def refused(self, places: Sequence[Cursor | None]) -> Mapping[Cursor | None, SluiceError]:
         """Return the places that the source does not have, and why; when it has none, raise the first reason."""
+
+    def shortage(self, configs: Sequence[Any]) -> str:
+        """Return what the source has too little of for all its destinations, and what helps; empty when nothing.
+
+        ``configs`` are their configurations; this source is that of the first.
+        """
+
+    def reread(self, position: Position) -> Reread:
+        """Decode the row event at a position again, with the tables as they are now; nothing that is stored changes.
+
+        Raises PurgedError and SourceChangedError when the source does not have it.
+        """
+
+    def compare(self, start: str | None, stop: str | None, advance: Callable[[str, int, int], None]) -> Report:
+        """Decode a range with another decoder, too, and compare; None are the begin and end that the source chooses.
+
+        ``advance`` is told where in the source it is, and how many bytes of how many that are. Raises ConfigError for
+        a range that the source does not have.
+        """
 
 
 class ParserFactory(Protocol):

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from ...protocol.errors import ConfigError
 from ...protocol.gtid import GtidSet
 from ...protocol.position import Position
 from ...store.cursor import Cursor
@@ -32,5 +33,14 @@ def make_parser(
 
 
 def examine(config: InstanceConfig) -> source.Examination:
-    """Connect to the source of a destination to ask it. Raises SourceError."""
+    """Connect to the source of a destination to ask it.
+
+    Raises SourceError, and ConfigError when nothing can be asked of its kind.
+    """
+    if type(config) not in EXAMINATIONS:
+        kinds = " or ".join(it.source_title for it in EXAMINATIONS)
+        raise ConfigError(
+            f"{config.destination}: {config.source_title} as a source cannot be asked this, only {kinds} can"
+            f" (sluice.instance.source = {config.source})"
+        )
     return EXAMINATIONS[type(config)](config)

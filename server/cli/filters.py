@@ -7,8 +7,9 @@ from pydantic import SecretStr, ValidationError
 from rich.table import Table
 from rich.text import Text
 
+from ...instance.config import InstanceConfig
 from ...instance.sink.filters import TableFilter
-from ...instance.sources.mysql.config import MysqlConfig, parse_address
+from ...instance.sources.mysql.config import MysqlConfig, parse_address  # of --mysql
 from ...protocol.errors import ConfigError
 from ...protocol.mysql.ssl_mode import tls_options
 from ..config import Configuration
@@ -64,7 +65,7 @@ def filter_command(options: Any) -> int:
     return 0 if accepted else NO
 
 
-def _source_of(options: Any) -> MysqlConfig:
+def _source_of(options: Any) -> InstanceConfig:
     if options.mysql is None:
         configuration = Configuration(options.conf, os.environ)
         names = configuration.destinations()

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...instance.sources.mysql.config import MysqlConfig
+from ...instance.config import InstanceConfig
 from ...protocol.errors import FilterError, SluiceError
 from ..config import Configuration
 from .common import NO, add_command, out
@@ -79,7 +79,7 @@ def _examine_server(configuration: Configuration, findings: Findings) -> None:
     findings.good("server", f"would listen on {server.tcp_host} for {port}, and at port {server.http_port} for HTTP")
 
 
-def _examine(configuration: Configuration, config: MysqlConfig, findings: Findings) -> None:
+def _examine(configuration: Configuration, config: InstanceConfig, findings: Findings) -> None:
     """Examine a destination. Raises SluiceError: it cannot be served as things are."""
     from ...instance.sources.registry import examine
     from .saved import read_saved
@@ -90,8 +90,7 @@ def _examine(configuration: Configuration, config: MysqlConfig, findings: Findin
     black = f" without {config.filter_black_regex}" if config.filter_black_regex else ""
     findings.good(
         config.destination,
-        f"{config.master_address} as {config.db_username}, tables {config.filter_regex}{black};"
-        f" cursors in {saved.where}",
+        f"{config.place}, tables {config.filter_regex}{black}; cursors in {saved.where}",
     )
     with examine(config) as source:
         source.check(is_replaced=True)
@@ -103,7 +102,7 @@ def _examine(configuration: Configuration, config: MysqlConfig, findings: Findin
             findings.note(config.destination, f"no client has a position: it would begin {begin}")
 
 
-def _examine_client(config: MysqlConfig, client: "StoredClient", source: "Examination", findings: Findings) -> None:
+def _examine_client(config: InstanceConfig, client: "StoredClient", source: "Examination", findings: Findings) -> None:
     from .saved import try_filter
 
     name = f"{config.destination}, client {client.client_id}"

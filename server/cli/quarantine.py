@@ -2,13 +2,17 @@
 
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from ...protocol.errors import ConfigError, SourceChangedError, SourceError
 from ..config import Configuration
 from .common import NO, add_command, add_conf, add_group, out
+
+if TYPE_CHECKING:
+    from ...instance.config import InstanceConfig
+    from ...instance.quarantine import Item
 
 
 def add_quarantine_commands(commands: Any) -> None:
@@ -40,11 +44,15 @@ def add_quarantine_commands(commands: Any) -> None:
     add_conf(retry)
 
 
+def _listed(config: "InstanceConfig") -> "list[Item]":
+    from ...instance.quarantine import path_of, read
+
+    return read(path_of(config.file_data_dir, config.destination))
+
+
 def quarantine_list_command(options: Any) -> int:
     """List the row events in quarantine."""
-    from .reread import listed
-
-    for item in listed(Configuration(options.conf, os.environ).instance(options.destination)):
+    for item in _listed(Configuration(options.conf, os.environ).instance(options.destination)):
         out.print(Text(f"{item.position}  {item.schema}.{item.table}", style="bold"))
         out.print(Text(f"  {item.length} bytes: {item.error}"))
     return 0
@@ -54,20 +62,22 @@ def quarantine_retry_command(options: Any) -> int:
     """Decode row events in quarantine again."""
     import logging
 
+    from ...instance.sources.registry import examine
     from ...protocol.canal.flat import flat_ndjson
     from ...protocol.canal.rows import decode_changes
-    from .reread import listed, reread
+    from ...protocol.position import Position
     from .tail import describe
 
     config = Configuration(options.conf, os.environ).instance(options.destination)
-    items = [item for item in listed(config) if options.position in (None, item.position)]
+    items = [item for item in _listed(config) if options.position in (None, item.position)]
     if options.position and not items:
         raise ConfigError(f"{options.position} is not in quarantine; sluice quarantine list shows what is")
     logging.getLogger("sluice.instance").setLevel(logging.CRITICAL)  # what it would say is printed, once
     still = 0
     for item in items:
         try:
-            found = reread(config, item)
+            with examine(config) as source:
+                found = source.reread(Position.parse(item.position))
             data, reason = found.data, found.reason
         except (SourceError, SourceChangedError) as error:
             data, reason = b"", str(error)

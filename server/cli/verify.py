@@ -1,12 +1,17 @@
 """``sluice verify``: the decoder beside another one, on the source's own binlog."""
 
 import os
-from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ...protocol.errors import ConfigError
+from rich.text import Text
+
 from ..config import Configuration
 from .common import NO, add_command, add_conf, out
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ...instance.source import Report
 
 
 def add_verify_command(commands: Any) -> None:
@@ -34,9 +39,33 @@ def add_verify_command(commands: Any) -> None:
 
 def verify_command(options: Any) -> int:
     """Decode a range twice and compare."""
-    if find_spec("pymysqlreplication") is None:
-        raise ConfigError("pymysqlreplication, the other decoder, not found: pip install 'sluice[verify]'")
-    from .comparison import show, verify
+    from rich.progress import Progress
+
+    from ...instance.sources.registry import examine
 
     config = Configuration(options.conf, os.environ).instance(options.destination)
-    return 0 if show(verify(config, options.start, options.stop, out), out) else NO
+    with examine(config) as source, Progress(console=out, transient=True, disable=not out.is_terminal) as progress:
+        task = progress.add_task("comparing")
+
+        def advance(what: str, completed: int, total: int) -> None:
+            progress.update(task, completed=completed, total=total, description=f"comparing {what}")
+
+        report = source.compare(options.start, options.stop, advance)
+    return 0 if show(report, out) else NO
+
+
+def show(report: "Report", console: "Console") -> bool:
+    """Print the report; return whether no difference was found."""
+    for text in report.differences:
+        console.print(Text("differs ", style="red") + Text(text))
+    if report.different > len(report.differences):
+        console.print(f"... and {report.different - len(report.differences)} more")
+    for reason, count in sorted(report.unread.items()):
+        console.print(Text("not compared ", style="yellow") + Text(f"{count} {reason}"))
+    verdict = Text(f"{report.different} differences", "bold red") if report.different else Text("equal", "bold green")
+    console.print(
+        Text(f"{report.start} to {report.stop}: {report.events} events, {report.rows} rows, {report.values} values: ")
+        + verdict
+        + Text(f" ({report.seconds:.1f} s)")
+    )
+    return not report.different

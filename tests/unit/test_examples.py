@@ -62,18 +62,28 @@ SOURCE = """
 import asyncio
 from pathlib import Path
 
-from sluice.instance.sources.lines.config import LinesConfig
 from sluice.instance.sources.registry import make_parser
 from sluice.protocol.canal.rows import decode_rows
+from sluice.protocol.errors import ConfigError
+from sluice.server.cli.command import argument_parser
+from sluice.server.config import Configuration
 from sluice.server.embedded import EmbeddedServer
 
-file = Path("lines.000001")
-config = LinesConfig(destination="lines", file=file, file_data_dir=".", file_flush_period=1)
+file = Path("conf/lines.000001")
+(file.parent / "lines").mkdir(parents=True)
+(file.parent / "canal.properties").write_text("canal.destinations = lines\\n")
+(file.parent / "lines" / "instance.properties").write_text(
+    "sluice.instance.source = lines\\nsluice.instance.lines.file = lines.000001\\n"
+    "canal.file.flush.period = 1\\ncanal.instance.gtidon = true\\nsluice.instance.timeZone = UTC\\n"
+)
+configuration = Configuration(Path("conf"), {})
+configuration.check()
+print(*configuration.warnings(), sep="\\n")
 
 async def read(text):
     with file.open("a") as writer:
         writer.write(text)
-    server = EmbeddedServer(lambda _: config, make_parser)
+    server = EmbeddedServer(configuration.instance, make_parser)
     await server.start("lines")
     await server.subscribe("lines", 1001)
     found = []
@@ -87,6 +97,17 @@ async def read(text):
 
 print(asyncio.run(read("one\\ntwo\\nthr")))
 print(asyncio.run(read("ee\\nfour\\n")))
+for command in ("verify lines", "filter try .*"):
+    options = argument_parser().parse_args([*command.split(), "--conf", "conf"])
+    try:
+        options.run(options)
+    except ConfigError as error:
+        print(error)
+(file.parent / "lines" / "instance.properties").write_text("sluice.instance.source = line\\n")
+try:
+    configuration.check()
+except ConfigError as error:
+    print(error)
 """
 
 
@@ -121,9 +142,18 @@ def test_a_meta_store_is_a_file_and_a_line_in_the_enumeration(tmp_path: Path) ->
     assert run(META_STORE, folder) == ["[]", "True True", "False True"]
 
 
-def test_a_source_is_a_folder_and_a_line_in_the_registry(tmp_path: Path) -> None:
+def test_a_source_is_a_folder_and_a_line_in_each_of_two_registries(tmp_path: Path) -> None:
     folder = changed(tmp_path / "sources", "add_a_source.patch")
-    assert run(SOURCE, folder) == ["['one', 'two']", "['three', 'four']"]
+    key = "sluice.instance.source"
+    refused = f"lines: a text file as a source cannot be asked this, only MySQL or MariaDB can ({key} = lines)"
+    assert run(SOURCE, folder) == [
+        f"conf/lines/instance.properties:4: canal.instance.gtidon has an effect with {key} = mysql only",
+        "['one', 'two']",
+        "['three', 'four']",
+        refused,
+        refused,
+        f"lines: conf/lines/instance.properties:1: {key}: has to be 'lines' or 'mysql'",
+    ]
 
 
 def test_a_format_is_a_file_a_line_in_the_registry_and_one_in_the_documentation(tmp_path: Path) -> None:

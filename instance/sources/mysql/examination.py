@@ -1,15 +1,20 @@
 """What the commands ask a MySQL or MariaDB without starting anything."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
+from importlib.util import find_spec
 from typing import Self
 
-from ....protocol.errors import SluiceError
+from ....protocol.errors import ConfigError, SluiceError
+from ....protocol.position import Position
 from ....store.cursor import Cursor
+from ...source import Report, Reread
 from .config import MysqlConfig
 from .connection import Connection
 from .dump import FileStart
+from .reread import reread
 from .schema import InformationSchema
+from .shortage import shortage
 from .start import StartFinder
 
 
@@ -71,6 +76,22 @@ class Examination:
         if start is None:
             raise next(iter(refused.values()))
         return refused
+
+    def shortage(self, configs: Sequence[MysqlConfig]) -> str:
+        """Return how many connections it lacks."""
+        return shortage(self._connection, configs)
+
+    def reread(self, position: Position) -> Reread:
+        """Decode a row event again."""
+        return reread(self._config, self._connection, position)
+
+    def compare(self, start: str | None, stop: str | None, advance: Callable[[str, int, int], None]) -> Report:
+        """Decode a range of the binlog by pymysqlreplication, too: places are FILE, FILE:OFFSET, or positions."""
+        if find_spec("pymysqlreplication") is None:
+            raise ConfigError("pymysqlreplication, the other decoder, not found: pip install 'sluice[verify]'")
+        from .comparison import compare  # noqa: PLC0415  which needs that package
+
+        return compare(self._config, self._connection, start, stop, advance)
 
     @cached_property
     def _finder(self) -> StartFinder:

@@ -12,9 +12,11 @@ import pytest
 from pymysqlreplication.constants import FIELD_TYPE, NONE_SOURCE
 from rich.console import Console
 
+from sluice.instance.source import Report
+from sluice.instance.sources.mysql.comparison import EPOCH, BinlogPlace, as_json, compare_values
 from sluice.protocol.canal.types import JSON_NULL, JsonExpression
 from sluice.protocol.errors import ConfigError
-from sluice.server.cli.comparison import EPOCH, BinlogPlace, Report, as_json, compare, show
+from sluice.server.cli.verify import show
 
 NEW_YEAR = datetime(2026, 1, 1)  # noqa: DTZ001  as the server wrote it
 
@@ -26,7 +28,7 @@ def verdict(kind: str, ours: Any, theirs: Any, none_source: str = "", **column: 
         "enum_values": ["", "a"],
         "character_set_name": "utf8mb4",
     } | column
-    return compare(SimpleNamespace(**described), ours, theirs, none_source)
+    return compare_values(SimpleNamespace(**described), ours, theirs, none_source)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +153,7 @@ def test_places_are_ordered_by_the_number_of_the_file() -> None:
 
 
 def test_a_report_names_what_differs_and_what_was_not_compared() -> None:
-    report = Report(BinlogPlace.of("b.000001", 4), BinlogPlace.of("b.000001", 900), events=2, rows=3, values=9)
+    report = Report("b.000001:4", "b.000001:900", events=2, rows=3, values=9)
     report.unread = Counter({"values: zero timestamps": 2})
     stream = io.StringIO()
     assert show(report, Console(file=stream, soft_wrap=True)) is True

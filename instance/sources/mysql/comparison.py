@@ -12,7 +12,6 @@ import re
 import struct
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
@@ -33,26 +32,22 @@ from pymysqlreplication.row_event import (
     UpdateRowsEvent,
     WriteRowsEvent,
 )
-from rich.console import Console
-from rich.progress import Progress
-from rich.text import Text
 
-from ...instance.sources.mysql import control, schema
-from ...instance.sources.mysql.config import MysqlConfig
-from ...instance.sources.mysql.connection import Connection, login_arguments
-from ...instance.sources.mysql.dump import FIRST_EVENT, Replica
-from ...instance.sources.mysql.parser import Parser
-from ...instance.sources.mysql.schema import InformationSchema
-from ...protocol import props
-from ...protocol.canal.rows import Change, decode_changes
-from ...protocol.canal.types import JsonExpression, JsonNull, labels_of
-from ...protocol.errors import ConfigError, DecodeError, SourceError
-from ...protocol.mysql.session import MysqlSession
-from ...protocol.position import Position, file_number
-from ...store.ring import Ring
+from ....protocol import props
+from ....protocol.canal.rows import Change, decode_changes
+from ....protocol.canal.types import JsonExpression, JsonNull, labels_of
+from ....protocol.errors import ConfigError, DecodeError, SourceError
+from ....protocol.mysql.session import MysqlSession
+from ....protocol.position import Position, file_number
+from ....store.ring import Ring
+from ...source import Report
+from . import control, schema
+from .config import MysqlConfig
+from .connection import Connection, login_arguments
+from .dump import FIRST_EVENT, Replica
+from .parser import Parser
+from .schema import InformationSchema
 
-EXAMPLES = 20
-"""Differences that are described; further ones are counted."""
 PATIENCE = 60.0
 """Seconds that our decoder may take for the next entry."""
 CHUNK = 1 << 20
@@ -93,43 +88,23 @@ class BinlogPlace:
         return f"{self.file}:{self.offset}"
 
 
-@dataclass(slots=True)
-class Report:
-    """What a comparison found."""
-
-    start: BinlogPlace
-    stop: BinlogPlace
-    events: int = 0
-    rows: int = 0
-    values: int = 0
-    """Values that both decoders read."""
-    unread: Counter[str] = field(default_factory=Counter)
-    """Rows and values that the other decoder could not read, by reason."""
-    different: int = 0
-    differences: list[str] = field(default_factory=list)
-    """Descriptions of the first differences."""
-    seconds: float = 0.0
-
-    def differs(self, text: str) -> None:
-        """Note a difference."""
-        self.different += 1
-        if len(self.differences) < EXAMPLES:
-            self.differences.append(text)
-
-
-def verify(config: MysqlConfig, start: str | None, stop: str | None, console: Console) -> Report:
+def compare(
+    config: MysqlConfig,
+    connection: Connection,
+    start: str | None,
+    stop: str | None,
+    advance: Callable[[str, int, int], None],
+) -> Report:
     """Compare the decoders over a range; None is the begin of the last binlog file, and its current end.
 
-    Raises ConfigError for a range that the source does not have, SourceError.
+    See `sluice.instance.source.Examination.compare`.
     """
     logging.getLogger("pymysqlreplication").setLevel(logging.ERROR)  # it advises on settings that it is told here
     for module in (control, schema):  # the report names what goes into quarantine or is decoded wrongly
         logging.getLogger(module.__name__).setLevel(logging.CRITICAL)
-    with Connection(config) as connection:
-        connection.check(config)
-        file, offset, _gtids = connection.end_of_binlog()
-        files = dict(connection.binlog_files())
-        mariadb = connection.facts.mariadb
+    connection.check(config)
+    file, offset, _gtids = connection.end_of_binlog()
+    files = dict(connection.binlog_files())
     begin = BinlogPlace.parse(start) if start else BinlogPlace.of(file, FIRST_EVENT)
     end = min(BinlogPlace.parse(stop) if stop else BinlogPlace.of(file, offset), BinlogPlace.of(file, offset))
     for place in (begin, end):
@@ -138,40 +113,21 @@ def verify(config: MysqlConfig, start: str | None, stop: str | None, console: Co
     if begin > end:
         raise ConfigError(f"the range ends at {end}, before it begins at {begin}")
 
-    report = Report(begin, end)
+    report = Report(str(begin), str(end))
     clock = time.monotonic()
     sizes = {name: size for name, size in files.items() if begin.number <= BinlogPlace.of(name, 0).number <= end.number}
+
+    def pass_place(place: BinlogPlace) -> None:
+        before = sum(size for name, size in sizes.items() if BinlogPlace.of(name, 0).number < place.number)
+        advance(place.file, before + place.offset, sum(sizes.values()))
+
     with (
         TemporaryDirectory(prefix="sluice-verify-") as folder,
-        Progress(console=console, transient=True, disable=not console.is_terminal) as progress,
         Ours(_unfiltered(config, begin, Path(folder))) as ours,
     ):
-        task = progress.add_task("comparing", total=sum(sizes.values()))
-
-        def advance(place: BinlogPlace) -> None:
-            before = sum(size for name, size in sizes.items() if BinlogPlace.of(name, 0).number < place.number)
-            progress.update(task, completed=before + place.offset, description=f"comparing {place.file}")
-
-        Comparison(config, report, ours, mariadb=mariadb).run(advance)
+        Comparison(config, (begin, end), report, ours, mariadb=connection.facts.mariadb).run(pass_place)
     report.seconds = time.monotonic() - clock
     return report
-
-
-def show(report: Report, console: Console) -> bool:
-    """Print the report; return whether no difference was found."""
-    for text in report.differences:
-        console.print(Text("differs ", style="red") + Text(text))
-    if report.different > len(report.differences):
-        console.print(f"... and {report.different - len(report.differences)} more")
-    for reason, count in sorted(report.unread.items()):
-        console.print(Text("not compared ", style="yellow") + Text(f"{count} {reason}"))
-    verdict = Text(f"{report.different} differences", "bold red") if report.different else Text("equal", "bold green")
-    console.print(
-        Text(f"{report.start} to {report.stop}: {report.events} events, {report.rows} rows, {report.values} values: ")
-        + verdict
-        + Text(f" ({report.seconds:.1f} s)")
-    )
-    return not report.different
 
 
 class Ours:
@@ -270,8 +226,17 @@ def _unfiltered(config: MysqlConfig, start: BinlogPlace, folder: Path) -> MysqlC
 class Comparison:
     """Walks both streams in step."""
 
-    def __init__(self, config: MysqlConfig, report: Report, ours: Ours, *, mariadb: bool) -> None:
+    def __init__(
+        self,
+        config: MysqlConfig,
+        between: tuple[BinlogPlace, BinlogPlace],
+        report: Report,
+        ours: Ours,
+        *,
+        mariadb: bool,
+    ) -> None:
         self._config = config
+        self._begin, self._end = between
         self._report = report
         self._ours = ours
         self._mariadb = mariadb
@@ -300,8 +265,8 @@ class Comparison:
             pymysql_wrapper=MysqlSession,
             server_id=Replica.unique().server_id,
             resume_stream=True,
-            log_file=self._report.start.file,
-            log_pos=self._report.start.offset,
+            log_file=self._begin.file,
+            log_pos=self._begin.offset,
             only_events=(*EVENT_NAMES, PartialUpdateRowsEvent, TableMapEvent, NotImplementedEvent),
             filter_non_implemented_events=False,
             enable_logging=False,
@@ -310,7 +275,7 @@ class Comparison:
             while (event := self._next(reader)) is not None:
                 # Within a transaction MariaDB 11.8 writes no offsets: then this is the last one known.
                 place = BinlogPlace.of(reader.log_file, reader.log_pos)
-                if place > self._report.stop:
+                if place > self._end:
                     return
                 if not isinstance(event, NotImplementedEvent) or _holds_rows(event):
                     yield event, place
@@ -398,7 +363,7 @@ class Comparison:
             if column.name != name:
                 self._report.differs(f"{where}: column {name!r}, not {column.name!r}")
                 continue
-            verdict = compare(column, value, theirs[name], nones.get(name, ""))
+            verdict = compare_values(column, value, theirs[name], nones.get(name, ""))
             if verdict is True:
                 self._report.values += 1
             elif verdict is False:
@@ -425,7 +390,7 @@ def _holds_rows(event: Any) -> bool:
     )
 
 
-def compare(column: Any, ours: Any, theirs: Any, none_source: str) -> bool | str:  # noqa: C901, PLR0912  a list of cases
+def compare_values(column: Any, ours: Any, theirs: Any, none_source: str) -> bool | str:  # noqa: C901, PLR0912  a list of cases
     """Compare a value as both decoders have it; a text says why the other one cannot be asked.
 
     ``column`` is the other decoder's description, ``none_source`` its reason for a None.

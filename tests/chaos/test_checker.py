@@ -52,7 +52,7 @@ class TestDelivery:
         late = [batch(1, 1, 1, 50), batch(2, 1, 61, 100), batch(3, 1, 51, 60)]
         assert ["goes on with 61 of t: 51 is next" in it for it in judge(late)] == [True]
 
-    def test_what_was_never_written_is_no_delivery(self) -> None:
+    def test_what_was_never_written_is_not_a_delivery(self) -> None:
         assert "never written" in judge([batch(1, 1, 1, 200)])[0]
 
     def test_order_within_a_batch_counts(self) -> None:
@@ -143,7 +143,7 @@ class TestServers:
             ("WARNING", "anything", True, True),
         ],
     )
-    def test_tracebacks_and_errors_that_no_fault_explains_are_wrong(
+    def test_tracebacks_and_errors_that_no_fault_explains_are_reported(
         self, level: str, message: str, trace: bool, wrong: bool
     ) -> None:
         assert bool(check_log("a", [Logged(1.0, level, "d", message, trace)])) == wrong

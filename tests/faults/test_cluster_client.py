@@ -374,7 +374,7 @@ def test_consumers_of_asyncio_take_turns_and_follow_the_servers(pair: Pair, zook
     asyncio.run(run())
 
 
-def test_turn_begins_anew_when_somebody_without_turns_has_opened_a_session(pair: Pair, zookeeper: ZooKeeper) -> None:
+def test_turn_restarts_when_a_consumer_without_turns_has_opened_a_session(pair: Pair, zookeeper: ZooKeeper) -> None:
     paths: list[str] = []
 
     class Recorded(AsyncClusterClient):

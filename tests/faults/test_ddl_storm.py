@@ -89,7 +89,7 @@ class Storm:
             self.ended.set()
 
 
-def test_a_storm_of_ddl_never_stops_the_stream_nor_puts_values_under_wrong_names(
+def test_a_storm_of_ddl_never_stops_the_stream_nor_puts_values_under_other_names(
     sluice: Sluice, described: Server, database: Database
 ) -> None:
     schema = database(described)

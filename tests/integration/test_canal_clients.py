@@ -257,7 +257,7 @@ def test_java_survives_odd_orders(shop: Shop, java: Connect) -> None:
         client.get(10)
 
 
-def test_java_that_is_killed_while_it_waits_takes_nothing_from_who_comes_after(shop: Shop, java: Connect) -> None:
+def test_java_that_is_killed_while_it_waits_takes_nothing_from_the_next_client(shop: Shop, java: Connect) -> None:
     dying = JavaConsumer()
     dying.connect(shop.port, user="canal", password="secret")
     dying.call("subscribe", "")

@@ -264,7 +264,7 @@ async def lose_log(source: Server) -> str:
     return file
 
 
-async def test_client_that_fell_behind_the_purged_logs_is_told_so_and_the_others_go_on(
+async def test_client_whose_place_was_purged_is_told_so_and_the_others_go_on(
     source: Server, schema: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(source, schema, tmp_path, detach_after=1) as server:
@@ -313,7 +313,7 @@ async def test_client_of_canal_whose_file_has_no_number_is_told_so_and_the_other
             await server.get_without_ack(NAME, 2, timeout=10)
 
 
-async def test_configured_reset_goes_on_behind_a_gap_when_no_place_is_left(
+async def test_configured_reset_goes_on_after_a_gap_when_no_place_is_left(
     source: Server, schema: str, tmp_path: Path
 ) -> None:
     async with serving(source, schema, tmp_path) as server:

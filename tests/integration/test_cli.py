@@ -135,7 +135,7 @@ def conf(tmp_path: Path) -> Conf:
     return made
 
 
-def test_check_finds_a_good_source_good(conf: Conf, server: Server) -> None:
+def test_check_is_ok_for_a_usable_source(conf: Conf, server: Server) -> None:
     conf.destination("shop", server)
     done = conf.run("check")
     assert done.returncode == 0

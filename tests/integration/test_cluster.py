@@ -255,7 +255,7 @@ async def test_a_destination_is_stopped_when_it_is_also_without_a_session() -> N
     assert host.stopped
 
 
-async def test_a_destination_is_taken_over_as_it_is_configured_then(zookeeper: ZooKeeper) -> None:
+async def test_a_destination_is_taken_over_with_its_configuration_at_that_time(zookeeper: ZooKeeper) -> None:
     async with taking_part(zookeeper, host=SlowHost()) as cluster:
         await eventually(lambda: cluster.member.election(NAME).state is State.ACTIVE)
         before = cluster._clients[NAME]
@@ -316,7 +316,7 @@ async def test_it_begins_as_soon_as_zookeeper_lets_it(zookeeper: ZooKeeper, capl
             await eventually(lambda: "Too many open files" in cluster.problem_of(NAME))
 
 
-async def test_another_session_begins_after_a_failure_that_nobody_foresaw(
+async def test_another_session_begins_after_an_unforeseen_failure(
     zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fails(_: ZooKeeperSession) -> None:

@@ -62,7 +62,7 @@ def test_what_is_known_of_a_server(server: Server) -> None:
     assert facts.checksum == "CRC32"
 
 
-def test_all_missing_privileges_are_named_with_the_sql_that_mends_them(server: Server, account: str) -> None:
+def test_all_missing_privileges_are_named_with_the_sql_that_grants_them(server: Server, account: str) -> None:
     options: dict[str, Any] = {"db_username": account, "db_password": account}
     with pytest.raises(SourceError) as raised:
         check(server, **options)
@@ -73,7 +73,7 @@ def test_all_missing_privileges_are_named_with_the_sql_that_mends_them(server: S
     check(server, **options)
 
 
-def test_all_wrong_settings_are_named_in_one_message(mysql97: Server, mariadb118: Server) -> None:
+def test_all_invalid_settings_are_named_in_one_message(mysql97: Server, mariadb118: Server) -> None:
     for server in (mysql97, mariadb118):
         server.query("SET GLOBAL binlog_format = STATEMENT")
         server.query("SET GLOBAL binlog_row_image = MINIMAL")

@@ -243,7 +243,7 @@ def test_without_it_rows_that_do_not_fit_are_listed_and_the_stream_goes_on(
     assert any(f"{schema}.u from" in message for message in future)
 
 
-def test_a_ddl_read_late_is_no_alarm_where_there_were_no_rows(
+def test_a_ddl_read_late_raises_no_alarm_without_rows(
     server: Server, database: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     schema = database(server)

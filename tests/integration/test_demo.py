@@ -81,7 +81,7 @@ def test_attached_it_shows_the_changes_of_a_server_and_writes_nothing_there(
     server.query("DROP DATABASE attached")
 
 
-def test_an_address_that_is_none_is_refused() -> None:
+def test_an_invalid_address_is_refused() -> None:
     process = demo(SLUICE_MYSQL="nonsense")
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 1

@@ -175,7 +175,7 @@ async def test_after_a_reset_those_of_the_old_history_are_refused_and_the_others
 
 
 @pytest.mark.parametrize("purged", [False, True])
-async def test_on_another_source_each_goes_on_by_its_own_gtids_and_who_needs_purged_ones_is_refused(
+async def test_on_another_source_each_goes_on_by_its_own_gtids_and_is_refused_if_it_needs_purged_ones(
     source: Server, other: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture, purged: bool
 ) -> None:
     async with serving(source, tmp_path) as server:
@@ -211,7 +211,7 @@ async def test_on_another_source_each_goes_on_by_its_own_gtids_and_who_needs_pur
             assert await consume(server, DEAD, 4) == [1, 2, 3, 4]
 
 
-async def test_purged_place_is_told_when_there_are_no_readers(
+async def test_purged_place_is_an_error_when_there_are_no_readers(
     source: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(source, tmp_path, catch_up_readers=0) as server:
@@ -228,7 +228,7 @@ async def test_purged_place_is_told_when_there_are_no_readers(
         await is_refused(server, DEAD, PurgedError, rf"has purged .*oldest file that it has is {file}", caplog)
 
 
-async def test_without_gtids_nobody_goes_on_at_another_source_but_who_subscribes_anew(
+async def test_without_gtids_a_client_goes_on_at_another_source_only_when_it_subscribes_again(
     source: Server, other: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(source, tmp_path) as server:
@@ -252,7 +252,7 @@ async def test_without_gtids_nobody_goes_on_at_another_source_but_who_subscribes
         assert server.status(NAME, DEAD).position == kept
 
 
-async def test_the_only_client_of_an_old_history_is_served_again_when_it_subscribes_anew(
+async def test_the_only_client_of_an_old_history_is_served_again_when_it_subscribes_again(
     source: Server, tmp_path: Path
 ) -> None:
     async with serving(source, tmp_path) as server:

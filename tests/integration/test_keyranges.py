@@ -254,9 +254,7 @@ def test_ranges_of_a_large_table_are_estimated(server: Server, session: Database
     assert max(map(len, found)) < 1000
 
 
-def test_reading_goes_on_behind_the_last_row_when_the_connection_is_lost(
-    mariadb118: Server, database: Database
-) -> None:
+def test_reading_goes_on_after_the_last_row_when_the_connection_is_lost(mariadb118: Server, database: Database) -> None:
     schema = database(mariadb118)
     with (
         Proxy((mariadb118.host, mariadb118.port), seed=5) as proxy,

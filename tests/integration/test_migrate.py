@@ -148,7 +148,7 @@ def test_what_canal_does_and_sluice_does_not_is_a_failure(
     assert run.line(said).startswith("FAIL ")
 
 
-def test_a_standby_that_canal_would_never_switch_to_is_no_failure(conf: Path, event: Event) -> None:
+def test_a_standby_that_canal_would_never_switch_to_is_not_a_failure(conf: Path, event: Event) -> None:
     write_meta(conf, event)
     with (conf / "shop" / "instance.properties").open("a") as properties:
         properties.write(STANDBY)
@@ -224,7 +224,7 @@ def test_positions_in_zookeeper_are_read_and_stay_as_they_are(conf: Path, event:
         assert zk.get_children(f"{root}/1001/mark") == ["0000000001"]
 
 
-def test_a_conf_folder_that_is_none_is_status_2(tmp_path: Path) -> None:
+def test_a_missing_conf_folder_is_status_2(tmp_path: Path) -> None:
     run = migrate(tmp_path)
     assert run.status == 2
     assert "canal.properties does not exist" in run.lines[-1]

@@ -132,7 +132,7 @@ def test_a_change_logged_as_a_statement_is_counted_and_delivered_as_text(
         reading.wait(lambda: reading.parser.status.dml_statements == 1)
 
 
-def test_the_parser_counts_and_is_not_behind_a_source_that_is_quiet(
+def test_the_parser_counts_and_does_not_lag_while_the_source_is_quiet(
     mariadb118: Server, database: Database, tmp_path: Path
 ) -> None:
     name = database(mariadb118)
@@ -328,7 +328,7 @@ def test_a_source_that_cannot_be_reached_is_an_error_state_and_tried_again(mysql
             assert "s3cret" not in str(reading.states)
 
 
-def test_a_source_that_falls_silent_is_given_up_and_connected_to_anew(
+def test_a_source_that_falls_silent_is_given_up_and_connected_to_again(
     mariadb118: Server, database: Database, tmp_path: Path
 ) -> None:
     name = database(mariadb118)

@@ -41,7 +41,7 @@ def serving(source: Server, schema: str, folder: Path) -> AbstractAsyncContextMa
 @pytest.mark.parametrize(
     ("files", "rows"), [(1, 0), (1, 40), (3, 1)], ids=["a shorter file", "a longer file", "fewer files"]
 )
-async def test_the_end_of_another_history_is_no_end_of_what_was_read(
+async def test_the_end_of_another_history_does_not_end_what_was_read(
     source: Server, database: Database, tmp_path: Path, files: int, rows: int
 ) -> None:
     schema = database(source)

@@ -63,7 +63,7 @@ def test_a_configured_file_is_read_from_its_beginning(fresh: Server, tmp_path: P
     assert rows(fresh, tmp_path, 3, master_journal_name=end(fresh)[0]) == ["2", "3"]
 
 
-def test_a_configured_offset_may_lie_inside_a_transaction(fresh: Server, tmp_path: Path) -> None:
+def test_a_configured_offset_may_be_inside_a_transaction(fresh: Server, tmp_path: Path) -> None:
     insert(fresh, 1)
     file, begin = end(fresh)
     fresh.script("BEGIN;\nINSERT INTO shop.t VALUES (2);\nINSERT INTO shop.t VALUES (3);\nCOMMIT;\n")
@@ -92,7 +92,7 @@ def test_a_time_starts_before_the_first_transaction_at_or_after_it(fresh: Server
 
 
 @pytest.mark.parametrize("fresh", ["mariadb118", "mysql97"], indirect=True)
-def test_a_place_that_is_none_is_named_with_its_key(fresh: Server) -> None:
+def test_an_invalid_place_is_named_with_its_key(fresh: Server) -> None:
     insert(fresh, 1)
     file, offset = end(fresh)
     complaint = rf"{file}:{offset - 1} \(canal\.instance\.master\.position; SHOW BINLOG EVENTS"

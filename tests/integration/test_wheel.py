@@ -63,7 +63,7 @@ def install(what: str, environment: Path) -> None:
     subprocess.run([*pip, "--no-index", *links, what], check=True)
 
 
-def test_everything_but_the_registration_lies_under_one_name(wheel: Path) -> None:
+def test_everything_but_the_registration_is_under_one_name(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"sluice", REGISTRATION}
 

@@ -78,7 +78,7 @@ async def test_nodes_and_bytes_are_canals(zk: ZooKeeperSession, name: str) -> No
     assert await zk.children(f"/otter/canal/destinations/{name}") == ["1001", "sluice"]
 
 
-async def test_our_keys_stand_behind_canals(zk: ZooKeeperSession, name: str) -> None:
+async def test_our_keys_stand_after_canals(zk: ZooKeeperSession, name: str) -> None:
     await clients(zk, name, "localhost").store(0, {1001: CLIENT}, None)
     ours = b',"sluice":{"delivered":"%s","position":"%s"}}' % ((str(POSITION).encode(),) * 2)
     assert (await zk.get(node(name, "1001/cursor"))).data == JAVA[:-1] + ours
@@ -174,7 +174,7 @@ async def test_removed_client_goes_with_all_that_canal_keeps_there(zk: ZooKeeper
     assert await zk.children(f"/otter/canal/destinations/{name}") == ["sluice"]
 
 
-async def test_node_that_a_canal_client_made_meanwhile_is_no_obstacle(zk: ZooKeeperSession, name: str) -> None:
+async def test_node_that_a_canal_client_made_meanwhile_is_accepted(zk: ZooKeeperSession, name: str) -> None:
     store = clients(zk, name)
     await store.load()
     await zk.ensure(node(name, "1001/running"))
@@ -259,9 +259,7 @@ async def test_clients_are_read_in_a_few_ways_to_zookeeper_however_many_there_ar
 
 
 @pytest.mark.parametrize("data", [b"{", b"[]", b"null", b"{}", b'{"postion":{"journalName":"a"}}', b"[" * 100_000])
-async def test_cursor_that_is_none_is_an_error_that_names_its_node(
-    zk: ZooKeeperSession, name: str, data: bytes
-) -> None:
+async def test_invalid_cursor_is_an_error_that_names_its_node(zk: ZooKeeperSession, name: str, data: bytes) -> None:
     await zk.ensure(node(name, "1001"))
     await zk.create(node(name, "1001/cursor"), data)
     with pytest.raises(ConfigError, match="1001/cursor"):

@@ -195,7 +195,7 @@ def test_a_change_log_goes_on_that_an_earlier_version_began(
     assert [row["_pos"]["member"] for row in rows] == [None] * 4
 
 
-def test_rows_that_are_only_prepared_end_the_query_unless_they_shall_be_taken(
+def test_rows_that_are_only_prepared_end_the_query_unless_they_are_to_be_taken(
     source: Server, schema: str, changes: Changes
 ) -> None:
     source.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY)")

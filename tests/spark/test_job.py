@@ -82,7 +82,7 @@ def test_batches_are_marked_ahead_and_acked_in_order_when_they_are_done(
     assert (after["marks"], after["lag"]["entries"]) == ([], 0)
 
 
-def test_what_has_no_rows_for_the_client_is_no_batch_and_acked(
+def test_what_has_no_rows_for_the_client_is_acked_and_not_a_batch(
     source: Server, spark: SparkSession, sluice: Sluice, schema: str, numbers: str
 ) -> None:
     source.query(f"CREATE TABLE {schema}.others (id INT PRIMARY KEY)")
@@ -186,7 +186,7 @@ def test_a_second_job_of_the_client_ends_the_first(
     assert second.ids == list(range(1, 11))
 
 
-def test_a_table_that_is_changed_ends_a_run_behind_the_rows_before_and_the_next_has_its_new_columns(
+def test_a_table_that_is_changed_ends_a_run_after_the_rows_before_and_the_next_has_its_new_columns(
     source: Server, spark: SparkSession, sluice: Sluice, numbers: str
 ) -> None:
     found: list[Any] = []
@@ -208,7 +208,7 @@ def test_a_table_that_is_changed_ends_a_run_behind_the_rows_before_and_the_next_
     assert found[2:] == [[{"id": 11, "name": "x"}]]
 
 
-def test_a_range_is_no_option_of_a_job(spark: SparkSession) -> None:
+def test_a_job_does_not_take_a_range(spark: SparkSession) -> None:
     with pytest.raises(BadParameterError, match="see `after` of its run"):
         SubscriptionJob(spark, {"From": "1/mysql-bin.000001@0:4:0"})
 

@@ -178,7 +178,7 @@ def test_the_target_is_like_the_source_after_stops_and_starts_while_writes_go_on
     assert mirror.seen == (300, 300)
 
 
-def test_rows_that_are_only_prepared_end_the_mirror_unless_they_shall_be_taken(mirror: Mirror) -> None:
+def test_rows_that_are_only_prepared_end_the_mirror_unless_they_are_to_be_taken(mirror: Mirror) -> None:
     mirror.create(t="id INT PRIMARY KEY")
     prepare(mirror.source, mirror.schema, "INSERT INTO t VALUES (1)")
     assert re.search(r"XA transaction .* only prepared: .*onPrepared=take", failure(mirror.start()))
@@ -233,7 +233,7 @@ def test_a_schema_is_not_mirrored_to_itself(mirror: Mirror) -> None:
         mirror.source.query(f"DROP DATABASE IF EXISTS {mirror.progress}")
 
 
-def test_who_starts_a_job_a_second_time_stops_the_first(mirror: Mirror) -> None:
+def test_a_second_start_of_a_job_stops_the_first(mirror: Mirror) -> None:
     mirror.create(t="id INT PRIMARY KEY")
     first = mirror.start(job="one")
     mirror.source.query("INSERT INTO t VALUES (1)", database=mirror.schema)

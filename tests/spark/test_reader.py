@@ -269,7 +269,7 @@ def test_limits_of_options_are_told_to_spark_and_its_own_count(
         assert len(ids(rows(stream, start, next_offset(stream, start, ALL)))) == 30
 
 
-def test_a_new_client_begins_where_it_shall_and_an_existing_one_where_it_stands(
+def test_a_new_client_begins_where_told_and_an_existing_one_at_its_cursor(
     source: Server, numbers: str, sluice: Sluice, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(source, numbers, 1, 1)

@@ -148,7 +148,7 @@ def test_nothing_wanted_leaves_the_offset_alone(
 
 
 @pytest.mark.parametrize(("number", "whole"), [(0, True), (1, True), (1, False)])
-def test_a_batch_that_failed_is_repeated_as_it_was_and_the_rest_follows(
+def test_a_batch_that_failed_is_repeated_unchanged_and_the_rest_follows(
     spark: SparkSession, source: Server, numbers: str, sluice: Sluice, tmp_path: Path, number: int, whole: bool
 ) -> None:
     """Also when a micro-batch ends inside of a transaction, because that is larger."""
@@ -273,7 +273,7 @@ def test_a_source_that_was_reset_under_a_running_server_has_not_been_read(
 
 
 @pytest.mark.parametrize("table", [False, True])
-def test_a_marker_ends_the_query_unless_it_shall_be_skipped(
+def test_a_marker_ends_the_query_unless_it_is_to_be_skipped(
     spark: SparkSession, source: Server, schema: str, numbers: str, sluice: Sluice, tmp_path: Path, table: bool
 ) -> None:
     sink = Sink(tmp_path)

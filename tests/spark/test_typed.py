@@ -85,7 +85,7 @@ def goods(source: Server, schema: str, sluice: Sluice) -> str:
     return f"{schema}.goods"
 
 
-def test_a_ddl_ends_the_query_behind_the_rows_before_it_and_a_new_one_goes_on(
+def test_a_ddl_ends_the_query_after_the_rows_before_it_and_a_new_one_goes_on(
     spark: SparkSession, source: Server, goods: str, sluice: Sluice, tmp_path: Path
 ) -> None:
     sink = Sink(tmp_path)
@@ -114,7 +114,7 @@ def test_a_ddl_ends_the_query_behind_the_rows_before_it_and_a_new_one_goes_on(
     assert "now the table has (no columns: it is gone)" in failure(sink.start(stream, availableNow=True))
 
 
-def test_a_query_goes_on_with_the_columns_it_has_when_it_shall(
+def test_a_query_goes_on_with_the_columns_it_has_when_told_to(
     spark: SparkSession, source: Server, goods: str, sluice: Sluice, tmp_path: Path
 ) -> None:
     sink = Sink(tmp_path)

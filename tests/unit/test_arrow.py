@@ -455,7 +455,7 @@ def test_a_timestamp_is_an_instant(zone: str, text: str, expected: str) -> None:
         {"missing_columns": "x"},
     ],
 )
-def test_an_option_that_is_none_is_refused(options: dict[str, Any]) -> None:
+def test_an_unknown_option_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(BadParameterError) as caught:
         TableDecoder("s", "t", [], **options)
     assert caught.value.parameter in options
@@ -592,7 +592,7 @@ def test_what_an_image_after_leaves_out_is_as_before() -> None:
     ]
 
 
-def test_a_value_that_nobody_sent_is_an_error_or_null() -> None:
+def test_a_value_that_was_not_sent_is_an_error_or_null() -> None:
     entry = change_of(UPDATE, ([key("1")], [key("1")]))
     with pytest.raises(DecodeError, match=r"shop\.goods: a row has no value of the column 'v'.*binlog_row_image"):
         operations(entry)

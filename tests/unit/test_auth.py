@@ -51,7 +51,7 @@ def credentials(path: Path) -> Credentials:
 
 
 class TestTokens:
-    def test_a_token_is_good_for_what_it_was_issued_for(self, credentials: Credentials) -> None:
+    def test_a_token_is_valid_for_what_it_was_issued_for(self, credentials: Credentials) -> None:
         issued = credentials.issue("spark", READ)
         token = credentials.authenticate(issued.text)
         assert (token.name, token.scope, token.destinations) == ("spark", Scope.READ, ("example",))
@@ -138,7 +138,7 @@ class TestPasswords:
         with pytest.raises(UnauthorizedError, match="unknown or the password is wrong"):
             credentials.login(user, password)
 
-    async def test_who_keeps_failing_has_to_wait(self, credentials: Credentials) -> None:
+    async def test_a_user_that_keeps_failing_has_to_wait(self, credentials: Credentials) -> None:
         credentials.set_password("ops", "correct horse", READ)
         credentials.set_password("spark", "battery staple", READ)
         gate = Gate(credentials, "127.0.0.1")
@@ -214,7 +214,7 @@ class TestLimiter:
         limiter.succeeded("ops", "192.0.2.1")
         assert limiter.wait("ops", "192.0.2.1", 0.0) == 0.0
 
-    def test_who_failed_longest_ago_is_forgotten_when_too_many_have(self) -> None:
+    def test_the_user_that_failed_longest_ago_is_forgotten_when_there_are_too_many(self) -> None:
         limiter = LoginLimiter()
         addresses = [f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}" for n in range(REMEMBERED_FAILURES + 1)]
         for address in [addresses[0]] * FREE_FAILURES + [addresses[1]] * FREE_FAILURES + addresses[2:]:

@@ -19,7 +19,7 @@ def commits(cursors: Cursors) -> Commits[str]:
     return Commits(cursors)
 
 
-def test_who_waits_for_what_is_stored_already_need_not_wait(commits: Commits[str]) -> None:
+def test_waiting_for_what_is_stored_already_ends_at_once(commits: Commits[str]) -> None:
     commits.begin()
     commits.end(durable=True)
     assert not commits.wait("a")
@@ -49,7 +49,9 @@ def test_what_could_not_be_stored_is_in_the_next_write(commits: Commits[str], cu
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_who_came_during_a_write_wants_another_one(commits: Commits[str], cursors: Cursors, durable: bool) -> None:
+def test_a_caller_that_came_during_a_write_gets_another_one(
+    commits: Commits[str], cursors: Cursors, durable: bool
+) -> None:
     commits.wait("a")
     commits.begin()
     wanted = [commits.wanted]

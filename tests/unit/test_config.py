@@ -82,7 +82,7 @@ def test_an_address_is_host_and_port(text: str, address: Address) -> None:
 
 
 @pytest.mark.parametrize("text", ["", ":3306", "db:x", "db:0", "db:65536", "::1", "[::1", "[::1]3306"])
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_text_that_is_not_an_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not an address; write host:port"):
         instance(master_address=text)
 
@@ -190,7 +190,7 @@ def test_a_destination_needs_no_file_when_main_file_and_environment_say_enough(c
 
 
 @pytest.mark.parametrize("name", ["nowhere", "..", "example/../example", ""])
-def test_a_destination_that_nobody_configured_is_unknown(conf: Conf, name: str) -> None:
+def test_a_destination_without_configuration_is_unknown(conf: Conf, name: str) -> None:
     with pytest.raises(UnknownDestinationError, match="there is no destination"):
         conf.read().instance(name)
 
@@ -228,7 +228,7 @@ def test_destinations_are_a_list_or_a_range(conf: Conf) -> None:
 
 
 @pytest.mark.parametrize("expression", ["shard", "shard{1}", "shard{2-1}", "shard{a-b}"])
-def test_a_range_that_is_none_is_refused(expression: str) -> None:
+def test_an_invalid_range_is_refused(expression: str) -> None:
     with pytest.raises(ValueError, match="is not a range"):
         expand(expression)
 
@@ -327,7 +327,7 @@ def test_an_unknown_key_is_named_with_its_place_and_the_nearest_known_one(conf: 
     )
 
 
-def test_variables_that_kubernetes_sets_for_a_service_are_no_settings(conf: Conf) -> None:
+def test_variables_that_kubernetes_sets_for_a_service_are_not_settings(conf: Conf) -> None:
     link = "tcp://10.0.0.1:80"
     set_by_kubernetes = {
         "SLUICE_SERVICE_HOST": "10.0.0.1",

@@ -122,7 +122,7 @@ def test_text_that_is_not_of_its_charset_is_still_valid(tmp_path: Path) -> None:
     [("8.0.20", b"\x80"), ("8.0.22", b"\x80"), ("8.0.22", b"\xc0"), ("9.7.4", b"\xc0")],
     ids=["not counted", "open, and not counted", "open, and counted", "counted"],
 )
-def test_unsigned_columns_behind_a_year_are_read_right_from_every_version(
+def test_unsigned_columns_after_a_year_are_read_right_from_every_version(
     version: str, signs: bytes, tmp_path: Path
 ) -> None:
     optional = b"\1\1" + signs + b"\4\6\1y\1a\1b"

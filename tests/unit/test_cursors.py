@@ -469,7 +469,7 @@ def test_cursors_are_in_the_order_of_the_stream_and_the_oldest_history_comes_fir
     assert starts([None], None) == starts([], None) == [None]
 
 
-def test_who_passes_a_gap_starts_behind_it_and_has_executed_what_lies_there() -> None:
+def test_a_client_that_passes_a_gap_starts_after_it_and_has_executed_what_is_missing() -> None:
     ring = Ring(64)
     cursors = Cursors(ring, epoch=2, compile_filter=one_table, catches_up=True)
     stream = Stream(ring, events=30)
@@ -572,7 +572,7 @@ def test_place_before_a_start_by_gtid_misses_nothing_only_if_all_before_the_star
         assert entries(get(cursors).slices) == [b"begin", b"one", b"end"]
 
 
-def test_who_subscribes_before_the_stream_has_begun_has_its_gtids_as_well() -> None:
+def test_a_client_that_subscribes_before_the_stream_has_begun_has_its_gtids_as_well() -> None:
     cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table)
     cursors.subscribe(CLIENT, now=NOW)
     stream = Stream(cursors.ring)
@@ -704,7 +704,7 @@ def test_client_that_keeps_the_pace_stays_however_long_the_ring_is_full() -> Non
         assert cursors.status(2).state == "attached"
 
 
-def test_clock_that_goes_back_lets_nobody_hold_the_others_back_for_longer() -> None:
+def test_clock_that_goes_back_does_not_extend_how_long_a_client_may_hold_others_back() -> None:
     cursors, stream = make(size=4, detach_after=10.0)
     for client_id in (1, 2):
         cursors.subscribe(client_id, now=1e6)
@@ -715,7 +715,7 @@ def test_clock_that_goes_back_lets_nobody_hold_the_others_back_for_longer() -> N
         assert cursors.status(2).state == "gone"
 
 
-def test_one_abandoned_client_holds_nobody_back_for_longer_who_waits_ahead_of_the_stream() -> None:
+def test_one_abandoned_client_does_not_hold_a_client_back_for_longer_that_waits_ahead_of_the_stream() -> None:
     cursors, stream = make(size=4, detach_after=10.0)
     cursors.subscribe(1, start=str(stream.position(20)), now=0.0)
     cursors.subscribe(2, now=0.0)
@@ -770,7 +770,7 @@ def test_lone_subscriber_is_never_detached() -> None:
         assert cursors.status(CLIENT).state == "attached"
 
 
-def test_when_nobody_has_confirmed_the_whole_of_a_full_ring_all_stay() -> None:
+def test_when_no_client_has_confirmed_the_whole_of_a_full_ring_all_stay() -> None:
     cursors, stream = make(size=8, detach_after=10.0)
     for client_id in (1, 2):
         cursors.subscribe(client_id, now=0.0)
@@ -794,7 +794,7 @@ class TestExpiry:
         assert cursors.client_ids == [CLIENT + 1]
         assert cursors.take_changes() == {CLIENT: None}
 
-    def test_subscribing_anew_without_a_time_keeps_the_time_and_zero_ends_it(self) -> None:
+    def test_subscribing_again_without_a_time_keeps_the_time_and_zero_ends_it(self) -> None:
         cursors, _ = make()
         cursors.subscribe(CLIENT, expire_after=60, now=NOW)
         cursors.subscribe(CLIENT, now=NOW)
@@ -803,7 +803,7 @@ class TestExpiry:
         cursors.subscribe(CLIENT, expire_after=0, now=NOW)
         assert cursors.expire(NOW + 61) == []
 
-    def test_the_time_of_the_destination_counts_for_who_has_none_and_starts_anew_with_it(self) -> None:
+    def test_the_time_of_the_destination_counts_for_clients_without_one_and_restarts_with_it(self) -> None:
         cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table, expire_after=60)
         cursors.restore(StoredClient(CLIENT), NOW)
         cursors.restore(StoredClient(CLIENT + 1, expire_after=0), NOW)

@@ -792,7 +792,7 @@ def test_error_and_end_packets_are_control_events() -> None:
     ]
 
 
-def test_a_position_of_a_file_that_was_created_anew_is_refused() -> None:
+def test_a_position_of_a_file_that_was_created_again_is_refused() -> None:
     with pytest.raises(SourceChangedError, match="created at"):
         decode(Log().packets, position=Position("source", "bin.000001", CREATED - 1, 4, 0))
 
@@ -802,7 +802,7 @@ def test_a_position_beyond_the_end_of_its_transaction_is_an_error() -> None:
         decode(Log().transaction().packets, position=Position("source", "bin.000001", CREATED, 127, 17))
 
 
-def test_text_that_is_no_utf8_is_made_valid() -> None:
+def test_text_that_is_not_utf8_is_made_valid() -> None:
     log = Log().query("BEGIN").add(BinlogEvent.ROWS_QUERY_EVENT, b"\0a\xff\xe2\x82b\xf0\x9f\x98\x80").xid()
     (change,) = [RowChange.FromString(e.storeValue) for e in decode(log.packets).entries if e.entryType == 2]
     assert change.sql == b"a\xff\xe2\x82b\xf0\x9f\x98\x80".decode("utf-8", "replace")

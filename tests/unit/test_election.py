@@ -107,7 +107,7 @@ class TestTakingOver:
         host.member.start("late")
         assert Look("late") in host.questions
 
-    def test_who_comes_second_stands_by_and_names_the_first(self, host: Host) -> None:
+    def test_the_second_server_stands_by_and_names_the_first(self, host: Host) -> None:
         host.open()
         host.answer(Look, FREE)
         host.answer(Claim, REFUSED)
@@ -117,7 +117,7 @@ class TestTakingOver:
             host.member.check(D, host.now)
         assert (host.state, caught.value.active) == (State.STANDBY, "https://other:8080")
 
-    def test_a_claim_without_an_answer_is_settled_by_who_owns_the_node(self, host: Host) -> None:
+    def test_a_claim_without_an_answer_is_settled_by_the_owner_of_the_node(self, host: Host) -> None:
         host.open()
         host.answer(Look, FREE)
         host.answer(Claim, UNKNOWN)
@@ -129,7 +129,7 @@ class TestTakingOver:
         host.answer(Look, mine(session=1))
         assert (host.questions, host.state) == ([], State.STANDBY)
 
-    def test_a_free_destination_is_left_to_the_server_that_shall_have_it_for_a_moment(self, host: Host) -> None:
+    def test_a_free_destination_is_left_for_a_moment_to_the_server_that_should_have_it(self, host: Host) -> None:
         others = [OTHER, "10.0.0.3:11111", "10.0.0.4:11111"]
         host.member.registered(dict.fromkeys([ME, *others], ""))
         host.member.election(D).preferred = False
@@ -201,7 +201,7 @@ class TestStoring:
         with pytest.raises(FencedError):
             host.member.store(D, {1001: CLIENT}, 5, host.now)
 
-    def test_nobody_waits_for_one_longer_than_the_lease(self, host: Host) -> None:
+    def test_others_wait_for_a_server_no_longer_than_its_lease(self, host: Host) -> None:
         host.activate()
         host.member.store(D, {1001: CLIENT}, 5, host.now)
         host.now = 4.0

@@ -183,7 +183,7 @@ async def test_get_returns_at_once_what_is_there(setup: Setup) -> None:
 
 
 @pytest.mark.parametrize("waits", [True, False], ids=["told by a put", "found by a look each second"])
-async def test_a_mistake_on_the_event_loop_is_the_error_of_the_destination_until_it_is_started_anew(
+async def test_a_mistake_on_the_event_loop_is_the_error_of_the_destination_until_it_is_started_again(
     setup: Setup, waits: bool
 ) -> None:
     await setup.server.subscribe(NAME, CLIENT)
@@ -363,7 +363,7 @@ class TestCatchingUp:
         assert split < setup.server.status(NAME, CLIENT).last_active
 
 
-async def test_who_is_gone_is_noticed_though_nothing_is_put_called_or_stored(setup: Setup) -> None:
+async def test_a_client_that_is_gone_is_noticed_without_a_put_a_call_or_a_write(setup: Setup) -> None:
     await setup.server.subscribe(NAME, CLIENT, expire_after=1)
     await eventually(lambda: not setup.server.destination_status(NAME).clients, 4)
 
@@ -613,7 +613,7 @@ async def test_a_stop_stores_cursors_before_it_waits_for_the_source(
     assert stored == [True]
 
 
-async def test_cursors_are_stored_in_the_next_period_after_a_failure_that_nobody_foresaw(
+async def test_cursors_are_stored_in_the_next_period_after_an_unforeseen_failure(
     setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setup.change(file_flush_period=10)
@@ -685,7 +685,7 @@ async def test_state_of_the_parser_is_shown(setup: Setup) -> None:
     await setup.server.subscribe(NAME, CLIENT)
 
 
-async def test_what_is_wrong_is_refused(setup: Setup) -> None:
+async def test_invalid_arguments_are_refused(setup: Setup) -> None:
     with pytest.raises(UnknownDestinationError):
         await setup.server.get_without_ack("other", CLIENT)
     with pytest.raises(UnknownDestinationError):
@@ -776,7 +776,9 @@ async def test_mistake_of_ours_keeps_one_destination_from_starting_and_no_other(
 
 
 @pytest.mark.parametrize("error", [PurgedError("the source has purged it"), SourceChangedError("another history")])
-async def test_what_the_source_has_lost_is_an_error_for_who_waits_for_it(setup: Setup, error: SluiceError) -> None:
+async def test_what_the_source_has_lost_is_an_error_for_calls_that_wait_for_it(
+    setup: Setup, error: SluiceError
+) -> None:
     others = CLIENT + 1
     for client in (CLIENT, others):
         await setup.server.subscribe(NAME, client)
@@ -884,7 +886,7 @@ class TestSharedFilter:
         assert not setup.parser.filter.accepts("crm", "secret")
         assert not setup.parser.filter.accepts("shop", "users")
 
-    async def test_an_empty_filter_leaves_it_as_it_is(self, setup: Setup) -> None:
+    async def test_an_empty_filter_leaves_it_unchanged(self, setup: Setup) -> None:
         await setup.server.subscribe(NAME, 1, filter=r"crm\..*")
         await setup.server.subscribe(NAME, 1)
         assert setup.parser.filter.accepts("crm", "orders")
@@ -896,7 +898,7 @@ class TestSharedFilter:
         for client_id in (1, 2):
             assert (await setup.server.get_without_ack(NAME, client_id)).entries == 3
 
-    async def test_a_filter_that_is_none_changes_nothing(self, setup: Setup) -> None:
+    async def test_an_invalid_filter_changes_nothing(self, setup: Setup) -> None:
         with pytest.raises(FilterError):
             await setup.server.subscribe(NAME, 1, filter="shop.(")
         assert setup.parser.filter.accepts("shop", "orders")
@@ -917,7 +919,9 @@ class TestSharedFilter:
         assert setup.parser.filter.accepts("shop", "orders")
 
 
-async def test_who_was_given_up_or_is_taken_over_answers_nobody_until_its_clients_are_loaded(setup: Setup) -> None:
+async def test_a_destination_that_was_given_up_or_is_taken_over_does_not_answer_until_its_clients_are_loaded(
+    setup: Setup,
+) -> None:
     await setup.server.subscribe(NAME, CLIENT)
     setup.parser.write(b"a")
     batch = await setup.server.get_without_ack(NAME, CLIENT, timeout=1)

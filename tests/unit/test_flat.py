@@ -73,7 +73,7 @@ def test_no_entries_make_an_empty_list() -> None:
     ],
     ids=["cut", "unknown type", "column index"],
 )
-def test_what_is_no_entry_is_an_error(entry: Entry, why: str) -> None:
+def test_bytes_that_are_not_an_entry_are_an_error(entry: Entry, why: str) -> None:
     with pytest.raises(DecodeError, match=why):
         flat_json([frame([entry])], 1)
 

@@ -27,7 +27,7 @@ MISSING = dataclasses.replace(ARROW, needs="sluice_lacks_this")
 
 class TestNegotiation:
     @pytest.mark.parametrize("accept", [None, "", "*/*", "text/html, */*;q=0.1", "application/*"])
-    def test_who_does_not_care_gets_the_first(self, accept: str | None) -> None:
+    def test_without_a_preference_the_first_is_used(self, accept: str | None) -> None:
         assert negotiate(accept, SINGLE) is JSON
 
     @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def destination(*clients: ClientStatus, behind: float | None = 0.0, **values: ob
     return DestinationStatus(**(status | values))  # type: ignore[arg-type]
 
 
-def test_there_is_none_when_all_is_acked_and_the_source_has_no_more() -> None:
+def test_there_is_no_lag_when_all_is_acked_and_the_source_has_no_more() -> None:
     found = explain(destination(), client(), NOW)
     assert (found.stage, found.text) == (Stage.NONE, "all that the source has sent is acked")
 
@@ -75,7 +75,7 @@ def test_it_is_the_parser_that_reads_changes_older_than_those_stored(pending: La
     assert "300 s" in found.text
 
 
-def test_a_parser_within_the_resolution_of_timestamps_is_no_lag() -> None:
+def test_a_parser_within_the_resolution_of_timestamps_does_not_lag() -> None:
     assert explain(destination(behind=1.5), client(), NOW).stage == Stage.NONE
 
 
@@ -100,7 +100,7 @@ def test_batches_that_are_not_acked_are_the_clients() -> None:
     assert found.text == "2 batches with 7 rows are given and not acked, 7 rows wait behind them"
 
 
-def test_changes_that_nobody_asks_for_are_the_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_that_are_not_asked_for_are_the_lag_of_the_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "monotonic", lambda: 105.0)
     found = explain(destination(), client(waiting=AMOUNT), NOW)
     assert found.stage == Stage.CLIENT

@@ -135,7 +135,7 @@ def test_libraries_are_quiet_below_warnings(text: io.StringIO) -> None:
     assert line.endswith("trouble")
 
 
-def test_a_log_that_is_no_terminal_has_no_colours(text: io.StringIO) -> None:
+def test_a_log_outside_a_terminal_has_no_colours(text: io.StringIO) -> None:
     log.error("trouble")
     assert "trouble" in text.getvalue()
     assert "\x1b" not in text.getvalue()

@@ -154,7 +154,7 @@ async def test_cursor_of_canal_whose_file_has_no_number_stands_before_all_others
         canals_file({"journalName": "mysql-bin.000003", "position": 4, "timestamp": math.inf}),
     ],
 )
-async def test_broken_or_foreign_file_is_an_error_and_stays_as_it_is(tmp_path: Path, text: str) -> None:
+async def test_broken_or_foreign_file_is_an_error_and_stays_unchanged(tmp_path: Path, text: str) -> None:
     path(tmp_path).parent.mkdir()
     path(tmp_path).write_text(text)
     with pytest.raises(ConfigError, match=r"meta\.dat"):

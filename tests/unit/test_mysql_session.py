@@ -527,7 +527,7 @@ def sends(*payloads: bytes) -> Callable[[Talk], None]:
         b"\xfe\x00\x00",
     ],
 )
-def test_a_greeting_that_is_none_is_a_source_error(payload: bytes) -> None:
+def test_an_invalid_greeting_is_a_source_error(payload: bytes) -> None:
     with Peer(sends(payload)) as peer, pytest.raises(SourceError, match="cannot log in to 127"):
         Connection(config(peer, **LIMITS))
 

@@ -31,7 +31,7 @@ def test_turns_come_in_the_order_of_asking_and_no_more_than_there_are_readers() 
     assert turns.begin(0.0) == C
 
 
-def test_whoever_uses_its_reader_keeps_it_while_nobody_waits() -> None:
+def test_a_reader_in_use_is_kept_while_no_other_client_waits() -> None:
     turns = begun(1, A)
     for now in range(0, 10_000, int(IDLE)):
         turns.ask(A, now)
@@ -68,7 +68,7 @@ def test_turn_counts_from_when_the_reader_has_moved_its_holder_on() -> None:
     assert turns.finished(51.0 + TURN) == [A]
 
 
-def test_reader_that_moves_nobody_on_goes_to_another_after_the_patience_though_its_holder_calls() -> None:
+def test_reader_that_does_not_move_its_holder_on_goes_to_another_after_the_patience_though_the_holder_calls() -> None:
     turns = begun(1, A, moved=False)
     turns.ask(B, 0.0)
     turns.ask(A, PATIENCE)
@@ -78,7 +78,7 @@ def test_reader_that_moves_nobody_on_goes_to_another_after_the_patience_though_i
     assert turns.finished(PATIENCE + 1) == [A]
 
 
-def test_only_as_many_turns_end_as_there_are_who_wait_those_that_began_first() -> None:
+def test_only_as_many_turns_end_as_clients_wait_oldest_first() -> None:
     turns = begun(2, A)
     turns.ask(B, 1.0)
     assert turns.begin(1.0) == B
@@ -91,7 +91,7 @@ def test_only_as_many_turns_end_as_there_are_who_wait_those_that_began_first() -
     ("who", "patience", "seconds"), [(A, PATIENCE, PATIENCE), (A, 1.0, IDLE), (RANGE, PATIENCE, IDLE)]
 )
 @pytest.mark.parametrize("busy", [True, False])
-def test_reader_is_not_kept_for_who_is_gone_though_nobody_waits(
+def test_reader_is_not_kept_for_a_client_that_is_gone_even_if_no_other_waits(
     who: Reading, patience: float, seconds: float, busy: bool
 ) -> None:
     turns = begun(1, who, patience=patience)
@@ -100,7 +100,7 @@ def test_reader_is_not_kept_for_who_is_gone_though_nobody_waits(
     assert turns.finished(seconds + 1) == [who]
 
 
-def test_nobody_who_is_gone_is_waited_for() -> None:
+def test_clients_that_are_gone_are_not_waited_for() -> None:
     turns = begun(1, A)
     turns.ask(B, 0.0)
     turns.ask(C, PATIENCE)
@@ -108,7 +108,7 @@ def test_nobody_who_is_gone_is_waited_for() -> None:
     assert turns.begin(PATIENCE + 1) == C
 
 
-def test_time_in_the_queue_counts_for_who_is_gone() -> None:
+def test_time_in_the_queue_counts_for_clients_that_are_gone() -> None:
     turns = begun(1, A)
     turns.ask(B, 0.0)
     turns.leave(A)
@@ -129,7 +129,7 @@ def test_ranges_and_clients_each_have_their_share(places: int) -> None:
     assert turns.begin(0.0) == (C if places == 1 else ("ranges", 2))
 
 
-def test_clock_that_goes_back_lets_nobody_keep_a_reader_for_longer() -> None:
+def test_clock_that_goes_back_does_not_extend_how_long_a_reader_is_kept() -> None:
     turns = begun(1, A, now=1e6)
     turns.ask(B, 0.0)
     assert turns.finished(0.0) == []
@@ -137,7 +137,7 @@ def test_clock_that_goes_back_lets_nobody_keep_a_reader_for_longer() -> None:
     assert turns.finished(TURN + 1) == [A]
 
 
-def test_clock_that_goes_back_lets_nobody_wait_in_the_queue_for_longer() -> None:
+def test_clock_that_goes_back_does_not_extend_how_long_a_place_in_the_queue_is_kept() -> None:
     turns = begun(1, A)
     turns.ask(B, 1000.0)
     turns.begin(0.0)  # the clock has gone back

@@ -182,7 +182,7 @@ def test_a_filter_that_takes_much_memory_is_refused(text: str, reason: str) -> N
         TableFilter(text)
 
 
-def test_a_filter_that_nobody_has_any_more_takes_no_memory() -> None:
+def test_an_unused_filter_takes_no_memory() -> None:
     def count() -> int:
         gc.collect()
         return sum(type(it).__module__ == "re2" for it in gc.get_objects())

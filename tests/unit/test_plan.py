@@ -47,7 +47,7 @@ def test_updated_is_what_differs_from_the_image_before() -> None:
     assert values(after) == [(0, "1", False), (1, None, True), (2, "1", True), (3, "2", False)]
 
 
-def test_two_nulls_are_no_update() -> None:
+def test_two_nulls_are_not_an_update() -> None:
     ((_, after),) = rows(plan("int", "int").encode(b"\xfe" + ONE + b"\xfe" + TWO, EventType.UPDATE))
     assert values(after) == [(0, "2", True), (1, None, False)]
 
@@ -66,7 +66,7 @@ def test_columns_that_an_image_lacks_keep_their_place() -> None:
     assert values(after) == [(2, "2", True)]
 
 
-def test_the_image_before_of_one_row_is_no_matter_of_the_next() -> None:
+def test_the_image_before_of_one_row_does_not_affect_the_next() -> None:
     row = b"\xfe" + ONE + b"\xfe" + ONE
     first, second = rows(plan("int", "int").encode(row * 2, EventType.UPDATE, b"\x01", b"\x01"))
     assert values(first[1]) == values(second[1]) == [(0, "1", False)]

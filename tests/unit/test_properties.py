@@ -47,7 +47,7 @@ def test_a_line_is_read_as_java_reads_it(line: str, key: str, value: str) -> Non
     assert values(line)[key] == value
 
 
-def test_comments_and_empty_lines_are_no_properties() -> None:
+def test_comments_and_empty_lines_are_not_properties() -> None:
     assert values("# a = 1\n\n  ! b = 2\\\nc = 3\n \t\n") == {"c": "3"}
 
 

@@ -14,7 +14,7 @@ from sluice.protocol.canal.tags import EntryType, EventType
 ROOT = Path(__file__).parents[2]
 
 
-def test_generating_anew_gives_the_modules_that_are_committed(tmp_path: Path) -> None:
+def test_generating_again_gives_the_modules_that_are_committed(tmp_path: Path) -> None:
     runpy.run_path(str(ROOT / "scripts" / "generate_protobuf.py"))["generate"](tmp_path)
     generated = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert sorted(generated) == ["entry_pb2.py", "entry_pb2.pyi", "packet_pb2.py", "packet_pb2.pyi"]

@@ -39,7 +39,7 @@ def test_nothing_is_written_without_an_item(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_line_that_a_crash_cut_is_mended(tmp_path: Path) -> None:
+def test_a_line_that_a_crash_cut_is_repaired(tmp_path: Path) -> None:
     path = path_of(tmp_path, "example")
     quarantine = Quarantine(path)
     quarantine.add(ITEM)
@@ -53,7 +53,7 @@ def test_a_line_that_a_crash_cut_is_mended(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"{}\n", b"[1]\n", b"null\n", b"x\n", b"\xff\n"])
-def test_a_file_that_is_no_such_list_is_named(tmp_path: Path, data: bytes) -> None:
+def test_a_file_without_such_a_list_is_named(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "quarantine.jsonl"
     path.write_bytes(data)
     with pytest.raises(ConfigError, match=r"quarantine\.jsonl is not a list of quarantined events"):

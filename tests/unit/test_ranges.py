@@ -104,7 +104,7 @@ def test_one_entry_beyond_the_limits_comes_alone(setup: Setup) -> None:
     assert setup.mark(0, RangeLimits(bytes=1)).rows == 1
 
 
-def test_unfinished_transaction_is_no_range_while_its_end_may_come(setup: Setup) -> None:
+def test_unfinished_transaction_is_not_a_range_while_its_end_may_come(setup: Setup) -> None:
     setup.stream.stage(b"begin", Kind.TRANSACTION_BEGIN)
     setup.stream.stage(b"unfinished", Kind.ROW_DATA, ("shop", "orders"))
     setup.stream.put()
@@ -129,7 +129,7 @@ def test_range_ends_at_the_position_that_was_named(setup: Setup) -> None:
     assert (found.to, found.reached) == (setup.at(3), True)
 
 
-def test_end_is_reached_although_nothing_wanted_lies_before_it() -> None:
+def test_end_is_reached_although_nothing_wanted_is_before_it() -> None:
     setup = Setup()
     setup.cursors.subscribe(CLIENT, filter_text="shop.orders", now=NOW)
     setup.put(b"other", table=("shop", "other"))
@@ -150,7 +150,7 @@ def test_same_position_and_limits_give_the_same_range(setup: Setup) -> None:
     assert setup.cursors.status(CLIENT).marks == [first.batch_id]
 
 
-def test_other_limits_make_the_range_anew(setup: Setup) -> None:
+def test_other_limits_make_another_range(setup: Setup) -> None:
     setup.put(b"one")
     setup.put(b"two")
     old = setup.mark(0, RangeLimits(rows=1))
@@ -173,7 +173,7 @@ def test_ranges_are_acked_by_their_ends_or_their_marks(setup: Setup) -> None:
     assert setup.cursors.status(CLIENT).acked == setup.at(9)
 
 
-def test_ack_reaches_over_what_is_not_wanted_behind_a_range_but_over_nothing_else(setup: Setup) -> None:
+def test_ack_reaches_over_what_is_not_wanted_after_a_range_but_over_nothing_else(setup: Setup) -> None:
     setup.cursors.subscribe(2, filter_text="shop.orders", now=NOW)
     setup.ddl()
     setup.mark(0)
@@ -229,7 +229,7 @@ def test_range_that_is_acked_is_given_without_a_mark_while_it_is_stored(setup: S
     assert (again.batch_id, again.to) == (-1, setup.at(3))
 
 
-def test_position_behind_the_last_entry_that_was_given_stays_good_when_the_stream_moves_on() -> None:
+def test_position_after_the_last_entry_that_was_given_stays_valid_when_the_stream_moves_on() -> None:
     setup = Setup()
     setup.cursors.subscribe(CLIENT, filter_text="shop.orders", now=NOW)
     setup.put(b"one")
@@ -432,7 +432,7 @@ def test_place_in_a_file_that_the_stream_has_not_come_through_is_of_another_hist
         cursors.read_range(CLIENT, replace(first, file="binlog.000006"), stream.end)
 
 
-def test_client_that_loses_its_reader_goes_on_behind_what_it_has_acked_though_that_ends_in_a_transaction() -> None:
+def test_client_that_loses_its_reader_goes_on_after_what_it_has_acked_even_inside_a_transaction() -> None:
     behind = Behind()
     turns = Turns(1, 0.0)
     assert behind.get() == (-1, [])

@@ -148,7 +148,7 @@ def test_an_error_ends_a_result() -> None:
         b"\xfd\xff\xff\xff",
     ],
 )
-def test_what_is_no_row_of_the_columns_is_an_error(payload: bytes) -> None:
+def test_bytes_that_are_not_a_row_of_the_columns_are_an_error(payload: bytes) -> None:
     encoder = RowEncoder("shop", "goods", COLUMNS)
     with pytest.raises(DecodeError, match=r"shop\.goods"):
         encoder.feed(packets(payload))
@@ -160,7 +160,7 @@ def test_nothing_may_follow_a_result() -> None:
         encoder.feed(packets(END, END))
 
 
-def test_a_number_that_is_none_is_an_error() -> None:
+def test_text_instead_of_a_number_is_an_error() -> None:
     encoder = RowEncoder("shop", "goods", [("c", "double", False)])
     with pytest.raises(DecodeError, match="'x' is not a floating-point number"):
         encoder.feed(packets(row(b"x")))

@@ -404,7 +404,7 @@ def test_slices_stay_valid_when_the_ring_is_gone() -> None:
     assert joined(slices) == b"a" * 100_000
 
 
-def test_ring_that_nobody_holds_any_more_goes_with_its_memory() -> None:
+def test_unreferenced_ring_frees_its_memory() -> None:
     """A destination makes a new one whenever it is started."""
 
     def count_rings() -> int:

@@ -117,7 +117,7 @@ async def test_a_destination_stops_when_its_file_is_gone(
     assert recorder.take() == ["stop a"]
 
 
-async def test_a_destination_goes_on_when_its_changed_file_is_wrong(
+async def test_a_destination_goes_on_when_its_changed_file_is_invalid(
     conf: Path, scanner: Scanner, recorder: Recorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(conf, "a")

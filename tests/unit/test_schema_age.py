@@ -42,7 +42,7 @@ class Seen:
         return TableSchema([SourceColumn("c", "int")], altered=ALTERED, seen=SEEN)
 
 
-def test_a_ddl_leaves_nothing_behind_but_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_ddl_leaves_only_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     schemas = Schemas(Seen())
     sizes = set()
     for begin in range(4, 404, 4):

@@ -145,7 +145,7 @@ class TestActive:
         attempts.begin()
         assert attempts.delay(fenced(made, A)) > 0
 
-    def test_when_nobody_becomes_active_the_error_says_so(self) -> None:
+    def test_when_no_server_becomes_active_the_error_says_so(self) -> None:
         made = endpoint(A)
         with pytest.raises(FencedError, match="not active"):
             Attempts(made, calls.status(), 0).delay(fenced(made, None))

@@ -62,6 +62,6 @@ def test_canals_order_of_decisions(account: Account, user: str, token: bytes, ad
 
 
 @pytest.mark.parametrize("token", [b"canal", b"0", b"00" * 19, b"0 " * 20, b"\xff" * 40])
-def test_what_is_no_scramble_is_an_error(token: bytes) -> None:
+def test_bytes_that_are_not_a_scramble_are_an_error(token: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         Account("", STORED).admits("", token, SEED)

@@ -39,7 +39,7 @@ class TestWriting:
         assert [bytes(part).hex() for part in parts] == ["0000000d18072a090803", "12026162", "120163"]
 
     @given(st.integers(1, (1 << 63) - 1), st.lists(st.binary(max_size=300), min_size=1))
-    def test_a_batch_is_a_packet_of_messages_behind_its_length(self, batch_id: int, entries: list[bytes]) -> None:
+    def test_a_batch_is_a_packet_of_messages_after_its_length(self, batch_id: int, entries: list[bytes]) -> None:
         data = b"".join(batch_parts(batch(batch_id, entries)))
         assert int.from_bytes(data[:4], "big") == len(data) - 4
         packet = Packet.FromString(data[4:])

@@ -133,7 +133,7 @@ def test_the_layouts_before_mysql_5_6_4_are_read(mysql_type: str, code: int, dat
         ("inet4", "050102030405"),
     ],
 )
-def test_bytes_that_are_no_value_of_the_type_are_an_error(mysql_type: str, data: str) -> None:
+def test_bytes_that_are_not_a_value_of_the_type_are_an_error(mysql_type: str, data: str) -> None:
     with pytest.raises(DecodeError, match=r"shop\.t\.c0: .* at byte \d+ of the event's rows"):
         text(mysql_type, bytes.fromhex(data))
 

@@ -62,7 +62,7 @@ def test_the_end_of_a_transaction_is_looked_for_piece_by_piece(end: bytes, is_on
         assert questions(peer) == [b"1, %d" % EVENTS] * 2
 
 
-def test_a_text_that_is_not_utf_8_is_no_obstacle() -> None:
+def test_a_text_that_is_not_utf_8_is_accepted() -> None:
     end = ("XA_prepare", b"XA COMMIT X'63',X'',1 ONE PHASE")
     with source(("Rows_query", b"# INSERT INTO t VALUES (_binary'\xff\xfe')"), ROWS, end) as peer:
         assert commits_in_one_phase(partial(Connection, config(peer)), "b.1", BEGIN)

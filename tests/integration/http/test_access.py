@@ -77,7 +77,7 @@ class TestCredentials:
             assert await api.problem("POST", "/v1/tokens", 429, json=right, headers=headers) == "too-many-attempts"
             await api.call("POST", "/v1/tokens", json=right, headers={"X-Forwarded-For": "192.0.2.8"}, status=201)
 
-    async def test_who_is_no_proxy_is_not_believed(self, tmp_path: Path) -> None:
+    async def test_a_peer_that_is_not_a_proxy_is_not_believed(self, tmp_path: Path) -> None:
         Credentials(tmp_path / "credentials.json").set_password("ops", "correct horse", Grant())
         login = {"user": "ops", "password": "wrong"}
         async with running(tmp_path) as api:

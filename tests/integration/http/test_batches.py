@@ -276,7 +276,7 @@ class TestWaiting:
             responses = await waiting
         assert [numbers(Messages.FromString(it.body)) for it in responses] == [[0]] * 100
 
-    async def test_a_put_of_another_thread_wakes_who_waits(self, api: Api) -> None:
+    async def test_a_put_of_another_thread_wakes_waiting_calls(self, api: Api) -> None:
         waiting = asyncio.create_task(api.get(timeout=30_000))
         await eventually(lambda: api.waiting() == 1)
         thread = threading.Thread(target=api.source.put, daemon=True)

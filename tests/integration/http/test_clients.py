@@ -27,7 +27,7 @@ class TestSubscriptions:
         api.source.put()
         assert (await api.get()).batch_id == -1
 
-    async def test_who_unsubscribes_has_to_subscribe_anew(self, api: Api) -> None:
+    async def test_a_client_that_unsubscribes_has_to_subscribe_again(self, api: Api) -> None:
         await api.post("unsubscribe", status=204)
         assert await api.problem("POST", f"{CLIENT}/getWithoutAck", 409) == "not-subscribed"
 
@@ -50,7 +50,7 @@ class TestSessions:
         assert await api.problem("POST", f"{CLIENT}/ack", 409, json=body, headers=older) == "stale-session"
         await api.post("ack", json=body, headers=newer, status=204)
 
-    async def test_who_waits_with_an_older_session_is_told(self, api: Api) -> None:
+    async def test_a_waiting_call_of_an_older_session_is_told(self, api: Api) -> None:
         older = {"Sluice-Session": ((await api.post("session")).json())["session"]}
         waiting = asyncio.create_task(api.problem("POST", f"{CLIENT}/getWithoutAck?timeout=30000", 409, headers=older))
         await eventually(lambda: api.waiting() == 1)

@@ -84,7 +84,7 @@ class TestSlowReader:
 
 
 class TestStop:
-    async def test_sigterm_answers_who_waits_ends_streams_and_saves_cursors(self, tmp_path: Path) -> None:
+    async def test_sigterm_answers_waiting_calls_ends_streams_and_saves_cursors(self, tmp_path: Path) -> None:
         async with running(tmp_path) as api:
             await api.post("subscribe")
             api.source.put(2)

@@ -246,7 +246,7 @@ class TestTime:
                 assert reply.type == "request-timeout"
                 await dripping
 
-    async def test_a_body_that_nobody_reads_has_to_come_in_time_too(self, hasty: Api) -> None:
+    async def test_a_body_that_the_app_does_not_read_has_to_come_in_time_too(self, hasty: Api) -> None:
         async with connected(hasty) as peer:
             await peer.send(request("/nowhere", b"Content-Length: 1000\r\n"))
             assert (await peer.reply()).status == 404
@@ -263,7 +263,7 @@ class TestTime:
             hasty.source.put()
             assert (await next_batch(response)).batch_id > 0
 
-    async def test_a_request_that_waits_behind_another_is_not_late(self, hasty: Api) -> None:
+    async def test_a_request_that_waits_for_another_is_not_late(self, hasty: Api) -> None:
         body = b'{"batchId": 7}'
         length = f"Content-Length: {len(body)}\r\n".encode()
         async with connected(hasty) as peer:
@@ -273,7 +273,7 @@ class TestTime:
             await peer.send(body[1:])
             assert (await peer.reply()).type == "unknown-batch"
 
-    async def test_who_goes_away_waits_no_longer_although_another_request_is_behind_it(self, api: Api) -> None:
+    async def test_a_client_that_goes_away_waits_no_longer_although_another_request_follows(self, api: Api) -> None:
         async with connected(api) as peer:
             await peer.send(request(CLIENT + "/getWithoutAck?timeout=60000") + request("/healthz", method="GET"))
             await eventually(lambda: api.waiting() == 1)

@@ -52,7 +52,7 @@ class TestProblems:
             ("getWithoutAck?timeot=1", "", "timeot: there is no such parameter"),
         ],
     )
-    async def test_what_is_wrong_with_a_call_is_said_in_plain_words(
+    async def test_problems_of_a_call_are_said_in_plain_words(
         self, api: Api, call: str, body: str, detail: str
     ) -> None:
         headers = {"content-type": "application/json"}
@@ -66,7 +66,7 @@ class TestProblems:
         assert await api.problem("POST", f"{CLIENT}/ack", 409, json=body) == "ack-out-of-order"
         assert await api.marks() == [first.batch_id, second.batch_id]
 
-    async def test_a_stopped_destination_says_so_to_who_waits(self, api: Api) -> None:
+    async def test_a_stopped_destination_says_so_to_waiting_calls(self, api: Api) -> None:
         waiting = asyncio.create_task(api.problem("POST", f"{CLIENT}/getWithoutAck?timeout=30000", 503))
         await eventually(lambda: api.waiting() == 1)
         await api.call("POST", "/v1/destinations/example/stop")

@@ -31,7 +31,7 @@ class TestLogin:
         seeds = {(await canal.connect(login=False)).seed for _ in range(5)}
         assert len(seeds) == 5
 
-    async def test_a_good_login_is_answered_by_an_empty_ack(self, protected: Canal) -> None:
+    async def test_a_valid_login_is_answered_by_an_empty_ack(self, protected: Canal) -> None:
         client = await protected.connect(login=False)
         client.send(ClientAuth(username="canal", password=scramble("secret", client.seed)))
         assert await client.reader.readexactly(8) == bytes.fromhex("00000004 1001 1803")
@@ -54,7 +54,7 @@ class TestLogin:
         await client.login("canal", "secret")
 
     @pytest.mark.parametrize("token", [b"secret", b"00" * 19, "ü".encode() * 20])
-    async def test_what_is_no_scramble_closes_the_connection(self, protected: Canal, token: bytes) -> None:
+    async def test_bytes_that_are_not_a_scramble_close_the_connection(self, protected: Canal, token: bytes) -> None:
         client = await protected.connect(login=False)
         client.send(ClientAuth(username="canal", password=token))
         assert await client.closed()
@@ -76,7 +76,7 @@ class TestLogin:
             await client.login(destination="nowhere", client_id="7")
         await client.login()
 
-    async def test_who_does_not_log_in_in_time_is_cut_off(self, tmp_path: Path) -> None:
+    async def test_a_client_that_does_not_log_in_in_time_is_cut_off(self, tmp_path: Path) -> None:
         async with running(tmp_path, tcp_login_timeout=0.05) as canal:
             assert await (await canal.connect(login=False)).closed()
 

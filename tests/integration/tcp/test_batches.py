@@ -36,7 +36,7 @@ class TestGet:
         assert packet[4:5] == b"\x08" or packet[5:6] == b"\x08"
 
     @pytest.mark.parametrize("fetch_size", [0, -1])
-    async def test_a_size_that_is_none_is_a_thousand(self, canal: Canal, client: CanalClient, fetch_size: int) -> None:
+    async def test_a_missing_size_is_a_thousand(self, canal: Canal, client: CanalClient, fetch_size: int) -> None:
         canal.source.put(3, size=400_000)
         assert len((await client.get(size=fetch_size)).messages) == 3
 
@@ -201,7 +201,7 @@ class TestAckAndRollback:
         client.rollback(third.batch_id)
         assert "is not the firstly" in (await refused(client))[1]
 
-    async def test_who_has_not_subscribed_may_roll_back_only(self, canal: Canal) -> None:
+    async def test_a_client_that_has_not_subscribed_may_only_roll_back(self, canal: Canal) -> None:
         client = await canal.connect()
         client.rollback()
         client.rollback(5)

@@ -27,7 +27,7 @@ class TestTime:
             assert (await other.get()).batch_id == -1
         assert await other.closed()
 
-    async def test_who_only_reads_or_only_writes_is_idle(self, canal: Canal, client: CanalClient) -> None:
+    async def test_a_client_that_only_reads_or_only_writes_is_idle(self, canal: Canal, client: CanalClient) -> None:
         other = await canal.connect(login=False)
         await other.login(net_write_timeout=200)
         for _ in range(100):

@@ -35,11 +35,13 @@ class TestFrames:
             assert await client.closed()
 
     @pytest.mark.parametrize("data", [b"\xff\xff\xff\xff", b"\0\0\0\x03\xff\xff\xff", b"GET / HTTP/1.1\r\n\r\n"])
-    async def test_what_is_no_packet_closes_the_connection(self, client: CanalClient, data: bytes) -> None:
+    async def test_bytes_that_are_not_a_packet_close_the_connection(self, client: CanalClient, data: bytes) -> None:
         client.write(data)
         assert await client.closed()
 
-    async def test_a_client_that_dies_in_mid_frame_disturbs_nobody(self, canal: Canal, client: CanalClient) -> None:
+    async def test_a_client_that_dies_in_mid_frame_does_not_disturb_others(
+        self, canal: Canal, client: CanalClient
+    ) -> None:
         dying = await canal.connect()
         await dying.subscribe()
         canal.source.put(2)

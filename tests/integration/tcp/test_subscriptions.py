@@ -38,7 +38,7 @@ class TestSubscriptions:
         assert numbers(await other.get()) == [2]
         assert numbers(await client.get()) == [0, 1, 2]
 
-    async def test_a_filter_that_is_none_is_refused(self, client: CanalClient) -> None:
+    async def test_an_invalid_filter_is_refused(self, client: CanalClient) -> None:
         with pytest.raises(CanalError, match="cannot be a filter"):
             await client.subscribe("shop.(")
 
@@ -108,7 +108,7 @@ class TestSubscriptions:
         client.write(frames([b"\x18" + bytes([number])])[0])
         assert await refused(client) == (400, f"packet type: {name} is NOT supported!")
 
-    async def test_a_body_that_is_none_is_refused(self, client: CanalClient) -> None:
+    async def test_an_invalid_body_is_refused(self, client: CanalClient) -> None:
         client.write(frames([Packet(type=Packet.SUBSCRIPTION, body=b"\xff\xff").SerializeToString()])[0])
         assert (await refused(client))[0] == 400
         await client.subscribe()

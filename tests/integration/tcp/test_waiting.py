@@ -50,14 +50,14 @@ class TestWaiting:
         canal.source.put()
         assert numbers(await client.batch()) == [1]
 
-    async def test_many_acks_at_once_hold_up_nobody(self, canal: Canal, client: CanalClient) -> None:
+    async def test_many_acks_at_once_do_not_delay_others(self, canal: Canal, client: CanalClient) -> None:
         other = await canal.connect()
         client.send(*[ClientAck(destination="example", client_id="1001", batch_id=-1)] * 20_000)
         assert (await other.get()).batch_id == -1
         canal.source.put()
         assert numbers(await client.get()) == [0]
 
-    async def test_the_refusal_of_an_ack_comes_behind_the_answer_of_the_get(
+    async def test_the_refusal_of_an_ack_comes_after_the_answer_of_the_get(
         self, canal: Canal, client: CanalClient
     ) -> None:
         client.ask(timeout=0)
@@ -72,7 +72,7 @@ class TestWaiting:
         await client.acknowledged()
         assert "batchId:998" in (await refused(client))[1]
 
-    async def test_rubbish_behind_a_get_that_waits_closes_the_connection(
+    async def test_rubbish_after_a_get_that_waits_closes_the_connection(
         self, canal: Canal, client: CanalClient
     ) -> None:
         client.ask(timeout=0)
@@ -104,7 +104,7 @@ class TestWaiting:
         await eventually(lambda: not canal.marks())
         await eventually(lambda: not canal.waiting())
 
-    async def test_who_begins_anew_ends_the_gets_of_older_connections(self, canal: Canal) -> None:
+    async def test_a_client_that_begins_again_ends_the_gets_of_older_connections(self, canal: Canal) -> None:
         lost = await canal.connect()
         await lost.subscribe()
         lost.ask(timeout=0)
@@ -119,7 +119,7 @@ class TestWaiting:
         canal.source.put()
         assert numbers(await client.get()) == [0]
 
-    async def test_who_subscribes_takes_over_from_a_session_over_http(self, canal: Canal, client: CanalClient) -> None:
+    async def test_a_subscription_takes_over_from_a_session_over_http(self, canal: Canal, client: CanalClient) -> None:
         token = canal.embedded.open_session("example", 1001)
         lost = asyncio.create_task(canal.embedded.get_without_ack("example", 1001, timeout=30, session=token))
         await asyncio.sleep(0)

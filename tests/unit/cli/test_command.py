@@ -95,7 +95,7 @@ def test_the_help_names_every_command_and_the_exit_statuses(sluice: Sluice) -> N
 @pytest.mark.parametrize(
     "arguments", [(), ("frobnicate",), ("token",), ("ack", "d", "1"), ("tail", "d", "--limit", "0")]
 )
-def test_wrong_arguments_are_status_2(sluice: Sluice, arguments: tuple[str, ...]) -> None:
+def test_invalid_arguments_are_status_2(sluice: Sluice, arguments: tuple[str, ...]) -> None:
     status, _, error = sluice(*arguments)
     assert status == 2
     assert "usage: sluice" in error
@@ -120,7 +120,7 @@ def test_wrong_arguments_are_status_2(sluice: Sluice, arguments: tuple[str, ...]
         (("user", "remove", "ops"), "there is no user 'ops'; sluice user list shows them"),
     ],
 )
-def test_what_is_configured_wrong_is_a_line_and_status_2(
+def test_a_configuration_error_is_a_line_and_status_2(
     sluice: Sluice, conf: Path, arguments: tuple[str, ...], complaint: str
 ) -> None:
     status, _, error = sluice(*arguments)
@@ -277,7 +277,7 @@ def test_without_a_java_that_spark_runs_on_the_next_step_is_said(
         (("--max-rows", "0"), "'0' is not a number from 1 up"),
     ],
 )
-def test_wrong_arguments_of_spark_are_status_2(sluice: Sluice, arguments: tuple[str, ...], complaint: str) -> None:
+def test_invalid_arguments_of_spark_are_status_2(sluice: Sluice, arguments: tuple[str, ...], complaint: str) -> None:
     status, _, error = sluice(*SPARK, *arguments)
     assert status == 2
     assert complaint in error
@@ -292,7 +292,7 @@ def test_wrong_arguments_of_spark_are_status_2(sluice: Sluice, arguments: tuple[
         (("--snapshot-rows", "0"), "'0' is not a number from 1 up"),
     ],
 )
-def test_a_wrong_snapshot_is_refused_before_spark_is_started(
+def test_an_invalid_snapshot_is_refused_before_spark_is_started(
     sluice: Sluice, arguments: tuple[str, ...], complaint: str
 ) -> None:
     mirror = ("spark", "mirror", "example", "3001", "--to", "mysql://mirror@db2", "--checkpoint", "at")
@@ -302,7 +302,7 @@ def test_a_wrong_snapshot_is_refused_before_spark_is_started(
     assert "s3cret" not in error
 
 
-def test_serve_refuses_wrong_files_before_it_starts_anything(sluice: Sluice, conf: Path) -> None:
+def test_serve_refuses_invalid_files_before_it_starts_anything(sluice: Sluice, conf: Path) -> None:
     (conf / "example" / "instance.properties").write_text(SOURCE + "canal.instance.gtidon = x\n")
     status, _, error = sluice("serve")
     assert status == 2
@@ -386,7 +386,7 @@ def test_a_token_is_shown_once_and_kept_as_a_hash(sluice: Sluice, conf: Path) ->
     assert (granted.name, granted.scope, granted.destinations) == ("billing", "read", ("a", "b"))
 
 
-def test_who_makes_a_token_or_a_user_is_told_that_canals_port_is_open(
+def test_making_a_token_or_a_user_says_that_canals_port_is_open(
     sluice: Sluice, conf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     note = "note: Canal's port 127.0.0.1:11111 asks for no password"

@@ -109,7 +109,7 @@ def test_what_the_other_decoder_cannot_read_has_a_reason(
     assert verdict(kind, ours, theirs, none_source) == reason
 
 
-def test_what_lies_in_the_charset_of_a_column_may_have_a_reason() -> None:
+def test_a_difference_in_the_charset_of_a_column_may_have_a_reason() -> None:
     verdict_of_zero = verdict("STRING", "::", "", character_set_name="binary")
     assert verdict_of_zero == "texts and addresses in a form that it leaves as bytes"
     assert "UTF-16" in str(verdict("VARCHAR", "a", "愀", character_set_name="utf16"))
@@ -143,7 +143,7 @@ def test_a_place_is_a_file_an_offset_or_a_position(text: str, shown: str) -> Non
 
 
 @pytest.mark.parametrize("text", ["mysql-bin", "mysql-bin.000003:x", ":4", ""])
-def test_what_is_no_place_is_refused(text: str) -> None:
+def test_text_that_is_not_a_place_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"is not a place in a binlog; write mysql-bin\.000003"):
         BinlogPlace.parse(text)
 

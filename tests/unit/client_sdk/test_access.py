@@ -43,7 +43,7 @@ def test_tokens_and_tls(make_client: MakeClient, tmp_path: Path, certificate: tu
         "http://127.0.0.1:1,",
     ],
 )
-def test_what_is_no_url_of_a_server_is_refused(url: str) -> None:
+def test_text_that_is_not_the_url_of_a_server_is_refused(url: str) -> None:
     with pytest.raises(errors.BadParameterError, match="not the URL of a server"):
         Client(url)
 
@@ -77,7 +77,7 @@ def test_a_token_goes_nowhere_where_others_read_it(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["http://localhost:1", "http://[::1]:1", "https://db.example.org"])
-def test_a_token_goes_where_nobody_else_reads_it(url: str) -> None:
+def test_a_token_goes_only_where_others_cannot_read_it(url: str) -> None:
     Client(url, token="t").close()
 
 

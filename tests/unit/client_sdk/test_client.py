@@ -67,7 +67,7 @@ def test_a_range_is_marked_split_read_and_acked(client: Any, server: ServerThrea
     assert (rest.to, rest.rows, rest.reached) == (position(10), 6, True)
 
 
-def test_a_range_ends_where_it_shall(client: Any, server: ServerThread) -> None:
+def test_a_range_ends_where_told(client: Any, server: ServerThread) -> None:
     server.source.write(10)
     found = client.position(position(0), until=position(3), timeout=5)
     while found.rows < 3:  # the first transactions may have come alone
@@ -157,7 +157,7 @@ def test_rows_that_are_only_prepared_are_an_error_that_names_the_choice() -> Non
     assert taken.to_arrow().column("_xa").to_pylist() == [None, "prepared X'61',X'',1"]
 
 
-def test_what_has_no_rows_of_a_prepared_transaction_is_no_error() -> None:
+def test_what_has_no_rows_of_a_prepared_transaction_is_not_an_error() -> None:
     data = Messages(messages=[prepared_entry(1, QUERY)]).SerializeToString()
     assert [str(change.xa) for change in Batch(7, "", "", data).changes()] == ["prepared X'61',X'',1"]
 

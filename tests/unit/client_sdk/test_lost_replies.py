@@ -109,7 +109,7 @@ def test_a_get_that_is_cancelled_when_its_reply_is_there_loses_nothing(client: A
 
 
 @pytest.mark.parametrize("status", [200, 409, 503])
-def test_an_answer_that_breaks_off_within_its_headers_is_no_answer(status: int) -> None:
+def test_an_answer_that_breaks_off_within_its_headers_does_not_count(status: int) -> None:
     call = sdk_calls.get_without_ack(0, Limits(), Decoding())
     with pytest.raises(Interrupted) as caught:
         ENDPOINT.read(ENDPOINT.server, call, Reply(status, {"con": ""}, b""))
@@ -130,7 +130,7 @@ class TestAttempts:
         with pytest.raises(errors.ConnectionLostError):
             Attempts(ENDPOINT, sdk_calls.status(), 0).delay(self.REFUSED)
 
-    def test_a_call_that_was_never_sent_is_repeated_as_it_is(self) -> None:
+    def test_a_call_that_was_never_sent_is_repeated_unchanged(self) -> None:
         call = sdk_calls.get_without_ack(0, Limits(), Decoding())
         attempts = Attempts(ENDPOINT, call, 60)
         attempts.delay(self.REFUSED)

@@ -284,7 +284,7 @@ class Instance:
         before = self.cursors.position_before(self.ring.next)
         end = await asyncio.to_thread(self._running_parser().end)
         # For two places in different files, nothing else shows that they belong to two histories.
-        if before is not None and before.source == end.source and not (before.same_history(end) and before <= end):
+        if before is not None and before.same_source(end) and not (before.same_history(end) and before <= end):
             raise SourceChangedError(
                 f"the source's binlog ends at {end}, and it was read up to {before}: it was reset, restored, or is"
                 " another server"

@@ -24,8 +24,8 @@ class Position:
     Positions are ordered within one history of one source: ``<`` between two sources, or two histories where that
     shows (the files differ in base name, or the same file was created at two times), raises `SourceChangedError`.
 
-    Only what reads or writes a binlog, Canal's cursors included, takes it apart. All else compares it, stores its text
-    and passes it on, so that a source of another kind may have positions of another kind.
+    Only what reads a binlog takes it apart by its fields. All else compares it, asks its methods, stores its text and
+    passes it on, so that a source of another kind may have positions of another kind.
     """
 
     source: str
@@ -58,6 +58,26 @@ class Position:
     def __str__(self) -> str:
         return f"{self.source}/{quote(self.file, _PLAIN)}@{self.created}:{self.begin}:{self.n}"
 
+    @classmethod
+    def of_parts(cls, source: str, file: tuple[str, int], begin: int, n: int) -> Self:
+        """Return the position that has these ``parts``."""
+        return cls(source, *file, begin, n)
+
+    @property
+    def parts(self) -> tuple[str, tuple[str, int], int, int]:
+        """What a ring keeps: the source and the file, which repeat, and two numbers that order places in the file."""
+        return self.source, self.file_key, self.begin, self.n
+
+    @property
+    def file_key(self) -> tuple[str, int]:
+        """What tells its file from all others of its source."""
+        return self.file, self.created
+
+    @property
+    def canal_place(self) -> tuple[str, int]:
+        """How Canal names it: file and offset."""
+        return self.file, self.begin
+
     @property
     def transaction(self) -> Self:
         """The place before its transaction."""
@@ -68,9 +88,31 @@ class Position:
         """The numeric suffix of the file's name."""
         return file_number(self.file)
 
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Its rank among the places of its history."""
+        return self.file_number, self.begin, self.n
+
+    @property
+    def earliest_ms(self) -> int:
+        """A time in ms since 1970 that is not after what comes next."""
+        return self.created * 1000
+
+    def is_of(self, source: str) -> bool:
+        """Whether it is a place in the stream of a source: its server_uuid, or for MariaDB its server_id."""
+        return self.source == source
+
+    def is_reached_by(self, file: str, offset: int) -> bool:
+        """Whether a binlog that ends at this place, of the same history, holds all transactions before the position."""
+        return (file_number(file), offset) >= (self.file_number, self.begin)
+
+    def same_source(self, other: "Position") -> bool:
+        """Whether both are of one source, which may have several histories."""
+        return self.source == other.source
+
     def same_history(self, other: "Position") -> bool:
         """Whether nothing shows that the two belong to different sources or histories."""
-        if self.source != other.source or self.file.rpartition(".")[0] != other.file.rpartition(".")[0]:
+        if not self.same_source(other) or self.file.rpartition(".")[0] != other.file.rpartition(".")[0]:
             return False
         return self.file_number != other.file_number or self.created == other.created
 
@@ -84,7 +126,7 @@ class Position:
     def _order(self, other: "Position") -> tuple[tuple[int, int, int], tuple[int, int, int]]:
         if not self.same_history(other):
             raise SourceChangedError(f"{self} and {other} have no order: another source or another history")
-        return (self.file_number, self.begin, self.n), (other.file_number, other.begin, other.n)
+        return self.order, other.order
 
     def __lt__(self, other: "Position") -> bool:
         mine, theirs = self._order(other)

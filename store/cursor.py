@@ -32,13 +32,13 @@ class Cursor:
     @classmethod
     def at(cls, position: Position, gtid: str = "", delivered: Position | None = None) -> Self:
         """Return the cursor of a place without an event."""
-        return cls(position.file, position.begin, 0, 0, gtid, position, delivered)
+        return cls(*position.canal_place, 0, 0, gtid, position, delivered)
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """The place of the cursor in its history: file number, offset, events."""
+        """The rank of its place in its history."""
         if self.position is not None:
-            return self.position.file_number, self.position.begin, self.position.n
+            return self.position.order
         return file_number(self.journal), self.offset, 0
 
 

@@ -24,18 +24,13 @@ class Track:
 
     def begin(self, position: Position) -> None:
         """Say where the stream of an empty ring begins."""
-        self.ring.begin_at(
-            self.ring.sources.intern(position.source),
-            self.ring.files.intern((position.file, position.created)),
-            position.begin,
-            position.n,
-        )
+        source, file, begin, n = position.parts
+        self.ring.begin_at(self.ring.sources.intern(source), self.ring.files.intern(file), begin, n)
 
     def position(self, place: Place) -> Position:
         """Return the position of a place of the ring."""
         source, file, begin, n = place
-        name, created = self.ring.files[file]
-        return Position(self.ring.sources[source] or "", name, created, begin, n)
+        return Position.of_parts(self.ring.sources[source] or "", self.ring.files[file], begin, n)
 
     def position_of(self, sequence: int) -> Position:
         """Return the position of a slot."""
@@ -68,7 +63,7 @@ class Track:
             return None
         if position < floor:
             raise GoneError(f"{position} is no longer stored; the oldest position that is: {floor}")
-        if (position.file, position.created) not in self.ring.files:
+        if position.file_key not in self.ring.files:
             raise SourceChangedError(
                 f"{position} is in a file that the stream from {floor} to {end} did not pass: another history"
             )
@@ -78,7 +73,7 @@ class Track:
     def is_source_of(self, cursor: Cursor) -> bool:
         """Whether a cursor belongs to the source of the stream, as far as that is known."""
         floor = self.floor
-        return cursor.position is None or floor is None or cursor.position.source == floor.source
+        return cursor.position is None or floor is None or cursor.position.same_source(floor)
 
     def sequence_of_event(self, cursor: Cursor) -> int | None:
         """Return the first slot at or after the event of a cursor that Canal wrote: that event is given again.
@@ -86,9 +81,9 @@ class Track:
         None when the ring has not reached it. Raises `GoneError` when the event is before what the ring holds.
         """
         floor, end = self.floor, self.end
-        if floor is None or end is None or cursor.order > (end.file_number, end.begin, end.n):
+        if floor is None or end is None or cursor.order > end.order:
             return None
-        if cursor.order < (floor.file_number, floor.begin, 0):
+        if cursor.order < floor.transaction.order:
             raise GoneError(f"{cursor.journal}:{cursor.offset} is no longer stored; the oldest position is {floor}")
         for file in range(len(self.ring.files), 0, -1):
             if self.ring.files[file][0] == cursor.journal:

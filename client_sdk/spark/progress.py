@@ -111,7 +111,7 @@ class Progress:
         def work(cursor: "Cursor") -> bool:
             cursor.execute("SHOW GLOBAL VARIABLES WHERE Variable_name IN ('server_uuid', 'server_id')")
             found = dict(cursor.fetchall())
-            return position.source == str(found.get("server_uuid", found["server_id"]))
+            return position.is_of(str(found.get("server_uuid", found["server_id"])))
 
         return self._target.transact(work)
 

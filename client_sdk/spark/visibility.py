@@ -39,15 +39,15 @@ def wait_until_visible(session: DatabaseSession, position: Position, patience: f
     ((version, server_id),) = session.rows("SELECT @@version, @@server_id")
     is_mariadb = "mariadb" in version.lower()
     source = str(server_id) if is_mariadb else session.rows("SELECT @@server_uuid")[0][0]
-    if source != position.source:
+    if not position.is_of(source):
         raise SourceChangedError(
-            f"{session.database} is server {source}, but the position {position} is of {position.source}: read from the"
-            " server that the destination reads from, not from a replica of it, which may be behind"
+            f"{session.database} is server {source}, but the position {position} is of another: read from the server"
+            " that the destination reads from, not from a replica of it, which may be behind"
         )
     first = {query: query(session) for query in _queries(session, is_mariadb=is_mariadb)}
     while True:
         left = sorted(name for query, names in first.items() for name in names & query(session))
-        if not left and (not is_mariadb or _committed(session) >= (position.file_number, position.begin)):
+        if not left and (not is_mariadb or position.is_reached_by(*_committed(session))):
             return
         if time.monotonic() > deadline:
             raise SourceError(
@@ -70,13 +70,12 @@ def _queries(session: DatabaseSession, *, is_mariadb: bool) -> list[Query]:
     return queries
 
 
-def _committed(session: DatabaseSession) -> tuple[int, int]:
-    """Return where the binlog of MariaDB was, file number and offset, when the last visible transaction had ended."""
+def _committed(session: DatabaseSession) -> tuple[str, int]:
+    """Return where the binlog of MariaDB was, file and offset, when the last visible transaction had ended."""
     session.rows("START TRANSACTION WITH CONSISTENT SNAPSHOT")
     status = dict(session.rows("SHOW STATUS LIKE 'binlog_snapshot_%'"))
     session.rows("COMMIT")
-    file = status["Binlog_snapshot_file"]
-    return int(file.rpartition(".")[2] or 0), int(status["Binlog_snapshot_position"])
+    return status["Binlog_snapshot_file"], int(status["Binlog_snapshot_position"])
 
 
 def _owned(session: DatabaseSession) -> set[str]:

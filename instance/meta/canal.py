@@ -110,7 +110,7 @@ def read_address(data: dict[str, Any]) -> Address | None:
 
 def _creation(cursor: Cursor) -> int:
     """A time in ms, never late, for the cursor of a client that has confirmed nothing: Canal takes 0 for no cursor."""
-    return cursor.position.created * 1000 if cursor.position is not None else 0
+    return cursor.position.earliest_ms if cursor.position is not None else 0
 
 
 def _gtids(text: str) -> str:

@@ -115,3 +115,23 @@ def test_places_are_comparable_where_a_later_file_was_created_later(
 
 def test_a_place_in_a_transaction_knows_that_before_it() -> None:
     assert str(Position.parse(TEXT).transaction) == TEXT.removesuffix("3") + "0"
+
+
+@given(positions)
+def test_what_a_ring_keeps_of_a_place_makes_it_again(position: Position) -> None:
+    assert Position.of_parts(*position.parts) == position
+
+
+def test_a_place_says_to_which_source_it_belongs() -> None:
+    place = Position("7", "b.7", 50, 4, 0)
+    assert place.is_of("7")
+    assert not place.is_of("8")
+    assert place.same_source(Position("7", "other.1", 1, 4, 0))
+    assert not place.same_source(Position("8", "b.7", 50, 4, 0))
+
+
+@pytest.mark.parametrize(
+    ("file", "offset", "is_reached"), [("b.10", 3, False), ("b.10", 4, True), ("b.9", 5, False), ("b.11", 4, True)]
+)
+def test_a_binlog_reaches_a_place_when_it_ends_there_or_later(file: str, offset: int, is_reached: bool) -> None:
+    assert Position("7", "b.10", 50, 4, 3).is_reached_by(file, offset) is is_reached

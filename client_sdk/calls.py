@@ -83,7 +83,7 @@ class Call(Generic[T]):
     ordered: bool = False
     """It moves the place up to which batches were given: calls that do must not overtake each other."""
     repeatable: bool = True
-    """Doing it twice is as good as once ..."""
+    """Doing it twice has the effect of once ..."""
     before: "Call[None] | None" = None
     """... after this call, if there is one."""
     instead: "Call[T] | None" = None

@@ -29,7 +29,7 @@ SESSION_TIMEOUT: Final = 6.0
 TRIES: Final = 3
 """Sessions that are opened for a call at most, while others open newer ones though it is this consumer's turn."""
 TICK: Final = 0.25
-"""Seconds after which one who waits sees that it was closed."""
+"""Seconds after which a waiting call sees that it was closed."""
 
 
 class Settings(TypedDict, total=False):
@@ -217,7 +217,7 @@ class Cluster:
         return True
 
     def doubt(self, error: StaleSessionError, call: Call[Any], tries: int) -> None:
-        """Let ZooKeeper say whose turn it is, as somebody has opened a newer session; then the call is tried again.
+        """Let ZooKeeper say whose turn it is, since a newer session was opened; then the call is tried again.
 
         Raises:
             UnknownBatchError: the call is an ack: what it is for comes again.

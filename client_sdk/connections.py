@@ -68,7 +68,7 @@ class Connections:
 
 
 def _end(opened: socket.socket) -> None:
-    """End both directions, which wakes who waits; TLS is passed by, for its state belongs to that thread."""
+    """End both directions, which wakes a waiting thread; TLS is passed by, since its state belongs to that thread."""
     with contextlib.suppress(OSError):  # it has ended by itself
         socket.socket.shutdown(opened, socket.SHUT_RDWR)
 

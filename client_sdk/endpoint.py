@@ -235,7 +235,7 @@ class Endpoint:
         return result
 
     def _named(self, error: FencedError) -> str | None:
-        """The active server that a reply names. It may be none of ours, but must be as safe. Raises the error."""
+        """The active server that a reply names. It may be another, but must be as safe. Raises the error."""
         if error.active is None:
             return None
         try:
@@ -251,7 +251,7 @@ class Endpoint:
         try:
             parts = urlsplit(url)
             port = parts.port
-        except ValueError as error:  # a port or brackets that are none
+        except ValueError as error:  # an invalid port or bracket
             raise BadParameterError(f"not the URL of a server: {shown!r} ({error})", "url") from None
         if parts.scheme not in ("http", "https") or not parts.hostname or port == 0 or parts.query or parts.fragment:
             raise BadParameterError(f"not the URL of a server: {shown!r}", "url")

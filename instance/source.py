@@ -105,7 +105,7 @@ class Examination(Protocol):
 
     @property
     def exposure(self) -> str:
-        """Who could read the password of the account, and what helps; empty while it is safe."""
+        """What lets others read the password of the account, and what helps; empty while it is safe."""
 
     @property
     def protection(self) -> str:

@@ -62,7 +62,7 @@ def explain(destination: DestinationStatus, client: ClientStatus, now: float | N
         return Explanation(
             Stage.CLIENT,
             f"{len(client.marks)} batches with {client.given.rows} rows are given and not acked,"
-            f" {client.waiting.rows} rows wait behind them",
+            f" {client.waiting.rows} rows wait after them",
         )
     if client.waiting.entries:
         idle = time.monotonic() - client.last_active

@@ -232,8 +232,8 @@ def run_process(seed: int, blocks: range, sanitized: Path | None) -> Counter[str
 def sanitizing(folder: Path) -> dict[str, str]:
     """Return the environment in which the modules of a folder, compiled with both sanitizers, are run and report.
 
-    Python's own allocator is left out, so that its objects are watched, too; what Python does not free at its end is no
-    leak. Raises SystemExit when a module is compiled without them, for then nothing would be found.
+    Python's own allocator is left out, so that its objects are watched, too; what Python does not free at its end
+    is not a leak. Raises SystemExit when a module is compiled without them, since then nothing would be found.
     """
     modules = list(folder.rglob("*.so"))
     blind = [path.name for path in modules if b"__asan_init" not in path.read_bytes()]

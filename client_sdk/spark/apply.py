@@ -180,7 +180,7 @@ def _left(changes: pa.RecordBatch, places: Mapping[int, Place]) -> pa.RecordBatc
 
 
 def _count_before(changes: pa.RecordBatch, place: Place) -> int:
-    """Return how many lie before a place or at it."""
+    """Return how many are before a place or at it."""
     return bisect_right(range(changes.num_rows), place, key=lambda number: _place(changes, number))
 
 

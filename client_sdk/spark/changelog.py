@@ -14,7 +14,7 @@ PARTITIONS = {
     "schema": "_schema",
     "table": "_table",
 }
-"""The folders that the files lie in, and what names them."""
+"""The folders of the files, and what names them."""
 
 
 def start_changelog(
@@ -28,15 +28,15 @@ def start_changelog(
 ) -> "StreamingQuery":
     """Start to write all changes to Parquet files, each exactly once, whatever is killed and started again.
 
-    The files lie in ``date=…/schema=…/table=…`` below ``path`` and have the columns of the envelope
+    The files are in ``date=…/schema=…/table=…`` below ``path`` and have the columns of the envelope
     (docs/arrow-types.md). ``spark.read.parquet(path)`` gives those of all finished micro-batches, also while more are
     written; a reader of the folder by other means sees unfinished ones, too. To have the changes of a table in the
     order of the source, order by ``_pos``.
 
     Args:
         spark: the session.
-        path: folder of the files, as Spark names folders; nothing else may lie in it.
-        checkpoint: folder where Spark remembers how far it came. Who loses it has to begin with another ``path``.
+        path: folder of the files, as Spark names folders; nothing else may be in it.
+        checkpoint: folder where Spark remembers how far it came. Without it, begin with another ``path``.
         options: of the source: ``url``, ``destination``, ``clientId``, ``filter`` … (docs/spark-reference.md).
         once: stop when everything is written that the source has now.
         interval: seconds from the begin of a micro-batch to that of the next; each writes files of its own.

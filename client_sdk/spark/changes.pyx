@@ -133,7 +133,7 @@ cdef integers(data, type_, int width):
 
 
 def is_ascending(*columns):
-    """Whether rows lie in the order of their columns, of integers of 64 bits, where the first one counts most."""
+    """Whether rows are in the order of their columns, of integers of 64 bits, where the first one counts most."""
     cdef vector[const int64_t *] numbers
     cdef int64_t i
     cdef size_t j
@@ -289,7 +289,7 @@ def kinds(images, rows):
             place = chosen[i]
             if not 0 <= place < lists.count:
                 with gil:
-                    raise ValueError("a row is none of the array's")
+                    raise ValueError("a row is not of the array")
             begin = lists.offsets[place]
             end = lists.offsets[place + 1]
             is_like = like >= 0 and end - begin == lists.offsets[like + 1] - lists.offsets[like]
@@ -458,7 +458,7 @@ def statements(bytes head, terms, bytes separator, bytes tail, int64_t count, in
                 for i in range(count if in_order else 0):
                     in_order = in_order and 0 <= one.indices[i] < values
             if not in_order:
-                raise ValueError("a row's value is none of the array's")
+                raise ValueError("a row's value is not of the array")
         read.push_back(one)
     found = []
     row = 0

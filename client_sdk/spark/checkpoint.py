@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def committed(spark: "SparkSession", path: str) -> str | None:
     """Return the position up to which a query that reads nothing but one of our streams has committed; None: nothing.
 
-    The files are read by Spark, so that they may lie where only Spark gets at them.
+    Spark reads the files, so they may be where only Spark gets at them.
     """
     try:
         numbers = spark.read.text(f"{path}/commits").selectExpr("max(CAST(_metadata.file_name AS BIGINT))").first()

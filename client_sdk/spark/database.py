@@ -53,7 +53,7 @@ class Database:
         The password is the one given, else that in the file, else that in the environment variable, else empty.
 
         Raises:
-            BadParameterError: the URL is none of a database, holds the password, or the file cannot be read.
+            BadParameterError: the URL is not of a database, holds the password, or the file cannot be read.
         """
         try:
             parts = urlsplit(url)

@@ -173,9 +173,9 @@ def quoted(name: str) -> str:
 
 
 def _compared(key: Sequence[KeyPart], bound: Key, operator: str, *, or_equal: bool) -> str:
-    """Compare rows of the key with one: `(a, b) > (1, 2)`, of which no server makes a range of the index as it stands.
+    """Compare rows of the key with one: `(a, b) > (1, 2)`, which no server turns into a range of the index.
 
-    Of `a > 1 OR a = 1 AND b > 2` all do; not if it says `a >= 1` besides.
+    All do so with `a > 1 OR a = 1 AND b > 2`, unless `a >= 1` is added.
     """
     condition = ""
     for part, literal in zip(reversed(key), reversed(bound), strict=True):
@@ -230,7 +230,7 @@ def describe(session: DatabaseSession, schema: str, table: str) -> SnapshotTable
         )
     found = SnapshotTable(schema, table, tuple(columns.values()))
     for index, members in indexes.items():
-        # MariaDB's versioned tables have a column in their key that is none of the table's.
+        # MariaDB's versioned tables have a column in their key that the table does not list.
         parts = [part for part in members if part[0] in columns]
         if parts and all(sub_part is None and nullable != "YES" for _, sub_part, _, nullable in parts):
             key = tuple(KeyPart(columns[name], collation == "D") for name, _, collation, _ in parts)
@@ -302,7 +302,7 @@ def _estimated(session: DatabaseSession, table: SnapshotTable, rows: int, after:
 
 
 def estimate(session: DatabaseSession, table: SnapshotTable, part: KeyRange) -> int:
-    """About how many rows a range has: what the optimizer thinks, who looks into the index at both ends of the range.
+    """About how many rows a range has: the optimizer's guess, from a look into the index at both ends.
 
     With FORCE INDEX, MySQL 8 does not look.
     """

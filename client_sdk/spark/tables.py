@@ -1,8 +1,8 @@
 """Reading tables as they are now: `spark.read.format("sluice")` with the option ``snapshot``.
 
 The rows have the form of those of the stream: typed columns of one table, or the envelope of all, each row an INSERT
-without a position. Every part of a table is read by a SELECT of its own, so the rows are not those of one moment. Who
-takes a position before and applies the changes from there on afterwards, has them so (docs/spark.md).
+without a position. Every part of a table is read by a SELECT of its own, so the rows are not those of one moment. For
+those, take a position before, and apply the changes from there on afterwards (docs/spark.md).
 """
 
 from collections.abc import Iterator, Sequence

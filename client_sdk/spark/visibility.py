@@ -1,7 +1,7 @@
-"""What the binlog holds before a position, can it be seen by a SELECT? Needs no Spark.
+"""Whether a SELECT sees what the binlog holds before a position. Needs no Spark.
 
 A program that takes a position, then reads tables, then changes from that position on, misses a transaction that
-stands before the position but is not visible yet. There are such: a transaction is sent to replicas as soon as it is in
+stands before the position but is not visible yet. They exist: a transaction is sent to replicas as soon as it is in
 the binlog, and becomes visible when the storage engine has committed it, which is later, by seconds if other replicas
 have to confirm it first (semi-synchronous replication).
 """

@@ -245,7 +245,7 @@ cdef struct Header:
 cdef struct Marks:
     # What the properties of a header say.
     Span gtid                                      # of the transaction
-    Span xa                                        # the text of an Xa; empty for a transaction that is none
+    Span xa                                        # the text of an Xa; empty for any other transaction
     bint is_marker                                 # rows are missing where the entry stands
 
 

@@ -296,7 +296,7 @@ def require_spark() -> None:
     said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr  # noqa: S603  found in $PATH
     version = re.search(r'version "(?:1\.)?(\d+)', said)
     if version is None or int(version[1]) < JAVA:
-        raise ConfigError(f"{java} is {said.partition(chr(10))[0] or 'no java'}. {advice}")
+        raise ConfigError(f"{java} is {said.partition(chr(10))[0] or 'not a Java runtime'}. {advice}")
 
 
 def run_stream(options: Any, start: "Callable[[SparkSession, Callable[[], bool]], StreamingQuery | None]") -> int:

@@ -55,7 +55,7 @@ class Store:
     version: int
     changes: Mapping[int, StoredClient | None]
     epoch: int | None = None
-    """What the epoch node is to hold; None leaves it as it is."""
+    """What the epoch node is to hold; None leaves it unchanged."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,7 +182,7 @@ async def readyz(context: Ctx, response: Response) -> HealthView:
 async def metrics(request: Request, context: Ctx, grant: Granted) -> Response:
     """Canal's metric names where they exist, and Sluice's own; Prometheus text or OpenMetrics by `Accept`.
 
-    A token that is limited to destinations gets the metrics of those, and none of the process.
+    A token that is limited to destinations gets their metrics, without those of the process.
     """
     encoder, content_type = choose_encoder(request.headers.get("accept", ""))
     return Response(encoder(context.metrics.reached(grant)), headers={"Content-Type": content_type})

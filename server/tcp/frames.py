@@ -35,7 +35,7 @@ HTTP = (b"GET ", b"HEAD", b"POST", b"PUT ")
 
 
 class FrameError(Exception):
-    """What the peer sent is none of the protocol, or too long; nothing after it can be read."""
+    """What the peer sent is not of the protocol, or too long; nothing after it can be read."""
 
 
 class FrameReader:
@@ -85,8 +85,8 @@ def refusal(code: int, text: str) -> bytes:
     return packet_frame(Packet.ACK, Ack(error_code=code, error_message=text))
 
 
-GOOD = packet_frame(Packet.ACK, Ack())
-"""The frame that says that all is well."""
+OK = packet_frame(Packet.ACK, Ack())
+"""The frame of an answer without an error."""
 EMPTY_BATCH = packet_frame(Packet.MESSAGES, Messages(batch_id=-1))
 """The frame of a get that found nothing."""
 

@@ -28,7 +28,7 @@ from ..network import Part
 from ..problems import problem_type
 from ..waiting import Waiter
 from .auth import SEED_SIZE, Account
-from .frames import GOOD, FrameError, batch_parts, handshake, refusal
+from .frames import OK, FrameError, batch_parts, handshake, refusal
 
 IDLE = 3600.0
 """Seconds without a byte, in either direction, after which a connection is closed, unless its client says otherwise."""
@@ -180,14 +180,14 @@ class CanalSession:
         if auth.net_write_timeout > 0:
             self.write_timeout = auth.net_write_timeout / 1000
         self.authenticated = True
-        return [GOOD]
+        return [OK]
 
     # --- requests ----------------------------------------------------------------------------------------------------
 
     async def _subscribe(self, body: bytes) -> list[Part]:
         request = Sub.FromString(body)
         await self._register(self._named(request, "Sub"), request.filter)
-        return [GOOD]
+        return [OK]
 
     async def _register(self, client: Client, text: str) -> None:
         await self._embedded.subscribe(*client, filter=text)
@@ -198,7 +198,7 @@ class CanalSession:
         client = self._named(Unsub.FromString(body), "Unsub")
         with contextlib.suppress(NotSubscribedError):  # as in Canal
             await self._embedded.unsubscribe(*client)
-        return [GOOD]
+        return [OK]
 
     async def _get(self, body: bytes) -> list[Part]:
         request = Get.FromString(body)

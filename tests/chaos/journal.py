@@ -134,7 +134,7 @@ class Logged:
 
 
 def read_log(path: Path) -> Iterator[Logged]:
-    """Return the lines of a server's log; what is no JSON was written by something that went wrong."""
+    """Return the lines of a server's log; a line that is not JSON comes from something that failed."""
     trace: list[str] = []
     at = 0.0
     for line in (*path.read_text(errors="replace").splitlines(), "{}"):

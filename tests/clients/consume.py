@@ -10,7 +10,7 @@ class Consumer:
     """One client at a time."""
 
     def connect(self, port: str, password: str, client_id: str, destination: str, table_filter: str) -> None:
-        """Connect and subscribe; an empty password is none."""
+        """Connect and subscribe; an empty password means none."""
         self.client = Client()
         self.client.connect(host="127.0.0.1", port=int(port))
         self.client.check_valid(username=b"canal", password=password.encode())

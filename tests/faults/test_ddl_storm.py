@@ -120,7 +120,7 @@ def test_a_storm_of_ddl_never_stops_the_stream_nor_puts_values_under_other_names
         described.query("INSERT INTO finished VALUES (1)", database=schema)
         eventually(lambda: result.take(client.get(0.2)), sluice.destination)
         assert sluice.destination()["state"] == "running"
-        quiet = iter(range(1 << 30, 1 << 31))  # rows behind the storm are in doubt no longer
+        quiet = iter(range(1 << 30, 1 << 31))  # rows after the storm are not in doubt any more
 
         def is_sure() -> bool:
             number = next(quiet)

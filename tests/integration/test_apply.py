@@ -512,7 +512,7 @@ def test_deadlocks_are_retried(mirror: Mirror) -> None:
 
 def wait_for_lock(server: Server) -> None:
     def waits() -> object:
-        server.query("DO SLEEP(0.15)")  # InnoDB shows its transactions as they were, to whom asks again within 0.1 s
+        server.query("DO SLEEP(0.15)")  # asked again within 0.1 s, InnoDB repeats itself
         return server.query("SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'")[0][0]
 
     eventually(waits, "a transaction that waits")

@@ -590,7 +590,7 @@ def test_quarantined_events_are_decoded_again_once_their_table_is_back_while_the
         mariadb118.query("CREATE TABLE t (id INT, name VARCHAR(99))", database=schema)
         again = conf.run("quarantine", "retry", "shop")
         assert again.returncode == 0, again.stderr
-        values = ["a", "b", "c" * 99]  # whole, for they are to be applied
+        values = ["a", "b", "c" * 99]  # whole, since they are to be applied
         assert re.findall(r"INSERT (.+)", again.stdout) == [f"id={i}, name='{it}'" for i, it in enumerate(values, 1)]
         one = conf.run("quarantine", "retry", "shop", "--position", first, "--json")
         assert [json.loads(line)["data"] for line in one.stdout.splitlines()] == [[{"id": "1", "name": "a"}]]

@@ -42,7 +42,7 @@ VALUES = {
     "the root": "/",
     "a device": "/dev/null",
     "NUL": "a\0b",
-    "bytes that are no UTF-8": "a\udcffb",
+    "bytes that are not UTF-8": "a\udcffb",
     "beyond the BMP": "\U0001d7d9\U0001f600",
     "control characters": "a\nb\tc\x7f",
     "a huge range": "x{1-999999999999999999999999}",

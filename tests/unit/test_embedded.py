@@ -167,7 +167,7 @@ async def test_a_subscription_waits_for_the_source_to_say_where_it_begins_and_st
 
 
 async def test_a_subscription_does_not_wait_for_a_source_that_cannot_be_reached(setup: Setup) -> None:
-    setup.lost = SourceError("nobody answers")
+    setup.lost = SourceError("the source does not answer")
     await setup.server.stop(NAME)
     await setup.server.start(NAME)
     async with asyncio.timeout(1):

@@ -97,7 +97,7 @@ def test_a_full_ring_names_the_client_that_fills_it_to_the_others() -> None:
 def test_batches_that_are_not_acked_are_the_clients() -> None:
     found = explain(destination(), client(marks=[5, 6], given=AMOUNT, waiting=AMOUNT), NOW)
     assert found.stage == Stage.CLIENT
-    assert found.text == "2 batches with 7 rows are given and not acked, 7 rows wait behind them"
+    assert found.text == "2 batches with 7 rows are given and not acked, 7 rows wait after them"
 
 
 def test_changes_that_are_not_asked_for_are_the_lag_of_the_client(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The compiled reader of entries says what a plain one says, and refuses what is none."""
+"""The compiled reader of entries says what a plain one says, and refuses other bytes."""
 
 import sys
 from contextlib import suppress

@@ -23,8 +23,8 @@ class TestWriting:
         seed = bytes.fromhex("d370ac834355681f")
         assert frames.handshake(seed).hex() == "00000010100118012a0a1208d370ac834355681f"
 
-    def test_good(self) -> None:
-        assert frames.GOOD.hex() == "0000000410011803"
+    def test_success(self) -> None:
+        assert frames.OK.hex() == "0000000410011803"
 
     def test_refusal(self) -> None:
         text = "61757468206661696c656420666f7220757365723a63616e616c"

@@ -249,7 +249,7 @@ def test_without_pyspark_the_next_step_is_said(sluice: Sluice, monkeypatch: pyte
         ("", "no java in $PATH."),
         ("""echo 'openjdk version "11.0.2" 2019-01-15' >&2""", """java is openjdk version "11.0.2" 2019-01-15."""),
         ("""echo 'java version "1.8.0_391"' >&2""", """java is java version "1.8.0_391"."""),
-        ("exit 1", "java is no java."),
+        ("exit 1", "java is not a Java runtime."),
     ],
 )
 def test_without_a_java_that_spark_runs_on_the_next_step_is_said(

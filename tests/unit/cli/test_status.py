@@ -45,8 +45,8 @@ def test_what_runs_or_stands_by_is_well(sound: dict[str, Any]) -> None:
         (destination("running", error="the disk is full"), "shop: running: the disk is full"),
         (destination("standby"), "shop: standby, and no server has it"),
         (
-            destination("running", client("gone", error="purged", advice="Subscribe anew.")),
-            "shop, client 7: gone: purged. Subscribe anew.",
+            destination("running", client("gone", error="purged", advice="Subscribe again.")),
+            "shop, client 7: gone: purged. Subscribe again.",
         ),
     ],
 )

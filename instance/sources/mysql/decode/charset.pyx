@@ -296,7 +296,7 @@ cdef str character(bytes data, str codec):
 
 
 cdef int set_character(Character *to, str text) except -1:
-    """Of no text: there is none."""
+    """An empty text: the character does not exist."""
     cdef bytes encoded = text.encode()
     memcpy(to.utf8, PyBytes_AS_STRING(encoded), PyBytes_GET_SIZE(encoded))
     to.size = <uint8_t>PyBytes_GET_SIZE(encoded)

@@ -14,7 +14,7 @@ from typing import Any
 
 from sluice.protocol.canal.entry_pb2 import Entry
 from sluice.protocol.canal.packet_pb2 import Packet
-from sluice.server.tcp.frames import GOOD, FrameReader, handshake
+from sluice.server.tcp.frames import OK, FrameReader, handshake
 from tests.canal import CanalClient, frames
 
 REQUEST = 65536
@@ -55,7 +55,7 @@ def serve(connection: socket.socket, batches: Iterator[bytes]) -> None:
             if kind == Packet.GET:
                 connection.sendall(next(batches))
             elif kind in (Packet.CLIENTAUTHENTICATION, Packet.SUBSCRIPTION):
-                connection.sendall(GOOD)
+                connection.sendall(OK)
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ import socket
 import sys
 from pathlib import Path
 
-from sluice.instance.sources.mysql.file_packets import file_packets
+from tests.packets import file_packets
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ import struct
 import zlib
 
 from sluice.instance.sources.mysql.decode.events import BinlogEvent
-from sluice.instance.sources.mysql.file_packets import PacketWriter
+from tests.packets import PacketWriter
 
 CREATED = 1_700_000_000
 """Unix time of every event that is given no other."""

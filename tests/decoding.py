@@ -11,11 +11,11 @@ from sluice.instance.sources.mysql.decode.decoder import Decoder, Status
 from sluice.instance.sources.mysql.decode.events import BinlogEvent, Event
 from sluice.instance.sources.mysql.decode.plan import PlanOptions, TablePlan
 from sluice.instance.sources.mysql.decode.table_map import TableMap, Type
-from sluice.instance.sources.mysql.file_packets import MAGIC, PacketWriter, file_packets
 from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChange
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.position import Position
 from sluice.store.ring import Kind, Ring, SlotView
+from tests.packets import MAGIC, PacketWriter, file_packets
 
 DATA = Path(__file__).parent / "data"
 SOURCE = "source"

@@ -30,10 +30,10 @@ from pathlib import Path
 from sluice.instance.sources.mysql.decode.decoder import Decoder, Status
 from sluice.instance.sources.mysql.decode.events import BinlogEvent
 from sluice.instance.sources.mysql.decode.table_map import TableMap, Type
-from sluice.instance.sources.mysql.file_packets import PacketWriter, file_packets
 from sluice.protocol.errors import DecodeError
 from sluice.store.ring import Kind, Ring
 from tests.decoding import Options, binlogs, decode, feed, plan_by_types
+from tests.packets import PacketWriter, file_packets
 
 ROOT = Path(__file__).parents[1]
 BLOCK = 1000

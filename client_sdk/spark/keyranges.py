@@ -14,10 +14,10 @@ from typing import Any, Final, TypeVar
 
 import pymysql
 
+from ...protocol.canal.resultset import RowEncoder
 from ...protocol.canal.tags import ValueKind
 from ...protocol.canal.types import kind_of
 from ...protocol.errors import SourceError
-from ...protocol.resultset import RowEncoder
 from .database import Database, DatabaseSession, is_lost, reason
 
 PIECE: Final = 8 << 20

@@ -103,6 +103,8 @@ cdef class Buffer:
         return fields
 
 
+# --- columns and rows ------------------------------------------------------------------------------------------------
+
 @cython.final
 cdef class RowColumn:
     """What is the same in every row: index, name, is_key, sql_type, mysql_type."""
@@ -176,6 +178,8 @@ cdef class Row:
     def __repr__(self):
         return f"Row({self.type} {self.schema}.{self.table} before={self.before!r} after={self.after!r})"
 
+
+# --- changes ---------------------------------------------------------------------------------------------------------
 
 @cython.final
 cdef class Change:
@@ -478,7 +482,9 @@ cdef class Change:
         return f"Change({self.entry_type} {self.type} {self.schema}.{self.table} {place})"
 
 
-# Values. Each function raises ValueError for text that is not of its form.
+# --- values ----------------------------------------------------------------------------------------------------------
+
+# Each function raises ValueError for text that is not of its form.
 
 cdef object integer(Span value):
     cdef const uint8_t *p = value.data
@@ -652,6 +658,8 @@ cdef bint is_null_for(str invalid_dates) except -1:
         raise ValueError(f"invalid_dates is 'text' or 'null', not {invalid_dates!r}")
     return invalid_dates == "null"
 
+
+# --- decoding --------------------------------------------------------------------------------------------------------
 
 def decode_changes(data, *, str invalid_dates="text"):
     """The entries in a `Messages` or in any run of its framed entries, in order.

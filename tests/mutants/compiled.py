@@ -31,9 +31,9 @@ TESTS: dict[str, tuple[str, ...]] = {
     "instance/sources/mysql/decode/values.pyx": ("test_values", "test_plan"),
     "protocol/canal/arrow.pyx": ("test_arrow",),
     "protocol/canal/flat.pyx": ("test_flat",),
-    "protocol/gtid_text.pyx": ("test_gtid", "test_executed"),
-    "protocol/resultset.pyx": ("test_resultset",),
+    "protocol/canal/resultset.pyx": ("test_resultset",),
     "protocol/canal/rows.pyx": ("test_rows",),
+    "protocol/gtid_text.pyx": ("test_gtid", "test_executed"),
     "store/ring.pyx": ("test_ring", "test_ring_model", "test_ranges", "test_cursors"),
     "store/segment.pyx": ("test_ring", "test_ring_model"),
 }

@@ -16,13 +16,13 @@ from sluice.instance.sources.mysql.decode.events import BinlogEvent, Event
 from sluice.instance.sources.mysql.decode.plan import TablePlan
 from sluice.instance.sources.mysql.decode.table_map import TableMap
 from sluice.instance.sources.mysql.decode.variables import statement_text
-from sluice.instance.sources.mysql.file_packets import PacketWriter, file_packets
 from sluice.protocol.canal.entry_pb2 import Entry, RowChange, TransactionBegin, TransactionEnd
 from sluice.protocol.errors import DecodeError, SourceChangedError
 from sluice.protocol.position import Position
 from sluice.store.ring import Flag, Kind, Ring
 from tests.binlog import CREATED, Log
 from tests.decoding import SOURCE, Decoded, Options, binlogs, decode, drive, dump, feed, plan_by_types, query_text
+from tests.packets import PacketWriter, file_packets
 
 SERVERS = ["mysql-5.6", "mysql-9.7", "mariadb-11.8"]
 ROWS = {"mysql-5.6": 3038, "mysql-9.7": 6047, "mariadb-11.8": 3046}

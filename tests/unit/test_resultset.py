@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from sluice.protocol.canal.arrow import EnvelopeDecoder
 from sluice.protocol.canal.entry_pb2 import INSERT, ROWDATA, Entry, RowChange
 from sluice.protocol.canal.packet_pb2 import Messages
+from sluice.protocol.canal.resultset import RowEncoder
 from sluice.protocol.errors import DecodeError
-from sluice.protocol.resultset import RowEncoder
 
 COLUMNS = [("id", "int", True), ("name", "varchar(20)", False), ("data", "blob", False)]
 FULL = 0xFFFFFF

@@ -44,6 +44,7 @@ from .....protocol.canal.tags cimport (
 )
 from .....protocol.canal.tags cimport QUERY as QUERY_TYPE
 from .....protocol.gtid_text cimport SOURCE_TEXT_MAX, UUID_SIZE, put_source
+from .....protocol.littleendian cimport le16, le32, le48, le64, length_encoded
 from .....protocol.utf8 cimport is_utf8, put_utf8, utf8_size
 from .....protocol.wire cimport (
     put_bytes,
@@ -84,7 +85,6 @@ from .gtid_event cimport (
     read_tagged_gtid,
 )
 from .inflate cimport Inflater, PayloadReader
-from .littleendian cimport le16, le32, le48, le64, length_encoded
 from .packets cimport PacketBuffer
 from .plan cimport Scratch, TablePlan
 
@@ -125,6 +125,8 @@ FILE_NAME = re.compile(r"[^\0-\x1f\x7f]{1,255}\.[0-9]{1,18}")
 cdef uint8_t[4] NO_NAMES = [SCHEMA_NAME, 0, TABLE_NAME, 0]   # of Header, both empty
 cdef size_t NO_NAMES_SIZE = 4
 
+
+# --- bytes -----------------------------------------------------------------------------------------------------------
 
 cdef inline bint starts_with(const uint8_t *p, const uint8_t *end, const char *words) noexcept nogil:
     """Whether the text begins with the words, in any case, and then ends or goes on without a letter."""
@@ -206,6 +208,8 @@ cdef inline bint is_of(const void *known, const uint8_t *body, size_t size) noex
     )
 
 
+# --- the decoder -----------------------------------------------------------------------------------------------------
+
 @cython.no_gc
 cdef class KnownTable:
     """A table map that was seen, with its plan."""
@@ -251,6 +255,8 @@ cdef class Decoder:
         self.drops_rows = options.filter_rows
         self.drops_statements = options.filter_query_dml
         self.drops_transactions = options.filter_transaction_entry
+
+    # --- what Python calls -------------------------------------------------------------------------------------------
 
     def begin(self, *, source, gtid=False, position=None, stop=None, executed="", walking=False):
         """Begins a new dump; what was received or staged of an earlier one is dropped, plans are kept.
@@ -456,7 +462,7 @@ cdef class Decoder:
         self.unfinished = True
         return True
 
-    # The loop
+    # --- from bytes to events ----------------------------------------------------------------------------------------
 
     cdef Status loop(self) except? NEED_DATA nogil:
         cdef const uint8_t *data
@@ -713,6 +719,8 @@ cdef class Decoder:
             raise DecodeError("a LOAD DATA statement that was not logged as rows: binlog_format is not ROW")
         raise DecodeError("an event of unknown type that may not be ignored")
 
+    # --- groups: transactions and lone events, and which of them are delivered ---------------------------------------
+
     cdef int open_group(self, Group group) noexcept nogil:
         """The event begins a transaction."""
         self.group = group
@@ -739,7 +747,7 @@ cdef class Decoder:
             return self.offset >= self.stop_begin and (self.offset > self.stop_begin or self.stop_n == 0)
         return self.begin_offset > self.stop_begin or (self.begin_offset == self.stop_begin and self.n >= self.stop_n)
 
-    # Files
+    # --- files -------------------------------------------------------------------------------------------------------
 
     # log_pos: where an idle source stands; MariaDB beyond 4 GiB: 0, with the offset in a subheader
     # v1: file name
@@ -874,7 +882,7 @@ cdef class Decoder:
             self.stopped = number > self.stop.file_number
         return 0
 
-    # Transactions
+    # --- GTIDs -------------------------------------------------------------------------------------------------------
 
     cdef int gtid_event(self, const uint8_t *body, const uint8_t *end) except -1 nogil:
         cdef int type = self.header.type
@@ -963,6 +971,8 @@ cdef class Decoder:
         self.known_sources[i].gtid = self.gtid
         self.known_sources[i].number = self.gtid_number
         return 0
+
+    # --- transactions ------------------------------------------------------------------------------------------------
 
     # thread id 4 | execution time 4 | length of the schema 1 | error code 2 | length of the status variables 2
     # | status variables | schema | 0x00 | text, in MariaDB's QUERY_COMPRESSED event compressed
@@ -1186,7 +1196,7 @@ cdef class Decoder:
         self.is_put = True
         return self.put_slot(&self.place, self.event_begin, self.event_n, TRANSACTION_END, 0)
 
-    # Rows
+    # --- tables, rows and statements ---------------------------------------------------------------------------------
 
     cdef int table_id_size(self) noexcept nogil:
         return 4 if self.post_header[<int>TABLE_MAP_EVENT] == 6 else 6
@@ -1355,7 +1365,7 @@ cdef class Decoder:
         text = statement_text(type, (<const char *>body)[:end - body]).encode()
         return self.statement(<const uint8_t *>PyBytes_AS_STRING(text), len(text))
 
-    # Entries and slots
+    # --- entries and slots -------------------------------------------------------------------------------------------
 
     cdef int start_entry(
         self, const EventPlace *place, int entry_type, int event_type, const uint8_t *names, size_t names_size,

@@ -5,7 +5,7 @@ import re
 from libc.stdint cimport uint8_t, uint32_t
 
 from .....protocol.canal.tags cimport INSERT, UPDATE
-from .littleendian cimport le32
+from .....protocol.littleendian cimport le32
 
 from .....protocol.errors import DecodeError
 

@@ -4,7 +4,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
 from .....protocol.gtid_text cimport TAG_MAX, UUID_SIZE
-from .littleendian cimport le32, le48, le64
+from .....protocol.littleendian cimport le32, le48, le64
 
 from .....protocol.errors import DecodeError
 

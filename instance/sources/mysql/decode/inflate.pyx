@@ -4,8 +4,8 @@ from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memmove
 
+from .....protocol.littleendian cimport le32, length_encoded
 from .events cimport HEADER_SIZE
-from .littleendian cimport le32, length_encoded
 
 from .....protocol.errors import DecodeError
 

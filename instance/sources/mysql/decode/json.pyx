@@ -24,9 +24,9 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
 from .....protocol.escapes cimport skip_plain
 from .....protocol.floats cimport put_java_double, put_plain_digits, shortest
+from .....protocol.littleendian cimport le, length_encoded
 from .....protocol.utf8 cimport is_utf8, put_utf8, utf8_size
 from .....protocol.wire cimport LENGTH_MAX, get_varint, put_decimal, put_signed_decimal
-from .littleendian cimport length_encoded
 from .values cimport Field, Value, fail, put_packed_decimal, reserve
 
 from .....protocol.errors import DecodeError
@@ -102,14 +102,6 @@ cdef int put_text(Output *out, const uint8_t *text, size_t size) noexcept nogil:
         return -1
     out.size += put_utf8(p, text, size) - p
     return 0
-
-
-cdef inline uint64_t load(const uint8_t *data, int size) noexcept nogil:
-    cdef uint64_t number = 0
-    cdef int i
-    for i in range(size):
-        number |= <uint64_t>data[i] << 8 * i
-    return number
 
 
 cdef const uint8_t *get_length(const uint8_t *p, const uint8_t *end, size_t *size) noexcept nogil:
@@ -347,8 +339,8 @@ cdef int put_container(
     cdef size_t key_entries
     if depth > MAX_DEPTH or available < <size_t>(2 * width):
         return fail(out.value, BROKEN)
-    count = load(data, width)
-    size = load(data + width, width)
+    count = le(data, width)
+    size = le(data + width, width)
     key_entries = count * (width + 2) if is_object else 0
     if size > available or 2 * width + key_entries + count * (1 + width) > size:
         return fail(out.value, BROKEN)
@@ -360,8 +352,8 @@ cdef int put_container(
             return -1
         if is_object:
             entry = data + 2 * width + i * (width + 2)
-            offset = load(entry, width)
-            length = load(entry + width, 2)
+            offset = le(entry, width)
+            length = le(entry + width, 2)
             if offset > size or length > size - offset:
                 return fail(out.value, BROKEN)
             if put_string(out, data + offset, length) or put(out, b": ", 2):
@@ -373,7 +365,7 @@ cdef int put_container(
             if put_value(out, kind, entry + 1, entry + 1 + width, depth + 1):
                 return -1
             continue
-        offset = load(entry + 1, width)
+        offset = le(entry + 1, width)
         if offset > size:
             return fail(out.value, BROKEN)
         if put_value(out, kind, data + offset, end, depth + 1):
@@ -416,13 +408,13 @@ cdef int put_value(Output *out, int kind, const uint8_t *data, const uint8_t *en
                 return fail(out.value, BROKEN)
             after = put_java_double(p, number) if out.is_strict else put_mysql_double(p, number)
         elif kind == INT16:
-            after = put_signed_decimal(p, <int16_t>load(data, 2))
+            after = put_signed_decimal(p, <int16_t>le(data, 2))
         elif kind == INT32:
-            after = put_signed_decimal(p, <int32_t>load(data, 4))
+            after = put_signed_decimal(p, <int32_t>le(data, 4))
         elif kind == INT64:
-            after = put_signed_decimal(p, <int64_t>load(data, 8))
+            after = put_signed_decimal(p, <int64_t>le(data, 8))
         else:
-            after = put_decimal(p, load(data, <int>size))
+            after = put_decimal(p, le(data, size))
         out.size += after - p
         return 0
     return fail(out.value, BROKEN)

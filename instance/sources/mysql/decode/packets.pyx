@@ -12,8 +12,8 @@ from libc.stdint cimport uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memmove
 
+from .....protocol.littleendian cimport le24
 from .events cimport HEADER_SIZE
-from .littleendian cimport le24
 
 from .....protocol.errors import DecodeError
 

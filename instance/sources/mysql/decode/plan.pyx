@@ -48,6 +48,7 @@ from .....protocol.canal.tags cimport (
     UPDATED,
     VALUE,
 )
+from .....protocol.littleendian cimport le16, le24, le32
 from .....protocol.wire cimport (
     LENGTH_MAX,
     message_field,
@@ -64,7 +65,6 @@ from .....store.segment cimport SegmentPool, SegmentWriter
 from . cimport charset as charsets
 from . cimport values
 from .json cimport json_differences, json_document
-from .littleendian cimport le16, le24, le32
 from .values cimport Field, Value
 
 from .....protocol import props
@@ -99,6 +99,8 @@ class PlanOptions:
     fields: frozenset[str] | None = None
     black_fields: frozenset[str] = frozenset()
 
+
+# --- what is prepared ------------------------------------------------------------------------------------------------
 
 cdef uint8_t *put_json_text(uint8_t *p, const uint8_t *text, size_t size) noexcept nogil:
     """The text as a string of JSON: at most six bytes for each of its bytes, and two for the quotes."""
@@ -148,6 +150,8 @@ cdef class Scratch:
         free(self.value.scratch)
         free(self.value.inflated)
 
+
+# --- the plan of a table ---------------------------------------------------------------------------------------------
 
 # There may be many thousands: each has all its texts in one piece, and the garbage collector need not look at them.
 @cython.no_gc
@@ -338,6 +342,8 @@ cdef class TablePlan:
             field.inner = field.decode
             field.decode = values.compressed
         return sql_type
+
+    # --- rows --------------------------------------------------------------------------------------------------------
 
     cdef int64_t encode_rows(
         self,

@@ -13,8 +13,8 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
 from .....protocol.floats cimport put_java_double, put_java_float
+from .....protocol.littleendian cimport le, le16, le24, le32, le64
 from .....protocol.utf8 cimport put_latin1, skip_ascii
-from .littleendian cimport le16, le24, le32, le64
 
 from .....protocol.errors import DecodeError
 from ....zones import offsets_of
@@ -43,6 +43,8 @@ cdef enum:
     MAX_INFLATION = 1040   # bytes that one byte of deflate can stand for
     DIGITS_MAX = 81        # of a DECIMAL that an expression gives; a column has at most 65
 
+
+# --- writing a text --------------------------------------------------------------------------------------------------
 
 cdef uint8_t *reserve(Value *value, size_t size) noexcept nogil:
     """Makes scratch hold `size` bytes, keeping its content; NULL and an error without memory."""
@@ -103,14 +105,6 @@ cdef inline uint8_t *put_digits(uint8_t *p, uint32_t number, int count) noexcept
     return p + count
 
 
-cdef inline uint64_t little_endian(const uint8_t *data, size_t size) noexcept nogil:
-    cdef uint64_t number = 0
-    cdef size_t i
-    for i in range(size):
-        number |= <uint64_t>data[i] << (8 * i)
-    return number
-
-
 cdef inline uint64_t big_endian(const uint8_t *data, size_t size) noexcept nogil:
     cdef uint64_t number = 0
     cdef size_t i
@@ -118,6 +112,8 @@ cdef inline uint64_t big_endian(const uint8_t *data, size_t size) noexcept nogil
         number = number << 8 | data[i]
     return number
 
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
 
 # Integers: little-endian, 1, 2, 3, 4 or 8 bytes.
 
@@ -281,8 +277,10 @@ cdef int bits(Field *field, const uint8_t *data, size_t size, Value *value) noex
 
 cdef int mask(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
     cdef char *p = <char *>value.scratch
-    return finish(value, <uint8_t *>to_chars(p, p + 24, little_endian(data, size)).ptr)
+    return finish(value, <uint8_t *>to_chars(p, p + 24, le(data, size)).ptr)
 
+
+# --- dates and times -------------------------------------------------------------------------------------------------
 
 # YEAR: one byte, years since 1900; 0 is the zero year.
 
@@ -496,6 +494,8 @@ cdef int old_timestamp(Field *field, const uint8_t *data, size_t size, Value *va
     return put_timestamp(field, le32(data), 0, value)
 
 
+# --- strings and MariaDB's types -------------------------------------------------------------------------------------
+
 # BINARY, VARBINARY, BLOB, GEOMETRY, VECTOR: every byte as the character of that number (ISO 8859-1), in UTF-8.
 
 cdef int binary(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
@@ -658,6 +658,8 @@ cdef int compressed(Field *field, const uint8_t *data, size_t size, Value *value
         return fail(value, b"not a compressed value")
     return field.inner(field, value.inflated, length, value)
 
+
+# --- time zones ------------------------------------------------------------------------------------------------------
 
 cdef class Zone:
     """The offsets from UTC of a time zone for all that a TIMESTAMP can hold (1970 to 2106)."""

@@ -23,6 +23,14 @@ cdef inline uint64_t le64(const uint8_t *p) noexcept nogil:
     return le32(p) | <uint64_t>le32(p + 4) << 32
 
 
+cdef inline uint64_t le(const uint8_t *p, size_t size) noexcept nogil:
+    cdef uint64_t number = 0
+    cdef size_t i
+    for i in range(size):
+        number |= <uint64_t>p[i] << 8 * i
+    return number
+
+
 cdef inline const uint8_t *length_encoded(const uint8_t *p, const uint8_t *end, uint64_t *value) noexcept nogil:
     """Reads a length-encoded integer (`net_field_length_ll` in mysys/pack.cc): the place after it, or NULL when it does
     not fit before `end` or is not one (0xFB means NULL, 0xFF an error).

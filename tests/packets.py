@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from ....protocol.errors import DecodeError
-from .decode.events import BinlogEvent
+from sluice.instance.sources.mysql.decode.events import BinlogEvent
+from sluice.protocol.errors import DecodeError
 
 MAGIC = b"\xfebin"
 FIRST_OFFSET = len(MAGIC)

@@ -19,7 +19,20 @@ from libc.stdint cimport INT32_MAX, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memmove
 
-from .canal.tags cimport (
+from ..floats cimport FLOAT_MAX, put_java_double, put_java_float
+from ..littleendian cimport length_encoded
+from ..utf8 cimport is_utf8, latin1_size, put_latin1, put_utf8, utf8_size
+from ..wire cimport (
+    LENGTH_MAX,
+    message_field,
+    put_padded_varint,
+    put_raw,
+    put_varint,
+    text_field,
+    uint_field,
+    varint_size,
+)
+from .tags cimport (
     AFTER_COLUMNS,
     CHANGE_EVENT_TYPE,
     ENTRY_TYPE,
@@ -42,22 +55,10 @@ from .canal.tags cimport (
     UPDATED,
     VALUE,
 )
-from .floats cimport FLOAT_MAX, put_java_double, put_java_float
-from .utf8 cimport is_utf8, latin1_size, put_latin1, put_utf8, utf8_size
-from .wire cimport (
-    LENGTH_MAX,
-    message_field,
-    put_padded_varint,
-    put_raw,
-    put_varint,
-    text_field,
-    uint_field,
-    varint_size,
-)
 
-from .canal.tags import ValueKind
-from .canal.types import SqlType, kind_of
-from .errors import DecodeError
+from ..errors import DecodeError
+from .tags import ValueKind
+from .types import SqlType, kind_of
 
 
 cdef extern from *:
@@ -120,31 +121,16 @@ cdef const uint8_t *read_value(
 ) noexcept nogil:
     """The place after the value at p, or NULL when it does not fit. `value` is set to NULL for SQL's NULL."""
     cdef uint64_t length
-    cdef int width
-    cdef int i
-    if p == end:
-        return NULL
-    length = p[0]
-    p += 1
-    if length == NULL_VALUE:
+    cdef const uint8_t *found = length_encoded(p, end, &length)
+    if found == NULL and p < end and p[0] == NULL_VALUE:
         value[0] = NULL
         size[0] = 0
-        return p
-    if length > NULL_VALUE:
-        if length == ERROR:
-            return NULL
-        width = 2 if length == 0xFC else 3 if length == 0xFD else 8
-        if end - p < width:
-            return NULL
-        length = 0
-        for i in range(width):
-            length |= <uint64_t>p[i] << 8 * i
-        p += width
-    if length > <uint64_t>(end - p):
+        return p + 1
+    if found == NULL or length > <uint64_t>(end - found):
         return NULL
-    value[0] = p
+    value[0] = found
     size[0] = length
-    return p + length
+    return found + length
 
 
 @cython.final

@@ -17,18 +17,16 @@ from ...instance.meta.nodes import (
     Delete,
     Node,
     NodeError,
-    NodeExistsError,
-    NoNodeError,
     Operation,
     Put,
     SessionExpiredError,
     UnknownOutcomeError,
 )
 from ...instance.meta.zookeeper import ZooKeeperClients, epoch_data, read_epoch
-from ...protocol.errors import ConfigError, FencedError, SluiceError, UnknownDestinationError, ZooKeeperError
+from ...protocol.errors import FencedError, SluiceError, ZooKeeperError
 from ...protocol.paths import SERVERS, epoch_node, running_node, servers_node
 from ...store.cursor import Cursor, StoredClient
-from .election import LAST_STORE, State
+from .election import State
 from .member import Member
 from .operations import (
     REFUSED,
@@ -56,8 +54,8 @@ logger = logging.getLogger(__name__)
 
 PATIENCE = 5.0
 """Seconds after which it is said that ZooKeeper cannot be reached."""
-STOPPING = LAST_STORE + 1
-"""Seconds that the giving up of a destination may take, with the last write of its cursors."""
+STOPPING = 4.0
+"""Seconds that the giving up of a destination may take, with the last write of its cursors (`LAST_STORE`)."""
 RETRY = 1.0
 """Seconds to wait after an unforeseen refusal: a right that is missing, a node that holds something else.
 Only a person can fix that: trying sooner does not help, and one question a second from each destination is cheap."""
@@ -154,10 +152,9 @@ class Cluster:
         self._refused: dict[str, str] = {}
         """Why ZooKeeper does not do what was asked for a destination last."""
         self._warned: set[str] = set()
-        """What was said in this session already."""
+        """What was said in this session already, as it is tried again and again."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._driving = False
 
     async def run(self) -> None:
         """Take part, in one session after the other, until cancelled."""
@@ -169,8 +166,6 @@ class Cluster:
                     logger.exception("the session with ZooKeeper (%s) has failed; another one begins", self._hosts)
                     await asyncio.sleep(RETRY)
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
             for task in self._tasks:
                 task.cancel()
 
@@ -191,8 +186,7 @@ class Cluster:
             async with asyncio.timeout(STOPPING):
                 await stopped.wait()
         except TimeoutError:
-            if self.active(destination) == self._identity.address:
-                logger.warning("ZooKeeper has not taken it back yet", extra={"destination": destination})
+            logger.warning("it is not given up after %g s: that goes on", STOPPING, extra={"destination": destination})
         if self._session is not None:
             self._spawn(self._unregister(self._session, destination))
 
@@ -214,7 +208,7 @@ class Cluster:
 
     def problem_of(self, destination: str) -> str:
         """Return what keeps, or would keep, this server from serving a destination; empty when all is well."""
-        return self.member.election(destination).problem or self._refused.get(destination, "") or self.problem
+        return self.problem or self.member.election(destination).problem or self._refused.get(destination, "")
 
     async def store(self, destination: str, changes: Mapping[int, StoredClient | None], epoch: int) -> None:
         """Store changed clients, durably and fenced. Raises FencedError when another has the destination."""
@@ -260,9 +254,7 @@ class Cluster:
 
     async def _end(self, session: ZooKeeperSession) -> None:
         self._session = None
-        self._clients.clear()
-        self._last.clear()
-        self._refused.clear()
+        self._last.clear()  # ZooKeeper may have left them without an answer
         self._warned.clear()
         self.problem = "no session with ZooKeeper yet"
         self.member.expired(_now())
@@ -275,10 +267,6 @@ class Cluster:
             logger.warning("%s; it is tried again", self.problem)
         elif self._session is not None:
             logger.info("the connection to ZooKeeper is there again")
-            for destination in self.member.destinations:
-                self.member.changed(destination)
-            self._spawn(self._read_servers(self._session))
-            self._drive()
 
     def _reason(self) -> str:
         return f" ({self.problem})" if self.problem else ""
@@ -301,10 +289,8 @@ class Cluster:
                 await gone.wait()  # of an earlier process at this address; it goes with that one's session
             except SessionExpiredError:
                 return
-            except (UnknownOutcomeError, NodeExistsError, NoNodeError):
-                await asyncio.sleep(RETRY)
             except ZooKeeperError as error:
-                self._warn(f"clients do not find this server: {error}")
+                self._warn("clients do not find this server", error)
                 await asyncio.sleep(RETRY)
 
     async def _unregister(self, session: ZooKeeperSession, destination: str) -> None:
@@ -324,18 +310,17 @@ class Cluster:
         except SessionExpiredError:
             return
         except ZooKeeperError as error:
-            if not isinstance(error, UnknownOutcomeError):  # that the connection is lost was said
-                self._warn(f"the other servers are not known: {error}")
+            self._warn("the other servers are not known", error)
             asyncio.get_running_loop().call_later(RETRY, self._read_servers_again, session)
             return
         if session.over:
             return
         self.member.registered({name: url for name, node in nodes.items() if (url := _url(node))})
-        self._drive()
 
-    def _warn(self, text: str) -> None:
-        """Log what is tried again and again, once."""
-        if text not in self._warned:
+    def _warn(self, what: str, error: ZooKeeperError) -> None:
+        """Log once what is tried again and again; a lost connection is said by itself."""
+        text = f"{what}: {error}"
+        if text not in self._warned and not isinstance(error, UnknownOutcomeError):
             self._warned.add(text)
             logger.warning("%s", text)
 
@@ -352,21 +337,16 @@ class Cluster:
 
     def _drive(self) -> None:
         """Do what the member has decided, and look again when it wants to."""
-        if self._driving:
-            return
-        self._driving = True
-        try:
-            while actions := self.member.take_actions():
-                for action in actions:
-                    match action:
-                        case Ask():
-                            self._ask(action)
-                        case Activate() | Deactivate():
-                            self._spawn(self._live(action))
-                        case Stored(destination, durable):
-                            self._end_store(destination, durable=durable)
-        finally:
-            self._driving = False
+        for action in self.member.take_actions():
+            match action:
+                case Ask():
+                    self._ask(action)
+                case Activate() | Deactivate():
+                    self._spawn(self._live(action))
+                case Stored(destination, durable):
+                    stored = self._stores.pop(destination)
+                    if not stored.done():  # else its caller does not wait any more
+                        stored.set_result(durable)
         for destination, stopped in self._stopped.items():
             if self.member.election(destination).state is State.STOPPED:
                 stopped.set()
@@ -375,7 +355,7 @@ class Cluster:
             self._timer = None
         deadline = self.member.deadline
         if deadline != float("inf"):
-            self._timer = asyncio.get_running_loop().call_later(max(0.0, deadline - _now()), self._tick)
+            self._timer = asyncio.get_running_loop().call_later(deadline - _now(), self._tick)
 
     def _tick(self) -> None:
         self.member.tick(_now())
@@ -386,11 +366,6 @@ class Cluster:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-    def _end_store(self, destination: str, *, durable: bool) -> None:
-        stored = self._stores.pop(destination, None)
-        if stored is not None and not stored.done():
-            stored.set_result(durable)
 
     async def _live(self, action: Activate | Deactivate) -> None:
         """Start or stop a destination, one after the other."""
@@ -405,12 +380,9 @@ class Cluster:
                     return
                 logger.info("no longer active here", extra={"destination": destination})
                 await self._host.deactivate(destination)
-            except SluiceError as error:
-                problem = str(error) if isinstance(action, Activate) else ""
-                logger.warning("%s", error, extra={"destination": destination})
-            except Exception as error:  # else it would not be served: this server has it
-                problem = f"{type(error).__name__}: {error}" if isinstance(action, Activate) else ""
-                logger.exception("it cannot be started or stopped", extra={"destination": destination})
+            except Exception as error:  # noqa: BLE001  else it would not be served: this server has it
+                _log(error, destination)
+                problem = _text(error) if isinstance(action, Activate) else ""
         self.member.deactivated(destination, _now(), problem)
         self._drive()
 
@@ -436,18 +408,13 @@ class Cluster:
             return
         except UnknownOutcomeError:
             outcome = UNKNOWN
-        except (ZooKeeperError, ConfigError, UnknownDestinationError) as error:
-            if self._refused.get(key) != str(error):
-                logger.error("%s", error, extra={"destination": key} if key else {})  # noqa: TRY400  the text says all
-            self._refused[key] = str(error)
+        except Exception as error:  # noqa: BLE001  unanswered, the destination would stand still
+            text = _text(error)
+            if self._refused.get(key) != text:
+                _log(error, key)
+            self._refused[key] = text
             if isinstance(ask.operation, Load):
-                self.member.deactivated(ask.operation.destination, _now(), str(error))
-            await asyncio.sleep(RETRY)
-            outcome = UNKNOWN
-        except Exception as error:  # unanswered, the destination would stand still
-            logger.exception("%s in ZooKeeper failed: what came of it is looked up", type(ask.operation).__name__)
-            if isinstance(ask.operation, Load):
-                self.member.deactivated(ask.operation.destination, _now(), f"{type(error).__name__}: {error}")
+                self.member.deactivated(ask.operation.destination, _now(), text)
             await asyncio.sleep(RETRY)
             outcome = UNKNOWN
         if self._session is session:
@@ -505,12 +472,12 @@ class Cluster:
                 self._drive()
 
         await session.ensure(servers_node(destination))
-        await session.sync()
+        await session.sync()  # what other servers have done until now is seen
         node = await session.find(running_node(destination), changed)
         fence = await session.find(epoch_node(destination))
         servers = await self._registered(session, servers_node(destination), changed)
         strangers = tuple(name for name, it in servers.items() if not it.data)
-        epoch, version = epoch_by_clock() - 1, -1
+        epoch, version = epoch_by_clock(), -1
         if fence is not None:
             epoch, version = read_epoch(fence.data, destination), fence.version
         running = None
@@ -519,7 +486,7 @@ class Cluster:
             running = Running(
                 node.owner,
                 str(data.get("address", "")),
-                active=bool(data.get("active", True)),
+                active=bool(data.get("active")),
                 fenced=fence is not None and fence.changed >= node.created,
             )
         return Seen(running, epoch, version, strangers)
@@ -533,6 +500,20 @@ class Cluster:
 def _now() -> float:
     """Return the seconds since this host was started, those in which it or the process was suspended included."""
     return clock_gettime(CLOCK_BOOTTIME)
+
+
+def _text(error: Exception) -> str:
+    """Return what to say of an error, with its kind unless it says all."""
+    return str(error) if isinstance(error, SluiceError) else f"{type(error).__name__}: {error}"
+
+
+def _log(error: Exception, destination: str) -> None:
+    logger.error(
+        "%s",
+        _text(error),
+        exc_info=None if isinstance(error, SluiceError) else error,
+        extra={"destination": destination} if destination else {},
+    )
 
 
 def _object(node: Node) -> dict[str, object]:

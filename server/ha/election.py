@@ -105,7 +105,7 @@ class Election:
         """It has no owner ..."""
         self._free_since = math.inf
         self._held_off = -math.inf
-        self._version = -1
+        self._version = -1  # of the epoch node, while it is owned
         self._stores_until = -math.inf
         """While the destination is given up, its cursors are stored until then, if the lease holds so long."""
         self._store: Store | None = None
@@ -150,7 +150,7 @@ class Election:
         """Take part no more: give the destination up, with its cursors stored."""
         self.wanted = False
         if self.state is State.ACTIVE:
-            self._leave(now, flush=True)
+            self._leave(now)
         elif self.state in (State.STANDBY, State.LOADING, State.REFUSED):
             self._stand_by()
 
@@ -177,7 +177,6 @@ class Election:
             if self.state is State.LEAVING:  # it was told to stop meanwhile, which will be answered as well
                 return
         self._end_store(durable=False)
-        self._version = -1
         self._stand_by()
 
     # --- what happens ------------------------------------------------------------------------------------------------
@@ -195,7 +194,7 @@ class Election:
         self._looking = self._look_again = False
         self._version = -1
         if self.state is State.ACTIVE:
-            self._leave(now, flush=False)
+            self._leave(now)
         self._end_store(durable=False)
         if self.state in (State.CLAIMING, State.LOADING, State.RELEASING):
             self.state = State.STANDBY
@@ -210,7 +209,7 @@ class Election:
     def tick(self, now: float) -> None:
         """Run whatever is due."""
         if self.state is State.ACTIVE and not self._lease.valid(now):
-            self._leave(now, flush=False)
+            self._leave(now)
         elif self.state is State.LEAVING and now >= self.deadline:
             self._stop_storing()
         elif self.state is State.STANDBY and self._free is not None and now >= self._claim_time():
@@ -290,8 +289,7 @@ class Election:
                 self._store_lost = False
                 self._ask(self._store)
             if self.state is State.ACTIVE and not running.active:
-                self._held_off = now + HOLD_OFF
-                self._leave(now, flush=True)
+                self._leave(now)
         else:
             if not running.active:
                 self._held_off = now + HOLD_OFF
@@ -347,13 +345,12 @@ class Election:
         self._version = -1
         self._end_store(durable=False)
         if self.state is State.ACTIVE:
-            self._leave(now, flush=False)
+            self._leave(now)
 
-    def _leave(self, now: float, *, flush: bool) -> None:
-        flush = flush and self._lease.valid(now)
+    def _leave(self, now: float) -> None:
         self.state = State.LEAVING
         self._tell(Deactivate(self.destination))
-        if flush:
+        if self._lease.valid(now):
             self._stores_until = now + LAST_STORE
         else:
             self._stop_storing()

@@ -24,7 +24,7 @@ class Member:
     A host opens sessions, each by a connection of its own, which may be restored but is never used for another session.
     It does what is asked for (`Ask`) in that order, and answers in that order, each with the number of the question:
     also when the connection broke (`UNKNOWN`), unless the session is lost. What is asked while there is no connection
-    waits for one. A restored connection, as any change of ``running`` or of the registered servers, is told by
+    waits for one. A lost connection, as any change of ``running`` or of the registered servers, is told by
     `changed`.
     """
 

@@ -4,24 +4,30 @@ import asyncio
 import contextlib
 import json
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
 from time import CLOCK_BOOTTIME, clock_gettime
+from typing import Literal
 
 import pytest
 from kazoo.client import KazooClient
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl
 
 from sluice.instance.meta import MetaKind
+from sluice.instance.meta.nodes import Node, UnknownOutcomeError, Watch
+from sluice.instance.meta.zookeeper import epoch_data
 from sluice.instance.sources.mysql.config import Address, MysqlConfig
-from sluice.protocol.errors import FencedError, UnknownDestinationError
+from sluice.protocol.errors import ConfigError, FencedError, UnknownDestinationError, ZooKeeperError
 from sluice.protocol.paths import SERVERS
-from sluice.server.ha.cluster import RETRY, Cluster, ClusterMetaStore, Identity
+from sluice.protocol.position import Position
+from sluice.server.ha.cluster import Cluster, ClusterMetaStore, Identity
 from sluice.server.ha.election import State
 from sluice.server.ha.moves import Move, give_up, rebalance
-from sluice.server.ha.operations import Ask, Beat, Done, Loaded, Seen
+from sluice.server.ha.operations import Ask, Beat, Done, Loaded, OfDestination, Outcome, Seen
 from sluice.server.ha.zookeeper import ZooKeeperSession
-from sluice.store.cursor import StoredClient
+from sluice.store.cursor import Cursor, StoredClient
 from tests.integration.test_zookeeper import session
+from tests.proxy import Proxy
 from tests.servers import ZooKeeper, nodes
 from tests.source import eventually
 
@@ -37,6 +43,9 @@ class Host:
 
     async def deactivate(self, destination: str) -> None:
         raise AssertionError("it never started")
+
+
+CURSOR = Cursor("binlog.000003", 4, 1_700_000_000_000, 1, "", Position("1", "binlog.000003", 1_700_000_000, 4, 0))
 
 
 def configure(destination: str) -> MysqlConfig:
@@ -59,8 +68,11 @@ class SlowHost(Host):
 
 
 @contextlib.asynccontextmanager
-async def taking_part(zookeeper: ZooKeeper, path: str = "", host: Host | None = None) -> AsyncIterator[Cluster]:
-    cluster = Cluster(f"{zookeeper.hosts}{path}", 4.0, IDENTITY, host or Host(), configure)
+async def taking_part(
+    zookeeper: ZooKeeper | Proxy, path: str = "", host: Host | None = None, seconds: float = 4.0
+) -> AsyncIterator[Cluster]:
+    hosts = zookeeper.hosts if isinstance(zookeeper, ZooKeeper) else f"127.0.0.1:{zookeeper.port}"
+    cluster = Cluster(f"{hosts}{path}", seconds, IDENTITY, host or Host(), configure)
     running = asyncio.create_task(cluster.run())
     cluster.start(NAME)
     try:
@@ -71,7 +83,17 @@ async def taking_part(zookeeper: ZooKeeper, path: str = "", host: Host | None = 
             await running
 
 
+@pytest.fixture
+def empty(zookeeper: ZooKeeper) -> Iterator[KazooClient]:
+    """A client of a ZooKeeper that no server has used yet."""
+    with nodes(zookeeper.hosts) as zk:
+        if zk.exists("/otter"):
+            zk.delete("/otter", recursive=True)
+        yield zk
+
+
 OWNER, OTHER = "127.0.0.1:1", "127.0.0.1:2"
+ROOT = f"/otter/canal/destinations/{NAME}"
 
 
 @contextlib.contextmanager
@@ -144,6 +166,85 @@ class KeepingHost(SlowHost):
 
     async def activate(self, destination: str, meta: ClusterMetaStore) -> None:
         self.meta = meta
+
+
+async def test_it_registers_in_an_empty_zookeeper_and_stores_the_first_cursors_there(
+    empty: KazooClient, zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = KeepingHost()
+    with caplog.at_level(logging.WARNING, "sluice"):
+        async with taking_part(zookeeper, host=host) as cluster:
+            await eventually(lambda: serves(cluster))
+            epoch, _ = await host.meta.open()
+            await host.meta.write({1001: StoredClient(1001, "first")}, epoch)
+            assert empty.get(f"{ROOT}/1001/filter")[0] == b"first"
+            paths = [f"{parent}/{IDENTITY.address}" for parent in (SERVERS, f"{ROOT}/cluster")]
+            await eventually(lambda: all(map(empty.exists, paths)))
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize("log_position", ["parse", "failback"])
+async def test_place_of_the_clients_is_told_where_it_is_kept(
+    zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch, log_position: Literal["parse", "failback"]
+) -> None:
+    def kept(destination: str) -> MysqlConfig:
+        address = Address("127.0.0.1", 1)
+        return MysqlConfig(
+            destination=destination, master_address=address, db_username="cdc", log_position=log_position
+        )
+
+    monkeypatch.setattr(f"{__name__}.configure", kept)
+    host = KeepingHost()
+    async with taking_part(zookeeper, host=host) as cluster:
+        assert cluster.place(NAME) is None
+        await eventually(lambda: serves(cluster))
+        epoch, _ = await host.meta.open()
+        await host.meta.write({1001: StoredClient(1001, "", CURSOR)}, epoch)
+        assert host.meta.place == (CURSOR if log_position == "parse" else None)
+        await host.meta.write({1001: None}, epoch)
+
+
+async def test_nothing_that_is_done_waits_for_the_next_beat(
+    zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sluice.server.ha.member.BEATS", 0.01)  # of the first one the lease is as long as the test
+    under_way = most = 0
+    do = Cluster._do
+
+    async def counted(self: Cluster, operation: Beat | OfDestination, session: ZooKeeperSession) -> Outcome:
+        nonlocal under_way, most
+        if isinstance(operation, Beat):
+            return await do(self, operation, session)
+        under_way += 1
+        most = max(most, under_way)
+        try:
+            return await do(self, operation, session)
+        finally:
+            under_way -= 1
+
+    monkeypatch.setattr(Cluster, "_do", counted)
+    host = KeepingHost()
+    with nodes(zookeeper.hosts) as zk:
+        async with taking_part(zookeeper, host=host, seconds=10.0) as cluster, asyncio.timeout(6):
+            await eventually(lambda: serves(cluster))
+            epoch, _ = await host.meta.open()
+            await host.meta.write({1001: None}, epoch)
+            writing = asyncio.create_task(host.meta.write({1002: None}, epoch))
+            await asyncio.sleep(0)
+            zk.create(f"{ROOT}/cluster/127.0.0.1:9", b"{}")  # it looks which server it is
+            await writing
+            assert most == 1, "one after the other"
+            zk.delete(f"{ROOT}/cluster/127.0.0.1:9")
+            zk.set(f"{ROOT}/running", zk.get(f"{ROOT}/running")[0].replace(b"true", b"false"))
+            await eventually(lambda: host.stopped)
+            await eventually(lambda: zk.exists(f"{ROOT}/running") is None)
+            cluster.start("late")
+            await eventually(lambda: cluster.member.election("late").state is State.ACTIVE, 3)
+            host.stopped = False
+            await cluster.stop("late")
+            assert host.stopped
+            assert cluster.member.election("late").state is State.STOPPED
+            await eventually(lambda: not [task for task in cluster._tasks if task.done()])
 
 
 async def test_cursors_are_stored_for_the_owner_alone(zookeeper: ZooKeeper) -> None:
@@ -219,6 +320,252 @@ async def test_a_lost_connection_is_said_until_it_is_there_again(
             await eventually(lambda: serves(cluster))
 
 
+async def test_what_changes_while_the_connection_is_lost_is_seen_when_it_is_there_again(zookeeper: ZooKeeper) -> None:
+    host = SlowHost()
+    server = ("127.0.0.1", zookeeper.servers[0].port)
+    with nodes(zookeeper.hosts) as zk, Proxy(server) as proxy:
+        async with taking_part(proxy, host=host, seconds=10.0) as cluster:
+            await eventually(lambda: serves(cluster))
+            proxy.target = ("127.0.0.1", 1)
+            proxy.cut()
+            await eventually(lambda: cluster.problem)
+            zk.set(f"{ROOT}/running", zk.get(f"{ROOT}/running")[0].replace(b"true", b"false"))
+            zk.create(f"{SERVERS}/{OTHER}", Identity(OTHER, "http://other").data, ephemeral=True)
+            proxy.target = server
+            await eventually(lambda: OTHER in cluster.member.servers)
+            await eventually(lambda: host.stopped)
+
+
+async def test_it_serves_while_zookeeper_answers_and_not_much_longer(
+    zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outdated = 0
+    tick = Cluster._tick
+
+    def counted(self: Cluster) -> None:
+        nonlocal outdated
+        outdated += self.member.deadline > clock_gettime(CLOCK_BOOTTIME) + 0.05
+        tick(self)
+
+    monkeypatch.setattr(Cluster, "_tick", counted)
+    with Proxy(("127.0.0.1", zookeeper.servers[0].port)) as proxy:
+        async with taking_part(proxy, host=SlowHost(), seconds=1.0) as cluster:
+            await eventually(lambda: serves(cluster))
+            for _ in range(20):
+                await asyncio.sleep(0.05)
+                assert serves(cluster)
+            assert outdated == 0, "it looks at the clock when something is due"
+            proxy.stall()
+            await eventually(lambda: not serves(cluster), 5)
+
+
+async def test_a_destination_is_stopped_as_soon_as_the_session_is_over_and_not_with_the_next_one(
+    zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def connecting(_: ZooKeeperSession) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("sluice.server.ha.member.BEATS", 0.01)
+    host = SlowHost()
+    async with taking_part(zookeeper, host=host, seconds=10.0) as cluster:
+        await eventually(lambda: serves(cluster))
+        monkeypatch.setattr(ZooKeeperSession, "connect", connecting)
+        await asyncio.to_thread(end_session, zookeeper, cluster._session)
+        await eventually(lambda: host.stopped, 3)
+        with pytest.raises(FencedError, match=r"\(no session with ZooKeeper yet\)$"):
+            cluster.check(NAME)
+
+
+async def test_a_question_without_an_answer_keeps_nothing_in_the_next_session_from_being_asked(
+    zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get = ZooKeeperSession.get
+    answers = asyncio.Event()
+    answers.set()
+    silent = False
+
+    async def unanswered(self: ZooKeeperSession, path: str, watch: Watch | None = None) -> Node:
+        nonlocal silent
+        if not answers.is_set() and path == f"{ROOT}/running":
+            silent = True
+            await asyncio.Event().wait()
+        return await get(self, path, watch)
+
+    monkeypatch.setattr(ZooKeeperSession, "get", unanswered)
+    with nodes(zookeeper.hosts) as zk:
+        async with taking_part(zookeeper, host=SlowHost()) as cluster:
+            await eventually(lambda: serves(cluster))
+            answers.clear()
+            zk.set(f"{ROOT}/running", zk.get(f"{ROOT}/running")[0])
+            await eventually(lambda: silent)
+            answers.set()
+            before = cluster._session
+            await asyncio.to_thread(end_session, zookeeper, before)
+            await eventually(lambda: cluster._session is not before and serves(cluster))
+
+
+class StuckHost(SlowHost):
+    """Its destinations never come to an end."""
+
+    cancelled = False
+
+    async def deactivate(self, destination: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.cancelled = True
+
+
+async def test_nothing_goes_on_when_it_takes_part_no_more(
+    zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("sluice.server.ha.cluster.STOPPING", 0.01)
+    host = StuckHost()
+    async with taking_part(zookeeper, host=host) as cluster:
+        await eventually(lambda: serves(cluster))
+        await cluster.stop(NAME)
+        assert "it is not given up after 0.01 s" in caplog.text
+    await asyncio.sleep(0)
+    assert host.cancelled
+
+
+async def test_nothing_goes_on_when_it_takes_part_no_more_before_zookeeper_was_reached(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sluice.server.ha.cluster.PATIENCE", 0.01)
+    cluster = Cluster("127.0.0.1:1", 4.0, IDENTITY, Host(), configure)
+    before = asyncio.all_tasks()
+    running = asyncio.create_task(cluster.run())
+    await eventually(lambda: "cannot be reached" in cluster.problem)
+    running.cancel()
+    await asyncio.wait([running])
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before
+
+
+async def test_it_registers_when_the_node_of_an_earlier_process_at_its_address_is_gone(
+    zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = ZooKeeperSession.find
+    found: Counter[str] = Counter()
+
+    async def counted(self: ZooKeeperSession, path: str, watch: Watch | None = None) -> Node | None:
+        found[path] += 1
+        return await find(self, path, watch)
+
+    monkeypatch.setattr(ZooKeeperSession, "find", counted)
+    paths = [f"{parent}/{IDENTITY.address}" for parent in (SERVERS, f"{ROOT}/cluster")]
+    with nodes(zookeeper.hosts) as zk, nodes(zookeeper.hosts) as earlier:
+        for path in paths:
+            earlier.create(path, IDENTITY.data, ephemeral=True, makepath=True)
+        async with taking_part(zookeeper, host=SlowHost()) as cluster:
+            await eventually(lambda: serves(cluster))
+            assert found[paths[0]] <= 2, "it looks which servers live, and waits"
+            earlier.stop()
+            session = cluster._session
+            assert session is not None
+            await eventually(lambda: owners_of(zk, paths) == {session.session_id})
+
+
+def owners_of(zk: KazooClient, paths: Iterable[str]) -> set[int]:
+    """The sessions that nodes live as long as."""
+    return {node.owner_session_id if node else 0 for node in map(zk.exists, paths)}
+
+
+async def test_one_that_is_stopped_leaves_the_node_of_another_process_at_its_address_alone(
+    zookeeper: ZooKeeper,
+) -> None:
+    path = f"{ROOT}/cluster/{IDENTITY.address}"
+    with nodes(zookeeper.hosts) as zk:
+        zk.create(path, IDENTITY.data, ephemeral=True, makepath=True)
+        async with taking_part(zookeeper, host=SlowHost()) as cluster:
+            await eventually(lambda: serves(cluster))
+            session = cluster._session
+            assert session is not None
+            await cluster._unregister(session, NAME)
+            assert zk.exists(path)
+
+
+@pytest.mark.parametrize("step", ["connect", "ensure"])
+async def test_what_fails_is_tried_again_after_a_pause(
+    zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    tried: Counter[object] = Counter()
+
+    async def fails(_: ZooKeeperSession, *arguments: object) -> None:
+        tried[arguments] += 1
+        raise ZooKeeperError("not today")
+
+    monkeypatch.setattr("sluice.server.ha.cluster.RETRY", 600.0)
+    monkeypatch.setattr(ZooKeeperSession, step, fails)
+    async with taking_part(zookeeper) as cluster:
+        await eventually(lambda: (step == "connect" and tried) or cluster.problem_of(NAME) == "not today")
+        await asyncio.sleep(0.1)
+    assert max(tried.values()) <= 2, "the servers' folder is asked for twice"
+
+
+@pytest.mark.parametrize("with_epoch", [False, True])
+async def test_what_canals_own_server_has_is_left_to_it(
+    empty: KazooClient, zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture, with_epoch: bool
+) -> None:
+    if with_epoch:  # that an earlier server has left there
+        empty.create(f"{ROOT}/sluice", epoch_data(7), makepath=True)
+    with nodes(zookeeper.hosts) as canal:
+        canal.create(f"{ROOT}/running", b'{"active":true,"address":"10.0.0.9:11111"}', ephemeral=True, makepath=True)
+        async with taking_part(zookeeper) as cluster:
+            await eventually(lambda: cluster.problem_of(NAME).startswith("10.0.0.9:11111 serves it"))
+            assert cluster.member.election(NAME).state is State.REFUSED
+            assert cluster.problem_of(NAME) in caplog.messages
+
+
+async def test_a_canal_server_in_the_way_is_said_and_that_it_is_gone(
+    empty: KazooClient, zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    canal = f"{ROOT}/cluster/10.0.0.9:11111"
+    empty.create(canal, makepath=True)
+    async with taking_part(zookeeper, host=SlowHost()) as cluster:
+        await eventually(lambda: "stop 10.0.0.9:11111" in caplog.text)
+        empty.delete(canal)
+        await eventually(lambda: serves(cluster))
+        assert "nothing is in the way any more" in caplog.messages
+        assert len(caplog.messages) == 2
+
+
+class FailingHost(SlowHost):
+    """Its destinations can be neither started nor stopped, for a reason that was foreseen, or one that was not."""
+
+    def __init__(self, starting: Exception | None, stopping: Exception) -> None:
+        self._starting = starting
+        self._stopping = stopping
+
+    async def activate(self, destination: str, meta: ClusterMetaStore) -> None:
+        if self._starting is not None:
+            raise self._starting
+
+    async def deactivate(self, destination: str) -> None:
+        raise self._stopping
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ConfigError("the folder cannot be written"), "the folder cannot be written"),
+        (ValueError("no"), "ValueError: no"),
+    ],
+)
+async def test_why_one_cannot_be_started_is_said(zookeeper: ZooKeeper, error: Exception, said: str) -> None:
+    async with taking_part(zookeeper, host=FailingHost(error, error)) as cluster:
+        await eventually(lambda: cluster.problem_of(NAME) == said)
+
+
+async def test_one_that_cannot_be_stopped_properly_is_given_up_all_the_same(zookeeper: ZooKeeper) -> None:
+    async with taking_part(zookeeper, host=FailingHost(None, ConfigError("its cursors are not stored"))) as cluster:
+        await eventually(lambda: serves(cluster))
+        await cluster.stop(NAME)
+        assert cluster.member.election(NAME).state is State.STOPPED
+        assert cluster.problem_of(NAME) == ""
+
+
 async def test_what_cannot_be_started_is_left_to_others(zookeeper: ZooKeeper) -> None:
     async with taking_part(zookeeper) as cluster:
         await eventually(lambda: "Too many open files" in cluster.problem_of(NAME))
@@ -292,16 +639,52 @@ async def test_it_registers_as_soon_as_zookeeper_lets_it(
 
 
 async def test_a_path_that_zookeeper_does_not_have_is_asked_for_once(
-    zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture
+    zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("sluice.server.ha.cluster.RETRY", 0.05)
     with nodes(zookeeper.hosts) as zk, caplog.at_level(logging.WARNING, "sluice"):
-        async with taking_part(zookeeper, "/shops/berlin") as cluster:
+        async with taking_part(zookeeper, "/shops/berlin", SlowHost()) as cluster:
             await eventually(lambda: cluster.problem_of(NAME).endswith("has no /shops/berlin: create it"))
-            await asyncio.sleep(2 * RETRY)
-            assert len([it for it in caplog.messages if it == cluster.problem_of(NAME)]) == 1
+            problem = cluster.problem_of(NAME)
+            assert problem in caplog.messages
+            await asyncio.sleep(0.5)
+            kinds = ("", "clients do not find this server: ", "the other servers are not known: ")
+            assert Counter(caplog.messages) == {f"{kind}{problem}": 1 for kind in kinds}
             zk.create("/shops")
-            await eventually(lambda: "Too many open files" in cluster.problem_of(NAME))
+            await eventually(lambda: serves(cluster))
+            assert cluster.problem_of(NAME) == ""
             await eventually(lambda: zk.exists(f"/shops/berlin{SERVERS}/{IDENTITY.address}"))
+
+
+async def test_what_goes_on_in_the_next_session_is_said_again(
+    zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(_session: ZooKeeperSession, _path: str, _watch: Watch | None = None) -> list[str]:
+        raise ZooKeeperError("not today")
+
+    monkeypatch.setattr(ZooKeeperSession, "children", fails)
+    said = "the other servers are not known: not today"
+    async with taking_part(zookeeper) as cluster:
+        await eventually(lambda: said in caplog.messages and cluster._session is not None)
+        await asyncio.to_thread(end_session, zookeeper, cluster._session)
+        await eventually(lambda: caplog.messages.count(said) == 2)
+
+
+async def test_of_a_lost_connection_it_is_not_said_what_else_failed_by_it(
+    zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost = 0
+
+    async def loses(_session: ZooKeeperSession, _path: str, _watch: Watch | None = None) -> list[str]:
+        nonlocal lost
+        lost += 1
+        raise UnknownOutcomeError("the connection to ZooKeeper was lost")
+
+    monkeypatch.setattr("sluice.server.ha.cluster.RETRY", 0.05)
+    monkeypatch.setattr(ZooKeeperSession, "children", loses)
+    async with taking_part(zookeeper):
+        await eventually(lambda: lost > 3)
+    assert [it for it in caplog.messages if "was lost" in it] == []
 
 
 async def test_it_begins_as_soon_as_zookeeper_lets_it(zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture) -> None:

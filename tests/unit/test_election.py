@@ -1,10 +1,12 @@
 """Which server serves a destination: what a server asks of ZooKeeper, and when it may serve. Without network."""
 
+import math
+
 import pytest
 
 from sluice.protocol.errors import FencedError
 from sluice.server.ha.election import HAD_BY_CANAL, HOLD_OFF, LAST_STORE, POLITENESS, State
-from sluice.server.ha.member import Member
+from sluice.server.ha.member import BEATS, Member
 from sluice.server.ha.operations import (
     REFUSED,
     UNKNOWN,
@@ -107,6 +109,66 @@ class TestTakingOver:
         host.member.start("late")
         assert Look("late") in host.questions
 
+    def test_one_without_an_owner_is_looked_at_once_at_a_time_and_once_more_when_something_has_changed(
+        self, host: Host
+    ) -> None:
+        host.open()
+        host.answer(Look, UNKNOWN)
+        host.member.changed(D)
+        host.member.changed(D)
+        assert host.questions == [Look(D)]
+        host.answer(Look, FREE)
+        assert host.questions == [Look(D)]
+        host.answer(Look, FREE)
+        assert host.questions == [Claim(D, 5, 7)]
+
+    def test_a_change_that_is_heard_of_without_a_session_is_seen_in_the_next_one(self, host: Host) -> None:
+        host.member.changed(D)
+        host.open()
+        assert host.questions == [Look(D)]
+
+    def test_cursors_that_could_not_be_read_are_read_again_unless_it_was_told_to_stop_meanwhile(
+        self, host: Host
+    ) -> None:
+        host.open()
+        host.answer(Look, FREE)
+        host.answer(Claim, Done(8))
+        host.answer(Load, UNKNOWN)
+        assert host.questions == [Load(D)]
+        host.member.stop(D, host.now)
+        host.answer(Load, UNKNOWN)
+        assert host.questions == [Look(D)]
+
+    def test_one_that_is_stopped_while_it_is_claimed_is_given_up(self, host: Host) -> None:
+        host.open()
+        host.answer(Look, FREE)
+        host.take()
+        host.member.stop(D, host.now)
+        host.answer(Claim, Done(8))
+        host.answer(Look, mine())
+        assert host.answer(Release, Done(8)) == Release(D, 8)
+        host.answer(Look, FREE)
+        assert (host.state, host.told) == (State.STOPPED, [])
+
+    def test_one_whose_cursors_are_read_after_the_lease_is_over_is_given_up(self, host: Host) -> None:
+        host.open()
+        host.answer(Look, FREE)
+        host.answer(Claim, Done(8))
+        host.now = 4.0
+        host.answer(Load, Loaded((CLIENT,)))
+        host.answer(Look, mine())
+        assert host.answer(Release, Done(8)) == Release(D, 8)
+        assert host.told == []
+
+    def test_an_answer_of_a_session_that_is_lost_is_ignored(self, host: Host) -> None:
+        host.open()
+        host.answer(Look, FREE)
+        host.take()
+        (claim,) = host.asked
+        host.member.expired(host.now)
+        host.member.answered(claim.number, Done(8), host.now)
+        assert host.state is State.STANDBY
+
     def test_the_second_server_stands_by_and_names_the_first(self, host: Host) -> None:
         host.open()
         host.answer(Look, FREE)
@@ -130,9 +192,8 @@ class TestTakingOver:
         assert (host.questions, host.state) == ([], State.STANDBY)
 
     def test_a_free_destination_is_left_for_a_moment_to_the_server_that_should_have_it(self, host: Host) -> None:
-        others = [OTHER, "10.0.0.3:11111", "10.0.0.4:11111"]
-        host.member.registered(dict.fromkeys([ME, *others], ""))
-        host.member.election(D).preferred = False
+        assert spread([D], [ME, OTHER]) == {D: OTHER}
+        host.member.registered({ME: "", OTHER: ""})
         host.open()
         host.answer(Look, FREE)
         assert host.questions == []
@@ -140,6 +201,33 @@ class TestTakingOver:
         assert host.member.deadline == host.now
         host.member.tick(host.now)
         assert host.questions == [Claim(D, 5, 7)]
+
+    def test_one_that_is_started_when_the_servers_are_known_is_left_to_the_one_that_should_have_it(
+        self, host: Host
+    ) -> None:
+        late = "1"
+        assert spread([D, late], [ME, OTHER]) == {D: ME, late: OTHER}
+        host.member.registered({ME: "", OTHER: ""})
+        host.member.start(late)
+        host.open()
+        for _ in (D, late):
+            host.answer(Look, FREE)
+        assert host.questions == [Claim(D, 5, 7)]
+        assert host.member.election(late).deadline == POLITENESS
+
+    def test_the_moment_begins_again_when_another_server_had_it_meanwhile(self, host: Host) -> None:
+        host.member.registered({ME: "", OTHER: ""})
+        host.open()
+        host.answer(Look, FREE)
+        host.member.changed(D)
+        host.answer(Look, Seen(Running(9, OTHER), 5, 8))
+        host.now = 10.0
+        host.member.changed(D)
+        host.answer(Look, FREE)
+        host.now += 0.1
+        host.member.changed(D)
+        host.answer(Look, FREE)
+        assert host.member.election(D).deadline == 10.0 + POLITENESS
 
 
 class TestLease:
@@ -170,10 +258,32 @@ class TestLease:
         host.member.expired(host.now)
         with pytest.raises(FencedError):
             host.member.check(D, host.now)
+        assert not host.member.lease.valid(host.now)
         host.take()
         assert host.told == [Deactivate(D)]
+        assert host.member.deadline == math.inf, "nothing is left to be stored"
         with pytest.raises(FencedError):
             host.member.store(D, {1001: CLIENT}, 5, host.now)
+
+    def test_its_beats_are_sent_when_they_are_due_and_again_when_the_answer_was_lost(self, host: Host) -> None:
+        host.open()
+        assert host.member.deadline == TIMEOUT / BEATS
+        host.member.tick(TIMEOUT / BEATS - 0.01)
+        assert Beat() not in host.questions
+        host.now = TIMEOUT / BEATS
+        host.member.tick(host.now)
+        host.answer(Beat, UNKNOWN)
+        host.answer(Beat, Done())
+        assert Beat() not in host.questions
+
+    def test_a_write_that_was_lost_is_not_repeated_when_it_is_over(self, host: Host) -> None:
+        host.activate()
+        host.member.store(D, {1001: CLIENT}, 5, host.now)
+        host.answer(Store, UNKNOWN)
+        host.now = 4.0
+        host.answer(Look, mine())
+        assert host.told == [Deactivate(D), Stored(D, durable=False)]
+        assert [it for it in host.questions if isinstance(it, Store)] == []
 
 
 class TestStoring:
@@ -216,6 +326,41 @@ class TestStoring:
         host.answer(Look, Seen(Running(1, ME), 6, 9))
         assert host.answer(Store, Done(10)) == Store(D, 9, {1001: CLIENT}, 6)
         assert host.told == [Stored(D, durable=True)]
+
+    def test_it_is_repeated_once_for_each_answer_that_was_lost(self, host: Host) -> None:
+        host.activate()
+        for _ in range(2):
+            host.member.store(D, {1001: CLIENT}, 5, host.now)
+            host.member.changed(D)
+            host.answer(Look, mine())
+            assert host.questions == [Store(D, 8, {1001: CLIENT})], "its answer may still come"
+            host.answer(Store, UNKNOWN)
+            host.answer(Look, mine())
+            host.member.changed(D)
+            host.answer(Look, mine())
+            assert host.questions == [Store(D, 8, {1001: CLIENT})]
+            host.answer(Store, Done(8))
+        host.member.changed(D)
+        host.answer(Look, mine())
+        assert host.questions == []
+
+    def test_one_under_way_ends_with_the_destination_or_the_session(self, host: Host) -> None:
+        host.activate()
+        host.member.store(D, {1001: CLIENT}, 5, host.now)
+        host.member.deactivated(D, host.now)
+        host.take()
+        assert host.told == [Stored(D, durable=False)]
+
+    def test_one_under_way_while_it_is_given_up_ends_with_the_session(self, host: Host) -> None:
+        host.activate()
+        host.member.stop(D, host.now)
+        host.member.store(D, {1001: CLIENT}, 5, host.now)
+        host.member.expired(host.now)
+        host.take()
+        assert host.told == [Deactivate(D), Stored(D, durable=False)]
+        host.open(session=2)
+        with pytest.raises(FencedError, match="is not active here any more"):
+            host.member.store(D, {1001: CLIENT}, 5, host.now)
 
     def test_one_that_is_refused_tells_of_another_owner(self, host: Host) -> None:
         host.activate()
@@ -266,6 +411,8 @@ class TestGivingUp:
         host.answer(Look, mine(active=False))
         host.member.store(D, {1001: CLIENT}, 5, host.now)
         host.now = LAST_STORE
+        with pytest.raises(FencedError):
+            host.member.store(D, {1001: CLIENT}, 5, host.now)
         assert host.member.election(D).deadline == host.now
         host.member.tick(host.now)
         host.take()
@@ -281,12 +428,21 @@ class TestGivingUp:
         with pytest.raises(FencedError):
             host.member.store(D, {1001: CLIENT}, 5, host.now)
 
+    def test_nothing_more_is_stored_when_it_is_deleted_while_it_is_given_up(self, host: Host) -> None:
+        host.activate()
+        host.member.stop(D, host.now)
+        host.member.changed(D)
+        host.answer(Look, FREE)
+        with pytest.raises(FencedError):
+            host.member.store(D, {1001: CLIENT}, 5, host.now)
+
     def test_a_destination_that_cannot_start_is_left_to_others(self, host: Host) -> None:
         host.activate()
         host.member.deactivated(D, host.now, "no such host")
         host.answer(Look, mine())
         host.answer(Release, Done(8))
-        assert host.member.election(D).problem == "no such host"
+        with pytest.raises(FencedError, match=r"is not active here: no such host$"):
+            host.member.check(D, host.now)
         host.answer(Look, Seen(None, 5, 9))
         host.now += HOLD_OFF - 0.1
         host.member.tick(host.now)
@@ -305,14 +461,45 @@ class TestGivingUp:
         host.member.deactivated(D, host.now)
         assert (host.state, host.member.election(D).problem) == (State.STANDBY, "no such host")
 
-    def test_a_stopped_one_is_released(self, host: Host) -> None:
+    def test_a_stopped_one_is_released_with_its_cursors_stored(self, host: Host) -> None:
         host.activate()
         host.member.stop(D, host.now)
+        host.member.store(D, {1001: CLIENT}, 5, host.now)
+        host.answer(Store, Done(8))
+        assert host.told == [Deactivate(D), Stored(D, durable=True)]
         host.member.deactivated(D, host.now)
         host.answer(Look, mine())
         host.answer(Release, Done(8))
         host.answer(Look, FREE)
         assert host.state is State.STOPPED
+        host.member.changed(D)
+        assert host.questions == []
+
+    def test_one_that_stands_by_is_stopped_when_the_owner_is_seen_again(self, host: Host) -> None:
+        host.open()
+        host.answer(Look, Seen(Running(9, OTHER), 5, 8))
+        host.member.stop(D, host.now)
+        host.answer(Look, Seen(Running(9, OTHER), 5, 8))
+        assert host.state is State.STOPPED
+
+    def test_one_without_a_session_is_stopped_at_once(self, host: Host) -> None:
+        host.member.stop(D, host.now)
+        assert host.state is State.STOPPED
+
+    def test_one_that_is_stopped_while_it_is_claimed_is_stopped_when_the_session_is_lost(self, host: Host) -> None:
+        host.open()
+        host.answer(Look, FREE)
+        host.member.stop(D, host.now)
+        host.member.expired(host.now)
+        assert host.state is State.STOPPED
+
+    def test_one_that_is_stopped_is_not_so_before_its_host_says_it_is(self, host: Host) -> None:
+        host.activate()
+        host.member.stop(D, host.now)
+        host.member.expired(host.now)
+        states = [host.state]
+        host.member.deactivated(D, host.now)
+        assert [*states, host.state] == [State.LEAVING, State.STOPPED]
 
 
 class TestCanal:
@@ -362,7 +549,7 @@ class TestCanal:
 class TestSpread:
     NAMES = tuple(f"d{number}" for number in range(20))
 
-    @pytest.mark.parametrize("count", [1, 2, 3, 7, 20, 30])
+    @pytest.mark.parametrize("count", [1, 2, 3, 6, 7, 9, 20, 30])
     def test_numbers_differ_by_one_at_most(self, count: int) -> None:
         servers = [f"s{number}" for number in range(count)]
         owners = list(spread(self.NAMES, servers).values())

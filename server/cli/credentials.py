@@ -15,7 +15,7 @@ from ..config import Configuration, ServerConfig
 from .common import add_command, add_conf, add_group, out, positive
 
 if TYPE_CHECKING:
-    from ..http.auth import Credentials, Grant
+    from ..credentials import Credentials, Grant
 
 
 def add_credential_commands(commands: Any) -> None:
@@ -155,7 +155,7 @@ def user_list_command(options: Any) -> int:
 
 
 def _granted(options: Any) -> "Grant":
-    from ..http.auth import Grant, Scope
+    from ..credentials import Grant, Scope
 
     scope = Scope.ADMIN if options.admin else Scope.READ
     return Grant(scope=scope, destinations=tuple(options.destination or ("*",)))
@@ -166,7 +166,7 @@ def _server(options: Any) -> ServerConfig:
 
 
 def _credentials(server: ServerConfig) -> "Credentials":
-    from ..http.auth import Credentials
+    from ..credentials import Credentials
 
     return Credentials(server.http_credentials)
 

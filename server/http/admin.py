@@ -10,7 +10,8 @@ from prometheus_client.exposition import choose_encoder
 from pydantic import BaseModel, ConfigDict, Field
 
 from ...instance.quarantine import path_of, read
-from .auth import LOGIN_LIFETIME, Destination, Granted, may_administer, may_read
+from ..credentials import LOGIN_LIFETIME
+from .auth import Destination, Granted, may_administer, may_read
 from .context import Ctx
 from .views import (
     ColumnView,

@@ -11,11 +11,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ... import __version__
 from ..config import ServerConfig
+from ..credentials import Credentials
 from ..embedded import EmbeddedServer
 from ..metrics import Metrics
 from ..waiting import Stopping
 from . import admin, data, docs, openapi, problems
-from .auth import Credentials, Gate, Guard
+from .auth import Gate, Guard
 from .context import Context
 from .shortcut import Shortcut
 

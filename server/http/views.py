@@ -10,11 +10,11 @@ from pydantic.alias_generators import to_camel
 
 from ...store.status import ClientStatus, Lag
 from .. import lag
+from ..credentials import Scope
 from ..embedded.destinations import DestinationStatus
 from ..embedded.ranges import RangeStatus
 from ..lag import Stage
 from ..problems import advice
-from .auth import Scope
 
 
 class View(BaseModel):

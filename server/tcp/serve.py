@@ -11,8 +11,8 @@ from google.protobuf.message import DecodeError
 
 from ...protocol.canal.packet_pb2 import Packet
 from ..config import ServerConfig
+from ..credentials import Credentials
 from ..embedded import EmbeddedServer
-from ..http.auth import Credentials
 from ..metrics import Metrics
 from ..network import (
     COPIED,

@@ -27,7 +27,14 @@ import pytest
 
 from tests.mutants.mutant import ROOT, Mutant
 
-SOURCES = ("store/*.py", "instance/meta/*.py", "server/ha/*.py", "server/http/auth.py", "server/lag.py")
+SOURCES = (
+    "store/*.py",
+    "instance/meta/*.py",
+    "server/ha/*.py",
+    "server/credentials.py",
+    "server/http/auth.py",
+    "server/lag.py",
+)
 TESTS = (
     "tests/unit/**/test_*.py",
     "tests/simulation/test_schedules.py",

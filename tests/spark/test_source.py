@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from sluice.server.http.auth import Credentials, Grant
+from sluice.server.credentials import Credentials, Grant
 from tests.faults.harness import Sluice, eventually
 from tests.servers import Server
 from tests.spark.streams import Sink, failure, load, options, until

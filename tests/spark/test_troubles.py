@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from sluice.client_sdk import Client
-from sluice.server.http.auth import Credentials, Grant
+from sluice.server.credentials import Credentials, Grant
 from tests.faults.harness import Sluice, eventually
 from tests.faults.test_ha import Pair
 from tests.servers import Server, ZooKeeper

@@ -12,19 +12,15 @@ import pytest
 from fastapi import Request
 
 from sluice.protocol.errors import ConfigError, ForbiddenError, TooManyAttemptsError, UnauthorizedError
+from sluice.server.credentials import REREAD_INTERVAL, Credentials, Grant, IssuedToken, Scope
 from sluice.server.http.auth import (
     EVERYTHING,
     FREE_FAILURES,
     LONGEST_WAIT,
     REMEMBERED_FAILURES,
-    REREAD_INTERVAL,
     WAITING_OF_AN_ADDRESS,
-    Credentials,
     Gate,
-    Grant,
-    IssuedToken,
     LoginLimiter,
-    Scope,
     refuse_browsers_from_elsewhere,
     require_safe_binding,
 )

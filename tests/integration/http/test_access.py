@@ -8,7 +8,8 @@ import pytest
 
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import ConfigError
-from sluice.server.http.auth import FREE_FAILURES, Credentials, Grant, Scope
+from sluice.server.credentials import Credentials, Grant, Scope
+from sluice.server.http.auth import FREE_FAILURES
 from tests.integration.http.served import CLIENT, MEGABYTE, PROTOBUF, Api, running
 from tests.source import numbers
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from sluice.server.config import ServerConfig
+from sluice.server.credentials import Credentials, Grant
 from sluice.server.http import serve, transport
-from sluice.server.http.auth import Credentials, Grant
 from tests.integration.http.served import CLIENT, Api, next_batch, running, streaming
 from tests.source import eventually
 

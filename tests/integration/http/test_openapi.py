@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sluice.server.http.auth import Credentials, Grant
+from sluice.server.credentials import Credentials, Grant
 from sluice.server.http.openapi import FlatBatch, FlatMessage, Problem
 from tests.integration.http.served import CLIENT, Api, running
 

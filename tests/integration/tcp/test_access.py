@@ -9,8 +9,8 @@ import pytest
 from sluice.protocol.canal.packet_pb2 import ClientAuth, Packet, Sub
 from sluice.protocol.errors import ConfigError
 from sluice.server.config import ServerConfig
+from sluice.server.credentials import Credentials, Grant
 from sluice.server.embedded import EmbeddedServer
-from sluice.server.http.auth import Credentials, Grant
 from sluice.server.metrics import Metrics
 from sluice.server.tcp import session
 from sluice.server.tcp.serve import serving

@@ -20,7 +20,7 @@ import pytest
 from sluice.protocol.errors import ConfigError, SourceError
 from sluice.server.cli import cluster, spark
 from sluice.server.cli.command import argument_parser, main
-from sluice.server.http.auth import Credentials
+from sluice.server.credentials import Credentials
 
 SOURCE = "canal.instance.master.address = 127.0.0.1:1\ncanal.instance.dbUsername = cdc\n"
 

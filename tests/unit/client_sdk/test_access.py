@@ -8,7 +8,7 @@ import pytest
 
 from sluice.client_sdk import Client
 from sluice.protocol import errors
-from sluice.server.http.auth import Credentials, Grant
+from sluice.server.credentials import Credentials, Grant
 from tests.unit.client_sdk.served import MakeClient, ServerThread, numbers
 
 

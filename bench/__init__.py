@@ -1,1 +1,9 @@
-"""Measurements of each stage apart, on real data: `python -m bench --help`."""
+"""Measurements of each stage apart, on real data: `python -m bench --help`.
+
+* Measurements: `acks`, `canal`, `captures`, `deliver`, `failover`, `latency`, `memory`, `peers`, `scale`, `spark` and
+  `stages`.
+  `everything` runs most of them, `report` writes the page, `compare` names what changed between two results.
+* Processes that they start: `beats`, `client`, `dump`, `load`, `pace`, `recorded`, `replay`, `spark_query`, `stage`,
+  `subscribers`, `taker`.
+* What they share: `environment`, `measuring`, `processes`, `sources`, `spark_sources`, `workloads`.
+"""

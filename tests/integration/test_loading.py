@@ -154,7 +154,7 @@ def test_a_target_has_to_be_empty_and_to_have_the_key(setup: Setup) -> None:
         prepare(setup.target, other, unlike, is_begun=True, overwrite=False)
 
 
-def test_progress_that_somebody_changed_is_not_run_as_sql(setup: Setup) -> None:
+def test_progress_that_was_tampered_with_is_not_run_as_sql(setup: Setup) -> None:
     table = setup.table("id INT PRIMARY KEY, v INT")
     run = setup.progress.start(POSITION)
     setup.progress.add(run, Chunk((table.schema, table.name), 0, KeyRange(None, ("1",))))

@@ -286,7 +286,7 @@ def test_with_other_servers_cursors_that_only_one_can_see_are_refused(conf: Conf
 
 
 @pytest.mark.parametrize("hosts", ["zk:many", "zk:2181,", ":2181", "zk:99999", "[zk:2181"])
-def test_servers_of_zookeeper_that_are_none_are_refused(conf: Conf, hosts: str) -> None:
+def test_invalid_servers_of_zookeeper_are_refused(conf: Conf, hosts: str) -> None:
     conf.write("canal.properties", f"canal.zkServers = {hosts}\n")
     with pytest.raises(ConfigError, match=r"canal.properties:1: canal.zkServers.* is not host:port"):
         conf.read()

@@ -420,7 +420,7 @@ class TestGivingUp:
         with pytest.raises(FencedError):
             host.member.store(D, {1001: CLIENT}, 5, host.now)
 
-    def test_a_node_that_somebody_has_deleted_is_no_longer_owned(self, host: Host) -> None:
+    def test_a_deleted_node_is_no_longer_owned(self, host: Host) -> None:
         host.activate()
         host.member.changed(D)
         host.answer(Look, FREE)
@@ -505,7 +505,7 @@ class TestGivingUp:
 class TestCanal:
     UNFENCED = Seen(Running(9, OTHER, fenced=False), 4, 7)
 
-    def test_an_owner_that_raises_no_epoch_is_not_succeeded_before_somebody_says_so(self, host: Host) -> None:
+    def test_an_owner_that_raises_no_epoch_is_succeeded_only_when_told_to(self, host: Host) -> None:
         host.open()
         host.answer(Look, self.UNFENCED)
         assert host.state is State.REFUSED

@@ -148,7 +148,7 @@ class TestAckOfAGet:
         assert await api.marks() == [first.batch_id, second.batch_id]
         assert numbers(await api.get()) == [2]
 
-    async def test_a_format_that_cannot_be_had_acks_nothing(self, api: Api) -> None:
+    async def test_an_unavailable_format_acks_nothing(self, api: Api) -> None:
         api.source.put(2)
         first = await api.get(maxEntries=1)
         path = f"{CLIENT}/getWithoutAck?ack={first.batch_id}"

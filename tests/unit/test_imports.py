@@ -27,8 +27,8 @@ def test_modules_go_by_the_places_of_their_files() -> None:
     assert Path(client_sdk.__file__) == Path(client_sdk.__file__).resolve()
 
 
-def test_configuration_loads_nothing_compiled_but_how_gtids_are_written() -> None:
+def test_configuration_loads_nothing_that_is_compiled() -> None:
     code = "import sys, sluice.server.config; "
     code += "print(*(name for name, it in sys.modules.items() if (getattr(it, '__file__', '') or '').endswith('.so')))"
     shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert [name for name in shown.stdout.split() if name.startswith("sluice.")] == ["sluice.protocol.gtid_text"]
+    assert not [name for name in shown.stdout.split() if name.startswith("sluice.")]

@@ -34,9 +34,6 @@ from .canal import (
 )
 from .nodes import Check, Create, Delete, NodeError, NodeSession, NoNodeError, Operation, Put
 
-ATTEMPTS = 3
-"""How often a write is repeated because of nodes that only Canal's clients can have made or removed."""
-
 
 def epoch_data(epoch: int) -> bytes:
     """Return what the epoch's node holds."""
@@ -93,7 +90,6 @@ class ZooKeeperClients:
         ]
         self._stored = {client.client_id: client.cursor for client in clients if client.cursor is not None}
         node = await self._session.find(f"{self._root}/parse") if self._parse else None
-        self._has_parse = node is not None
         self.place = read_place(node.data, f"{self._root}/parse in ZooKeeper") if node is not None else None
         return tuple(clients)
 
@@ -121,9 +117,7 @@ class ZooKeeperClients:
         """
         fence = epoch_node(self._destination)
         first: Operation = Check(fence, version) if epoch is None else Put(fence, epoch_data(epoch), version)
-        for attempt in range(ATTEMPTS):
-            if attempt:
-                await self._survey()
+        for last in (False, False, True):
             operations = [first]
             for client_id, client in changes.items():
                 operations += await self._removal(client_id) if client is None else self._changes(client)
@@ -134,15 +128,14 @@ class ZooKeeperClients:
                 operations.append((Put if self._has_parse else Create)(f"{self._root}/parse", data))
             try:
                 results = await self._session.commit(operations)
+                break
             except NodeError as error:
-                if error.path == fence or attempt == ATTEMPTS - 1:
+                if error.path == fence or last:
                     raise
+                await self._survey()  # only clients of Canal can have made or removed a node meanwhile
             except BaseException:
                 self._filters.clear()  # what exists is unknown: the next write finds out when it is refused
-                self._cursors.clear()
                 raise
-            else:
-                break
         for client_id, client in changes.items():
             self._remember(client_id, client)
         self._stored = stored

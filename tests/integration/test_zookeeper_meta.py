@@ -2,14 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
 
 import pytest
 
-from sluice.instance.meta.nodes import BadVersionError, NodeError
+from sluice.instance.meta.nodes import BadVersionError, NodeError, NodeExistsError, Operation, UnknownOutcomeError
 from sluice.instance.meta.zookeeper import ZooKeeperClients, epoch_data, read_epoch
 from sluice.protocol.errors import ConfigError
 from sluice.protocol.paths import epoch_node
@@ -186,6 +186,10 @@ async def test_write_of_an_earlier_epoch_changes_nothing(zk: ZooKeeperSession, n
     store = clients(zk, name)
     await store.store(0, {1001: CLIENT}, None)
     await zk.set(epoch_node(name), epoch_data(2))
+    far = Far(zk)
+    with pytest.raises(BadVersionError):
+        await clients(far, name).store(0, {1001: CLIENT}, None)  # type: ignore[arg-type]
+    assert far.rounds == 1, "it is not tried again"
     with pytest.raises(BadVersionError) as caught:
         await store.store(0, {1001: replace(CLIENT, cursor=replace(CURSOR, offset=9))}, None)
     assert caught.value.path == epoch_node(name)
@@ -256,6 +260,77 @@ async def test_clients_are_read_in_a_few_ways_to_zookeeper_however_many_there_ar
     assert set(await clients(far, name).load()) == set(many.values())  # type: ignore[arg-type]
     assert far.rounds < 20  # not one for each of them; a few more when an answer comes between two questions
     assert await zk.children(node(name, "1/mark")) == []
+
+
+async def test_a_write_goes_there_and_back_once_whatever_was_written_before(zk: ZooKeeperSession, name: str) -> None:
+    far = Far(zk)
+    store = ZooKeeperClients(far, name, ("localhost", 3306), parse=True)  # type: ignore[arg-type]
+    await store.load()
+    moved = replace(CLIENT, cursor=replace(CURSOR, offset=2000, position=replace(POSITION, begin=2031)))
+    plain = StoredClient(1002)
+    for changes in ({1001: CLIENT}, {1001: moved, 1002: plain}, {1001: replace(moved, filter="all")}, {1002: plain}):
+        far.rounds = 0
+        await store.store(0, changes, None)
+        assert far.rounds == 1
+    assert (await zk.get(node(name, "1001/filter"))).version == 1, "written when it changes"
+    again = ZooKeeperClients(far, name, ("localhost", 3306), parse=True)  # type: ignore[arg-type]
+    await again.load()
+    far.rounds = 0
+    await again.store(0, {1001: CLIENT}, None)
+    assert far.rounds == 1
+
+
+async def test_one_that_was_removed_and_subscribes_again_is_stored_in_one_transaction_with_the_address_of_today(
+    zk: ZooKeeperSession, name: str
+) -> None:
+    await zk.ensure(node(name, "1001"))
+    await zk.create(node(name, "1001/cursor"), JAVA)
+    far = Far(zk)
+    store = ZooKeeperClients(far, name, ("10.0.0.7", 3306))  # type: ignore[arg-type]
+    await store.load()
+    await store.store(0, {1001: None, 1002: StoredClient(1002, "all")}, None)
+    await store.store(0, {1002: None}, None)
+    far.rounds = 0
+    await store.store(0, {1001: CLIENT, 1002: StoredClient(1002, "all")}, None)
+    assert far.rounds == 1
+    assert set(await clients(zk, name).load()) == {CLIENT, StoredClient(1002, "all")}
+    data = json.loads((await zk.get(node(name, "1001/cursor"))).data)
+    assert data["identity"]["sourceAddress"]["address"] == "10.0.0.7"
+
+
+async def test_a_filter_whose_write_was_lost_is_written_again_though_it_is_that_of_before(
+    zk: ZooKeeperSession, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = ZooKeeperSession.commit
+
+    async def losing(self: ZooKeeperSession, operations: Sequence[Operation]) -> list[int | None]:
+        await commit(self, operations)
+        raise UnknownOutcomeError("the connection was lost")
+
+    store = clients(zk, name)
+    await store.store(0, {1001: CLIENT}, None)
+    with monkeypatch.context() as patch:
+        patch.setattr(ZooKeeperSession, "commit", losing)
+        with pytest.raises(UnknownOutcomeError):
+            await store.store(0, {1001: replace(CLIENT, filter="all")}, None)
+    await store.store(0, {1001: CLIENT}, None)
+    assert await clients(zk, name).load() == (CLIENT,)
+
+
+async def test_a_write_that_canals_clients_interfere_with_each_time_is_refused_with_the_node(
+    zk: ZooKeeperSession, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = 0
+
+    async def interfered(_: ZooKeeperSession, operations: Sequence[Operation]) -> list[int | None]:
+        nonlocal tried
+        tried += 1
+        raise NodeExistsError("it is there", operations[1].path)
+
+    monkeypatch.setattr(ZooKeeperSession, "commit", interfered)
+    with pytest.raises(NodeExistsError):
+        await clients(zk, name).store(0, {1001: CLIENT}, None)
+    assert tried > 1
 
 
 @pytest.mark.parametrize("data", [b"{", b"[]", b"null", b"{}", b'{"postion":{"journalName":"a"}}', b"[" * 100_000])

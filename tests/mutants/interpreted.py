@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 import hypothesis
 import pytest
 
-from tests.mutants.mutant import ROOT, Mutant
+from tests.mutants.mutant import ROOT, Mutant, python_mutants
 
 SOURCES = (
     "store/*.py",
@@ -115,8 +115,7 @@ class _Mutated(SourceFileLoader):
     """Loads a module from a text that is not that of its file."""
 
     def __init__(self, mutant: Mutant) -> None:
-        name = "sluice." + mutant.path.removesuffix(".py").replace("/", ".")
-        super().__init__(name, str(ROOT / mutant.path))
+        super().__init__(_module(ROOT / mutant.path), str(ROOT / mutant.path))
         self._text = mutant.apply((ROOT / mutant.path).read_text())
 
     def find_spec(self, name: str, _path: object = None, _target: ModuleType | None = None) -> ModuleSpec | None:
@@ -131,6 +130,11 @@ class _Mutated(SourceFileLoader):
 def sources() -> list[Path]:
     """Return the modules that are changed."""
     return sorted(path for pattern in SOURCES for path in ROOT.glob(pattern))
+
+
+def _module(path: Path) -> str:
+    """Return the name of a module, or of the package whose file it is."""
+    return ".".join(("sluice", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
 
 
 def judge_all(
@@ -285,8 +289,7 @@ class Interpreter:
         for name in json.loads(names.read_text()):
             importlib.import_module(name)
         for path in sources():
-            name = "sluice." + str(path.relative_to(ROOT)).removesuffix(".py").replace("/", ".")
-            assert name not in sys.modules or path.name == "__init__.py", f"a compiled module imports {name}"
+            assert _module(path) not in sys.modules or not python_mutants(path), f"a compiled module imports {path}"
 
 
 def _quickest(tests: Sequence[Test]) -> list[Test]:

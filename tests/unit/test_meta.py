@@ -13,14 +13,17 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
+from sluice.instance.meta import MetaKind
 from sluice.instance.meta.base import epoch_by_clock
 from sluice.instance.meta.canal import dumps, log_position, read_cursor
 from sluice.instance.meta.file import FileMetaStore
 from sluice.instance.meta.memory import MemoryMetaStore
 from sluice.instance.meta.nodes import NodeError
+from sluice.instance.sources.mysql.config import Address, MysqlConfig
 from sluice.protocol.errors import ConfigError
 from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor, StoredClient
@@ -222,6 +225,32 @@ def test_json_is_written_in_utf8_as_canal_does_and_a_cursor_need_not_have_a_time
 def test_error_of_a_node_says_what_is_wrong_with_it() -> None:
     error = NodeError("/otter is not there in ZooKeeper", "/otter")
     assert (str(error), error.path) == ("/otter is not there in ZooKeeper", "/otter")
+
+
+def test_each_kind_says_when_an_ack_is_answered_and_cursors_are_written() -> None:
+    assert [kind for kind in MetaKind if kind.ack_waits] == [MetaKind.ZOOKEEPER]
+    assert [kind for kind in MetaKind if kind.writes_at_once] == [MetaKind.MIXED]
+    assert [kind for kind in MetaKind if not kind.is_shared] == [MetaKind.FILE, MetaKind.MEMORY]
+
+
+@pytest.mark.parametrize("log_position", ["parse", "failback"])
+async def test_a_file_keeps_the_place_where_the_configuration_wants_it(
+    tmp_path: Path, log_position: Literal["parse", "failback"]
+) -> None:
+    source = Address("127.0.0.1", 1)
+    config = MysqlConfig(
+        destination="example",
+        master_address=source,
+        db_username="cdc",
+        log_position=log_position,
+        file_data_dir=tmp_path,
+    )
+    assert MetaKind.FILE.make is not None
+    store = MetaKind.FILE.make(config)
+    epoch, _ = await store.open()
+    await store.write({1001: CLIENT}, epoch)
+    await store.close()
+    assert store.place == (CURSOR if log_position == "parse" else None)
 
 
 async def test_memory_forgets_the_clients_and_keeps_epochs_apart() -> None:

@@ -75,20 +75,20 @@ class ZooKeeperSession:
         self._client = KazooClient(
             self.hosts,
             timeout=timeout,
-            connection_retry={"max_tries": -1, "delay": 0.05, "max_delay": 1.0, "ignore_expire": False},
+            connection_retry={"max_tries": -1, "delay": 0.05, "max_delay": 1.0},
             logger=ATTEMPTS,
         )
         # A server that is silent may not cost the session: kazoo waits for it as long as it wants the session to last.
-        share = 1 / (len(self._client.hosts) + 1)
+        parts = len(self._client.hosts) + 1
         connect, invoke = self._client.handler.create_connection, self._client._connection._invoke  # noqa: SLF001
 
         def connecting(*address: Any, **arguments: Any) -> Any:
-            return connect(*address, **{**arguments, "timeout": self.timeout * share})
+            return connect(*address, **{**arguments, "timeout": self.timeout / parts})
 
         def invoking(limit: float, request: Any, *rest: Any) -> Any:
             if not isinstance(request, Connect):
                 return invoke(limit, request, *rest)
-            answer = invoke(self.timeout * share if request.session_id else limit, request, *rest)
+            answer = invoke(self.timeout / parts if request.session_id else limit, request, *rest)
             if answer[0].time_out > 0:  # nothing else tells the timeout that was agreed on
                 self._note(answer[0].time_out / 1000, answer[0].session_id)
             return answer
@@ -268,7 +268,7 @@ class ZooKeeperSession:
 
         threading.Thread(target=stop, name="close ZooKeeper session", daemon=True).start()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(2.0):
                 await stopped.wait()
 
     def _stop_client(self) -> None:

@@ -1,9 +1,10 @@
 """Sessions with a real ZooKeeper: what they do, what they say when they cannot, and when they are over."""
 
 import asyncio
+import logging
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack, asynccontextmanager, closing
+from contextlib import ExitStack, asynccontextmanager
 from itertools import count
 from typing import Any
 
@@ -22,7 +23,7 @@ from sluice.instance.meta.nodes import (
     SessionExpiredError,
     UnknownOutcomeError,
 )
-from sluice.server.ha.zookeeper import IN_FLIGHT, ZooKeeperSession
+from sluice.server.ha.zookeeper import ATTEMPTS, IN_FLIGHT, ZooKeeperSession
 from tests.proxy import Proxy
 from tests.servers import ZooKeeper
 from tests.source import eventually
@@ -139,13 +140,17 @@ async def test_timeout_is_the_one_that_zookeeper_grants(zookeeper: ZooKeeper) ->
         assert (shortest.timeout, longest.timeout) == (1.0, 10.0)
 
 
-async def test_end_of_a_session_takes_its_ephemeral_nodes_at_once(zookeeper: ZooKeeper, path: str) -> None:
+async def test_end_of_a_session_takes_its_ephemeral_nodes_at_once_and_says_nothing(
+    zookeeper: ZooKeeper, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async with session(zookeeper) as watching:
         gone = asyncio.Event()
         async with session(zookeeper) as zk:
             await zk.create(path, ephemeral=True)
             assert await watching.find(path, gone.set) is not None
+        assert await watching.find(path) is None
         await asyncio.wait_for(gone.wait(), 10)
+        assert caplog.messages == []
         assert zk.over
         with pytest.raises(SessionExpiredError):
             await zk.get(path)
@@ -245,15 +250,18 @@ async def test_expired_session_is_over_and_is_not_continued_by_another(zookeeper
             assert await other.find(path) is None
 
 
-async def test_connecting_goes_on_until_there_is_a_zookeeper() -> None:
-    with closing(ZooKeeper()) as zookeeper:
-        zk = ZooKeeperSession(zookeeper.hosts, 3.0)
+async def test_connecting_goes_on_until_there_is_a_zookeeper_and_says_nothing_itself(
+    zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Proxy(("127.0.0.1", 1)) as proxy, caplog.at_level(logging.INFO):
+        zk = ZooKeeperSession(f"127.0.0.1:{proxy.port}", 3.0)
         try:
             connecting = asyncio.create_task(zk.connect())
-            await asyncio.sleep(0.05)
+            await eventually(lambda: proxy.connections > 2)
             assert not connecting.done()
-            await asyncio.to_thread(zookeeper.start)
+            proxy.target = ("127.0.0.1", zookeeper.servers[0].port)
             await asyncio.wait_for(connecting, 20)
             assert zk.session_id
+            assert [it for it in caplog.records if it.name == ATTEMPTS.name] == []
         finally:
             await zk.close()

@@ -100,7 +100,7 @@ class Credentials:
     @functools.cached_property
     def _unknown(self) -> str:
         """The hash of a password that was never given out."""
-        return self._hasher.hash(secrets.token_bytes(16))
+        return self._hasher.hash(secrets.token_bytes())
 
     @property
     def any(self) -> bool:
@@ -123,8 +123,7 @@ class Credentials:
         prefix, _, rest = text.partition("_")
         identity, _, secret = rest.partition("_")
         token = self._current().tokens.get(identity)
-        known = token.sha256 if token else "0" * 64
-        if not hmac.compare_digest(_digest(secret), known) or token is None or prefix != TOKEN_PREFIX:
+        if token is None or prefix != TOKEN_PREFIX or not hmac.compare_digest(_digest(secret), token.sha256):
             raise UnauthorizedError("The token is not known here; it may have been revoked.")
         if token.expires is not None and token.expires <= datetime.now(UTC):  # noqa: TID251  is stored
             raise UnauthorizedError(f"The token expired at {token.expires:%Y-%m-%dT%H:%M:%SZ}.")
@@ -140,7 +139,7 @@ class Credentials:
             scope=grant.scope,
             destinations=grant.destinations,
             created=now,
-            expires=now + lifetime if lifetime else None,
+            expires=None if lifetime is None else now + lifetime,
         )
         with self._change() as (tokens, _users):
             for old in [old for old, it in tokens.items() if it.expires is not None and it.expires <= now]:

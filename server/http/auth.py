@@ -54,7 +54,8 @@ class LoginLimiter:
 
     def wait(self, user: str, address: str, now: float) -> float:
         """Seconds until ``user`` may try again from ``address``; 0 when that may be now."""
-        return max(0.0, self._failures.get((user, network_of(address)), (0, now))[1] - now)
+        failure = self._failures.get((user, network_of(address)))
+        return max(0.0, failure[1] - now) if failure else 0.0
 
     def failed(self, user: str, address: str, now: float) -> None:
         """Note a failed login."""
@@ -192,9 +193,9 @@ def refuse_browsers_from_elsewhere(request: Request) -> None:
 
 
 @functools.lru_cache(maxsize=64)
-def _hostname(host_header: str) -> str:
-    """Return the host that the header of a call names, empty for none; clients send the same one with every call."""
-    return URL(scope={"path": "/", "headers": [(b"host", host_header.encode("latin-1"))]}).hostname or ""
+def _hostname(host_header: str) -> str | None:
+    """Return the host that the header of a call names, if any; clients send the same one with every call."""
+    return URL(scope={"path": "/", "headers": [(b"host", host_header.encode("latin-1"))]}).hostname
 
 
 def require_safe_server(config: ServerConfig) -> None:

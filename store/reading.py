@@ -8,12 +8,11 @@ in order.
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
 from .batch import Range, RangeLimits
 from .cursor import Cursor
 from .status import Lag
-from .track import TableFilter, TableMask, Track
+from .track import Executed, TableFilter, TableMask, Track
 
 if TYPE_CHECKING:
     from .ring import Place, SlotView
@@ -41,16 +40,16 @@ class Reading:
         track: the ring, that of the destination or of a catch-up reader.
         wanted: the subscriber's filter; None when it wants everything.
         sequence: the slot from which on it reads.
-        gtids: what was executed before that slot; None if unknown: then it is learned.
+        gtids: what was executed before that slot; what is unknown is learned.
     """
 
-    def __init__(self, track: Track, wanted: TableFilter | None, sequence: int, gtids: GtidSet | None = None) -> None:
+    def __init__(self, track: Track, wanted: TableFilter | None, sequence: int, gtids: Executed | None = None) -> None:
         self.track = track
         self.get = sequence
         self.ack = sequence
         self.marks: dict[int, Mark] = {}
-        self.gtids = gtids
-        """Executed at ``durable``; None if unknown."""
+        self.gtids = gtids or {}
+        """Executed at ``durable``."""
         self.durable = sequence
         """The sequence of the durable cursor."""
         self.boundary: SlotView | None = None
@@ -131,8 +130,7 @@ class Reading:
         boundary = ring.last_boundary(start, sequence)
         if boundary < 0:
             return False
-        if self.gtids is not None:
-            self.track.add_executed(self.gtids, start, boundary + 1)
+        self.track.add_executed(self.gtids, start, boundary + 1)
         self.durable = boundary + 1
         self.boundary = ring.slot(boundary)
         return True
@@ -160,21 +158,26 @@ class Reading:
 
     def learn_gtids(self) -> None:
         """Learn what was executed at the durable cursor. Before the stream has begun that is unknown."""
-        if self.gtids is None:
-            self.gtids = self.track.executed(max(self.track.ring.first, self.durable))
+        if not self.track.gtids.keys() <= self.gtids.keys():
+            self.gtids = self.track.executed(max(self.track.ring.first, self.durable)) | self.gtids
+
+    def executed_at(self, place: "Place") -> str:
+        """Return the executed set of the member that a place belongs to; empty if unknown."""
+        return str(self.gtids.get(self.track.member(place), ""))
 
     def cursor(self, before: Cursor | None) -> Cursor | None:
         """Return the durable cursor; ``before`` is that with which it began to read this ring."""
         slot = self.boundary
         if slot is None:
             return before
+        place = (slot.source, slot.next_file, slot.next_begin, slot.next_n)
         return Cursor(
             journal=self.track.ring.files[slot.file][0],
             offset=slot.event_offset,
             timestamp=slot.execute_ms,
             server_id=slot.server_id,
-            gtid=str(self.gtids or ""),
-            position=self.track.position((slot.source, slot.next_file, slot.next_begin, slot.next_n)),
+            gtid=self.executed_at(place),
+            position=self.track.position(place),
             delivered=self.delivered_to(before),
         )
 

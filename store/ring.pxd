@@ -74,10 +74,10 @@ cdef class Registry:
 cdef class Ring:
     """The slots of a destination and the memory of their entries, between the oldest needed and the newest put."""
     cdef readonly SegmentPool pool
-    cdef readonly Registry sources             # keys: server_uuid, or MariaDB's server_id, as text
+    cdef readonly Registry sources             # keys: (member, server_uuid or MariaDB's server_id); "" for the only one
     cdef readonly Registry files               # keys: (name, created)
     cdef readonly Registry tables              # keys: (schema, table)
-    cdef readonly Registry gtid_sources        # keys: (sid, tag), or MariaDB's (domain, server_id)
+    cdef readonly Registry gtid_sources        # keys: (member, (sid, tag) or MariaDB's (domain, server_id))
     cdef readonly Py_ssize_t size              # slots at most: a power of two
     cdef readonly Py_ssize_t memory            # bytes at most: of entries, of segments in use, of pinned ones
     cdef Py_ssize_t used_at_most               # bytes of segments in use with which a put does not wait

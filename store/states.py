@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 from ..protocol.errors import GoneError, SluiceError, SourceChangedError
-from ..protocol.gtid import GtidSet, parse_gtids
+from ..protocol.gtid import parse_gtids
 from .cursor import Cursor
 from .reading import Reading
 from .stream import Stream
-from .track import TableFilter, Track
+from .track import ONE, Executed, TableFilter, Track
 
 
 @dataclass(slots=True)
@@ -35,13 +35,13 @@ class _Waiting:
     """The ring that it will read."""
     resume: Cursor
     """Where it will go on."""
-    gtids: GtidSet | None
-    """Executed there; None if unknown."""
+    gtids: Executed
+    """Executed there."""
 
     @classmethod
     def at(cls, track: Track, resume: Cursor) -> Self:
         """Return the state of one that waits for a place in a ring."""
-        return cls(track, resume, parse_gtids(resume.gtid) if resume.gtid else None)
+        return cls(track, resume, {ONE: parse_gtids(resume.gtid)} if resume.gtid else {})
 
     def _read(self, wanted: TableFilter | None, sequence: int) -> Reading:
         return Reading(self.track, wanted, sequence, self.gtids)
@@ -63,7 +63,7 @@ class Ahead(_Waiting):
         except GoneError as error:
             return self._leave(stream, error)
         except SourceChangedError as error:
-            if self.gtids is None or stream.is_source_of(self.resume):
+            if not self.gtids or stream.is_source_of(self.resume):
                 return Gone(self.track, error, self.resume)
             return self._leave(stream, error)  # a reader may find the place of that set
         return self if sequence is None else InRing(self._read(wanted, sequence))

@@ -5,7 +5,7 @@ from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
 from .cursor import Cursor
 from .ring import Ring
-from .track import Track
+from .track import ONE, Executed, Track
 
 
 class Stream(Track):
@@ -28,7 +28,7 @@ class Stream(Track):
         self._begun = position is not None
         if position is not None:
             self.begin(position)
-        self.gtids = gtids.copy() if gtids is not None else None
+        self.gtids = {ONE: gtids.copy()} if gtids is not None else {}
 
     def start(self, start: str | int | Position, unix_time: float) -> int | None:
         """Return the slot at which a new subscriber starts (`Cursors.subscribe`); None while the ring lacks it.
@@ -53,7 +53,7 @@ class Stream(Track):
                 raise
             return None
 
-    def sequence_at(self, cursor: Cursor, gtids: GtidSet | None) -> int | None:
+    def sequence_at(self, cursor: Cursor, gtids: Executed) -> int | None:
         """Return the slot at which a cursor, with its executed set, goes on; None while the ring has not reached it.
 
         Raises:
@@ -71,7 +71,7 @@ class Stream(Track):
             return 0
         except SourceChangedError:
             # The stream goes on at another source, from the place where the same transactions were executed.
-            if gtids is None or gtids != self.gtids or self.is_source_of(cursor):
+            if not gtids or gtids != self.gtids or self.is_source_of(cursor):
                 raise
             return self.ring.first
 
@@ -80,7 +80,9 @@ class Stream(Track):
         end = self.end
         return place is not None and end is not None and end.same_history(place) and place > end
 
-    def _has_executed_less(self, gtids: GtidSet | None) -> bool:
-        """Whether all that was executed before the stream begins is in a set: who has executed that misses nothing."""
-        began = self.gtids
-        return gtids is not None and type(gtids) is type(began) and gtids.contains(began)  # type: ignore[arg-type]
+    def _has_executed_less(self, gtids: Executed) -> bool:
+        """Whether all that was executed before the stream begins is in these sets: they miss nothing."""
+        return bool(self.gtids) and all(
+            member in gtids and type(gtids[member]) is type(it) and gtids[member].contains(it)  # type: ignore[arg-type]
+            for member, it in self.gtids.items()
+        )

@@ -246,12 +246,13 @@ class Subscriber:
         served = self.served
         if self._cursor is not None or served is None or served.reading.boundary is not None:
             return False
-        place = served.track.position_before(served.reading.durable)
+        place = served.track.ring.after(served.reading.durable - 1)
         if place is None:
             return False
         served.reading.learn_gtids()
         # It was given nothing, so every place up to here is as good as this one.
-        self._cursor = Cursor.at(place, str(served.reading.gtids or ""), place)
+        position = served.track.position(place)
+        self._cursor = Cursor.at(position, served.reading.executed_at(place), position)
         return True
 
     def stored(self) -> StoredClient:

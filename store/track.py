@@ -2,12 +2,19 @@
 
 from bisect import bisect_left
 from collections.abc import Callable
+from typing import Final
 
 from ..protocol.errors import GoneError, SourceChangedError
 from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
 from .cursor import Cursor
 from .ring import Place, Ring
+
+Executed = dict[str, GtidSet]
+"""The GTIDs that are executed at a place, by member; a member of which that is unknown is not in it."""
+
+ONE: Final = ""
+"""The member of a source that is a single server."""
 
 TableFilter = Callable[[str, str], bool]
 """Whether a subscriber wants a table, by its schema and name."""
@@ -19,18 +26,24 @@ class Track:
     def __init__(self, ring: Ring) -> None:
         """``ring`` may be empty: then its place is unknown until `begin` or the first put."""
         self.ring = ring
-        self.gtids: GtidSet | None = None
-        """Executed before what is stored; None if unknown."""
+        self.gtids: Executed = {}
+        """Executed before what is stored."""
 
-    def begin(self, position: Position) -> None:
+    def begin(self, position: Position, member: str = ONE) -> None:
         """Say where the stream of an empty ring begins."""
         source, file, begin, n = position.parts
-        self.ring.begin_at(self.ring.sources.intern(source), self.ring.files.intern(file), begin, n)
+        self.ring.begin_at(self.ring.sources.intern((member, source)), self.ring.files.intern(file), begin, n)
 
     def position(self, place: Place) -> Position:
         """Return the position of a place of the ring."""
         source, file, begin, n = place
-        return Position.of_parts(self.ring.sources[source] or "", self.ring.files[file], begin, n)
+        _, name = self.ring.sources[source] or (ONE, "")
+        return Position.of_parts(name, self.ring.files[file], begin, n)
+
+    def member(self, place: Place) -> str:
+        """Return the member that a place of the ring belongs to."""
+        member, _ = self.ring.sources[place[0]] or (ONE, "")
+        return str(member)
 
     def position_of(self, sequence: int) -> Position:
         """Return the position of a slot."""
@@ -90,23 +103,24 @@ class Track:
                 return self.ring.at_event(file, cursor.offset)
         return None
 
-    def executed(self, sequence: int) -> GtidSet | None:
-        """Return what was executed before a slot; None if unknown."""
-        if self.gtids is None:
-            return None
-        gtids = self.gtids.copy()
+    def executed(self, sequence: int) -> Executed:
+        """Return what was executed before a slot."""
+        gtids = {member: it.copy() for member, it in self.gtids.items()}
         self.add_executed(gtids, self.ring.first, sequence)
         return gtids
 
-    def add_executed(self, gtids: GtidSet, start: int, stop: int) -> None:
-        """Add to a set what the slots [start, stop) have executed."""
-        for source, first, last in self.ring.gtid_runs(start, stop):
-            gtids.add(self.ring.gtid_sources[source], first, last)
+    def add_executed(self, gtids: Executed, start: int, stop: int) -> None:
+        """Add to each member's set what it has executed in the slots [start, stop)."""
+        if not gtids:
+            return
+        for number, first, last in self.ring.gtid_runs(start, stop):
+            member, source = self.ring.gtid_sources[number]
+            if member in gtids:
+                gtids[member].add(source, first, last)
 
     def free_to(self, sequence: int) -> None:
         """Free the slots before a sequence."""
-        if self.gtids is not None:
-            self.add_executed(self.gtids, self.ring.first, sequence)
+        self.add_executed(self.gtids, self.ring.first, sequence)
         self.ring.free_to(sequence)
 
 

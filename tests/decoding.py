@@ -203,7 +203,7 @@ def _collect(ring: Ring, result: Decoded) -> None:
     for sequence in range(ring.first, ring.next):
         slot = ring.slot(sequence)
         result.slots.append((slot, None))
-        source = ring.sources[slot.source]
+        _, source = ring.sources[slot.source]
         file, created = ring.files[slot.file]
         before = Position(source, file, created, slot.begin, slot.n)
         file, created = ring.files[slot.next_file]

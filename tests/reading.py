@@ -125,8 +125,8 @@ class Reading:
         for number in range(self.ring.first, self.ring.next):
             slot = self.ring.slot(number)
             if slot.kind in (Kind.TRANSACTION_END, Kind.DDL):
-                source, file = self.ring.sources[slot.source], self.ring.files[slot.next_file]
-                name, created = file
+                _, source = self.ring.sources[slot.source]
+                name, created = self.ring.files[slot.next_file]
                 found.append(Position(source, name, created, slot.next_begin, slot.next_n))
         return found
 

@@ -40,7 +40,7 @@ class Source:
     ) -> None:
         self.ring = ring
         self.writer = SegmentWriter(ring.pool)
-        self.source = ring.sources.intern("101")
+        self.source = ring.sources.intern(("", "101"))
         self.file = ring.files.intern(("bin.000001", 1_700_000_000))
         self.table = ring.tables.intern(("shop", "goods"))
         self.count = (start.position.begin - 4) // 100 if start is not None and start.position is not None else 0

@@ -16,15 +16,15 @@ STEP = 100  # bytes of each event in the imagined file
 class Stream:
     """Puts transactions into a ring. The i-th event starts at offset ``4 + i * STEP``; each is a place of its own."""
 
-    def __init__(self, ring: Ring, events: int = 0) -> None:
+    def __init__(self, ring: Ring, events: int = 0, member: str = "") -> None:
         self.ring = ring
         self.writer = SegmentWriter(ring.pool)
         self.staging = Staging()
         self.events = events  # already in the file before this stream begins
         self.transactions = 0
-        self.source = ring.sources.intern(SOURCE)
+        self.source = ring.sources.intern((member, SOURCE))
         self.file = ring.files.intern((FILE, CREATED))
-        self.gtid = ring.gtid_sources.intern((0, SERVER_ID))
+        self.gtid = ring.gtid_sources.intern((member, (0, SERVER_ID)))
 
     def position(self, events: int) -> Position:
         """The place after so many events."""

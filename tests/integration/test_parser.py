@@ -209,7 +209,7 @@ def test_a_parser_goes_on_after_its_own_last_slot_though_another_has_put_since(
         mariadb118.query("INSERT INTO t VALUES (1)", database=name)
         reading.wait(lambda: reading.lines()[-1:] == ["END"])
         ring, other = reading.ring, Staging()
-        source, file = ring.sources.intern("another source"), ring.files.intern(("binlog.000009", 1))
+        source, file = ring.sources.intern(("", "another source")), ring.files.intern(("binlog.000009", 1))
         writer = SegmentWriter(ring.pool)
         other.add_entry(writer, Kind.ADVANCE, source=source, file=file, begin=4, next_file=file, next_begin=104)
         ring.put(other)

@@ -68,7 +68,7 @@ class Reader:
         self._source = source
         self._writer = SegmentWriter(ring.pool)
         self._staging = Staging()
-        self._number = ring.sources.intern(SOURCE)
+        self._number = ring.sources.intern(("", SOURCE))
         self._file = ring.files.intern((FILE, CREATED))
         for table in TABLES:
             ring.tables.intern(("shop", table))

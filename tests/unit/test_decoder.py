@@ -276,7 +276,7 @@ def test_gtids_stand_on_the_slot_that_ends_the_transaction(tmp_path: Path) -> No
         if slot.gtid:
             assert slot.flags & Flag.BOUNDARY
             seen.setdefault(slot.gtid, []).extend(range(slot.gtid_first, slot.gtid_last + 1))
-    tags = {ring.gtid_sources[number][1]: numbers for number, numbers in seen.items()}
+    tags = {ring.gtid_sources[number][1][1]: numbers for number, numbers in seen.items()}
     assert tags["tagx"] == [1]
     assert tags[""] == list(range(1, len(tags[""]) + 1))
 
@@ -286,7 +286,7 @@ def test_mariadb_gtids_are_told_apart_by_domain_and_server(tmp_path: Path) -> No
     decoder = Decoder(ring, Options())
     decoder.begin(source="s")
     result = drive(decoder, ring, dump(binlogs("mariadb-11.8", tmp_path)))
-    sources = {ring.gtid_sources[slot.gtid] for slot, _ in result.slots if slot.gtid}
+    sources = {ring.gtid_sources[slot.gtid][1] for slot, _ in result.slots if slot.gtid}
     server_id = result.slots[-1][0].server_id
     assert sources == {(0, server_id), (5, server_id)}
 

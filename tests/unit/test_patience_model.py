@@ -106,9 +106,9 @@ class Feed:
         self.ring.on_put = self._check
         self.writer = SegmentWriter(self.ring.pool)
         self.staging = Staging()
-        self.source = self.ring.sources.intern("1")
+        self.source = self.ring.sources.intern(("", "1"))
         self.file = self.ring.files.intern(("binlog.000001", 7))
-        self.gtid = self.ring.gtid_sources.intern((0, 1))
+        self.gtid = self.ring.gtid_sources.intern(("", (0, 1)))
         for number, name in NAMES.items():
             assert self.ring.tables.intern(("shop", name)) == number
 

@@ -157,9 +157,9 @@ class RingMachine(RuleBasedStateMachine):
     @rule()
     def fill(self) -> None:
         """Put what was written and not yet stored, as far as there is room for it."""
-        source = self.ring.sources.intern("1")
+        source = self.ring.sources.intern(("", "1"))
         file = self.ring.files.intern(("binlog.000001", 7))
-        gtid = self.ring.gtid_sources.intern((0, 1))
+        gtid = self.ring.gtid_sources.intern(("", (0, 1)))
         for number, name in NAMES.items():
             assert self.ring.tables.intern(("shop", name)) == number
         room = self.room()

@@ -107,7 +107,7 @@ class Source:
 
     def _run(self) -> None:
         ring, staging, writer = self._ring, Staging(), SegmentWriter(self._ring.pool)
-        source, file = ring.sources.intern("7"), ring.files.intern(("bin.000001", CREATED))
+        source, file = ring.sources.intern(("", "7")), ring.files.intern(("bin.000001", CREATED))
         self._on_begin(Position.parse(position(self._first)), None)
         self._on_state("running", "")
         done = self._first

@@ -67,7 +67,7 @@ cdef class Decoder:
     cdef Py_ssize_t most_staged_bytes
     cdef readonly Event event
     cdef readonly PacketBuffer packets
-    cdef object sources, files, gtid_sources
+    cdef object sources, files, gtid_sources, member
     cdef SegmentWriter writer
     cdef EntryWriter entries
     cdef Scratch scratch

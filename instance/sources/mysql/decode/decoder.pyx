@@ -230,7 +230,8 @@ cdef class Decoder:
     The thread that puts calls `begin`, then in a loop `run` and what `run` asks for. Not to be shared between threads.
     """
 
-    def __init__(self, Ring ring not None, options):
+    def __init__(self, Ring ring not None, options, member=""):
+        self.member = member
         self.sources = ring.sources
         self.files = ring.files
         self.gtid_sources = ring.gtid_sources
@@ -277,7 +278,7 @@ cdef class Decoder:
         self.entries.clear_props()
         self.executed_set = ExecutedSet(executed)
         self.source_name = source
-        self.source = self.sources.intern(source)
+        self.source = self.sources.intern((self.member, source))
         self.gtid_dump = gtid
         self.walking = walking
         self.is_placed = not gtid
@@ -964,7 +965,7 @@ cdef class Decoder:
                     (<const char *>self.gtid.uuid)[:UUID_SIZE],
                     (<const char *>self.gtid.tag)[:self.gtid.tag_size].decode("ascii", "replace"),
                 )
-            self.gtid_number = self.gtid_sources.intern(key)
+            self.gtid_number = self.gtid_sources.intern((self.member, key))
         i = self.known_count % SOURCES_MAX if self.known_count == SOURCES_MAX else self.known_count
         if self.known_count < SOURCES_MAX:
             self.known_count += 1

@@ -1,0 +1,33 @@
+"""A ring as a part of the stream."""
+
+from sluice.protocol.gtid import MariadbGtidSet
+from sluice.store.reading import Reading
+from sluice.store.ring import Ring
+from sluice.store.track import Executed, Track
+from tests.stream import Stream
+
+
+def texts(gtids: Executed) -> dict[str, str]:
+    return {member: str(it) for member, it in gtids.items()}
+
+
+def test_what_one_member_has_executed_is_not_counted_for_another() -> None:
+    """Both write the same GTIDs, as two servers that were loaded from one backup do."""
+    ring = Ring()
+    track = Track(ring)
+    one, other, unknown = (Stream(ring, member=member) for member in ("one", "other", "unknown"))
+    track.begin(one.position(0), "one")
+    track.gtids = {"one": MariadbGtidSet(), "other": MariadbGtidSet.parse("0-101-7")}
+    other.transactions = 7
+    reading = Reading(track, None, 0)
+    for stream in (one, other, unknown, one):
+        stream.transaction(b"row")
+        stream.put()
+    assert texts(track.executed(ring.next)) == {"one": "0-101-2", "other": "0-101-8"}
+    reading.confirm(ring.next)
+    cursor = reading.cursor(None)
+    assert cursor is not None
+    assert (cursor.gtid, cursor.position) == ("0-101-2", one.end)
+    assert texts(reading.gtids) == {"one": "0-101-2", "other": "0-101-8"}
+    track.free_to(ring.next)
+    assert texts(track.gtids) == texts(reading.gtids)

@@ -109,6 +109,42 @@ class UnknownTableError(DecodeError):
     type = "unknown-table"
 
 
+class RefusedError(SluiceError):
+    """An entry cannot be sent to a message queue. `entry` is its index in the batch, `schema` and `table` its table."""
+
+    type = "refused"
+
+    def __init__(self, message: str, entry: int, schema: str, table: str) -> None:
+        super().__init__(message)
+        self.entry = entry
+        self.schema = schema
+        self.table = table
+
+
+class RecordTooLargeError(RefusedError):
+    """A row, or a statement, is larger than a record may be. `key` says which row: ``id=7``."""
+
+    type = "record-too-large"
+
+    def __init__(self, entry: int, schema: str, table: str, key: str, size: int, limit: int) -> None:
+        what = f"the row {key} of {schema}.{table}" if key else f"a change of {schema}.{table}"
+        super().__init__(f"{what} is too large for a record: {size} bytes of {limit}", entry, schema, table)
+        self.key = key
+        self.size = size
+        self.limit = limit
+
+
+class MarkerError(RefusedError):
+    """Rows are missing where the entry stands; `reason` says why."""
+
+    type = "marker"
+
+    def __init__(self, entry: int, schema: str, table: str, reason: str) -> None:
+        where = f" of {schema}.{table}" if table else ""
+        super().__init__(f"changes{where} are missing here: {reason}", entry, schema, table)
+        self.reason = reason
+
+
 class ConfigError(SluiceError):
     """A configuration file or value is wrong."""
 

@@ -28,7 +28,7 @@ before these two (`Cell.prefix`) can be compared whole with those of a column re
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 
-from ..wire cimport Span, WireField, get_field, get_varint, is_same, span_of
+from ..wire cimport Span, WireField, get_field, get_varint, is_same, span_at, span_of
 from .tags cimport (
     AFTER_COLUMNS,
     BATCH_ID,
@@ -126,6 +126,18 @@ cdef inline int next_of(Fields *fields, uint64_t tag, Span *found) noexcept nogi
             fields.p = p
             return 1
     return 0
+
+
+cdef inline int next_field(Fields *fields, WireField *field, Span *whole) noexcept nogil:
+    """The next field of any sort, and its bytes with the tag: for what copies fields without knowing them."""
+    cdef const uint8_t *p = fields.p
+    if p >= fields.end:
+        return 0
+    fields.p = get_field(p, fields.end, field)
+    if fields.p == NULL:
+        return MALFORMED
+    whole[0] = span_at(<const char *>p, fields.p - p)
+    return 1
 
 
 # --- a batch ---------------------------------------------------------------------------------------------------------

@@ -23,21 +23,17 @@ import time
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy, memset, strlen
 
 from ..escapes cimport skip_plain
-from ..wire cimport Span, is_same, put_signed_decimal
+from ..wire cimport Span, is_same
 from .entry cimport (
     IMAGE_AFTER,
     IMAGE_BEFORE,
     MALFORMED,
     Cell,
-    Entry,
     Fields,
-    Header,
-    Marks,
-    RowChange,
     fields_of,
     get_cell,
     get_entry,
@@ -51,17 +47,6 @@ from .tags cimport DELETE, INSERT, ROWDATA, UPDATE
 
 from ..errors import DecodeError
 from .tags import EventType
-
-cdef enum:
-    EVENT_TYPES = 16
-
-    NO_IMAGE = 0                                   # beside IMAGE_BEFORE and IMAGE_AFTER
-
-    COLUMNS_MAX = 4096                             # of a MySQL table
-
-    NO_MEMORY = -2                                 # as MALFORMED: what functions without the GIL return
-    UNKNOWN_TYPE = -3
-    NO_COLUMN = -4
 
 cdef const char *TYPE_NAMES[EVENT_TYPES]
 # Absent it is UPDATE, which Canal's classes read so.
@@ -77,46 +62,29 @@ cdef dict REASONS = {
 }
 
 
-cdef struct Writer:
-    uint8_t *data
-    size_t size
-    size_t capacity
-    Cell *columns                                # of the entry: names and types, in order; COLUMNS_MAX
-    Py_ssize_t column_count
-    uint8_t *marked                                # by column index: COLUMNS_MAX
-    int64_t batch_id
-    int64_t ts
-    bint strict
-    bint lines
-    bint partial                                   # an image of the entry does not have all columns
-
-
-cdef inline int reserve(Writer *out, size_t n) noexcept nogil:
-    cdef size_t capacity
-    cdef uint8_t *data
-    if out.capacity - out.size >= n:
-        return 0
-    capacity = max(out.capacity * 2, out.size + n)
-    data = <uint8_t *>realloc(out.data, capacity)
-    if data == NULL:
-        return NO_MEMORY
-    out.data = data
-    out.capacity = capacity
+cdef int open_writer(Writer *out, int64_t batch_id, int64_t ts, bint strict) except -1:
+    memset(out, 0, sizeof(Writer))
+    out.columns = <Cell *>calloc(COLUMNS_MAX, sizeof(Cell))
+    out.marked = <uint8_t *>calloc(COLUMNS_MAX, 1)
+    out.batch_id = batch_id
+    out.ts = ts
+    out.strict = strict
+    if out.columns == NULL or out.marked == NULL:
+        raise MemoryError
     return 0
 
 
-cdef inline int put(Writer *out, const char *text, size_t size) noexcept nogil:
-    if reserve(out, size) < 0:
-        return NO_MEMORY
-    memcpy(out.data + out.size, text, size)
-    out.size += size
-    return 0
+cdef void close_writer(Writer *out) noexcept:
+    free(out.columns)
+    free(out.marked)
+    free(out.data)
 
 
-cdef inline int put_number(Writer *out, int64_t number) noexcept nogil:
-    if reserve(out, 20) < 0:
-        return NO_MEMORY
-    out.size = put_signed_decimal(out.data + out.size, number) - out.data
+cdef int refuse(int status) except -1:
+    if status == NO_MEMORY:
+        raise MemoryError
+    if status < 0:
+        raise DecodeError(f"not an entry: {REASONS[status]}")
     return 0
 
 
@@ -330,89 +298,105 @@ cdef int put_types(Writer *out, bint sql) noexcept nogil:
     return put(out, b"}", 1)
 
 
-cdef int put_entry(Writer *out, Span message) noexcept nogil:
-    """1 when the entry has become a message, 0 when it does not become one."""
-    # Long: the message is written member by member, in order.
-    cdef Entry entry
-    cdef Header header
-    cdef Marks marks
-    cdef RowChange change
-    cdef uint64_t event_type
-    cdef int image = NO_IMAGE
-    cdef int status = 0
-    if not get_entry(message, &entry):
+cdef int read_change(Span message, Change *change) noexcept nogil:
+    change.message = message
+    if not get_entry(message, &change.entry):
         return MALFORMED
-    if entry.type != ROWDATA:
+    if change.entry.type != ROWDATA:
         return 0
-    if not get_header(&entry, &header, &marks) or not get_row_change(&entry, &change):
+    if not get_header(&change.entry, &change.header, &change.marks) or not get_row_change(&change.entry, &change.row):
         return MALFORMED
-    event_type = change.event_type if change.has_event_type else header.event_type
-    if event_type >= EVENT_TYPES:
+    change.event_type = change.row.event_type if change.row.has_event_type else change.header.event_type
+    if change.event_type >= EVENT_TYPES:
         return UNKNOWN_TYPE
-    event_type = event_type or UPDATE
-    if INSERT <= event_type <= DELETE and not change.is_ddl:
-        image = IMAGE_BEFORE if event_type == DELETE else IMAGE_AFTER
+    change.event_type = change.event_type or UPDATE
+    change.image = NO_IMAGE
+    if INSERT <= change.event_type <= DELETE and not change.row.is_ddl:
+        change.image = IMAGE_BEFORE if change.event_type == DELETE else IMAGE_AFTER
+    return 1
 
+
+cdef int put_head(Writer *out, const Change *change) noexcept nogil:
+    cdef int status = 0
     out.column_count = 0
     memset(out.marked, 0, COLUMNS_MAX)
-    out.partial = change.absent.size and image and not out.strict
+    out.partial = change.row.absent.size and change.image and not out.strict
     status |= put(out, b"{", 1)
     if out.partial:
         status |= put(out, b'"absent":', 9)
-        status |= put(out, <const char *>change.absent.data, change.absent.size)
+        status |= put(out, <const char *>change.row.absent.data, change.row.absent.size)
         status |= put(out, b",", 1)
     status |= put(out, b'"data":', 7)
-    if image and status == 0:
-        status = put_rows(out, entry.body, image)
-        if status < 0:
-            return status
-    else:
-        status |= put(out, b"null", 4)
+    return NO_MEMORY if status < 0 else 0
+
+
+cdef int put_middle(Writer *out, const Change *change) noexcept nogil:
+    cdef int status = 0
     status |= put(out, b',"database":', 12)
-    status |= put_string(out, header.schema)
+    status |= put_string(out, change.header.schema)
     status |= put(out, b',"es":', 6)
-    status |= put_number(out, header.execute_time)
+    status |= put_number(out, change.header.execute_time)
     status |= put(out, b',"gtid":', 8)
-    status |= put_string(out, header.executed)
+    status |= put_string(out, change.header.executed)
     status |= put(out, b',"id":', 6)
     status |= put_number(out, out.batch_id)
-    status |= put(out, b',"isDdl":true', 13) if change.is_ddl else put(out, b',"isDdl":false', 14)
+    status |= put(out, b',"isDdl":true', 13) if change.row.is_ddl else put(out, b',"isDdl":false', 14)
     status |= put(out, b',"mysqlType":', 13)
     status |= put_types(out, False)
     status |= put(out, b',"old":', 7)
-    if status < 0:
-        return NO_MEMORY
-    status = put_rows(out, entry.body, NO_IMAGE) if image and event_type == UPDATE else put(out, b"null", 4)
-    if status < 0:
-        return status
+    return NO_MEMORY if status < 0 else 0
+
+
+cdef int put_tail(Writer *out, const Change *change, uint64_t event_type) noexcept nogil:
+    cdef int status = 0
     status |= put(out, b',"pkNames":', 11)
-    if image and out.partial and event_type == UPDATE:
-        status |= put_keys(out, entry.body, IMAGE_BEFORE)
+    if change.image and out.partial and change.event_type == UPDATE:
+        status |= put_keys(out, change.entry.body, IMAGE_BEFORE)
     else:
-        status |= put_keys(out, entry.body, image) if image else put(out, b"null", 4)
+        status |= put_keys(out, change.entry.body, change.image) if change.image else put(out, b"null", 4)
     status |= put(out, b',"sql":', 7)
-    status |= put_string(out, change.sql)
+    status |= put_string(out, change.row.sql)
     status |= put(out, b',"sqlType":', 11)
     status |= put_types(out, True)
     status |= put(out, b',"table":', 9)
-    status |= put_string(out, header.table)
+    status |= put_string(out, change.header.table)
     status |= put(out, b',"ts":', 6)
     status |= put_number(out, out.ts)
     status |= put(out, b',"type":"', 9)
     status |= put_name(out, TYPE_NAMES[event_type])
     status |= put(out, b'"', 1)
-    if marks.xa.size and not out.strict:
+    if change.marks.xa.size and not out.strict:
         status |= put(out, b',"xa":', 6)
-        status |= put_string(out, marks.xa)
+        status |= put_string(out, change.marks.xa)
     status |= put(out, b"}", 1)
-    return NO_MEMORY if status < 0 else 1
+    return NO_MEMORY if status < 0 else 0
+
+
+cdef int put_entry(Writer *out, Span message) noexcept nogil:
+    """1 when the entry has become a message, 0 when it does not become one."""
+    cdef Change change
+    cdef int status = read_change(message, &change)
+    if status <= 0:
+        return status
+    status = put_head(out, &change)
+    if status == 0:
+        status = put_rows(out, change.entry.body, change.image) if change.image else put(out, b"null", 4)
+    if status == 0:
+        status = put_middle(out, &change)
+    if status == 0 and change.image and change.event_type == UPDATE:
+        status = put_rows(out, change.entry.body, NO_IMAGE)
+    elif status == 0:
+        status = put(out, b"null", 4)
+    if status == 0:
+        status = put_tail(out, &change, change.event_type)
+    return status if status < 0 else 1
 
 
 cdef int put_name(Writer *out, const char *name) noexcept nogil:
     return put(out, name, strlen(name))
 
 
-cdef int put_messages(Writer *out, Fields batch) noexcept nogil:
+cdef int put_messages(Writer *out, Fields batch, bint lines) noexcept nogil:
     cdef Span entry
     cdef size_t before
     cdef int status
@@ -422,14 +406,14 @@ cdef int put_messages(Writer *out, Fields batch) noexcept nogil:
         if found <= 0:
             return found
         before = out.size
-        if not out.lines and before > 1 and put(out, b",", 1) < 0:
+        if not lines and before > 1 and put(out, b",", 1) < 0:
             return NO_MEMORY
         status = put_entry(out, entry)
         if status < 0:
             return status
         if status == 0:
             out.size = before
-        elif out.lines and put(out, b"\n", 1) < 0:
+        elif lines and put(out, b"\n", 1) < 0:
             return NO_MEMORY
 
 
@@ -443,15 +427,10 @@ cdef bytes flat(slices, int64_t batch_id, ts, bint strict, bint lines):
     cdef Fields batch
     cdef Writer out
     memset(&out, 0, sizeof(Writer))
-    out.columns = <Cell *>calloc(COLUMNS_MAX, sizeof(Cell))
-    out.marked = <uint8_t *>calloc(COLUMNS_MAX, 1)
-    out.batch_id = batch_id
-    out.ts = time.time_ns() // 1_000_000 if ts is None else ts
-    out.strict = strict
-    out.lines = lines
     try:
-        if views == NULL or out.columns == NULL or out.marked == NULL:
+        if views == NULL:
             raise MemoryError
+        open_writer(&out, batch_id, time.time_ns() // 1_000_000 if ts is None else ts, strict)
         for i in range(count):
             PyObject_GetBuffer(inputs[i], &views[i], PyBUF_SIMPLE)
             held += 1
@@ -462,21 +441,16 @@ cdef bytes flat(slices, int64_t batch_id, ts, bint strict, bint lines):
                 if status == 0:
                     batch.p = <const uint8_t *>views[i].buf
                     batch.end = batch.p + views[i].len
-                    status = put_messages(&out, batch)
+                    status = put_messages(&out, batch, lines)
             if not lines and status == 0:
                 status = put(&out, b"]", 1)
-        if status == NO_MEMORY:
-            raise MemoryError
-        if status < 0:
-            raise DecodeError(f"not an entry: {REASONS[status]}")
+        refuse(status)
         return PyBytes_FromStringAndSize(<const char *>out.data, out.size)
     finally:
         for i in range(held):
             PyBuffer_Release(&views[i])
         free(views)
-        free(out.columns)
-        free(out.marked)
-        free(out.data)
+        close_writer(&out)
 
 
 def flat_json(slices, int64_t batch_id, *, ts=None, bint strict=False):

@@ -50,6 +50,7 @@ ERRORS = [
     if isinstance(it, type)
     and issubclass(it, errors.SluiceError)
     and it not in (errors.ConnectionLostError, errors.PreparedError, errors.TargetError)  # of clients and jobs
+    and not issubclass(it, errors.RefusedError)  # of outputs
 ]
 
 

@@ -1,0 +1,1 @@
+"""Outputs: subscribers that send what they are given to another system."""

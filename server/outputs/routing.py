@@ -1,0 +1,171 @@
+r"""Which topic and partition the changes of a table go to: Canal's rules for message queues.
+
+Rules are separated by `,` or `;`, anywhere, and are not stripped of blanks. A pattern without any of `* ? + | ( ) { } [
+] \ $ ^` is a name, whatever its case; any other is a regular expression for a whole name, as in a table filter.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from ...instance.sink.patterns import Matcher, check_text, check_weight, translate
+from ...protocol.canal.records import Route, hash_partition, java_hash
+from ...protocol.errors import ConfigError, FilterError
+
+_SIGNS = frozenset("*?+|(){}[]\\$^")
+
+Matches = Callable[[str], bool]
+
+
+class Rules(NamedTuple):
+    """Canal's settings, as they are written."""
+
+    topic: str
+    """``canal.mq.topic``: where everything goes that no rule has another topic for."""
+    dynamic_topic: str = ""
+    """``canal.mq.dynamicTopic``: ``topic:pattern``, or a pattern alone, whose topic is the name that it matches.
+
+    A pattern with ``\\.`` or a dot is for ``schema.table``, any other for a schema.
+    """
+    partition: int = 0
+    """``canal.mq.partition``: where everything goes without a ``partition_hash``."""
+    partitions: int = 1
+    """``canal.mq.partitionsNum``: how many partitions are hashed to."""
+    partition_hash: str = ""
+    """``canal.mq.partitionHash``: ``pattern:column^column``, ``pattern:$pk$``, or a pattern alone, for the name."""
+    topic_partitions: str = ""
+    """``canal.mq.dynamicTopicPartitionNum``: ``pattern:number`` for topics with other than ``partitions``."""
+    database_hash: bool = True
+    """``canal.mq.database.hash``: whether the database's name counts in the hash of a row."""
+
+
+class Router:
+    """Finds the route of a table. The topics are numbered in the order in which they are first used."""
+
+    def __init__(self, rules: Rules) -> None:
+        """Read the rules; raises ConfigError."""
+        self._rules = rules
+        self._dynamic = list(_read_topics(rules.dynamic_topic))
+        self._hashes = list(_read_hashes(rules.partition_hash))
+        self._sizes = list(_read_sizes(rules.topic_partitions))
+        if rules.partitions < 1 or any(size is not None and size < 1 for _, size in self._sizes):
+            raise ConfigError("canal.mq.partitionsNum and canal.mq.dynamicTopicPartitionNum: at least 1 partition")
+        if rules.partition < 0:
+            raise ConfigError("canal.mq.partition: partitions are counted from 0")
+        self.topics = [self._final(rules.topic)]
+        """The topics by their numbers; the first one is the default. It grows while batches are encoded."""
+        self._numbers = {self.topics[0]: 0}
+
+    @property
+    def fixed_topics(self) -> list[str]:
+        """The topics that are known without any table: the default, and those that rules name."""
+        named = [self._final(rule.topic) for rule in self._dynamic if rule.topic is not None]
+        return list(dict.fromkeys([self.topics[0], *named]))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no rule parts what is fetched together."""
+        return not self._dynamic and not self._hashes
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic needs at least."""
+        return self._size(topic) if self._hashes else self._rules.partition + 1
+
+    def route(self, schema: str, table: str) -> Route:
+        """Find where the changes of a table go; both names are empty for a statement of none."""
+        topic = self._topic(schema, table)
+        number = self._numbers.setdefault(topic, len(self.topics))
+        if number == len(self.topics):
+            self.topics.append(topic)
+        if not self._hashes:
+            return Route(number, self._rules.partition, self._rules.partition)
+        name = f"{schema}.{table}"
+        rule = next((it for it in self._hashes if it.matches(name)), None)
+        if rule is None:
+            return Route(number, 0, 0)
+        size = self._size(topic)
+        if rule.by_table:
+            return Route(number, hash_partition(java_hash(table), size), 0)
+        seed = java_hash(schema) if self._rules.database_hash else 0
+        return Route(number, 0, 0, size, rule.columns, seed)
+
+    def _topic(self, schema: str, table: str) -> str:
+        for name in (f"{schema}.{table}", schema) if schema and table else ():
+            for rule in self._dynamic:
+                if rule.matches(name):
+                    return self._final(name.lower() if rule.topic is None else rule.topic)
+        return self.topics[0]
+
+    def _final(self, topic: str) -> str:
+        return topic.replace(".", "_") if self._dynamic else topic
+
+    def _size(self, topic: str) -> int:
+        found = next((size for matches, size in self._sizes if matches(topic)), None)
+        return self._rules.partitions if found is None else found
+
+
+class _TopicRule(NamedTuple):
+    topic: str | None
+    matches: Matches
+
+
+class _HashRule(NamedTuple):
+    matches: Matches
+    by_table: bool = False
+    columns: tuple[str, ...] | None = None
+
+
+def _read_topics(text: str) -> Iterator[_TopicRule]:
+    for item in _items(text):
+        name, colon, rest = item.partition(":")
+        topic, pattern = (name.strip(), rest.strip()) if colon else (None, item)
+        matches = _matcher("canal.mq.dynamicTopic", item, pattern)
+        if _is_name(pattern):
+            yield _TopicRule(topic, matches)
+            continue
+        for_table = "\\." in pattern
+        yield _TopicRule(topic, lambda name, it=matches, dot=for_table: ("." in name) == dot and it(name))  # type: ignore[misc]
+
+
+def _read_hashes(text: str) -> Iterator[_HashRule]:
+    for item in _items(text):
+        pattern, colon, key = item.rpartition(":")
+        if not colon or not pattern:
+            yield _HashRule(_matcher("canal.mq.partitionHash", item, item), by_table=True)
+            continue
+        columns = None if key.lower() == "$pk$" else tuple(name for name in key.split("^") if name)
+        yield _HashRule(_matcher("canal.mq.partitionHash", item, pattern), columns=columns)
+
+
+def _read_sizes(text: str) -> Iterator[tuple[Matches, int | None]]:
+    for item in _items(text):
+        pattern, colon, size = item.rpartition(":")
+        if colon and pattern:
+            number = int(size) if size.isdecimal() else None
+            yield _matcher("canal.mq.dynamicTopicPartitionNum", item, pattern), number
+
+
+def _items(text: str) -> list[str]:
+    return [item for item in text.replace(",", ";").split(";") if item]
+
+
+def _is_name(pattern: str) -> bool:
+    return _SIGNS.isdisjoint(pattern)
+
+
+def _matcher(key: str, item: str, pattern: str) -> Matches:
+    if _is_name(pattern):
+        return lambda name: _is_same(name, pattern)
+    try:
+        check_text(pattern)
+        translated = translate(pattern)
+        check_weight([translated])
+        return Matcher([translated]).matches
+    except FilterError as error:
+        raise ConfigError(f"{key}: rule '{item}': {error}") from None
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Whether two names are equal but for the case of their characters."""
+    return len(one) == len(other) and all(
+        a == b or a.upper() == b.upper() or a.lower() == b.lower() for a, b in zip(one, other, strict=True)
+    )

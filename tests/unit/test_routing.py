@@ -1,0 +1,90 @@
+"""Topics and partitions by Canal's rules; the oracle (tests/compat) compares them with Canal's own producer."""
+
+import pytest
+
+from sluice.protocol.canal.records import Route, hash_partition, java_hash
+from sluice.protocol.errors import ConfigError
+from sluice.server.outputs.routing import Router, Rules
+
+
+@pytest.mark.parametrize(
+    ("rules", "schema", "table", "topic"),
+    [
+        ("", "shop", "goods", "all.changes"),
+        ("shop.goods", "shop", "goods", "shop_goods"),
+        ("shop.goods", "SHOP", "Goods", "shop_goods"),
+        ("shop.goods", "shop", "orders", "all_changes"),
+        ("shop", "shop", "goods", "shop"),
+        ("shop", "shop", "", "all_changes"),
+        ("one.topic:shop.goods", "shop", "goods", "one_topic"),
+        ("one : shop.goods ", "shop", "goods", "one"),
+        (" shop.goods", "shop", "goods", "all_changes"),
+        (r"shop\..*", "shop", "Goods", "shop_goods"),
+        (r"sh.*", "shop", "goods", "shop"),
+        (r"all:.*\..*,one:shop", "shop", "goods", "all"),
+        (r"one:shop;two:shop\.goods", "shop", "goods", "two"),
+        ("one:shop,two:shop", "shop", "goods", "one"),
+        ("one:x:shop", "shop", "goods", "all_changes"),
+        (r"(shop|mall)\.goods", "mall", "goods", "mall_goods"),
+    ],
+)
+def test_the_topic_of_a_table(rules: str, schema: str, table: str, topic: str) -> None:
+    router = Router(Rules("all.changes", dynamic_topic=rules))
+    assert router.topics[router.route(schema, table).topic] == topic
+
+
+def test_topics_are_numbered_once() -> None:
+    router = Router(Rules("all", dynamic_topic=r"b:.*\.b,c:.*\.c"))
+    assert [router.route("s", table).topic for table in "abcab"] == [0, 1, 2, 0, 1]
+    assert router.topics == ["all", "b", "c"]
+    assert router.fixed_topics == ["all", "b", "c"]
+
+
+def test_without_a_rule_everything_has_one_partition() -> None:
+    router = Router(Rules("all", partition=3, partitions=8))
+    assert router.route("shop", "goods") == Route(0, 3, 3)
+    assert router.partitions("all") == 4
+    assert router.is_whole
+
+
+def test_the_rules_of_partitions() -> None:
+    rules = r"shop.goods:id^name,shop.orders:$PK$;shop\.log_.*,shop.empty:"
+    router = Router(Rules("all", partition=3, partitions=8, partition_hash=rules))
+    seed = java_hash("shop")
+    assert router.route("shop", "goods") == Route(0, 0, 0, 8, ("id", "name"), seed)
+    assert router.route("SHOP", "Orders") == Route(0, 0, 0, 8, None, java_hash("SHOP"))
+    assert router.route("shop", "log_1") == Route(0, hash_partition(java_hash("log_1"), 8), 0)
+    assert router.route("shop", "empty") == Route(0, 0, 0, 8, (), seed)
+    assert router.route("shop", "others") == Route(0, 0, 0)
+    assert router.partitions("all") == 8
+    assert not router.is_whole
+
+
+def test_the_database_counts_in_the_hash_if_asked() -> None:
+    router = Router(Rules("all", partitions=8, partition_hash=r".*\..*:$pk$", database_hash=False))
+    assert router.route("shop", "goods").seed == 0
+
+
+def test_a_topic_has_partitions_of_its_own() -> None:
+    sizes = "b_topic:5,c.*:7,x:many,d"
+    router = Router(
+        Rules("all", "b.topic:s.b,cc:s.c,x:s.x", 0, partitions=2, partition_hash=r".*\..*:$pk$", topic_partitions=sizes)
+    )
+    assert [router.route("s", table).hash_partitions for table in "abcx"] == [2, 5, 7, 2]
+    assert [router.partitions(topic) for topic in ("all", "b_topic", "cc")] == [2, 5, 7]
+
+
+@pytest.mark.parametrize(
+    ("rules", "why"),
+    [
+        (Rules("t", dynamic_topic="a:(b"), r"canal.mq.dynamicTopic: rule 'a:\(b': .*not closed"),
+        (Rules("t", partition_hash=r"b\.(x,y):$pk$"), r"canal.mq.partitionHash: rule 'b..\(x': .*not closed"),
+        (Rules("t", topic_partitions="[:3"), "canal.mq.dynamicTopicPartitionNum: rule"),
+        (Rules("t", partitions=0), "at least 1 partition"),
+        (Rules("t", topic_partitions="t:0"), "at least 1 partition"),
+        (Rules("t", partition=-1), "counted from 0"),
+    ],
+)
+def test_a_rule_that_cannot_be_read_is_an_error(rules: Rules, why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        Router(rules)

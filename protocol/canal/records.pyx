@@ -314,6 +314,16 @@ cdef int close_length(Writer *out, size_t start, uint8_t tag) except -1 nogil:
     return 0
 
 
+cdef int32_t count_rows(const Change *change) except -1 nogil:
+    cdef Fields rows = fields_of(change.entry.body)
+    cdef Span row
+    cdef int32_t count = 0
+    if change.image:
+        while checked(next_row(&rows, &row)):
+            count += 1
+    return count
+
+
 cdef void shrink(Writer *writer) noexcept:
     """Give the memory back that only few batches need."""
     if writer.capacity > KEPT:
@@ -455,7 +465,7 @@ cdef class RecordEncoder:
         done(is_change)
         if not is_change:
             memset(&change, 0, sizeof(Change))
-            return not self.is_whole or self.add_whole(&change, message, 0)
+            return not self.is_whole or self.add_whole(&change, message, 0, NULL)
         if change.marks.is_marker:
             if not self.has_markers:
                 return self.stop_at(MARKER, &change, NULL, 0)
@@ -562,15 +572,18 @@ cdef class RecordEncoder:
         """
         cdef int image = IMAGE_BEFORE if row.type == DELETE else IMAGE_AFTER
         cdef int32_t hash = plan.seed
+        cdef bint merged = image == IMAGE_AFTER and change.event_type == UPDATE and change.row.absent.size
         row.partition = plan.partition
         row.key.size = 0
         if not plan.hash_partitions and not self.is_keyed:
             return 0
         row.key.at = self.parts.size
-        memset(self.seen, 0, COLUMNS_MAX)
-        self.read_key(row, change, plan, image, &hash)
-        if image == IMAGE_AFTER and change.event_type == UPDATE and change.row.absent.size and not self.strict:
-            self.read_key(row, change, plan, IMAGE_BEFORE, &hash)
+        merged = merged and not self.strict
+        if merged:
+            memset(self.seen, 0, COLUMNS_MAX)
+        self.read_key(row, change, plan, image, merged, &hash)
+        if merged:
+            self.read_key(row, change, plan, IMAGE_BEFORE, merged, &hash)
         if plan.hash_partitions:
             row.partition = partition_of(hash, plan.hash_partitions)
         if self.parts.size > row.key.at:
@@ -578,19 +591,22 @@ cdef class RecordEncoder:
             row.key.size = self.parts.size - row.key.at
         return 0
 
-    cdef int read_key(self, Row *row, const Change *change, const Plan *plan, int image, int32_t *hash) except -1 nogil:
-        """Take the cells of an image that were not seen yet."""
+    cdef int read_key(
+        self, Row *row, const Change *change, const Plan *plan, int image, bint once, int32_t *hash
+    ) except -1 nogil:
+        """Take the cells of an image; with `once` those that were not seen yet."""
         cdef Fields columns = fields_of(row.message)
         cdef Span message
         cdef Cell cell
         while checked(next_column_of(&columns, image, &message)):
             if not get_cell(message, &cell):
                 malformed()
-            if not 0 <= cell.index < COLUMNS_MAX:
-                done(NO_COLUMN)
-            if self.seen[cell.index]:
-                continue
-            self.seen[cell.index] = 1
+            if once:
+                if not 0 <= cell.index < COLUMNS_MAX:
+                    done(NO_COLUMN)
+                if self.seen[cell.index]:
+                    continue
+                self.seen[cell.index] = 1
             if self.is_hashed_by(&cell, plan):
                 hash[0] ^= hash_of(cell.value)
             if self.is_keyed and cell.is_key:
@@ -774,12 +790,15 @@ cdef class RecordEncoder:
         cdef int32_t i
         cdef int32_t last
         cdef int32_t count
+        cdef bint fits = self.packet_size(framed(message.size)) <= self.limit
+        if fits and not is_each and not self.splits:
+            return self.add_whole(change, message, count_rows(change), NULL)
         self.read_rows(change, &plan)
         count = <int32_t>self.rows.size()
         for i in range(count):
             is_split = is_split or self.rows[i].type != change.event_type
-        if count <= 1 or not is_each and not is_split and self.packet_size(framed(message.size)) <= self.limit:
-            return self.add_whole(change, message, count)
+        if count <= 1 or fits and not is_each and not is_split:
+            return self.add_whole(change, message, count, &self.rows[0] if count else NULL)
         around = self.around_rows(change)
         i = 0
         while i < count:
@@ -791,8 +810,8 @@ cdef class RecordEncoder:
             i = last + 1
         return True
 
-    cdef bint add_whole(self, const Change *change, Span message, int32_t rows) except -1 nogil:
-        """Add an entry of at most one partition as it is."""
+    cdef bint add_whole(self, const Change *change, Span message, int32_t rows, const Row *row) except -1 nogil:
+        """Add an entry of one partition as it is; the row says which, and its key, if rows are looked at."""
         cdef Plan plan
         cdef Piece piece
         memset(&piece, 0, sizeof(Piece))
@@ -801,13 +820,13 @@ cdef class RecordEncoder:
             piece.partition = plan.partition
         else:
             plan = self.plan_of(change.header.schema, change.header.table)[0]
-            piece.partition = self.rows[0].partition if rows else plan.bare
+            piece.partition = plan.partition if rows else plan.bare
+        if row != NULL:
+            piece.partition, piece.key = row.partition, row.key
         piece.data = message.data
         piece.part.size = message.size
-        if rows:
-            piece.key = self.rows[0].key
         piece.topic, piece.rows = plan.topic, rows
-        return self.add_piece(change, &piece, &self.rows[0] if rows else NULL)
+        return self.add_piece(change, &piece, row)
 
     cdef bint add_part(self, const Change *change, const Plan *plan, int32_t first, int32_t last) except -1 nogil:
         """Add some rows as an entry of their own."""

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Alibaba's Canal server 1.1.7 out of its jars on Maven Central, downloaded once into ${SLUICE_CACHE:-~/.cache/sluice}/canal.
+# Alibaba's Canal server 1.1.7 and its producer for Kafka out of their jars on Maven Central, downloaded once into
+# ${SLUICE_CACHE:-~/.cache/sluice}/canal and canal-kafka.
 #
-#   canal.sh FOLDER   compile CanalServer.java and Filters.java into FOLDER; prints the class path
+#   canal.sh FOLDER   compile CanalServer.java, Filters.java and Producer.java into FOLDER; prints the class path
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 name="canal server"
 # shellcheck source=tests/servers/downloads.sh
 source "$here/../servers/downloads.sh"
-dist=${SLUICE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sluice}/canal
+dist=$cache/canal
 
 fetch() { # the server and all that it depends on; Maven compares each with its checksum
   cat >"$dist/pom.xml" <<POM
@@ -26,9 +27,16 @@ POM
   verify "$dist/canal.server-1.1.7.jar" e9ff77c327dd2f8ef073c544c08c0b0374518ccc49273b89d90dccc83c637e85
 }
 
+fetch_kafka() {
+  fetch_maven "$dist-kafka" \
+    com.alibaba.otter:connector.kafka:1.1.7 cc65760cccd476b7880867ab2583e7f29149f62b9d4ef9fe839edff09f2e4cad \
+    org.apache.kafka:kafka-clients:2.4.0 5e902f581d20a1f6e9669dab8eb6c64a2830ad34cf7765b668ea9de72fba25ac
+}
+
 once "$dist" fetch
+once "$dist-kafka" fetch_kafka
 mkdir -p /usr/share/man/man1 # Java's packages write there, and small images of Debian leave it out
 need javac default-jdk-headless
-javac -cp "$dist/*" -d "$1" "$here/CanalServer.java" "$here/Filters.java" >&2
+javac -cp "$dist/*:$dist-kafka/*" -d "$1" "$here/CanalServer.java" "$here/Filters.java" "$here/Producer.java" >&2
 cp "$here/logback.xml" "$1"
-echo "$1:$dist/*"
+echo "$1:$dist/*:$dist-kafka/*"

@@ -1,6 +1,7 @@
-"""Canal's own server 1.1.7, as a process on a conf folder (CanalServer.java)."""
+"""Canal's own server 1.1.7, as a process on a conf folder (CanalServer.java), and parts of it that are led."""
 
 import atexit
+import base64
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Self
 
+from sluice.server.outputs.routing import Rules
 from tests.clients.led import Led
 
 FETCH = Path(__file__).with_name("canal.sh")
@@ -89,3 +91,28 @@ class FilterProcess(Led):
         """Tell which names a filter takes. ClientError when it is refused."""
         ((*verdicts,),) = self.call("match", text, *(f"{schema}.{table}" for schema, table in names))
         return [verdict == "true" for verdict in verdicts]
+
+
+class ProducerProcess(Led):
+    """Canal's own producer for Kafka, in a Java process (Producer.java)."""
+
+    def __init__(self) -> None:
+        """Start it."""
+        super().__init__(["java", *SMALL, "-cp", _classes(), "Producer"])
+
+    def send(self, rules: Rules, batch_id: int, messages: bytes, *, flat: bool) -> list[tuple[str, int, bytes]]:
+        """Return topic, partition and value of each record of a batch: framed entries. ClientError if it fails."""
+        answer = self.call(
+            "send",
+            str(flat).lower(),
+            str(rules.database_hash).lower(),
+            rules.topic,
+            rules.dynamic_topic,
+            rules.topic_partitions,
+            rules.partition,
+            rules.partitions,
+            rules.partition_hash,
+            batch_id,
+            base64.b64encode(messages).decode(),
+        )
+        return [(topic, int(partition), base64.b64decode(value)) for topic, partition, value in answer]

@@ -1,7 +1,7 @@
 """Java's .properties files, their placeholders, and the environment that overrides them (see java.util.Properties)."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -113,6 +113,11 @@ class Lookup:
             self._properties |= file
         self._environ = environ
         self._replaced = 0  # placeholders of the value that is being read
+
+    @property
+    def keys(self) -> Collection[str]:
+        """The keys that the files have."""
+        return self._properties.keys()
 
     def __call__(self, keys: Iterable[str]) -> dict[str, Property]:
         """Return those of ``keys`` that are given, with placeholders replaced. Raises ConfigError."""

@@ -4,6 +4,8 @@ from typing import Final
 
 SERVERS: Final = "/otter/canal/cluster"
 """Has a node for each live server."""
+GROUP: Final = "/otter/canal/sluice"
+"""Holds the name that all servers of this ZooKeeper have in common: ours."""
 DESTINATIONS: Final = "/otter/canal/destinations"
 """Has a node for each destination."""
 

@@ -18,6 +18,8 @@ from sluice.instance.settings import Settings
 from sluice.instance.sources.kinds import CONFIGS
 from sluice.server.canal_keys import WITHOUT_EFFECT
 from sluice.server.config import ServerConfig
+from sluice.server.outputs.kafka.settings import KafkaSettings
+from sluice.server.outputs.settings import OutputNames, OutputSettings
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "configuration.md"
@@ -42,6 +44,13 @@ that start with `sluice.` are ours.
   one, one that only Canal uses with the reason.
 """
 
+LIBRARY = """
+**`kafka.…`**\\
+The settings of the producer, for all outputs to Kafka, by the names of Java's producer or of librdkafka; with
+`sluice.output.<name>.` before them for one of them. [Kafka](kafka.md#settings-of-the-producer) has them all.\\
+Environment: `SLUICE_KAFKA_SASL_PASSWORD` is `kafka.sasl.password`.
+"""
+
 
 def page() -> str:
     """Return the text of the page."""
@@ -51,6 +60,9 @@ def page() -> str:
     for config in CONFIGS.values():
         title = f"{config.source_title} as the source of a destination (`instance.properties`)"
         parts += [f"\n## {title}\n", *sections(config)]
+    parts += ["\n## Outputs: changes sent to other systems (`instance.properties`)\n"]
+    parts += [*sections(OutputNames), *sections(OutputSettings)]
+    parts += ["\n## An output to Kafka (`instance.properties`)\n", *sections(KafkaSettings), LIBRARY]
     parts += ["\n## Keys of Canal that have no effect\n\n| keys | because |\n| --- | --- |\n"]
     reasons = defaultdict(list)
     for pattern, reason in WITHOUT_EFFECT.items():

@@ -2,7 +2,11 @@
 
 import re
 
-QUEUES = "Sluice sends to no message queue: let a consumer fetch the changes and send them on"
+QUEUES = (
+    "they are for canal.serverMode = kafka, or for queues that Sluice does not send to: let a consumer fetch the"
+    " changes and send them on"
+)
+BATCHES = "batches are cut by sluice.output.mq.maxBytes, and sent as soon as there is something: nothing to do"
 ADMIN = "there is no admin server: configure destinations by files, start and stop them over HTTP"
 CORES = "one compiled loop decodes a destination: nothing to do"
 KERNEL = "the kernel sizes the buffers of connections: nothing to do"
@@ -41,6 +45,7 @@ WITHOUT_EFFECT = {
     r"canal\.instance\.(master|standby)\.(tlsVersions|(trust|client)CertificateKeyStore.*)": STORES,
     r"canal\.instance\.(enableDruid|pwdPublicKey)": DRUID,
     r"canal\.socketChannel": "there is one kind of connection to the source: nothing to do",
+    r"canal\.mq\.(canalBatchSize|canalGetTimeout|(send|build)\.thread\.size)": BATCHES,
     r"canal\.mq\..*": QUEUES,
     r"(kafka|rocketmq|rabbitmq|pulsarmq)\..*": QUEUES,
 }

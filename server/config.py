@@ -3,6 +3,7 @@
 import contextlib
 import difflib
 import ipaddress
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
@@ -20,6 +21,10 @@ from ..instance.zones import has_daylight_saving
 from ..protocol.errors import ConfigError, UnknownDestinationError
 from .canal_keys import STANDBY, why_without_effect
 from .logging import LogFormat, LogLevel, redactor
+from .outputs.configured import possible, read_outputs, takes
+from .outputs.registry import complaints
+from .outputs.settings import Output, OutputNames
+from .outputs.target import Complaints
 
 MAIN_FILE = "canal.properties"
 INSTANCE_FILE = "instance.properties"
@@ -127,8 +132,9 @@ class ServerConfig(Settings):
     server_mode: Annotated[Literal["tcp", "kafka", "rocketmq", "rabbitmq", "pulsarmq"], BeforeValidator(_lower)] = (
         setting("canal.serverMode", "tcp")
     )
-    """What takes the changes. Here it is always clients, as with `tcp`; Canal's other modes send them to a message
-    queue. With those the changes wait until a client fetches them."""
+    """What takes the changes: clients (`tcp`), or Kafka (`kafka`), to which each destination then sends them as its
+    client 1001; `canal.port` is closed then. Canal's other modes are not there: the changes wait until a client fetches
+    them."""
 
     # The HTTP API.
 
@@ -233,14 +239,19 @@ class ServerConfig(Settings):
         return self.register_ip or self.tcp_host, self.tcp_port
 
     @property
+    def serves_tcp(self) -> bool:
+        """Whether Canal's clients are served."""
+        return not self.without_netty and self.server_mode != "kafka"
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The destinations to start."""
         return expand(self.destinations_expr) if self.destinations_expr else self.destinations
 
 
 INSTANCE_KEYS = dict.fromkeys(key for config in CONFIGS.values() for key in config.fields_by_key())
-KEYS = (*ServerConfig.fields_by_key(), *INSTANCE_KEYS)
-"""All keys that have an effect."""
+KEYS = (*ServerConfig.fields_by_key(), *INSTANCE_KEYS, *OutputNames.fields_by_key())
+"""All keys that have an effect, but those of outputs, which have names of their own."""
 
 SWITCHING = (
     "canal.instance.standby.address",
@@ -289,16 +300,17 @@ class Configuration:
 
         A destination that Canal could serve and Sluice cannot keeps no other from it.
         """
-        complaints = []
+        mistakes = []
         for destination in self.destinations():
             try:
                 self.instance(destination)
+                self.outputs(destination)
             except UnsupportedError:
                 continue  # the others can start; that this one cannot is said then
             except ConfigError as error:
-                complaints += [f"{destination}: {line}" for line in str(error).splitlines()]
-        if complaints:
-            raise ConfigError("\n".join(complaints))
+                mistakes += [f"{destination}: {line}" for line in str(error).splitlines()]
+        if mistakes:
+            raise ConfigError("\n".join(mistakes))
 
     def instance(self, destination: str) -> InstanceConfig:
         """Read the settings of a destination: its own file over ``canal.properties``.
@@ -325,6 +337,24 @@ class Configuration:
         _hide_secrets(config)
         return config
 
+    def outputs(self, destination: str) -> list[Output]:
+        """Read the outputs of a destination. Raises ConfigError."""
+        outputs = read_outputs(
+            self._lookup(destination),
+            destination,
+            self.folder,
+            queue=self._queue,
+            shared=bool(self.server.zk_servers),
+            strict=self.instance(destination).strict_canal,
+        )
+        for output in outputs:
+            complaints(output)  # raises what cannot be used
+        return outputs
+
+    @property
+    def _queue(self) -> bool:
+        return self.server.server_mode == "kafka"
+
     def _check_meta(self, config: InstanceConfig) -> None:
         """Refuse to share destinations whose cursors only this server can see: that loses changes without a word."""
         if self.server.zk_servers and not config.meta.is_shared:
@@ -341,7 +371,7 @@ class Configuration:
         found: dict[str, list[str]] = defaultdict(list)
         for properties in (self._main, *map(read_properties, own)):
             for key, item in properties.items():
-                if item.value and (key in KEYS or BEAN_KEY.fullmatch(key)):
+                if item.value and (key in KEYS or BEAN_KEY.fullmatch(key) or self._is_of_outputs(key)):
                     found[item.origin.rpartition(":")[0]].append(key)
         return dict(found)
 
@@ -356,14 +386,17 @@ class Configuration:
         without_effect: list[tuple[str, Property]] = []
         warnings = []
         for name, properties in files.items():
-            others = {key: item for key, item in properties.items() if key not in referred}
+            others = {
+                key: item for key, item in properties.items() if key not in referred and not self._is_of_outputs(key)
+            }
             without_effect += others.items()
             warnings += self._unknown(others, name)
         return [
             *self.missing(),
             *_without_effect(without_effect),
             *warnings,
-            *_variables(self._environ),
+            *itertools.chain(*self.of_outputs()),
+            *_variables(self._environ, self._variables_of_outputs()),
             *self._known_password(),
             *self._unreachable(),
             *self._ambiguous_zones(),
@@ -392,16 +425,44 @@ class Configuration:
     def missing(self) -> list[str]:
         """Name what Canal would do with these files and Sluice does not."""
         texts = []
-        if self.server.server_mode != "tcp":
+        if self.server.server_mode not in ("tcp", "kafka"):
             texts.append(
-                f"canal.serverMode = {self.server.server_mode}: nothing is sent to a message queue here, and nothing is"
-                " lost: the changes wait at the cursor of Canal's own client, 1001, until a consumer fetches them"
+                f"canal.serverMode = {self.server.server_mode}: of message queues there is Kafka only, and nothing is"
+                " lost: the changes wait at the cursor of Canal's own client, 1001, until a consumer fetches them, or"
+                " Kafka (kafka) takes them"
             )
         for destination in self.destinations():
             with contextlib.suppress(ConfigError):  # it is not started then
                 found = self._lookup(destination)(("canal.instance.master2.address", *SWITCHING))
                 texts += [f"{destination}: {text}" for text in _missing(found)]
         return texts
+
+    def of_outputs(self) -> Complaints:
+        """Name what of the outputs' configuration nothing reads, and what is not followed."""
+        unknown: list[str] = []
+        unlike: list[str] = []
+        for destination in self.destinations():
+            with contextlib.suppress(ConfigError):  # it is not started then
+                for it in self.outputs(destination):
+                    found = complaints(it)
+                    unknown += found.unknown
+                    unlike += found.unlike
+        return Complaints(list(dict.fromkeys(unknown)), list(dict.fromkeys(unlike)))
+
+    def _is_of_outputs(self, key: str) -> bool:
+        """Whether a key is read by an output: Kafka's own mean nothing where there is none."""
+        if not takes(key, queue=self._queue):
+            return False
+        return self._queue or key.startswith("sluice.") or any(map(self._output_names, self.destinations()))
+
+    def _output_names(self, destination: str) -> list[str]:
+        with contextlib.suppress(ConfigError):
+            return [it.name for it in self.outputs(destination)]
+        return []
+
+    def _variables_of_outputs(self) -> set[str]:
+        names = {name for it in self.destinations() for name in self._output_names(it)}
+        return {environment_name(key) for key in possible(names)}
 
     def _unreachable(self) -> list[str]:
         host, port = self.server.address
@@ -516,8 +577,8 @@ def _without_effect(properties: Iterable[tuple[str, Property]]) -> list[str]:
     ]
 
 
-def _variables(environ: Mapping[str, str]) -> list[str]:
-    known = {environment_name(key) for key in KEYS} | OTHER_VARIABLES
+def _variables(environ: Mapping[str, str], others: Collection[str]) -> list[str]:
+    known = {environment_name(key) for key in KEYS} | OTHER_VARIABLES | set(others)
     links = sorted(name for name, value in environ.items() if is_service_link(name, value.strip()))
     services = tuple(f"{name.removesuffix('_PORT')}_{kind}_" for name in links for kind in ("PORT", "SERVICE"))
     return [

@@ -77,9 +77,20 @@ CLIENT = {
     "client_bytes": ("Bytes of entries given to the client, repetitions included", "client"),
 }
 """Our metrics of a client."""
+OUTPUT = {
+    "output_running": ("1 while the output delivers, 0 while something is in its way", "output", "client"),
+    "output_batches": ("Batches that the other side has confirmed, repetitions included", "output", "client"),
+    "output_records": ("Records that the other side has confirmed, repetitions included", "output", "client"),
+    "output_rows": ("Rows that the other side has confirmed, repetitions included", "output", "client"),
+    "output_bytes": ("Bytes that the other side has confirmed, repetitions included", "output", "client"),
+    "output_retries": ("How often the output began again after an error", "output", "client"),
+    "output_skipped": ("Changes that were left out, as configured", "output", "client"),
+}
+"""Our metrics of an output; its lag is that of the client that it is."""
 TOTALS = {
     *("source_received_bytes", "source_events", "source_transactions", "source_connections"),
     *("statement_changes", "ring_blocked_seconds", "client_batches", "client_rows", "client_bytes"),
+    *("output_batches", "output_records", "output_rows", "output_bytes", "output_retries", "output_skipped"),
 }
 """Those that only grow; Prometheus gives their names the suffix ``_total``."""
 DURATIONS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0)
@@ -290,11 +301,11 @@ class DestinationCollector(Collector):
             name: (CounterMetricFamily if name in TOTALS else GaugeMetricFamily)(
                 f"sluice_{name}", text, labels=("destination", *labels)
             )
-            for name, (text, *labels) in (DESTINATION | CLIENT).items()
+            for name, (text, *labels) in (DESTINATION | CLIENT | OUTPUT).items()
         }
         for destination in self._embedded.instances:
             status = self._embedded.destination_status(destination)
-            for name, value, *labels in (*self._destination(status), *self._clients(status)):
+            for name, value, *labels in (*self._destination(status), *self._clients(status), *_outputs(status)):
                 families[name].add_metric([destination, *labels], value)
         yield from families.values()
 
@@ -337,6 +348,22 @@ class DestinationCollector(Collector):
             yield "client_batches", batches, label
             yield "client_rows", rows, label
             yield "client_bytes", size, label
+
+
+def _outputs(status: DestinationStatus) -> Iterator[Sample]:
+    """Yield name, value and labels."""
+    for it in status.outputs:
+        labels = it.name, str(it.client_id)
+        yield "output_running", it.state == "running", *labels
+        for name, value in (
+            ("batches", it.batches),
+            ("records", it.records),
+            ("rows", it.rows),
+            ("bytes", it.bytes),
+            ("retries", it.retries),
+            ("skipped", it.skipped),
+        ):
+            yield f"output_{name}", value, *labels
 
 
 def untyped(name: str, text: str, values: Mapping[tuple[str, ...], float], *labels: str) -> Metric:

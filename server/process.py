@@ -15,12 +15,17 @@ from .ha.cluster import Cluster, Identity
 from .http.auth import require_safe_server
 from .http.serve import serve as serve_http
 from .metrics import Metrics
+from .outputs.outputs import Outputs
+from .outputs.registry import make
 from .scan import Scanner
 from .tcp.serve import require_safe_binding as require_safe_port
 from .tcp.serve import serving as serving_tcp
 from .waiting import Stopping
 
 logger = logging.getLogger(__name__)
+
+GROUP_SECONDS = 5.0
+"""That ZooKeeper may take to say the name of the servers that share it."""
 
 
 async def run(configuration: Configuration, listening: Callable[[str], None] | None = None) -> None:
@@ -44,6 +49,7 @@ async def run(configuration: Configuration, listening: Callable[[str], None] | N
             listening(url)
 
     embedded = EmbeddedServer(configuration.instance, make_parser)
+    embedded.companions = make_outputs(configuration, embedded)
     scanner = Scanner(configuration, embedded)
     scanner.remember()
     async with contextlib.AsyncExitStack() as stack:
@@ -72,6 +78,18 @@ def make_cluster(configuration: Configuration, embedded: EmbeddedServer) -> Clus
         embedded,
         configuration.instance,
     )
+
+
+def make_outputs(configuration: Configuration, embedded: EmbeddedServer) -> Outputs:
+    """Make what sends the changes of this server's destinations to other systems."""
+    loop = asyncio.get_running_loop()
+
+    def group() -> str:
+        """Return what the servers that share destinations have in common; called in other threads."""
+        assert embedded.cluster is not None
+        return asyncio.run_coroutine_threadsafe(embedded.cluster.group(), loop).result(GROUP_SECONDS)
+
+    return Outputs(embedded, configuration.outputs, lambda output: make(output, group))
 
 
 @contextlib.asynccontextmanager

@@ -16,7 +16,7 @@ import hypothesis
 import pytest
 
 from tests import schedule
-from tests.servers import ALL, CI, Server, ZooKeeper, nodes
+from tests.servers import ALL, CI, Kafka, Server, ZooKeeper, nodes
 
 Database = Callable[..., str]
 
@@ -69,6 +69,13 @@ def mysql97() -> Iterator[Server]:
 def mysql56() -> Iterator[Server]:
     """MySQL 5.6."""
     yield from _serve("mysql56")
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Kafka]:
+    """A broker of Kafka, without a password."""
+    with Kafka() as broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")

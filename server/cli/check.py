@@ -20,9 +20,9 @@ def add_check_command(commands: Any) -> None:
         "verify configuration and sources without starting",
         "Read the configuration, connect to the source of each destination, and report all that would not work, with\n"
         "the SQL that fixes it: also a client's filter that cannot be used any more, or a source that allows too few\n"
-        "connections for all its destinations. One of several clients that has lost its place in the binlog is only\n"
-        "noted: the others would be served, and that one is told. Nothing is started and nothing is changed. The\n"
-        "exit status is 1 when anything fails, notes aside.",
+        "connections for all its destinations, or brokers that would not take an output's changes. One of several\n"
+        "clients that has lost its place in the binlog is only noted: the others would be served, and that one is\n"
+        "told. Nothing is started and nothing is changed. The exit status is 1 when anything fails, notes aside.",
         "sluice check --conf conf",
         "sluice check example other",
     )
@@ -34,14 +34,16 @@ def check_command(options: Any) -> int:
     """Verify configuration and sources."""
     from ..capacity import find_shortages
     from ..http.auth import require_safe_server
+    from ..outputs.registry import examine
     from ..tcp.serve import bypass
     from ..tcp.serve import require_safe_binding as require_safe_port
 
     configuration = Configuration(options.conf, os.environ)
     server = configuration.server
     findings = Findings(out)
+    wrong = configuration.of_outputs().unknown
     for warning in configuration.warnings():
-        findings.note("configuration", warning)
+        (findings.wrong if warning in wrong else findings.note)("configuration", warning)
     try:
         require_safe_server(server)
     except ConfigError as error:
@@ -66,6 +68,8 @@ def check_command(options: Any) -> int:
             config = configuration.instance(name)
             configs.append(config)
             findings.good(name, _examine(server, config, findings))
+            for output in configuration.outputs(name):
+                examine(output, findings)
         except SluiceError as error:
             findings.wrong(name, error)
     for address, text in find_shortages(configs):

@@ -26,7 +26,7 @@ def add_migrate_command(commands: Any) -> None:
         "Read the conf folder of a Canal as it is, and say which destinations Sluice would serve from where, which\n"
         "keys it understands and which not, whether each saved position is readable and its change still in the\n"
         "binlog of the source, and whether each filter can be used. The exit status is 1 when something would stop\n"
-        "working, such as sending to Kafka. Nothing is started and nothing is changed, here, on the source, or in\n"
+        "working, such as sending to RocketMQ. Nothing is started and nothing is changed, here, on the source, or in\n"
         "ZooKeeper.",
         "sluice migrate --from /opt/canal/conf",
         "sluice migrate --from /opt/canal/conf --zk zk1:2181,zk2:2181",
@@ -45,6 +45,7 @@ def add_migrate_command(commands: Any) -> None:
 def migrate_command(options: Any) -> int:
     """Say what would happen."""
     from ..capacity import find_shortages
+    from ..outputs.registry import examine as examine_output
 
     findings = Findings(out)
     given = {"zk_servers": options.zk} if options.zk else {}
@@ -56,6 +57,8 @@ def migrate_command(options: Any) -> int:
             config = configuration.instance(name)
             configs.append(config)
             _examine(configuration, config, findings)
+            for output in configuration.outputs(name):
+                examine_output(output, findings)
         except SluiceError as error:
             findings.wrong(name, error)
     for address, text in find_shortages(configs):
@@ -69,13 +72,13 @@ def _examine_server(configuration: Configuration, findings: Findings) -> None:
         findings.wrong(configuration.main_file, "canal.destinations is empty, and no folder has an instance.properties")
     for file, keys in configuration.understood().items():
         findings.good(file, f"{len(keys)} keys are understood: {', '.join(keys)}")
-    missing = configuration.missing()
+    missing = [*configuration.missing(), *configuration.of_outputs().unknown]
     for text in missing:
         findings.wrong("configuration", text)
     for warning in configuration.warnings():
         if warning not in missing:
             findings.note("configuration", warning)
-    port = "Canal's clients are not served" if server.without_netty else f"Canal's clients at port {server.tcp_port}"
+    port = f"Canal's clients at port {server.tcp_port}" if server.serves_tcp else "Canal's clients are not served"
     findings.good("server", f"would listen on {server.tcp_host} for {port}, and at port {server.http_port} for HTTP")
 
 

@@ -56,6 +56,9 @@ def _wrong(destination: dict[str, Any]) -> Iterator[str]:
     for client in destination["clients"]:
         if client["state"] == "gone":
             yield f"{name}, client {client['clientId']}: gone: {sentences(client['error'], client['advice'])}"
+    for output in destination["outputs"]:
+        if output["error"]:
+            yield f"{name}, output {output['name']}: {output['state']}: {output['error']}"
 
 
 def show(out: Console, destination: dict[str, Any]) -> None:
@@ -94,3 +97,10 @@ def show(out: Console, destination: dict[str, Any]) -> None:
         for name, value in details.items():
             if value:
                 out.print(Text(f"    {name:<8} {value}"))
+    for output in destination["outputs"]:
+        text = Text(f"  output {output['name']}", style="bold")
+        text += Text(f"  {output['state']}{': ' + output['error'] if output['error'] else ''}")
+        again = f", began again {output['retries']} times" if output["retries"] else ""
+        skipped = f", {output['skipped']} skipped" if output["skipped"] else ""
+        amount = f"{output['rows']} rows in {output['records']} records, {output['bytes']} bytes"
+        out.print(text + Text(f", client {output['clientId']}, {amount}{again}{skipped}"))

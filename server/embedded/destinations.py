@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from ...instance.zones import local_time_zone
 from ...protocol.errors import UnknownDestinationError
 from ...protocol.position import Position
 from ...store.status import ClientStatus
+from .companions import Companions, NoCompanions, OutputStatus
 
 if TYPE_CHECKING:
     from ..ha.cluster import Cluster
@@ -52,6 +53,8 @@ class DestinationStatus:
     """The zone that TIMESTAMP values are written in; empty where that of the process has no name."""
     active: str
     """Among several servers the address of the one that has it; empty when none has it, or there are no others."""
+    outputs: Sequence[OutputStatus] = ()
+    """Those that run here."""
 
 
 class Destinations:
@@ -66,6 +69,7 @@ class Destinations:
         self.instances: dict[str, Instance] = {}
         self.cluster: Cluster | None = None
         """The servers with which the destinations are shared; to be set before any is started."""
+        self.companions: Companions = NoCompanions()
         self._load = load
         self._make_parser = make_parser
         self._locks: dict[str, asyncio.Lock] = {}
@@ -83,11 +87,14 @@ class Destinations:
             if known is not None and known.state != "stopped":
                 if self.cluster is not None:
                     self.cluster.start(destination)  # it may have been left to Canal's own server
+                if known.state != "standby":
+                    await self.companions.start(destination)
                 return
             config = await asyncio.to_thread(self._load, destination)
             if self.cluster is None:
                 instance = self.instances[destination] = Instance(config, self._make_parser)
                 await instance.start()
+                await self.companions.start(destination)
             else:
                 self._stand_by(destination, config)
                 self.cluster.start(destination)
@@ -100,6 +107,7 @@ class Destinations:
                 await self.cluster.stop(destination)
                 instance = self._known(destination)
                 instance.check_active = None
+            await self.companions.stop(destination)
             await instance.stop()
 
     async def activate(self, destination: str, meta: MetaStore) -> None:
@@ -108,6 +116,7 @@ class Destinations:
         instance = self._stand_by(destination, config, meta)
         try:
             await instance.start()
+            await self.companions.start(destination)
         except Exception:
             instance.stand_by()  # the election goes on, and knows what is wrong
             raise
@@ -116,6 +125,7 @@ class Destinations:
         """Stop a destination that this server gives up. Raises SluiceError when its cursors cannot be stored."""
         instance = self._known(destination)
         try:
+            await self.companions.stop(destination)
             await instance.stop()
         finally:
             if self.cluster is None or instance.check_active is not None:  # else its operator has stopped it meanwhile
@@ -150,6 +160,7 @@ class Destinations:
             parser=instance.parser_status,
             time_zone=instance.config.time_zone or local_time_zone(),
             active=cluster.active(destination) if cluster is not None else "",
+            outputs=self.companions.status(destination),
         )
 
     async def latest(self, destination: str) -> Position:

@@ -1,8 +1,10 @@
 """One server among others: what `Member` decides is done in ZooKeeper, and to the destinations of this process."""
 
 import asyncio
+import contextlib
 import json
 import logging
+import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from time import CLOCK_BOOTTIME, clock_gettime
@@ -17,6 +19,7 @@ from ...instance.meta.nodes import (
     Delete,
     Node,
     NodeError,
+    NodeExistsError,
     Operation,
     Put,
     SessionExpiredError,
@@ -24,7 +27,7 @@ from ...instance.meta.nodes import (
 )
 from ...instance.meta.zookeeper import ZooKeeperClients, epoch_data, read_epoch
 from ...protocol.errors import FencedError, SluiceError, ZooKeeperError
-from ...protocol.paths import SERVERS, epoch_node, running_node, servers_node
+from ...protocol.paths import GROUP, SERVERS, epoch_node, running_node, servers_node
 from ...store.cursor import Cursor, StoredClient
 from .election import State
 from .member import Member
@@ -209,6 +212,19 @@ class Cluster:
     def problem_of(self, destination: str) -> str:
         """Return what keeps, or would keep, this server from serving a destination; empty when all is well."""
         return self.problem or self.member.election(destination).problem or self._refused.get(destination, "")
+
+    async def group(self) -> str:
+        """Return the name that the servers of this ZooKeeper have in common: the first that asks makes it, for ever.
+
+        Raises ZooKeeperError when it cannot be read now.
+        """
+        session = self._session
+        if session is None:
+            raise ZooKeeperError(self.problem or "no session with ZooKeeper yet")
+        if await session.find(GROUP) is None:
+            with contextlib.suppress(NodeExistsError):
+                await session.create(GROUP, uuid.uuid4().hex.encode())
+        return (await session.get(GROUP)).data.decode()
 
     async def store(self, destination: str, changes: Mapping[int, StoredClient | None], epoch: int) -> None:
         """Store changed clients, durably and fenced. Raises FencedError when another has the destination."""

@@ -113,6 +113,25 @@ class ParserView(View):
     )
 
 
+class OutputView(View):
+    """Where an output stands."""
+
+    name: str
+    kind: str
+    client_id: int = Field(description="The client that it is: its lag is that of the output.")
+    state: str = Field(
+        description="`starting`, `running`, `retrying` (it may pass by itself), `error` (somebody has to do something),"
+        " or `stopped`."
+    )
+    error: str = Field(description="What is in its way.")
+    batches: int
+    records: int = Field(description="Confirmed by the other side since the start, repetitions included.")
+    rows: int
+    bytes: int
+    retries: int = Field(description="How often it began again after an error.")
+    skipped: int = Field(description="What was left out, as configured.")
+
+
 class DestinationView(View):
     """Where a destination stands."""
 
@@ -125,6 +144,7 @@ class DestinationView(View):
         description="Address, as in ZooKeeper, of the server that has it; empty when none has, or there are no others."
     )
     clients: list[ClientView]
+    outputs: list[OutputView]
     first: str = Field(description="The oldest position that is stored; empty when the stream has not begun.")
     last: str = Field(description="Position up to which the source was read.")
     entries: int = Field(description="Entries that are stored.")

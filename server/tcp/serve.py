@@ -34,7 +34,7 @@ logger = logging.getLogger("sluice.tcp")
 
 def require_safe_binding(config: ServerConfig) -> None:
     """Refuse to serve Canal's clients beyond loopback without a password. Raises ConfigError."""
-    if not config.without_netty:
+    if config.serves_tcp:
         refuse_open(
             config.tcp_host,
             [] if config.tcp_passwd.get_secret_value() else ["canal.passwd"],
@@ -45,7 +45,7 @@ def require_safe_binding(config: ServerConfig) -> None:
 
 def bypass(config: ServerConfig) -> str:
     """Say that Canal's port lets everybody do what the HTTP API asks credentials for; empty when it does not."""
-    if config.without_netty or config.tcp_passwd.get_secret_value() or not Credentials(config.http_credentials).any:
+    if not config.serves_tcp or config.tcp_passwd.get_secret_value() or not Credentials(config.http_credentials).any:
         return ""
     return (
         f"Canal's port {address_text((config.tcp_host, config.tcp_port))} asks for no password, so the credentials of"
@@ -63,7 +63,7 @@ async def serving(
     When the stop is announced, gets that wait end empty, and connections are closed as soon as what they were sent is
     on its way, or a second later. Raises ConfigError when the server may not listen there, OSError when it cannot.
     """
-    if config.without_netty:
+    if not config.serves_tcp:
         yield ""
         return
     require_safe_binding(config)

@@ -372,7 +372,7 @@ def test_keys_of_canal_without_effect_are_one_warning_for_each_reason(conf: Conf
         "canal.mq.flatMessage = true\nkafka.acks = all\ncanal.instance.tsdb.enable = true\ncanal.user =\n",
     )
     queues, history = conf.read().warnings()
-    assert queues.startswith("without effect here: Sluice sends to no message queue: let a consumer fetch")
+    assert queues.startswith("without effect here: they are for canal.serverMode = kafka, or for queues that")
     assert queues.endswith("canal.properties: canal.mq.flatMessage (line 1), kafka.acks (line 2)")
     assert "canal.instance.tsdb.enable (line 3)" in history
 
@@ -512,7 +512,7 @@ def test_canals_own_folder_may_have_any_name(conf: Conf) -> None:
 def test_changes_that_a_queue_would_get_wait_for_a_client(conf: Conf) -> None:
     conf.write("canal.properties", "canal.serverMode = rocketMQ\n")
     (warning,) = conf.read().warnings()
-    assert "canal.serverMode = rocketmq: nothing is sent to a message queue here, and nothing is lost" in warning
+    assert "canal.serverMode = rocketmq: of message queues there is Kafka only, and nothing is lost" in warning
 
 
 def test_a_destination_of_several_sources_keeps_no_other_from_starting(conf: Conf) -> None:

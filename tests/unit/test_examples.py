@@ -110,6 +110,48 @@ except ConfigError as error:
     print(error)
 """
 
+OUTPUT = """
+import asyncio, json
+from pathlib import Path
+
+from sluice.server.config import Configuration
+from sluice.server.embedded import EmbeddedServer
+from sluice.server.outputs.outputs import Outputs
+from sluice.server.outputs.registry import make
+from tests.source import Source, eventually
+
+folder = Path("conf")
+(folder / "example").mkdir(parents=True)
+(folder / "canal.properties").write_text("canal.destinations = example\\ncanal.file.data.dir = ../data\\n")
+(folder / "example" / "instance.properties").write_text(
+    "canal.instance.master.address = here\\ncanal.instance.dbUsername = cdc\\n"
+    "sluice.outputs = copy\\nsluice.output.copy.type = lines\\nsluice.output.copy.file = ../copy.json\\n"
+)
+configuration = Configuration(folder, {})
+sources = []
+
+def make_source(*arguments, **options):
+    sources.append(Source(*arguments, **options))
+    return sources[-1]
+
+def copied():
+    return [json.loads(line)["data"][0]["id"] for line in Path("copy.json").read_text().splitlines()]
+
+async def deliver(count):
+    server = EmbeddedServer(configuration.instance, make_source)
+    server.companions = Outputs(server, configuration.outputs, lambda output: make(output, lambda: ""))
+    await server.start("example")
+    await eventually(lambda: server.destination_status("example").clients)
+    sources[-1].put(count)
+    await eventually(lambda: not server.status("example", 1001).lag.entries)
+    (status,) = server.destination_status("example").outputs
+    print(status.name, status.state, status.records, copied())
+    await server.close()
+
+asyncio.run(deliver(2))
+asyncio.run(deliver(1))
+"""
+
 
 def changed(folder: Path, patch: str) -> Path:
     """A copy of the sources, with what is compiled, to which an example has been applied."""
@@ -128,7 +170,7 @@ def run(script: str, folder: Path, *arguments: Path) -> list[str]:
     done = subprocess.run(
         [sys.executable, "-c", script, *arguments],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder / "src")},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder / "src"), str(ROOT)])},
         capture_output=True,
         text=True,
         check=False,
@@ -154,6 +196,11 @@ def test_a_source_is_a_folder_and_a_line_in_each_of_two_registries(tmp_path: Pat
         refused,
         f"lines: conf/lines/instance.properties:1: {key}: has to be 'lines' or 'mysql'",
     ]
+
+
+def test_an_output_is_a_folder_and_a_line_in_the_registry(tmp_path: Path) -> None:
+    folder = changed(tmp_path / "sources", "add_an_output.patch")
+    assert run(OUTPUT, folder) == ["copy running 2 ['0', '1']", "copy running 1 ['0', '1', '2']"]
 
 
 def test_a_format_is_a_file_a_line_in_the_registry_and_one_in_the_documentation(tmp_path: Path) -> None:

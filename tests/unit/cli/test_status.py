@@ -8,7 +8,14 @@ from sluice.server.cli.status import summarize
 
 
 def destination(state: str = "running", *clients: dict[str, Any], error: str = "", active: str = "") -> dict[str, Any]:
-    return {"destination": "shop", "state": state, "error": error, "active": active, "clients": list(clients)}
+    return {
+        "destination": "shop",
+        "state": state,
+        "error": error,
+        "active": active,
+        "clients": list(clients),
+        "outputs": [],
+    }
 
 
 def client(state: str = "attached", seconds: float = 0.0, error: str = "", advice: str = "") -> dict[str, Any]:

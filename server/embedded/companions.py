@@ -1,0 +1,54 @@
+"""What lives with a destination and uses its calls as clients do."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class OutputStatus:
+    """Where an output stands: a companion that sends the changes to another system."""
+
+    name: str
+    kind: str
+    client_id: int
+    state: str
+    """``starting``, ``running``, ``retrying`` (something is in the way that may pass by itself), ``error`` (somebody
+    has to do something), or ``stopped``."""
+    error: str
+    batches: int
+    records: int
+    rows: int
+    bytes: int
+    """What was confirmed since the start of the destination, repetitions included."""
+    retries: int
+    """How often it began again after an error."""
+    skipped: int
+    """What was left out, as configured."""
+
+
+class Companions(Protocol):
+    """What lives with a destination: it uses the calls of this server, as clients do, and ends before it."""
+
+    async def start(self, destination: str) -> None:
+        """Start them, or have those that run try again now what has failed; one that cannot start says so itself."""
+
+    async def stop(self, destination: str) -> None:
+        """Stop them; when it returns they do nothing more."""
+
+    def status(self, destination: str) -> Sequence[OutputStatus]:
+        """Return where they stand."""
+
+
+class NoCompanions:
+    """A destination without."""
+
+    async def start(self, destination: str) -> None:
+        """Do nothing."""
+
+    async def stop(self, destination: str) -> None:
+        """Do nothing."""
+
+    def status(self, destination: str) -> Sequence[OutputStatus]:  # noqa: ARG002
+        """Return nothing."""
+        return ()

@@ -1,0 +1,125 @@
+"""The outputs of a destination, as its files configure them: Canal's message queue, or several by name."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from ...instance.properties import Lookup, Property
+from ...protocol.errors import ConfigError
+from .registry import KINDS
+from .settings import PLACE, PREFIX, Output, OutputNames, OutputSettings
+
+CANALS: Final = "mq"
+"""The output that `canal.serverMode` makes."""
+RENAMED: Final = {
+    "canal.mq.topic": "topic",
+    "canal.mq.dynamicTopic": "dynamicTopic",
+    "canal.mq.partition": "partition",
+    "canal.mq.partitionsNum": "partitionsNum",
+    "canal.mq.partitionHash": "partitionHash",
+    "canal.mq.dynamicTopicPartitionNum": "dynamicTopicPartitionNum",
+    "canal.mq.database.hash": "databaseHash",
+    "canal.mq.flatMessage": "format",
+    "canal.mq.transaction": "transactional",
+    "canal.mq.servers": "kafka.bootstrap.servers",
+    "canal.mq.acks": "kafka.acks",
+    "canal.mq.retries": "kafka.retries",
+    "canal.mq.batchSize": "kafka.batch.size",
+    "canal.mq.lingerMs": "kafka.linger.ms",
+    "canal.mq.maxRequestSize": "kafka.max.request.size",
+    "canal.mq.bufferMemory": "kafka.buffer.memory",
+    "canal.mq.compressionType": "kafka.compression.type",
+}
+"""Canal's keys, of its older versions too, and what they are of that output."""
+FREE: Final = "canal.mq.properties."
+"""Before any setting of Java's producer, in Canal 1.1.4."""
+FORMS: Final = {"true": "flat", "false": "canal"}
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+def takes(key: str, *, queue: bool) -> bool:
+    """Tell whether a key is one of outputs; ``queue``: `canal.serverMode` is ``kafka``."""
+    if key in OutputNames.fields_by_key() or key.startswith((PREFIX, "kafka.")):
+        return True
+    return queue and (key in RENAMED or key.startswith(FREE))
+
+
+def read_outputs(
+    lookup: Lookup, destination: str, folder: Path, *, queue: bool, shared: bool, strict: bool
+) -> list[Output]:
+    """Read the outputs of a destination; ``queue``: Canal's own is one of them. Raises ConfigError."""
+    names = list(OutputNames.fill(lookup(OutputNames.fields_by_key()), folder).outputs)
+    if queue and CANALS not in names:
+        names.insert(0, CANALS)
+    outputs = [_read(lookup, name, destination, folder, queue=queue, shared=shared, strict=strict) for name in names]
+    clients: dict[int, str] = {}
+    for it in outputs:
+        other = clients.setdefault(it.client_id, it.name)
+        if other != it.name:
+            raise ConfigError(
+                f"the outputs {other} and {it.name} are the same client, {it.client_id}: set"
+                f" {PREFIX}{it.name}.clientId to another number"
+            )
+    return outputs
+
+
+def possible(names: Iterable[str]) -> set[str]:
+    """Return the keys that outputs of these names have, so far as they are known by name."""
+    keys = {*OutputNames.fields_by_key(), *RENAMED}
+    for kind, found in KINDS.items():
+        keys |= {f"{kind}.{it}" for it in found.library}
+        for name in names:
+            keys |= {key.replace(PLACE, name) for key in found.settings.fields_by_key()}
+            keys |= {f"{PREFIX}{name}.{kind}.{it}" for it in found.library}
+    return keys
+
+
+def _read(
+    lookup: Lookup, name: str, destination: str, folder: Path, *, queue: bool, shared: bool, strict: bool
+) -> Output:
+    if not NAME.fullmatch(name):
+        raise ConfigError(f"sluice.outputs: {name[:200]!r} is not a name: letters, digits, '_' and '-'")
+    own = f"{PREFIX}{name}."
+    found = {
+        key.removeprefix(own): item
+        for key, item in lookup({*possible([name]), *lookup.keys}).items()
+        if key.startswith(own)
+    }
+    if queue and name == CANALS:
+        found = _of_canal(lookup) | found
+    type_ = found.get("type", Property("kafka", "")).value
+    kind = KINDS.get(type_)
+    if kind is None:
+        raise ConfigError(f"{found['type'].origin}: {own}type has to be {' or '.join(KINDS)}")
+    prefix = f"{type_}."
+    library = {
+        key.removeprefix(prefix): item
+        for key, item in lookup({*possible([]), *lookup.keys}).items()
+        if key.startswith(prefix)
+    }
+    library |= {key.removeprefix(prefix): item for key, item in found.items() if key.startswith(prefix)}
+    known = kind.settings.fields_by_key()
+    properties = {f"{PREFIX}{PLACE}.{key}": item for key, item in found.items()}
+    try:
+        settings: OutputSettings = kind.settings.fill(properties, folder)
+    except ConfigError as error:
+        raise ConfigError(str(error).replace(PLACE, name)) from None
+    unknown = tuple(
+        f"{item.origin}: {own}{key} is unknown"
+        for key, item in found.items()
+        if not key.startswith(prefix) and f"{PREFIX}{PLACE}.{key}" not in known
+    )
+    return Output(destination, name, settings, shared, strict, library, folder, unknown)
+
+
+def _of_canal(lookup: Lookup) -> dict[str, Property]:
+    found: dict[str, Property] = {}
+    for key, item in lookup({*RENAMED, *(it for it in lookup.keys if it.startswith(FREE))}).items():
+        if key.startswith(FREE):
+            found[f"kafka.{key.removeprefix(FREE)}"] = item
+        elif key == "canal.mq.flatMessage":
+            found["format"] = item._replace(value=FORMS.get(item.value.lower(), item.value))
+        elif key != "canal.mq.transaction" or item.value.lower() == "true":
+            found[RENAMED[key]] = item
+    return found

@@ -1,0 +1,216 @@
+"""The delivery loop, the same for every kind of output: get, prepare, send, and ack what was confirmed."""
+
+import asyncio
+import contextlib
+import logging
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from ...protocol.errors import (
+    AckOutOfOrderError,
+    FilterError,
+    GoneError,
+    NotStoredError,
+    NotSubscribedError,
+    PurgedError,
+    RefusedError,
+    SluiceError,
+    SourceChangedError,
+    StaleSessionError,
+    UnknownBatchError,
+)
+from ...store.batch import Batch
+from ..embedded import EmbeddedServer
+from ..embedded.companions import OutputStatus
+from .settings import Output
+from .target import Prepared, RejectedError, Target
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+SHORTEST, LONGEST = 0.2, 30.0
+"""Seconds before another attempt: the first pause, which doubles, and the longest one."""
+ENDING = 2.0
+"""Seconds that a target has to end what it does when it is abandoned."""
+PERMANENT = (RefusedError, RejectedError, PurgedError, GoneError, SourceChangedError, FilterError, StaleSessionError)
+"""What does not pass by itself: it is tried again each 30 s."""
+OF_THIS_LIFE = (UnknownBatchError, AckOutOfOrderError, NotSubscribedError)
+"""Somebody else used the same client: what was given is given again."""
+
+
+class Delivery:
+    """Delivers to one target, until it is stopped. All methods belong to the event loop."""
+
+    def __init__(self, embedded: EmbeddedServer, output: Output, target: Target) -> None:
+        self.output = output
+        self.state = "starting"
+        self.error = ""
+        self._embedded = embedded
+        self._target = target
+        self._session = ""
+        self._again = asyncio.Event()
+        self._most = 0  # entries of the next batch, when what follows them cannot be sent
+        self._batches = self._records = self._rows = self._bytes = self._retries = self._skipped = 0
+        name = f"{output.destination} {output.name}"
+        self._sender = ThreadPoolExecutor(1, thread_name_prefix=f"send {name}")
+        self._encoder = ThreadPoolExecutor(1, thread_name_prefix=f"encode {name}")
+        self._where = {"destination": output.destination}
+
+    @property
+    def status(self) -> OutputStatus:
+        """Where it stands now."""
+        state, error = self.state, self.error
+        if state == "running" and (trouble := self._target.trouble):
+            state, error = "retrying", trouble
+        return OutputStatus(
+            self.output.name,
+            self.output.settings.type,
+            self.output.client_id,
+            state,
+            error,
+            self._batches,
+            self._records,
+            self._rows,
+            self._bytes,
+            self._retries,
+            self._skipped,
+        )
+
+    def retry(self) -> None:
+        """Try again now what waits for its next attempt."""
+        self._again.set()
+
+    async def run(self) -> None:
+        """Deliver for ever; cancelled, it sends nothing more before it returns."""
+        pause = SHORTEST
+        try:
+            while True:
+                confirmed = self._batches
+                state = "retrying"
+                try:
+                    await self._deliver()
+                except SluiceError as error:
+                    state = "error" if isinstance(error, PERMANENT) else state
+                    problem = str(error)
+                except Exception as error:  # whatever it is, changes go on waiting at the cursor, and it is said
+                    logger.exception("output %s has failed", self.output.name, extra=self._where)
+                    problem = f"{type(error).__name__}: {error}"
+                pause = SHORTEST if self._batches > confirmed else pause
+                await self._pause(LONGEST if state == "error" else pause, state, problem)
+                pause = min(2 * pause, LONGEST)
+        finally:
+            self._set("stopped", "")
+            self._sender.shutdown(wait=False)
+            self._encoder.shutdown(wait=False)
+
+    async def _pause(self, seconds: float, state: str, problem: str) -> None:
+        self._set(state, problem)
+        self._again.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._again.wait()
+        self._retries += 1
+
+    async def _deliver(self) -> None:
+        """Deliver until something fails."""
+        embedded, output = self._embedded, self.output
+        settings = output.settings
+        await embedded.subscribe(
+            output.destination, output.client_id, filter=settings.filter, start=settings.start, expire_after=0
+        )
+        self._session = embedded.open_session(output.destination, output.client_id)
+        await embedded.rollback(output.destination, output.client_id, session=self._session)
+        ready: asyncio.Queue[Prepared] = asyncio.Queue(settings.window)
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            await self._run(self._sender, self._target.open)
+            self._check()  # opening fences others: one that has lost the destination meanwhile must notice
+            self._set("running", "")
+            tasks = [
+                asyncio.create_task(self._collect(ready), name=f"collect for {output}"),
+                asyncio.create_task(self._send(ready), name=f"send for {output}"),
+            ]
+            # Not a group of tasks: that forgets that it was cancelled when one of its tasks has failed meanwhile.
+            failed, _others = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await next(iter(failed))
+        finally:
+            for task in tasks:
+                task.cancel()
+            self._target.abandon()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            closing = asyncio.ensure_future(self._run(self._sender, self._target.close))
+            _done, late = await asyncio.wait([closing], timeout=ENDING)
+            if late:
+                logger.warning("output %s: the other side keeps it from ending", output.name, extra=self._where)
+
+    async def _collect(self, ready: asyncio.Queue[Prepared]) -> None:
+        """Get batches and prepare them, in order."""
+        output = self.output
+        while True:
+            batch = await self._embedded.get_without_ack(
+                output.destination,
+                output.client_id,
+                timeout=math.inf,
+                max_bytes=output.settings.max_bytes,
+                max_entries=self._most or None,
+                session=self._session,
+            )
+            self._most = 0
+            try:
+                prepared = await self._run(self._encoder, self._target.prepare, batch)
+            except RefusedError as error:
+                await ready.join()
+                if error.entry:  # what is before it can be sent
+                    self._most = error.entry
+                    await self._embedded.rollback(output.destination, output.client_id, session=self._session)
+                    continue
+                raise RejectedError(f"{error}, at {batch.from_}") from error
+            await ready.put(prepared)
+
+    async def _send(self, ready: asyncio.Queue[Prepared]) -> None:
+        """Send what is ready, and ack it once it is confirmed."""
+        while True:
+            batches = [await ready.get()]
+            while not ready.empty():
+                batches.append(ready.get_nowait())
+            self._check()
+            await self._run(self._sender, self._target.send, batches)
+            for it in batches:
+                self._count(it)
+            # Each call confirms before it waits for the store, and they begin in this order.
+            await asyncio.gather(*(self._ack(it.batch) for it in batches))
+            for _ in batches:
+                ready.task_done()
+
+    async def _ack(self, batch: Batch) -> None:
+        output = self.output
+        try:
+            await self._embedded.ack(
+                output.destination, output.client_id, batch_id=batch.batch_id, session=self._session
+            )
+        except NotStoredError as error:  # it counts, and is stored later; the destination says so, too
+            logger.warning("output %s: %s", output.name, error, extra=self._where)
+
+    def _check(self) -> None:
+        """Raise FencedError when this server has lost the destination, StaleSessionError when another the client."""
+        self._embedded.check(self.output.destination, self.output.client_id, self._session)
+
+    def _count(self, prepared: Prepared) -> None:
+        self._batches += 1
+        self._records += prepared.records
+        self._bytes += prepared.bytes
+        self._rows += prepared.batch.rows
+        self._skipped += len(prepared.skipped)
+        for text in prepared.skipped:
+            logger.warning("output %s has left out %s", self.output.name, text, extra=self._where)
+
+    def _set(self, state: str, error: str) -> None:
+        if (state, error) != (self.state, self.error):
+            log = logger.error if state == "error" else logger.warning if error else logger.info
+            log("output %s: %s%s", self.output.name, state, f": {error}" if error else "", extra=self._where)
+        self.state, self.error = state, error
+
+    async def _run(self, executor: ThreadPoolExecutor, work: Callable[..., T], *arguments: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(executor, work, *arguments)

@@ -1,0 +1,49 @@
+"""Makes the Kafka target of an output, and asks brokers beforehand whether they would take its records."""
+
+from collections.abc import Callable
+
+from ....protocol.errors import ConfigError, SluiceError
+from ...logging import redactor
+from ..settings import Output
+from ..target import Report
+from .checks import rules_of
+from .settings import KafkaSettings
+from .target import KafkaTarget
+from .translation import translate
+
+
+def make(output: Output, group: Callable[[], str]) -> KafkaTarget:
+    """See `Making.make`."""
+    settings = output.settings
+    assert isinstance(settings, KafkaSettings)
+    translated = translate(output.library, output.folder)
+    for secret in translated.secrets:
+        redactor.hide(secret)
+    if not translated.settings.get("bootstrap.servers"):
+        raise ConfigError(f"{output}: kafka.bootstrap.servers has to be given: host:port, host:port …")
+    transactional = output.shared if settings.transactional is None else settings.transactional
+    if transactional and not (output.shared or settings.transactional_id):
+        raise ConfigError(
+            f"{output}: transactions need a name that no other producer of these brokers uses: set"
+            f" sluice.output.{output.name}.transactionalId"
+        )
+
+    def transactional_id() -> str:
+        return settings.transactional_id or f"{group()}-{output.destination}-{output.name}"
+
+    make_id = transactional_id if transactional else None
+    return KafkaTarget(rules_of(output), settings, translated, make_id, strict=output.strict)
+
+
+def examine(output: Output, report: Report) -> None:
+    """See `Making.examine`."""
+    try:
+        target = make(output, lambda: "")
+    except SluiceError as error:
+        report.wrong(output, error)
+        return
+    for topic in target.fixed_topics:
+        try:
+            report.good(output, target.fit(topic))
+        except SluiceError as error:
+            report.wrong(output, error)

@@ -1,0 +1,65 @@
+"""What is configured of an output to Kafka."""
+
+from enum import StrEnum
+
+from ....instance.settings import setting
+from ..settings import OutputSettings
+
+
+class Form(StrEnum):
+    """What a record holds."""
+
+    FLAT = "flat"
+    CANAL = "canal"
+
+
+class Key(StrEnum):
+    """What is the key of a record."""
+
+    NONE = "none"
+    PK = "pk"
+
+
+class KafkaSettings(OutputSettings):
+    """The configuration of an output to Kafka."""
+
+    # Records.
+
+    form: Form = setting("sluice.output.<name>.format", Form.FLAT)
+    """What a record holds: `flat`, a change in JSON (Canal's FlatMessage), or `canal`, a protobuf Packet of Canal's
+    protocol, as with `canal.mq.flatMessage = false`."""
+    key: Key = setting("sluice.output.<name>.key", Key.NONE)
+    """The key of a record: `none`, as in Canal, or `pk`, the primary key, with one row in a record; for compacted
+    topics."""
+    split_key_updates: bool = setting("sluice.output.<name>.splitKeyUpdates", default=False)
+    """Send an UPDATE that changes the key as a DELETE of the old one and an INSERT of the new one."""
+    statements: bool = setting("sluice.output.<name>.statements", default=False)
+    """Send the text of the statements, too, where the source writes it (rows-query and annotate events). Canal does;
+    it is half of all records then."""
+
+    # Topics and partitions.
+
+    topic: str = setting("sluice.output.<name>.topic", "")
+    """The topic; empty: the name of the destination."""
+    dynamic_topic: str = setting("sluice.output.<name>.dynamicTopic", "")
+    """Rules for a topic by table, as in `canal.mq.dynamicTopic`."""
+    partition: int = setting("sluice.output.<name>.partition", 0, ge=0)
+    """The partition of all records, unless `partitionHash` says more."""
+    partitions: int = setting("sluice.output.<name>.partitionsNum", 1, ge=1, le=100_000)
+    """Over how many partitions `partitionHash` distributes. Each topic needs so many."""
+    partition_hash: str = setting("sluice.output.<name>.partitionHash", "")
+    """Rules for a partition by the values of columns, as in `canal.mq.partitionHash`. Changes are then in order for
+    each value only."""
+    topic_partitions: str = setting("sluice.output.<name>.dynamicTopicPartitionNum", "")
+    """The number of partitions by topic, as in `canal.mq.dynamicTopicPartitionNum`."""
+    database_hash: bool = setting("sluice.output.<name>.databaseHash", default=True)
+    """Mix the name of the database into the hash, as `canal.mq.database.hash`."""
+
+    # Safety.
+
+    transactional: bool | None = setting("sluice.output.<name>.transactional", None)
+    """Send in Kafka's transactions, so that a server that has lost the destination cannot write any more. Empty: where
+    several servers share the destination (`canal.zkServers`). Consumers then need `isolation.level=read_committed`."""
+    transactional_id: str = setting("sluice.output.<name>.transactionalId", "")
+    """The name of the transactions, which no other producer of these brokers may use. Empty: made of a name that the
+    servers of a ZooKeeper have in common, the destination's, and the output's."""

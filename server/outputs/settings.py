@@ -1,0 +1,83 @@
+"""What is configured of an output, whatever its kind."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+from ...instance.properties import Property
+from ...instance.settings import Settings, setting
+
+PREFIX = "sluice.output."
+PLACE = "<name>"
+"""Stands for the output's name in the keys that the models declare."""
+
+
+def _names(value: Any) -> Any:
+    return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
+
+class OutputNames(Settings):
+    """Which outputs a destination has."""
+
+    outputs: Annotated[tuple[str, ...], BeforeValidator(_names)] = setting("sluice.outputs", (), max_length=64)
+    """Names of the destination's outputs, separated by commas: each sends the changes to another system, beside the
+    clients that fetch them. `canal.serverMode = kafka` makes one of the name `mq` for each destination."""
+
+
+class OnMarker(StrEnum):
+    """What is done with a marker, which says that changes are missing."""
+
+    STOP = "stop"
+    SKIP = "skip"
+    SEND = "send"
+
+
+class OutputSettings(Settings):
+    """The configuration of an output."""
+
+    type: str = setting("sluice.output.<name>.type", "kafka")
+    """Where it sends: `kafka`."""
+    client_id: int = setting("sluice.output.<name>.clientId", 1001, ge=-(1 << 15), lt=1 << 15)
+    """The client that it is: its cursor says what was delivered. Each output of a destination needs its own."""
+    filter: str = setting("sluice.output.<name>.filter", "")
+    """The tables that are sent, as in `canal.instance.filter.regex`, among those of the destination; empty: all."""
+    start: str = setting("sluice.output.<name>.start", "earliest")
+    """Where it begins when it has no cursor yet: `earliest` that is stored, `latest`, or a position."""
+    max_bytes: int = setting("sluice.output.<name>.maxBytes", 1 << 20, unit="bytes", ge=1 << 10, le=64 << 20)
+    """The size of a batch that is fetched and confirmed as a whole. One change that is larger comes alone."""
+    window: int = setting("sluice.output.<name>.window", 4, ge=1, le=64)
+    """How many batches are sent before the first of them is confirmed. After a crash so many come again."""
+    on_marker: OnMarker = setting("sluice.output.<name>.onMarker", OnMarker.STOP)
+    """What is done with a marker, which stands for changes that could not be decoded or are gone from the source:
+    `stop` until somebody decides, `skip` it, or `send` it as a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """An output of a destination, as configured."""
+
+    destination: str
+    name: str
+    settings: OutputSettings
+    shared: bool
+    """Whether other servers can have the destination, too."""
+    strict: bool = False
+    """Whether what it sends is exactly as Canal's (`canal.instance.parser.strictCanal`)."""
+    library: Mapping[str, Property] = field(default_factory=dict)
+    """Settings of the library that sends, by the names that they have there."""
+    folder: Path = Path()
+    """Where relative paths start."""
+    unknown: tuple[str, ...] = ()
+    """Complaints about keys of it that nothing reads."""
+
+    @property
+    def client_id(self) -> int:
+        """The client that it is."""
+        return self.settings.client_id
+
+    def __str__(self) -> str:
+        return f"output {self.name} of {self.destination}"

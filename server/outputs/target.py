@@ -1,0 +1,81 @@
+"""What a delivery asks of the other side, whatever it is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from ...protocol.errors import SluiceError
+from ...store.batch import Batch
+
+
+class DeliveryError(SluiceError):
+    """The other side has not confirmed what it was sent; it may do so later."""
+
+
+class RejectedError(SluiceError):
+    """The other side does not take what it is sent, and will not before somebody changes something."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A batch in the form of the other side."""
+
+    batch: Batch
+    content: Any
+    """What the target has made of it."""
+    records: int
+    bytes: int
+    skipped: Sequence[str] = ()
+    """What is left out of it, as configured: one text each, with position and reason."""
+
+
+class Target(Protocol):
+    """The other side of an output.
+
+    All methods but `prepare` and `abandon` are called in one thread, one after the other; `prepare` in another one,
+    also while `send` runs.
+    """
+
+    @property
+    def trouble(self) -> str:
+        """What is in the way just now, although it may pass by itself; empty when all is well."""
+
+    def open(self) -> None:
+        """Connect; from here on no earlier connection of this output, of any process, can write.
+
+        Raises DeliveryError, RejectedError.
+        """
+
+    def prepare(self, batch: Batch) -> Prepared:
+        """Encode a batch. Raises RefusedError, which names the entry that cannot be sent."""
+
+    def send(self, batches: Sequence[Prepared]) -> None:
+        """Return when the other side has confirmed all of them, durably and in this order.
+
+        After an error nobody knows what it has taken. Raises DeliveryError, RejectedError.
+        """
+
+    def abandon(self) -> None:
+        """Let `open` and `send` end soon, by an error, and send nothing more; called on the event loop."""
+
+    def close(self) -> None:
+        """Disconnect, within a second or two. It can be opened again."""
+
+
+class Complaints(NamedTuple):
+    """What of a configuration has no effect."""
+
+    unknown: list[str]
+    """Keys that nothing reads: mistakes."""
+    unlike: list[str]
+    """What is done otherwise than is written, with the reason."""
+
+
+class Report(Protocol):
+    """Takes what an examination finds; see `Findings` of the command line."""
+
+    def good(self, what: object, text: object) -> None:
+        """Report something that is as it should be."""
+
+    def wrong(self, what: object, text: object) -> None:
+        """Report something that would not work."""

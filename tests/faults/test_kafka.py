@@ -1,0 +1,134 @@
+"""Changes reach Kafka, all of them and in order, while servers and brokers die."""
+
+import contextlib
+import itertools
+import random
+import signal
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Database
+from tests.faults.harness import Load, Sluice, eventually
+from tests.kafka import once, ops, seen
+from tests.servers import Kafka, Server, ZooKeeper
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def topic() -> str:
+    """The name of a topic that does not exist yet."""
+    return f"topic{next(_numbers)}"
+
+
+@pytest.fixture
+def broker() -> Iterator[Kafka]:
+    """A broker of the test's own, which may die."""
+    with Kafka() as found:
+        yield found
+
+
+def configure(
+    sluice: Sluice,
+    broker: Kafka,
+    topic: str,
+    source: Server,
+    schema: str,
+    main: Mapping[str, object] | None = None,
+    **settings: object,
+) -> None:
+    sluice.settings = {
+        "canal__serverMode": "kafka",
+        "kafka__bootstrap__servers": broker.servers,
+        "kafka__retries": 0,
+        **(main or {}),
+    }
+    sluice.add("shop", source, canal__instance__filter__regex=rf"{schema}\\..*", canal__mq__topic=topic, **settings)
+
+
+def arrived(broker: Kafka, topic: str, *, committed: bool = True) -> list[bytes]:
+    """Wait for the end of the load; return the records."""
+
+    def read() -> list[bytes]:
+        return [value for values in broker.read(topic, committed=committed) for value in values]
+
+    eventually(lambda: any(b'"finished"' in value for value in read()), "the end in the topic")
+    return read()
+
+
+def test_every_change_is_in_the_topic_once_and_in_order(
+    sluice: Sluice, kafka: Kafka, topic: str, mariadb118: Server, database: Database
+) -> None:
+    schema = database(mariadb118)
+    configure(sluice, kafka, topic, mariadb118, schema)
+    load = Load(mariadb118, schema, count=100)
+    with sluice, load:
+        load.finish()
+        found = list(ops(arrived(kafka, topic)))
+        load.check(seen(found))
+        eventually(lambda: sluice.destination()["clients"][0]["lag"]["entries"] == 0, sluice.destination)
+
+
+@pytest.mark.parametrize(("victim", "kills"), [("sluice", 3), ("kafka", 1)])
+def test_what_is_repeated_after_a_kill_is_one_stretch(
+    sluice: Sluice, broker: Kafka, topic: str, mariadb118: Server, database: Database, victim: str, kills: int
+) -> None:
+    schema = database(mariadb118)
+    transactions: dict[str, Any] = {
+        "sluice__output__mq__transactional": "true",
+        "sluice__output__mq__transactionalId": "shop",
+    }
+    configure(sluice, broker, topic, mariadb118, schema, **transactions)
+    load = Load(mariadb118, schema)
+    chance = random.Random(5)
+    dies = sluice if victim == "sluice" else broker
+    with sluice:
+        with load:
+            for _ in range(kills):
+                goal = load.committed + chance.randrange(20, 150)
+                eventually(lambda: load.committed > goal)  # noqa: B023
+                dies.kill()
+                dies.start()
+            load.finish(stop=True)
+        load.check(seen(once(ops(arrived(broker, topic)))))
+
+
+def test_a_server_that_was_frozen_past_its_session_writes_nothing_any_more(
+    tmp_path: Path, zookeeper: ZooKeeper, broker: Kafka, topic: str, mariadb118: Server, database: Database
+) -> None:
+    schema = database(mariadb118)
+    load = Load(mariadb118, schema)
+    servers = [Sluice(tmp_path / name) for name in "ab"]
+    with contextlib.ExitStack() as stack:
+        for server in servers:
+            others = {"canal__zkServers": f"{zookeeper.hosts}", "sluice__ha__sessionTimeout": 2}
+            configure(server, broker, topic, mariadb118, schema, main=others)
+            stack.enter_context(server)
+        with load:
+            for _ in range(2):
+                active = wait_active(servers)
+                goal = load.committed + 50
+                eventually(lambda: load.committed > goal)  # noqa: B023
+                active.process.send_signal(signal.SIGSTOP)
+                (other,) = (it for it in servers if it is not active)
+                eventually(lambda: other.destination()["state"] == "running", "the take-over")  # noqa: B023
+                goal = load.committed + 50
+                eventually(lambda: load.committed > goal)  # noqa: B023
+                active.process.send_signal(signal.SIGCONT)
+            load.finish(stop=True)
+        load.check(seen(once(ops(arrived(broker, topic)))))
+
+
+def wait_active(servers: list[Sluice]) -> Sluice:
+    """Wait until one of the servers, and no other, has the destination."""
+    found: list[Sluice] = []
+
+    def one() -> bool:
+        found[:] = [it for it in servers if it.destination()["state"] == "running"]
+        return len(found) == 1
+
+    eventually(one, lambda: [it.destination() for it in servers])
+    return found[0]

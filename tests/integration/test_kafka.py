@@ -1,0 +1,198 @@
+"""An output to Kafka and a real broker: what arrives, and what each error says."""
+
+import asyncio
+import itertools
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice.instance.properties import Property
+from sluice.server.embedded import EmbeddedServer
+from sluice.server.outputs import delivery
+from sluice.server.outputs.kafka import target
+from sluice.server.outputs.kafka.settings import KafkaSettings
+from sluice.server.outputs.outputs import Outputs
+from sluice.server.outputs.registry import examine, make
+from sluice.server.outputs.settings import Output
+from sluice.store.status import ClientStatus
+from tests.servers import Kafka
+from tests.source import Source, eventually, start_embedded
+
+NAME = "example"
+_numbers = itertools.count(1)
+
+
+class Findings:
+    """Takes what an examination finds."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[str, str]] = []
+
+    def good(self, _what: object, text: object) -> None:
+        self.found.append(("ok", str(text)))
+
+    def wrong(self, _what: object, text: object) -> None:
+        self.found.append(("FAIL", str(text)))
+
+
+class Setup:
+    """A destination, whose changes are rows with numbers, and a topic."""
+
+    def __init__(self, embedded: EmbeddedServer, source: Source, kafka: Kafka) -> None:
+        self.embedded = embedded
+        self.source = source
+        self.kafka = kafka
+        self.topic = f"numbers{next(_numbers)}"
+        self.library: dict[str, str] = {"bootstrap.servers": kafka.servers}
+        self.outputs: Outputs
+
+    def output(self, **settings: Any) -> Output:
+        library = {name: Property(value, "test") for name, value in self.library.items()}
+        made = KafkaSettings(topic=self.topic, **settings)
+        return Output(NAME, "mq", made, shared=False, library=library)
+
+    async def start(self, **settings: Any) -> None:
+        output = self.output(**settings)
+        self.outputs = Outputs(self.embedded, lambda _: [output], lambda it: make(it, lambda: ""))
+        self.embedded.companions = self.outputs
+        await self.outputs.start(NAME)
+
+    def clients(self) -> list[ClientStatus]:
+        return self.embedded.destination_status(NAME).clients
+
+    @property
+    def error(self) -> str:
+        (status,) = self.outputs.status(NAME)
+        return f"{status.state}: {status.error}"
+
+    async def fails(self, state: str) -> str:
+        await eventually(lambda: self.error.startswith(f"{state}: ") and self.error != f"{state}: ")
+        return self.error.partition(": ")[2]
+
+    async def delivered(self) -> list[list[int]]:
+        """Wait until all is confirmed; return the numbers in each partition."""
+        await eventually(lambda: (clients := self.clients()) and not clients[0].lag.entries)
+        values = await asyncio.to_thread(self.kafka.read, self.topic)
+        return [[int(row["id"]) for it in found for row in json.loads(it)["data"]] for found in values]
+
+
+@pytest.fixture
+async def setup(tmp_path: Path, kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Setup]:
+    monkeypatch.setattr(delivery, "LONGEST", 0.3)
+    embedded, sources = await start_embedded(tmp_path)
+    made = Setup(embedded, sources[NAME], kafka)
+    yield made
+    await embedded.close()
+
+
+async def test_a_topic_that_was_never_seen_is_made_as_the_brokers_make_topics(setup: Setup) -> None:
+    await setup.start()
+    setup.source.put(5)
+    assert await setup.delivered() == [[0, 1, 2, 3, 4]]
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+async def test_rows_are_spread_over_partitions_by_their_keys(setup: Setup, transactional: bool) -> None:
+    setup.kafka.create(setup.topic, 3)
+    await setup.start(
+        partitions=3, partition_hash=r".*\..*:id", transactional=transactional, transactional_id=setup.topic
+    )
+    setup.source.put(100)
+    found = await setup.delivered()
+    assert sorted(itertools.chain(*found)) == list(range(100))
+    assert all(numbers and numbers == sorted(numbers) for numbers in found)
+
+
+async def test_a_topic_that_is_deleted_is_an_error_until_it_exists_again(setup: Setup) -> None:
+    setup.library["topic.metadata.propagation.max.ms"] = "1000"
+    await setup.start()
+    setup.source.put(2)
+    assert await setup.delivered() == [[0, 1]]
+    setup.kafka.delete(setup.topic)
+    setup.source.put(1)
+    assert f"topic {setup.topic}" in await setup.fails("error")
+    await asyncio.sleep(0.5)
+    assert "create" in setup.error
+    assert await asyncio.to_thread(setup.kafka.read, setup.topic) == [], "nobody makes it"
+    setup.kafka.create(setup.topic)
+    assert await setup.delivered() == [[2]]
+
+
+async def test_a_row_that_is_too_large_stops_the_output_after_all_before_it(setup: Setup) -> None:
+    setup.library["max.request.size"] = "20000"
+    await setup.start()
+    setup.source.put(2)
+    setup.source.put(1, size=30_000)
+    setup.source.put(1)
+    text = await setup.fails("error")
+    assert "shop.goods" in text
+    assert "30" in text
+    assert f", at {setup.embedded.status(NAME, 1001).acked}" in text
+    values = await asyncio.to_thread(setup.kafka.read, setup.topic)
+    assert [len(it) for it in values] == [2]
+
+
+@pytest.mark.parametrize(
+    ("options", "settings", "said"),
+    [
+        ({"max_message_bytes": "1000"}, {}, "takes requests of 1000 bytes (max.message.bytes)"),
+        ({}, {"partitions": 4, "partition_hash": ".*"}, "has 1 partitions, and 4 are configured"),
+    ],
+)
+async def test_a_topic_that_does_not_fit_is_found_by_a_check_and_before_anything_is_sent(
+    setup: Setup, options: dict[str, Any], settings: dict[str, Any], said: str
+) -> None:
+    setup.kafka.create(setup.topic, **options)
+    findings = Findings()
+    await asyncio.to_thread(examine, setup.output(**settings), findings)
+    ((verdict, text),) = findings.found
+    assert verdict == "FAIL"
+    assert said in text
+    await setup.start(**settings)
+    setup.source.put(1)
+    assert said in await setup.fails("error")
+
+
+async def test_a_check_says_what_a_topic_takes_and_makes_none(setup: Setup) -> None:
+    findings = Findings()
+    await asyncio.to_thread(examine, setup.output(), findings)
+    await asyncio.to_thread(examine, setup.output(), findings)
+    assert [verdict for verdict, _ in findings.found] == ["FAIL", "FAIL"]
+    assert f"topic {setup.topic} does not exist: create it" in findings.found[1][1]
+    setup.kafka.create(setup.topic)
+    await asyncio.to_thread(examine, setup.output(), findings)
+    assert findings.found[-1] == ("ok", f"topic {setup.topic} has 1 partitions and takes 1048588 bytes")
+
+
+async def test_a_broker_that_does_not_answer_is_waited_for(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target, "ANSWERS", 1)
+    setup.library["bootstrap.servers"] = "127.0.0.1:1"
+    await setup.start()
+    setup.source.put(1)
+    await setup.fails("retrying")
+    findings = Findings()
+    await asyncio.to_thread(examine, setup.output(), findings)
+    assert findings.found[0][0] == "FAIL"
+
+
+async def test_a_setting_that_librdkafka_refuses_is_an_error(setup: Setup) -> None:
+    setup.library["compression.type"] = "brotli"
+    await setup.start()
+    assert "compression" in await setup.fails("error")
+
+
+async def test_a_second_producer_of_the_same_transactions_ends_the_first(setup: Setup, tmp_path: Path) -> None:
+    await setup.start(transactional=True, transactional_id=setup.topic)
+    setup.source.put(1)
+    assert await setup.delivered() == [[0]]
+    other = make(setup.output(transactional=True, transactional_id=setup.topic), lambda: "")
+    await asyncio.to_thread(other.open)
+    setup.source.put(1)
+    retried: Callable[[], bool] = lambda: setup.outputs.status(NAME)[0].retries > 0  # noqa: E731
+    await eventually(retried)
+    assert await setup.delivered() == [[0, 1]]
+    other.abandon()
+    other.close()

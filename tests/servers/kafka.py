@@ -1,0 +1,185 @@
+"""A broker of Kafka, owned by the process that started it."""
+
+import atexit
+import base64
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.servers.server import ServerError, fetch, free_port
+
+SCRIPT = Path(__file__).with_name("kafka.sh")
+
+
+class Kafka:
+    """One broker; `with Kafka() as kafka:` or start() and close().
+
+    Port and data live as long as the object: kill() and start() is a crash and a recovery.
+    """
+
+    def __init__(self, options: Mapping[str, str] | None = None, *, port: int | None = None) -> None:
+        """``options`` are the broker's own, as in its server.properties."""
+        self.port = port or free_port()
+        self._controller = free_port()
+        self._options = dict(options or {})
+        self._folder = Path(tempfile.mkdtemp(prefix="sluice-kafka-"))
+        self._process: subprocess.Popen[bytes] | None = None
+        atexit.register(self.close)
+
+    @property
+    def servers(self) -> str:
+        """What ``bootstrap.servers`` is set to."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there, frozen or not."""
+        return self._process is not None and self._process.poll() is None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start the broker and wait until it answers; the first time ever it is downloaded."""
+        if self.running:
+            return
+        fetch("Kafka", str(SCRIPT), "fetch")
+        config = self._folder / "server.properties"
+        if not config.exists():
+            config.write_text("".join(f"{key}={value}\n" for key, value in self._settings().items()))
+            identity = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
+            self._run("format", str(config), identity).wait()
+        self._process = self._run("run", str(config))
+        self._wait()
+
+    def stop(self) -> None:
+        """Shut it down in good order; the data stays."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """kill -9."""
+        self._end(signal.SIGKILL)
+
+    def freeze(self) -> None:
+        """SIGSTOP: connections stay open, and nothing is answered."""
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        """Stop for good: the data goes too."""
+        self.kill()
+        atexit.unregister(self.close)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def create(self, topic: str, partitions: int = 1, **options: str) -> None:
+        """Make a topic, and wait until it is there."""
+        config = {name.replace("_", "."): value for name, value in options.items()}
+        admin = self._admin()  # which has to live until the answer
+        admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(20)
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic."""
+        admin = self._admin()
+        admin.delete_topics([topic])[topic].result(20)
+
+    def read(self, topic: str, *, committed: bool = True) -> list[list[bytes]]:
+        """Return the values of a topic, those of each of its partitions in their order."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.servers,
+                "group.id": "test",
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
+                "enable.partition.eof": True,
+                "enable.auto.commit": False,
+            }
+        )
+        try:
+            found = consumer.list_topics(topic, 20).topics[topic]
+            if found.error is not None:
+                return []
+            values: list[list[bytes]] = [[] for _ in found.partitions]
+            consumer.assign([TopicPartition(topic, number, 0) for number in found.partitions])
+            ended: set[int] = set()
+            while len(ended) < len(values):
+                for message in consumer.consume(10_000, 1.0):
+                    partition = message.partition()
+                    assert partition is not None
+                    error = message.error()
+                    if error is None:
+                        values[partition].append(message.value() or b"")
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        ended.add(partition)
+                    else:
+                        raise KafkaException(error)
+            return values
+        finally:
+            consumer.close()
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+
+    def _settings(self) -> dict[str, str]:
+        return {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{self._controller}",
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self._controller}",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "log.dirs": str(self._folder / "data"),
+            "num.partitions": "1",
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.num.partitions": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            **self._options,
+        }
+
+    def _run(self, *arguments: str) -> "subprocess.Popen[bytes]":
+        with (self._folder / "log").open("ab") as log:
+            return subprocess.Popen(
+                [str(SCRIPT), *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def _wait(self, seconds: float = 60) -> None:
+        deadline = time.monotonic() + seconds
+        while self.running and time.monotonic() < deadline:
+            with contextlib.suppress(KafkaException):
+                self._admin().list_topics(timeout=1)
+                return
+        self.kill()
+        log = (self._folder / "log").read_text(errors="replace")[-4000:]
+        raise ServerError(f"Kafka did not start:\n{log}")
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.send_signal(signal.SIGCONT)
+            self._process.wait(30)
+            self._process = None

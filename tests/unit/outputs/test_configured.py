@@ -1,0 +1,238 @@
+"""Which outputs a destination has, and what their settings mean."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from sluice.instance.properties import Property
+from sluice.protocol.errors import ConfigError
+from sluice.server.config import Configuration
+from sluice.server.outputs.kafka.checks import rules_of
+from sluice.server.outputs.kafka.settings import KafkaSettings
+from sluice.server.outputs.kafka.translation import FIXED, SAME, translate
+from sluice.server.outputs.registry import make
+from sluice.server.outputs.settings import Output
+
+SOURCE = """
+canal.instance.master.address = 127.0.0.1:3306
+canal.instance.dbUsername = cdc
+canal.instance.dbPassword = secret
+"""
+SHIPPED = """
+canal.destinations = shop
+canal.serverMode = kafka
+canal.mq.flatMessage = true
+canal.mq.canalBatchSize = 50
+canal.mq.canalGetTimeout = 100
+canal.mq.accessChannel = local
+canal.mq.database.hash = true
+canal.mq.send.thread.size = 30
+canal.mq.build.thread.size = 8
+kafka.bootstrap.servers = 127.0.0.1:9092
+kafka.acks = all
+kafka.compression.type = none
+kafka.batch.size = 16384
+kafka.linger.ms = 1
+kafka.max.request.size = 1048576
+kafka.buffer.memory = 33554432
+kafka.max.in.flight.requests.per.connection = 1
+kafka.retries = 0
+kafka.kerberos.enable = false
+kafka.kerberos.krb5.file = "../conf/kerberos/krb5.conf"
+kafka.kerberos.jaas.file = "../conf/kerberos/jaas.conf"
+"""
+SCRAM = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="a\\"b;c";'
+
+
+class Conf:
+    """A conf folder with a destination ``shop``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "shop").mkdir(parents=True)
+        self.write("canal.destinations = shop\n")
+
+    def write(self, main: str, own: str = "") -> None:
+        (self.folder / "canal.properties").write_text(main)
+        (self.folder / "shop" / "instance.properties").write_text(SOURCE + own)
+
+    def read(self, environ: dict[str, str] | None = None) -> Configuration:
+        return Configuration(self.folder, environ or {})
+
+
+@pytest.fixture
+def conf(tmp_path: Path) -> Conf:
+    return Conf(tmp_path / "conf")
+
+
+def settings_of(output: Output) -> KafkaSettings:
+    assert isinstance(output.settings, KafkaSettings)
+    return output.settings
+
+
+def given(**values: str) -> dict[str, Property]:
+    return {key.replace("__", "."): Property(value, f"f:{n}") for n, (key, value) in enumerate(values.items(), 1)}
+
+
+def translated(**values: str) -> dict[str, str]:
+    return translate(given(**values), Path("/conf")).settings
+
+
+def test_without_a_word_of_it_there_is_no_output(conf: Conf) -> None:
+    assert conf.read().outputs("shop") == []
+    assert conf.read().server.serves_tcp
+
+
+def test_canals_own_files_for_kafka_make_one_output_a_destination(conf: Conf) -> None:
+    conf.write(SHIPPED, "canal.mq.topic = orders\ncanal.mq.partitionsNum = 3\ncanal.mq.partitionHash = .*\\\\..*:id\n")
+    configuration = conf.read()
+    (output,) = configuration.outputs("shop")
+    assert (output.name, output.client_id, settings_of(output).form) == ("mq", 1001, "flat")
+    assert rules_of(output)[:5] == ("orders", "", 0, 3, r".*\..*:id")
+    assert not configuration.server.serves_tcp
+    configuration.check()
+    assert [it for it in configuration.warnings() if "unknown" in it] == []
+    unknown, (unlike,) = configuration.of_outputs()
+    assert unknown == []
+    assert unlike == (
+        f"{conf.folder}/canal.properties:19: kafka.retries is not followed: it is always for ever: nothing is left out"
+    )
+    assert translate(output.library, conf.folder).settings == {
+        "bootstrap.servers": "127.0.0.1:9092",
+        "compression.type": "none",
+        "batch.size": "16384",
+        "linger.ms": "1",
+        "message.max.bytes": "1048576",
+        "queue.buffering.max.kbytes": "32768",
+        "max.in.flight.requests.per.connection": "1",
+        "client.id": "sluice",
+    }
+
+
+def test_the_keys_of_older_canals_mean_what_they_meant(conf: Conf) -> None:
+    conf.write(
+        "canal.destinations = shop\ncanal.serverMode = kafka\ncanal.mq.servers = a:1\ncanal.mq.maxRequestSize = 2000\n"
+        "canal.mq.properties.security.protocol = SSL\ncanal.mq.flatMessage = false\ncanal.mq.transaction = true\n"
+    )
+    (output,) = conf.read().outputs("shop")
+    made = translate(output.library, conf.folder).settings
+    assert (made["bootstrap.servers"], made["message.max.bytes"], made["security.protocol"]) == ("a:1", "2000", "SSL")
+    assert (settings_of(output).form, settings_of(output).transactional) == ("canal", True)
+
+
+def test_a_destination_can_have_several_outputs_with_settings_of_their_own(conf: Conf) -> None:
+    conf.write(
+        "canal.destinations = shop\nkafka.bootstrap.servers = a:1\nkafka.linger.ms = 5\n",
+        "sluice.outputs = a, b\nsluice.output.a.clientId = 7\nsluice.output.a.filter = shop\\\\.orders\n"
+        "sluice.output.b.kafka.linger.ms = 50\nsluice.output.b.format = canal\n",
+    )
+    configuration = conf.read({"SLUICE_OUTPUT_A_TOPIC": "orders", "SLUICE_KAFKA_SASL_PASSWORD": "secret"})
+    a, b = configuration.outputs("shop")
+    assert (a.name, a.client_id, a.settings.filter, settings_of(a).topic) == ("a", 7, r"shop\.orders", "orders")
+    assert (b.name, b.client_id, settings_of(b).form) == ("b", 1001, "canal")
+    lingers = [translate(it.library, conf.folder).settings["linger.ms"] for it in (a, b)]
+    assert lingers == ["5", "50"]
+    assert translate(a.library, conf.folder).secrets == ["secret"]
+    assert configuration.warnings() == []
+    assert configuration.server.serves_tcp
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        ("sluice.outputs = a,b\n", "the outputs a and b are the same client, 1001: set sluice.output.b.clientId"),
+        (
+            "sluice.outputs = a\nsluice.output.a.type = pigeon\n",
+            "instance.properties:6: sluice.output.a.type has to be",
+        ),
+        ("sluice.outputs = a\nsluice.output.a.window = 0\n", "sluice.output.a.window: has to be 1 or more"),
+        ("sluice.outputs = a/b\n", "'a/b' is not a name"),
+        ("sluice.outputs = a\nsluice.output.a.dynamicTopic = shop\\\\.(\n", "dynamicTopic"),
+        ("sluice.outputs = a\nkafka.kerberos.enable = true\n", "Kerberos (GSSAPI) is not supported"),
+    ],
+)
+def test_what_cannot_be_used_is_an_error_that_names_the_place(conf: Conf, own: str, said: str) -> None:
+    conf.write("canal.destinations = shop\nkafka.bootstrap.servers = a:1\n", own)
+    with pytest.raises(ConfigError) as caught:
+        conf.read().check()
+    assert said in str(caught.value)
+
+
+def test_a_key_that_no_output_reads_is_named(conf: Conf) -> None:
+    conf.write(
+        "canal.destinations = shop\ncanal.serverMode = kafka\nkafka.bootstrap.server = a:1\n",
+        "sluice.output.mq.topik = x\n",
+    )
+    main, own = f"{conf.folder}/canal.properties", f"{conf.folder}/shop/instance.properties"
+    assert conf.read().of_outputs().unknown == [
+        f"{own}:5: sluice.output.mq.topik is unknown",
+        f"{main}:3: kafka.bootstrap.server is unknown to Java's producer and to librdkafka",
+    ]
+
+
+def test_without_an_output_settings_of_kafka_are_said_to_have_no_effect(conf: Conf) -> None:
+    conf.write("canal.destinations = shop\nkafka.acks = 1\n")
+    (warning,) = conf.read().warnings()
+    assert "they are for canal.serverMode = kafka" in warning
+
+
+@pytest.mark.parametrize("name", sorted(SAME))
+def test_settings_that_java_and_librdkafka_share_are_known_to_it(name: str) -> None:
+    values = {
+        "security.protocol": "ssl",
+        "sasl.mechanism": "PLAIN",
+        "compression.type": "lz4",
+        "client.dns.lookup": "use_all_dns_ips",
+        "ssl.key.password": "x",
+        "ssl.keystore.password": "x",
+    }
+    number = "5" if name == "max.in.flight.requests.per.connection" else "1000"
+    Producer({"bootstrap.servers": "127.0.0.1:1", **FIXED, name: values.get(name, number)})
+
+
+def test_the_line_of_javas_login_module_is_taken_apart() -> None:
+    made = translated(sasl__jaas__config=SCRAM, sasl__mechanism="SCRAM-SHA-512")
+    assert (made["sasl.username"], made["sasl.password"]) == ("alice", 'a"b;c')
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"sasl__jaas__config": "com.sun.security.auth.module.Krb5LoginModule required;"}, "only PlainLoginModule"),
+        ({"sasl__mechanism": "GSSAPI"}, "f:1: kafka.sasl.mechanism: Kerberos (GSSAPI) is not supported"),
+        ({"ssl__truststore__location": "trust.jks"}, "kafka.ssl.truststore.type = PEM"),
+        ({"max__request__size": "1 MB"}, "f:1: kafka.max.request.size: has to be a whole number"),
+    ],
+)
+def test_what_only_java_can_do_is_refused_with_what_to_set_instead(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        translate(given(**settings), Path())
+    assert said in str(caught.value)
+
+
+def test_certificates_in_pem_files_are_found_from_the_conf_folder() -> None:
+    made = translated(
+        ssl__truststore__type="PEM",
+        ssl__truststore__location="ca.pem",
+        ssl__keystore__type="PEM",
+        ssl__keystore__location="own.pem",
+    )
+    assert made["ssl.ca.location"] == "/conf/ca.pem"
+    assert made["ssl.certificate.location"] == made["ssl.key.location"] == "/conf/own.pem"
+
+
+def test_the_queue_takes_the_largest_record() -> None:
+    made = translated(max__request__size="100000000", buffer__memory="1048576")
+    assert int(made["queue.buffering.max.kbytes"]) * 1024 >= 199_000_000
+
+
+def test_transactions_without_other_servers_need_a_name(conf: Conf) -> None:
+    conf.write(
+        "canal.destinations = shop\ncanal.serverMode = kafka\nkafka.bootstrap.servers = a:1\n",
+        "sluice.output.mq.transactional = true\n",
+    )
+    (output,) = conf.read().outputs("shop")
+    with pytest.raises(ConfigError, match=r"set sluice\.output\.mq\.transactionalId"):
+        make(output, lambda: "group")

@@ -1,0 +1,203 @@
+"""The delivery loop: what is acked, when, and what becomes of errors. The other side is a list."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from sluice.protocol.canal.packet_pb2 import Messages
+from sluice.protocol.errors import FencedError, RefusedError, SluiceError
+from sluice.server.embedded import EmbeddedServer
+from sluice.server.outputs import delivery
+from sluice.server.outputs.delivery import Delivery
+from sluice.server.outputs.outputs import Outputs
+from sluice.server.outputs.settings import Output, OutputSettings
+from sluice.server.outputs.target import DeliveryError, Prepared, RejectedError
+from sluice.store.batch import Batch
+from tests.source import Source, eventually, numbers, start_embedded
+
+NAME = "example"
+CLIENT = 1001
+
+
+class ListTarget:
+    """Takes numbers."""
+
+    trouble = ""
+
+    def __init__(self) -> None:
+        self.confirmed: list[int] = []
+        self.calls: list[str] = []
+        self.poison: int | None = None
+        """The number that cannot be sent."""
+        self.errors: list[SluiceError] = []
+        """What the next sends raise."""
+        self.free = threading.Event()
+        """Not set: a send waits for it."""
+        self.free.set()
+        self.abandoned = threading.Event()
+
+    def open(self) -> None:
+        self.abandoned.clear()
+        self.calls.append("open")
+
+    def prepare(self, batch: Batch) -> Prepared:
+        found = numbers(Messages.FromString(b"".join(batch.slices)))
+        if self.poison in found:
+            entry = found.index(self.poison)
+            raise RefusedError(f"{self.poison} is too large", entry, "shop", "goods")
+        return Prepared(batch, found, len(found), batch.bytes)
+
+    def send(self, batches: Sequence[Prepared]) -> None:
+        self.calls.append("send")
+        while not self.free.wait(0.01):
+            if self.abandoned.is_set():
+                raise DeliveryError("it was stopped")
+        if self.errors:
+            raise self.errors.pop(0)
+        self.confirmed += [number for it in batches for number in it.content]
+
+    def abandon(self) -> None:
+        self.abandoned.set()
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+class Setup:
+    """A destination, whose changes are numbers, with an output to a list."""
+
+    def __init__(self, embedded: EmbeddedServer, source: Source) -> None:
+        self.embedded = embedded
+        self.source = source
+        self.target = ListTarget()
+        output = Output(NAME, "a", OutputSettings(max_bytes=1024), shared=False)
+        self.outputs = Outputs(embedded, lambda _: [output], lambda _: self.target)
+        embedded.companions = self.outputs
+
+    @property
+    def delivery(self) -> Delivery:
+        return self.outputs._deliveries[NAME][0]
+
+    @property
+    def state(self) -> str:
+        return self.outputs.status(NAME)[0].state
+
+    async def deliver(self, count: int, size: int = 0) -> None:
+        self.source.put(count, size=size)
+        await eventually(lambda: len(set(self.target.confirmed)) == self.source.count)
+
+    def acked(self) -> bool:
+        return not self.embedded.status(NAME, CLIENT).lag.entries
+
+
+@pytest.fixture
+async def setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Setup]:
+    monkeypatch.setattr(delivery, "SHORTEST", 0.01)
+    embedded, sources = await start_embedded(tmp_path)
+    made = Setup(embedded, sources[NAME])
+    await made.outputs.start(NAME)
+    await eventually(lambda: made.state == "running")
+    yield made
+    await embedded.close()
+
+
+async def test_changes_are_delivered_in_order_and_acked(setup: Setup) -> None:
+    await setup.deliver(50, size=300)
+    await eventually(setup.acked)
+    assert setup.target.confirmed == list(range(50))
+    (status,) = setup.embedded.destination_status(NAME).outputs
+    assert (status.state, status.records, status.rows, status.retries) == ("running", 50, 50, 0)
+
+
+async def test_nothing_is_acked_before_it_is_confirmed(setup: Setup) -> None:
+    setup.target.free.clear()
+    setup.source.put(50, size=300)
+    await eventually(lambda: "send" in setup.target.calls)
+    await asyncio.sleep(0.05)
+    status = setup.embedded.status(NAME, CLIENT)
+    assert status.lag.entries == 50
+    window = setup.delivery.output.settings.window
+    assert 1 < len(status.marks) <= 2 * window + 1, "what is outstanding is bounded"
+    setup.target.free.set()
+    await eventually(setup.acked)
+
+
+@pytest.mark.parametrize("error", [DeliveryError("no broker"), RejectedError("no such topic")])
+async def test_an_error_is_followed_by_another_attempt_from_what_was_confirmed(
+    setup: Setup, error: SluiceError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "LONGEST", 0.05)
+    await setup.deliver(5)
+    setup.target.errors = [error] * 3
+    await setup.deliver(5)
+    assert setup.target.confirmed == list(range(10))
+    assert setup.target.calls.count("open") == setup.target.calls.count("close") + 1 == 4
+    await eventually(setup.acked)
+
+
+async def test_what_cannot_be_sent_stops_the_output_after_all_before_it(setup: Setup) -> None:
+    setup.target.poison = 7
+    setup.source.put(20, size=100)
+    await eventually(lambda: setup.state == "error")
+    assert setup.target.confirmed == list(range(7))
+    (status,) = setup.outputs.status(NAME)
+    assert status.error == f"7 is too large, at {setup.embedded.status(NAME, CLIENT).acked}"
+    assert setup.embedded.status(NAME, CLIENT).lag.entries == 13
+    setup.target.poison = None
+    await setup.outputs.start(NAME)  # as the command to start it does
+    await eventually(lambda: setup.target.confirmed == list(range(20)))
+
+
+async def test_a_stop_ends_a_send_that_waits_and_sends_nothing_more(setup: Setup) -> None:
+    setup.target.free.clear()
+    setup.source.put(3)
+    await eventually(lambda: "send" in setup.target.calls)
+    async with asyncio.timeout(2):
+        await setup.embedded.stop(NAME)
+    assert setup.target.calls[-1] == "close"
+    assert setup.target.confirmed == []
+    assert setup.outputs.status(NAME)[0].state == "stopped"
+
+
+async def test_a_stop_that_comes_together_with_an_error_ends_the_output(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (task,) = setup.outputs._running[NAME]
+
+    def lose(*_: object) -> None:
+        monkeypatch.undo()
+        task.cancel()
+        raise FencedError("another server has it")
+
+    monkeypatch.setattr(setup.embedded, "check", lose)
+    setup.source.put(1)
+    async with asyncio.timeout(2):
+        await asyncio.wait([task])
+    assert setup.state == "stopped"
+
+
+async def test_another_consumer_of_the_client_stops_the_output(setup: Setup) -> None:
+    await setup.deliver(1)
+    await eventually(setup.acked)
+    setup.embedded.open_session(NAME, CLIENT)
+    setup.source.put(1)
+    await eventually(lambda: setup.state == "error")
+    assert setup.target.confirmed == [0]
+
+
+async def test_an_output_that_cannot_be_made_keeps_no_destination_from_running(
+    setup: Setup, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: Output) -> ListTarget:
+        raise RejectedError("no library")
+
+    make: Callable[[Output], ListTarget] = fail
+    setup.embedded.companions = Outputs(setup.embedded, lambda _: [setup.delivery.output], make)
+    await setup.outputs.stop(NAME)
+    await setup.embedded.stop(NAME)
+    await setup.embedded.start(NAME)
+    assert setup.embedded.destination_status(NAME).state != "stopped"
+    assert "its outputs do not start: no library" in caplog.text

@@ -13,7 +13,10 @@ CREATED = 1_700_000_000
 class Log:
     """Writes events of a binlog in MySQL 8's way, with checksums and offsets."""
 
-    def __init__(self, version: str = "8.0.36", file: str = "bin.000001", *, checksum: bool = True) -> None:
+    def __init__(
+        self, version: str = "8.0.36", file: str = "bin.000001", *, checksum: bool = True, event_types: int = 42
+    ) -> None:
+        self.event_types = event_types
         self.writer = PacketWriter()
         self.checksum = checksum
         self.offset = 4
@@ -25,7 +28,7 @@ class Log:
         """Send what a file begins with."""
         self.offset = 4
         self.add(BinlogEvent.ROTATE_EVENT, struct.pack("<Q", offset) + file.encode(), flags=0x20, counts=False)
-        lengths = bytearray(255)
+        lengths = bytearray(42) + bytes([0xAA]) * (self.event_types - 42)
         lengths[BinlogEvent.TABLE_MAP_EVENT - 1] = 8
         for kind in (
             BinlogEvent.WRITE_ROWS_EVENT,
@@ -34,7 +37,7 @@ class Log:
         ):
             lengths[kind - 1] = 10
         body = struct.pack("<H50sIB", 4, self.version.encode(), 0, 19)
-        body += bytes(lengths[:42]) + bytes([self.checksum])
+        body += bytes(lengths) + bytes([self.checksum])
         return self.add(BinlogEvent.FORMAT_DESCRIPTION_EVENT, body, described=True)
 
     def add(

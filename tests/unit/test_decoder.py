@@ -851,13 +851,33 @@ def test_a_gtid_that_only_the_other_product_writes_is_an_error() -> None:
         decode(Log("11.8.6-MariaDB").add(BinlogEvent.GTID_EVENT, gtid(1)).query("BEGIN").packets)
 
 
-@pytest.mark.parametrize("tag", [b"a,b", b"1a", b"UP", b"a:1", b"\xff"])
-def test_a_tag_that_no_set_of_gtids_takes_is_an_error(tag: bytes) -> None:
+def tagged(tag: bytes) -> bytes:
+    """The body of a GTID event with a tag."""
     fields = b"\x02" + bytes(2 * value for value in range(16)) + b"\x04\x04"  # UUID, number 1
     fields += b"\x06" + bytes([2 * len(tag)]) + tag
-    body = b"\x02" + bytes([2 * (3 + len(fields))]) + b"\x00" + fields
+    return b"\x02" + bytes([2 * (3 + len(fields))]) + b"\x00" + fields
+
+
+@pytest.mark.parametrize("tag", [b"a,b", b"1a", b"UP", b"a:1", b"\xff"])
+def test_a_tag_that_no_set_of_gtids_takes_is_an_error(tag: bytes) -> None:
     with pytest.raises(DecodeError, match="a GTID event with the tag"):
-        decode(Log("9.7.4").add(BinlogEvent.GTID_TAGGED_EVENT, body).query("BEGIN").packets)
+        decode(Log("9.7.4").add(BinlogEvent.GTID_TAGGED_EVENT, tagged(tag)).query("BEGIN").packets)
+
+
+@pytest.mark.parametrize("tag", [b"a1", b"_9z", b"z_0"])
+def test_a_tag_has_lower_case_letters_underscores_and_after_the_first_character_digits(tag: bytes) -> None:
+    log = Log("9.7.4").add(BinlogEvent.GTID_TAGGED_EVENT, tagged(tag)).query("BEGIN").table_map().insert(1).xid()
+    result = decode(log.packets, Options(gtid_on=True))
+    assert result.changes
+    assert result.entries[-1].header.gtid.partition(":")[2] == f"{tag.decode()}:1"
+
+
+def test_a_server_may_have_more_types_of_events_than_a_byte_can_number() -> None:
+    many, few = (decode(Log(event_types=number).transaction().packets) for number in (600, 42))
+    assert [row for change in many.changes for row in change.rowDatas] == [
+        row for change in few.changes for row in change.rowDatas
+    ]
+    assert {entry.header.logfileName for entry in many.entries} == {"bin.000001"}
 
 
 @pytest.mark.parametrize("name", ["bin", "bin.", "bin.index", ".000001", "bin.000001\n", f"bin.{'9' * 5000}"])

@@ -122,6 +122,12 @@ class TestTokens:
         credentials.issue("other", READ)
         assert issued.id not in json.loads(path.read_text())["tokens"]
 
+    def test_the_folder_of_the_file_is_made_with_the_first_token(self, tmp_path: Path) -> None:
+        path = tmp_path / "etc" / "sluice" / "credentials.json"
+        for name in ("spark", "flink"):
+            Credentials(path).issue(name, READ)
+        assert len(Credentials(path).tokens) == 2
+
     def test_tokens_survive_a_restart(self, credentials: Credentials, path: Path) -> None:
         issued = credentials.issue("spark", READ)
         assert Credentials(path).authenticate(issued.text).name == "spark"

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
 from time import CLOCK_BOOTTIME, clock_gettime
@@ -237,7 +238,8 @@ async def test_nothing_that_is_done_waits_for_the_next_beat(
             zk.delete(f"{ROOT}/cluster/127.0.0.1:9")
             zk.set(f"{ROOT}/running", zk.get(f"{ROOT}/running")[0].replace(b"true", b"false"))
             await eventually(lambda: host.stopped)
-            await eventually(lambda: zk.exists(f"{ROOT}/running") is None)
+            await eventually(lambda: cluster.member.election(NAME).deadline < math.inf)
+            await asyncio.sleep(0.1)  # it looks no more: nothing else is under way
             cluster.start("late")
             await eventually(lambda: cluster.member.election("late").state is State.ACTIVE, 4)
             host.stopped = False

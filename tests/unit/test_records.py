@@ -301,9 +301,10 @@ def rows_in(records: Records, form: str) -> dict[int, list[Any]]:
     return dict(found)
 
 
-def change(
-    type_: int, *rows: tuple[dict[str, str | None] | None, dict[str, str | None] | None], table: str = "goods"
-) -> Entry:
+Images = tuple[dict[str, str | None] | None, dict[str, str | None] | None]
+
+
+def change(type_: int, *rows: Images, table: str = "goods") -> Entry:
     """Rows, each before and after; the first column is the key."""
     body = RowChange(eventType=type_, isDdl=False)  # type: ignore[arg-type]
     for before, after in rows:
@@ -427,12 +428,35 @@ def test_an_update_of_the_key_is_split_if_asked() -> None:
 
 
 @pytest.mark.parametrize("form", ["flat", "canal"])
+def test_halves_of_updates_are_cut_into_records_that_fit(form: str) -> None:
+    rows: list[Images] = [({"id": "1", "a": "x" * 50}, {"id": "2", "a": "x" * 50})]
+    rows += [({"id": str(i), "a": "x"}, {"id": str(i), "a": "y"}) for i in range(20)]
+    batch = [change(UPDATE, *rows, table="t" * 300)]  # what stands around the rows is larger than the one that is split
+    records = encoder(form, limit=800, split_key_updates=True).encode([frame(batch)], 5)
+    assert (records.refused, sum(records.rows)) == (None, 22)
+
+
+@pytest.mark.parametrize("form", ["flat", "canal"])
 def test_both_halves_go_where_their_rows_are_hashed_to(form: str) -> None:
     route = Route(0, 0, 0, 7, ("a",), 0)
     batch = [change(UPDATE, ({"id": "1", "a": "x"}, {"id": "1", "a": "y"}))]
     records = encoder(form, route, split_key_updates=True, keyed=True).encode([frame(batch)], 5)
     where = dict(zip(records.partitions, records.values, strict=True))
     assert where.keys() == {plain_partition(plain_hash(it), 7) for it in "xy"}
+
+
+# --- routes
+
+
+def test_each_table_has_a_route_of_its_own() -> None:
+    names = ["b", "a", "b", "ab", "b"]
+    batch = [change(INSERT, (None, {"id": "1"}), table=name) for name in names]
+    encode = RecordEncoder("flat", lambda _schema, table: Route(len(table), ord(table[0]), 0), whole=False, limit=HUGE)
+    for _ in range(2):
+        records = encode.encode([frame(batch)], 5)
+        assert list(zip(records.topics, records.partitions, strict=True)) == [
+            (len(name), ord(name[0])) for name in names
+        ]
 
 
 # --- what is left out

@@ -249,6 +249,27 @@ async def test_nothing_that_is_done_waits_for_the_next_beat(
             await eventually(lambda: not [task for task in cluster._tasks if task.done()])
 
 
+async def test_servers_of_one_zookeeper_have_a_name_in_common_that_stays(
+    zookeeper: ZooKeeper, empty: KazooClient
+) -> None:
+    names = set()
+    for _ in range(2):
+        async with taking_part(zookeeper, host=KeepingHost()) as cluster:
+            await eventually(lambda: serves(cluster))
+            names |= {await cluster.group(), await cluster.group()}
+    (name,) = names
+    assert name
+    empty.delete("/otter", recursive=True)
+    async with taking_part(zookeeper, host=KeepingHost()) as cluster:
+        await eventually(lambda: serves(cluster))
+        assert await cluster.group() not in names
+
+
+async def test_the_common_name_is_not_known_without_a_session() -> None:
+    with pytest.raises(ZooKeeperError, match="no session with ZooKeeper yet"):
+        await Cluster("127.0.0.1:1", 4.0, IDENTITY, Host(), configure).group()
+
+
 async def test_cursors_are_stored_for_the_owner_alone(zookeeper: ZooKeeper) -> None:
     host = KeepingHost()
     client = StoredClient(1001, r"shop\..*")

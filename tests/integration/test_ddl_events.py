@@ -213,10 +213,9 @@ def test_without_it_rows_that_do_not_fit_are_listed_and_the_stream_goes_on(
     server: Server, database: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     schema = database(server)
+    execute(server, ["CREATE TABLE t (a INT, b INT)", "CREATE TABLE u (a INT)"], database=schema)
     file, offset = end_of_binlog(server)
     statements = [
-        "CREATE TABLE t (a INT, b INT)",
-        "CREATE TABLE u (a INT)",
         "INSERT INTO t VALUES (1, 2)",
         "ALTER TABLE t DROP b",
         "INSERT INTO t VALUES (3)",

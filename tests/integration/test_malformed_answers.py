@@ -43,6 +43,7 @@ def ask_everything(configuration: MysqlConfig, schema: str) -> None:
         with closing(InformationSchema(connect)) as columns:
             columns.fetch(schema, "goods")
             columns.tables()
+            columns.snapshot()
 
 
 @pytest.fixture

@@ -252,14 +252,13 @@ def test_a_table_that_is_gone_is_put_into_quarantine_and_the_others_flow_on(
     mysql97: Server, database: Database, tmp_path: Path
 ) -> None:
     name = database(mysql97)
+    mysql97.query("CREATE TABLE u (id INT)", database=name)
     with Reading(config(mysql97, tmp_path)) as reading:
         reading.wait(lambda: reading.running)
         mysql97.query("CREATE TABLE t (id INT)", database=name)
         reading.wait_for(f"CREATE {name}.t")
         begin = reading.boundaries()[0]
-    mysql97.script(
-        "CREATE TABLE u (id INT);\nINSERT INTO u VALUES (1);\nDROP TABLE u;\nINSERT INTO t VALUES (2);\n", database=name
-    )
+    mysql97.script("INSERT INTO u VALUES (1);\nDROP TABLE u;\nINSERT INTO t VALUES (2);\n", database=name)
     for _ in range(2):  # a second reading lists nothing again
         with Reading(config(mysql97, tmp_path), start=cursor(begin)) as reading:
             reading.wait_for(f"INSERT {name}.t 2")
@@ -276,23 +275,25 @@ def test_without_quarantine_the_destination_stops_at_what_cannot_be_decoded(
     mysql97: Server, database: Database, tmp_path: Path
 ) -> None:
     name = database(mysql97)
+    mysql97.query("CREATE TABLE u (id INT)", database=name)
     with Reading(config(mysql97, tmp_path, quarantine=False)) as reading:
         reading.wait(lambda: reading.running)
         begin = cursor(reading.begun[0][0])  # type: ignore[arg-type]
-    mysql97.script("CREATE TABLE u (id INT);\nINSERT INTO u VALUES (1);\nDROP TABLE u;\n", database=name)
+    mysql97.script("INSERT INTO u VALUES (1);\nDROP TABLE u;\n", database=name)
     with Reading(config(mysql97, tmp_path, quarantine=False), start=begin) as reading:
         reading.wait(lambda: f"{name}.u is unknown" in reading.error)
-        assert reading.lines() == [f"CREATE {name}.u", "BEGIN"]
+        assert reading.lines() == ["BEGIN"]
 
 
 def test_rows_older_than_their_tables_last_ddl_are_flagged(
     mariadb118: Server, database: Database, tmp_path: Path
 ) -> None:
     name = database(mariadb118)
+    mariadb118.query("CREATE TABLE t (a INT, b INT)", database=name)
     with Reading(config(mariadb118, tmp_path)) as reading:
         reading.wait(lambda: reading.running)
         begin = cursor(reading.begun[0][0])  # type: ignore[arg-type]
-    mariadb118.script("CREATE TABLE t (a INT, b INT);\nINSERT INTO t VALUES (1, 2);\n", database=name)
+    mariadb118.query("INSERT INTO t VALUES (1, 2)", database=name)
     next_second()
     mariadb118.query("ALTER TABLE t CHANGE a c INT", database=name)
     next_second()  # within the second of the DDL it is in doubt

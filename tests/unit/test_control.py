@@ -12,6 +12,7 @@ from sluice.instance.sources.mysql.config import MysqlConfig
 from sluice.instance.sources.mysql.control import Control
 from sluice.instance.sources.mysql.decode.decoder import Decoder, Status
 from sluice.instance.sources.mysql.decode.events import BinlogEvent
+from sluice.instance.sources.mysql.history.lexer import Dialect
 from sluice.instance.sources.mysql.schema import Schemas, TableSchema
 from sluice.protocol.canal import entry_pb2 as pb
 from sluice.protocol.canal.packet_pb2 import Messages
@@ -20,6 +21,8 @@ from sluice.store.ring import Kind, Ring
 from tests.binlog import Log
 from tests.decoding import feed
 from tests.unit.plans import table_map
+
+MYSQL80 = Dialect((8, 0, 15), mariadb=False, charsets=frozenset({"utf8mb4", "latin1"}))
 
 
 class Recorded:
@@ -49,7 +52,7 @@ def answer(log: Log, folder: Path, packets: bytes = b"", **options: Any) -> tupl
     decoder = Decoder(ring, config)
     quarantine = Quarantine(path_of(folder, "example"))
     control = Control(config, ring, decoder, quarantine)
-    control.schemas, control.charsets, control.asks_schemas = Schemas(Recorded()), {8: "latin1"}, True
+    control.schemas, control.charsets, control.asks_schemas = Schemas(Recorded(), MYSQL80), {8: "latin1"}, True
     control.mariadb = False
     decoder.begin(source="source")
     data = b"".join(log.packets) + packets

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.instance.sources.mysql.ddl import Change, Query, Statement, classify
+from sluice.instance.sources.mysql.ddl import Change, Query, Statement, Status, classify
 from sluice.protocol.canal.tags import EventType
 
 CREATE, ALTER, ERASE, QUERY = EventType.CREATE, EventType.ALTER, EventType.ERASE, EventType.QUERY
@@ -167,7 +167,7 @@ QUERY_EVENT = (
 
 
 def test_the_body_of_a_query_event_is_read() -> None:
-    assert Query.parse(QUERY_EVENT) == Query("crm", b"CREATE TABLE t (id INT)", 255)
+    assert Query.parse(QUERY_EVENT) == Query("crm", b"CREATE TABLE t (id INT)", 0, Status(0x45A00020, 255, 255))
 
 
 @given(st.binary(max_size=80))

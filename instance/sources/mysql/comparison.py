@@ -34,12 +34,14 @@ from pymysqlreplication.row_event import (
 )
 
 from ....protocol import props
+from ....protocol.canal.entry_pb2 import RowChange
 from ....protocol.canal.rows import Change, decode_changes
 from ....protocol.canal.types import JsonExpression, JsonNull, labels_of
 from ....protocol.errors import ConfigError, DecodeError, SourceError
 from ....protocol.mysql.session import MysqlSession
 from ....protocol.position import Position, file_number
 from ....store.ring import Ring
+from ...columns import SourceColumn
 from ...source import Report
 from . import control, schema
 from .config import MysqlConfig
@@ -241,6 +243,7 @@ class Comparison:
         self._ours = ours
         self._mariadb = mariadb
         self._schemas = InformationSchema(lambda: Connection(config))
+        self._told: dict[int, list[SourceColumn]] = {}  # by table id, what the other decoder was told
 
     def run(self, advance: Callable[[BinlogPlace], None]) -> None:
         """Compare until the end of the range; ``advance`` is told how far it is."""
@@ -293,12 +296,14 @@ class Comparison:
 
     def _complete(self, event: TableMapEvent) -> None:
         """Tell the other decoder what the table map does not say."""
+        self._told.pop(event.table_id, None)
         if all(column.name for column in event.columns):
             return
         try:
             known = self._schemas.fetch(event.schema, event.table).columns
         except DecodeError:
             return  # dropped since: columns are then compared by their place
+        self._told[event.table_id] = known
         for theirs, ours in zip(event.columns, known, strict=False):
             theirs.name = ours.name
             theirs.unsigned = ours.is_unsigned
@@ -326,6 +331,9 @@ class Comparison:
         if kind is None:
             self._report.unread["rows of partial JSON updates"] += len(rows)
             return
+        if self._was_altered(change, self._told.get(event.table_id)):
+            self._report.unread["rows of tables that were altered since"] += len(rows)
+            return
         columns = event.table_map[event.table_id].columns
         if strange := sorted({column.type for column in columns} - READABLE):
             self._report.unread[f"rows of {name}: it has columns of the types {strange}"] += len(rows)
@@ -348,6 +356,18 @@ class Comparison:
                     their_row[f"{prefix}values"],
                     their_row[f"{prefix}none_sources"],
                 )
+
+    @staticmethod
+    def _was_altered(change: Change, told: list[SourceColumn] | None) -> bool:
+        """Whether Sluice knows other columns, of the time of the rows, than the other decoder was told."""
+        if told is None:
+            return False
+        rows = RowChange.FromString(change.raw).rowDatas
+        columns = [it for row in rows[:1] for it in (*row.beforeColumns, *row.afterColumns)]
+        return any(
+            it.index >= len(told) or (it.name, it.mysqlType) != (told[it.index].name, told[it.index].mysql_type)
+            for it in columns
+        )
 
     def _compare_image(
         self, where: str, columns: list[Any], ours: dict[str, Any], theirs: dict[str, Any], nones: dict[str, str]

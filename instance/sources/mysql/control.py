@@ -21,13 +21,15 @@ from .decode.decoder import Decoder
 from .decode.events import BinlogEvent, Event
 from .decode.plan import PlanOptions, TablePlan
 from .decode.table_map import TableMap, counts_years
+from .history.statements import Context
 from .schema import Schemas, TableSchema
 from .start import error_text
 from .xa import commits_in_one_phase
 
 logger = logging.getLogger(__name__)
 
-_MAKES_COLUMNS: Final = frozenset({EventType.CREATE, EventType.ALTER, EventType.RENAME, EventType.CINDEX})
+_THREAD_SPECIFIC: Final = 0x4
+"""The flag LOG_EVENT_THREAD_SPECIFIC_F of an event: its statement uses temporary tables of its session."""
 _XA_ENDS: Final[tuple[tuple[str, "pb.EventType.ValueType", XaState], ...]] = (
     ("XA COMMIT", pb.XACOMMIT, "committed"),
     ("XA ROLLBACK", pb.XAROLLBACK, "rolled-back"),
@@ -102,8 +104,9 @@ class Control:
     def settle(self) -> None:
         """Stop flagging rows once the stream reaches the place at which their schema was asked for."""
         at = self._decoder.position
-        if not self._doubtful or at is None or at.n:  # within a transaction its table maps count
+        if at is None or at.n:  # within a transaction its table maps count
             return
+        self.schemas.settle(at)
         here = at.file_number, at.begin
         for table in [table for table, end in self._doubtful.items() if end <= here]:
             del self._doubtful[table]
@@ -199,16 +202,14 @@ class Control:
                 return
         statement = classify(sql, query.schema)
         changes = statement.changes
-        if not changes:
-            self._decoder.skip_event()
-        elif changes[0].event_type in DML:
+        if changes and changes[0].event_type in DML:
             self._dml(event, query, sql, changes[0])
+            return
+        self._apply(event, query, sql)
+        if changes and self._passes(changes):
+            self._put_statement(event, query, sql, changes[0], for_all=len(statement.tables) > 1)
         else:
-            self._forget(event, changes, understood=statement.understood)
-            if self._passes(changes):
-                self._put_statement(event, query, sql, changes[0], for_all=len(statement.tables) > 1)
-            else:
-                self._decoder.skip_event()
+            self._decoder.skip_event()
 
     def _dml(self, event: Event, query: Query, sql: str, change: Change) -> None:
         """A session has binlog_format=STATEMENT: it has no rows to deliver, and that must not be overlooked."""
@@ -225,24 +226,23 @@ class Control:
         else:
             self._put_statement(event, query, sql, change)
 
-    def _forget(self, event: Event, changes: tuple[Change, ...], *, understood: bool) -> None:
-        """Forget the schemas and plans that a DDL outdates."""
-        at = event.position
-        if not understood:
-            self.schemas.forget_all(at)
+    def _apply(self, event: Event, query: Query, sql: str) -> None:
+        """Let a statement change the tables, and forget the plans that it outdates."""
+        context = Context(
+            query.schema,
+            query.status.sql_mode,
+            self.charsets.get(query.status.server_collation or 0),
+            failed=query.error != 0,
+            uses_temporary=event.flags & _THREAD_SPECIFIC != 0,
+        )
+        touched = self.schemas.apply(sql, context, event.position)
+        if touched and self.schemas.ignore_case:
             self._decoder.forget_plans()
-        for change in changes:
-            if change.schema is not None and change.table is None:
-                self.schemas.forget_schema(change.schema, at)
-            self.schemas.forget(change.tables, at)
-            for schema, table in change.tables if not self.schemas.ignore_case else ():
-                self._decoder.forget_plans(schema, table)
-        if self.schemas.ignore_case:
-            self._decoder.forget_plans()
-        if self.asks_schemas:
-            for schema, table in {change.tables[0] for change in changes if change.event_type in _MAKES_COLUMNS}:
-                if self._filter.accepts(schema, table):
-                    self.schemas.ask_ahead(schema, table, event.timestamp)
+        for it in touched:
+            self._decoder.forget_plans(it.schema, it.table)
+        for schema, table in {(it.schema or "", it.table or "") for it in touched if self.schemas.is_unknown(it)}:
+            if self.asks_schemas and self._filter.accepts(schema, table):
+                self.schemas.ask_ahead(schema, table, event.timestamp)
 
     def _passes(self, changes: tuple[Change, ...]) -> bool:
         if self._config.filter_query_ddl:
@@ -264,7 +264,7 @@ class Control:
         self._put(event, kind, change.event_type, change.schema, change.table, row_change, for_all=for_all)
 
     def _text(self, query: Query) -> str:
-        charset = self.charsets.get(query.collation or 0, "latin1")
+        charset = self.charsets.get(query.status.client_collation or 0, "latin1")
         try:
             return decode(query.sql, charset)
         except DecodeError:  # nothing depends on single characters in the text of a statement

@@ -5,6 +5,7 @@ names it is about. What it does not understand becomes a QUERY without a table, 
 """
 
 import re
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -368,6 +369,46 @@ _CONSTRAINTS: Final = frozenset({"UNIQUE", "PRIMARY", "FOREIGN", "CHECK"})
 _INDEXES: Final = frozenset({"INDEX", "KEY", "FULLTEXT", "SPATIAL", "VECTOR"})
 
 
+_STATUS_SIZES: Final = {0: 4, 3: 4}  # flags, auto_increment
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """The session that a statement ran in, as far as the event says. Collations are ids, None if it does not say."""
+
+    sql_mode: int = 0
+    client_collation: int | None = None
+    server_collation: int | None = None
+
+    @classmethod
+    def parse(cls, status: bytes) -> "Status":
+        """Read status variables 1, sql_mode, and 4, the collations of client, connection and server: 2 bytes each."""
+        sql_mode = 0
+        at = 0
+        while at < len(status):
+            code = status[at]
+            at += 1
+            if code == 1:
+                sql_mode = int.from_bytes(status[at : at + 8], "little")
+                at += 8
+            elif code == 4:
+                if at + 6 > len(status):
+                    break
+                client, _, server = struct.unpack_from("<3H", status, at)
+                return cls(sql_mode, client, server)
+            elif code in (2, 6):  # the catalog: length 1 byte, text, and with code 2 a zero byte
+                if at >= len(status):
+                    break
+                at += 1 + status[at] + (code == 2)
+            elif code == 131 and at < len(status):  # MariaDB's defaults of character sets: number, then 4 bytes each
+                at += 1 + 4 * status[at]
+            elif code in _STATUS_SIZES:
+                at += _STATUS_SIZES[code]
+            else:
+                break
+        return cls(sql_mode)
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """The body of a QUERY event.
@@ -386,8 +427,9 @@ class Query:
 
     schema: str
     sql: bytes
-    collation: int | None
-    """Collation id of the client that sent the statement; None if the event does not say."""
+    error: int = 0
+    """The error that the statement ended with, after it had changed something; 0 for none."""
+    status: Status = Status()
 
     @classmethod
     def parse(cls, body: bytes) -> "Query | None":
@@ -401,27 +443,6 @@ class Query:
         return cls(
             schema=body[schema_at : sql_at - 1].decode("utf-8", "replace"),
             sql=body[sql_at:],
-            collation=_client_collation(body[13:schema_at]),
+            error=int.from_bytes(body[9:11], "little"),
+            status=Status.parse(body[13:schema_at]),
         )
-
-
-_STATUS_SIZES: Final = {0: 4, 1: 8, 3: 4}  # flags, sql_mode, auto_increment; they come before the charset
-
-
-def _client_collation(status: bytes) -> int | None:
-    """Find status variable 4: client collation, connection collation, server collation, 2 bytes each."""
-    at = 0
-    while at < len(status):
-        code = status[at]
-        at += 1
-        if code == 4:
-            return int.from_bytes(status[at : at + 2], "little") if at + 6 <= len(status) else None
-        if code in (2, 6):  # the catalog: length 1 byte, text, and with code 2 a zero byte
-            if at >= len(status):
-                return None
-            at += 1 + status[at] + (code == 2)
-        elif code in _STATUS_SIZES:
-            at += _STATUS_SIZES[code]
-        else:
-            return None
-    return None

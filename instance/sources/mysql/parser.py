@@ -26,6 +26,7 @@ from .control import Control
 from .decode.decoder import Decoder, Status
 from .decode.events import BinlogEvent
 from .dump import Dump, FileStart, GtidStart, Replica
+from .history.lexer import Dialect
 from .schema import InformationSchema, Schemas, charsets
 from .start import Start, StartFinder, parse_gtids, resume
 
@@ -268,11 +269,14 @@ class Parser:
                 start = self._start = self._find_start(connection)
                 facts = connection.facts
                 self._control.connect = self._further_connection
-                self._control.charsets = charsets(connection)
+                names = self._control.charsets = charsets(connection)
                 self._control.mariadb = facts.mariadb
                 self._control.asks_schemas = facts.row_metadata != "FULL"
                 self._control.schemas = Schemas(
-                    self._schema_source, ignore_case=facts.lower_case_table_names != 0, mariadb=facts.mariadb
+                    self._schema_source,
+                    Dialect(facts.version, facts.mariadb, frozenset(names.values())),
+                    ignore_case=facts.lower_case_table_names != 0,
+                    take=self._schema_source.snapshot if self._control.asks_schemas else None,
                 )
                 self._decoder.forget_plans()
                 self._decoder.begin(

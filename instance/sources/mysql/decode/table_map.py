@@ -132,7 +132,7 @@ _CHARACTER = {
     Type.BLOB_COMPRESSED,
     Type.VECTOR,
 }
-_DISPLAY_WIDTHS: dict[int, tuple[int, int]] = {  # signed, unsigned; MariaDB and MySQL before 8.0.19 write them
+DISPLAY_WIDTHS: dict[int, tuple[int, int]] = {  # signed, unsigned; MariaDB and MySQL before 8.0.19 write them
     Type.TINY: (4, 3),
     Type.SHORT: (6, 5),
     Type.INT24: (9, 8),
@@ -171,7 +171,7 @@ _GEOMETRY_NAMES = (
     "multipolygon",
     "geomcollection",
 )
-_BYTES_PER_CHARACTER = {
+BYTES_PER_CHARACTER = {
     "utf8mb4": 4,
     "utf16": 4,
     "utf16le": 4,
@@ -399,12 +399,12 @@ class TableMap:
         kind, meta = self.types[i], self.metas[i]
         is_unsigned = self.unsigned is not None and self.unsigned[i]
         unsigned = " unsigned" if is_unsigned else ""
-        display = f"({_DISPLAY_WIDTHS[kind][is_unsigned]})" if self.mariadb and kind in _DISPLAY_WIDTHS else ""
+        display = f"({DISPLAY_WIDTHS[kind][is_unsigned]})" if self.mariadb and kind in DISPLAY_WIDTHS else ""
         if kind in _NUMBER_NAMES:
             return _NUMBER_NAMES[kind] + display + unsigned
         if kind in _TEMPORAL_NAMES:
             return _TEMPORAL_NAMES[kind] + (f"({meta})" if meta else display)
-        width = _BYTES_PER_CHARACTER.get(charset or "", 1)
+        width = BYTES_PER_CHARACTER.get(charset or "", 1)
         match kind:
             case Type.NEWDECIMAL:
                 return f"decimal({meta >> 8},{meta & 0xFF}){unsigned}"
@@ -438,11 +438,11 @@ class TableMap:
         from .charset import decode  # noqa: PLC0415 - only full metadata needs it
 
         labels = (decode(member, charset or "utf8mb4") for member in self.members[i] or ())
-        return ",".join("'" + label.translate(_LABEL_ESCAPES) + "'" for label in labels)
+        return ",".join("'" + label.translate(LABEL_ESCAPES) + "'" for label in labels)
 
 
 # As information_schema and SHOW CREATE TABLE write the labels of ENUM and SET.
-_LABEL_ESCAPES = str.maketrans({"'": "''", "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\0": "\\0"})
+LABEL_ESCAPES = str.maketrans({"'": "''", "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\0": "\\0"})
 
 
 def _real_type(code: int, metadata: _Reader) -> tuple[int, int]:

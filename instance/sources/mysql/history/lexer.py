@@ -1,0 +1,150 @@
+"""The words of a statement, as the server that ran it separates them."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Final
+
+REAL_AS_FLOAT: Final = 1 << 0
+ANSI_QUOTES: Final = 1 << 2
+ORACLE: Final = 1 << 9
+MAXDB: Final = 1 << 12
+NO_BACKSLASH_ESCAPES: Final = 1 << 20
+
+
+class UnreadableError(Exception):
+    """A statement, or a part of it, is not understood with certainty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What the same text means on different servers."""
+
+    version: tuple[int, ...]
+    mariadb: bool
+    charsets: frozenset[str]
+    """The names of the character sets that the server has."""
+    number: int = field(init=False)
+    """The version as conditional comments write it: 80015 is 8.0.15."""
+
+    def __post_init__(self) -> None:
+        major, minor, patch = self.version[:3]
+        object.__setattr__(self, "number", major * 10000 + minor * 100 + patch)
+
+    def runs(self, number: int, *, mariadbs_own: bool) -> bool:
+        """Whether the server executes a conditional comment with this number."""
+        if not self.mariadb:
+            return number <= self.number
+        return number <= self.number and (mariadbs_own or not 50700 <= number <= 99999)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A word (`text` as written), a quoted name or a string (`text` is what they stand for), a number, or a symbol."""
+
+    kind: str
+    text: str
+
+    @property
+    def upper(self) -> str:
+        """The word in upper case, or the symbol; "" for all else."""
+        return self.text.upper() if self.kind in ("word", "symbol") else ""
+
+
+END: Final = Token("", "")
+
+_BACKTICKED: Final = r"`(?:[^`]|``)*+`"
+_PLAIN: Final = r"""'(?:[^']|'')*+'""", r""""(?:[^"]|"")*+\""""
+_ESCAPING: Final = r"""'(?:[^'\\]|\\.|'')*+'""", r""""(?:[^"\\]|\\.|"")*+\""""
+_ESCAPED: Final = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
+_NOT_IN_NAMES: Final = re.compile("[\U00010000-\U0010ffff]")
+"""MySQL keeps identifiers in utf8mb3 and puts a question mark in the place of any other character."""
+
+
+@cache
+def _pattern(sql_mode: int) -> re.Pattern[str]:
+    single, double = _PLAIN if sql_mode & NO_BACKSLASH_ESCAPES else _ESCAPING
+    names, strings = _BACKTICKED, f"{single}|{double}"
+    if sql_mode & ANSI_QUOTES:  # a backslash in a name is as any other character
+        names, strings = f"{_BACKTICKED}|{_PLAIN[1]}", single
+    return re.compile(
+        rf"""
+          (?P<space> \s+ | --(?=[\s\x00-\x1f]|\Z)[^\n]*+ | \#[^\n]*+ )
+        | (?P<open> /\* (?P<code> (?P<own>M)?! (?P<version>\d{{5,6}})? )? )
+        | (?P<close> \*/ )
+        | (?P<name> {names} )
+        | (?P<string> {strings} )
+        | (?P<number> (?:\d+\.\d* | \.\d+) (?:[eE][+-]?\d+)?+ (?![\w$]) | \d+[eE][+-]?\d+ (?![\w$]) )
+        | (?P<word> [\w$]+ )
+        | (?P<symbol> [^`'"] )
+        """,
+        re.VERBOSE | re.DOTALL,
+    )
+
+
+def tokens(sql: str, dialect: Dialect, sql_mode: int) -> Iterator[Token]:
+    """Separate a statement; only as much text is read as is asked for. Raises UnreadableError."""
+    pattern = _pattern(sql_mode & (NO_BACKSLASH_ESCAPES | ANSI_QUOTES))
+    at = 0
+    in_code = False
+    while at < len(sql):
+        match = pattern.match(sql, at)
+        if match is None:
+            raise UnreadableError(f"no end of {sql[at : at + 20]!r}")
+        kind, text, at = match.lastgroup or "", match[0], match.end()
+        if match["open"]:
+            at, opens = _opened(match, sql, dialect)
+            if opens and in_code:
+                raise UnreadableError("a conditional comment in another")
+            in_code = in_code or opens
+        elif kind == "close":
+            if not in_code:
+                raise UnreadableError("the end of a comment that did not begin")
+            in_code = False
+        elif kind == "string":
+            yield Token(kind, _value(text, escapes=not sql_mode & NO_BACKSLASH_ESCAPES))
+        elif kind == "name":
+            yield Token(kind, _NOT_IN_NAMES.sub("?", _value(text, escapes=False)))
+        elif kind == "word":
+            yield Token(kind, _NOT_IN_NAMES.sub("?", text))
+        elif kind != "space":
+            yield Token(kind, text)
+    if in_code:
+        raise UnreadableError("a conditional comment without end")
+
+
+def _opened(match: re.Match[str], sql: str, dialect: Dialect) -> tuple[int, bool]:
+    """Return where to go on after the beginning of a comment, and whether what it holds is executed."""
+    at = match.end()
+    is_own = match["own"] is not None
+    if match["code"] is None or (is_own and not dialect.mariadb):
+        return _after(sql, at, nested=False), False
+    number = match["version"] or "0"
+    if len(number) == len("080015") and not dialect.mariadb and dialect.version < (8,):
+        number, at = number[:-1], at - 1
+    if dialect.runs(int(number), mariadbs_own=is_own):
+        return at, True
+    return _after(sql, at, nested=True), False
+
+
+def _value(text: str, *, escapes: bool) -> str:
+    """Return what a quoted text stands for."""
+    quote = text[0]
+    pieces = re.split(r"(\\.)", text[1:-1], flags=re.DOTALL) if escapes else [text[1:-1]]
+    return "".join(
+        _ESCAPED.get(piece[1], piece[1]) if number % 2 else piece.replace(quote * 2, quote)
+        for number, piece in enumerate(pieces)
+    )
+
+
+def _after(sql: str, at: int, *, nested: bool) -> int:
+    """Return the place after a comment; one that is not executed may hold others, one level deep."""
+    while True:
+        end = sql.find("*/", at)
+        if end < 0:
+            raise UnreadableError("a comment without end")
+        begin = sql.find("/*", at, end) if nested else -1
+        if begin < 0:
+            return end + 2
+        at = _after(sql, begin + 2, nested=False)

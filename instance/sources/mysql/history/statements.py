@@ -1,0 +1,335 @@
+"""Applies the statements of a binlog to a catalogue of tables.
+
+What a statement does to columns is either understood with certainty, or the tables that it names are unknown
+afterwards; if even their names are in doubt, all tables are.
+"""
+
+import contextlib
+import re
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from .alter import Alter
+from .definitions import DefinitionReader, NewColumn, words
+from .lexer import ORACLE, Dialect, UnreadableError, tokens
+from .reader import Reader
+from .tables import UNKNOWN, Catalog, Database, Table, Unknown, altered, key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What an event says beside the text of its statement."""
+
+    schema: str
+    """The default database, "" for none."""
+    sql_mode: int = 0
+    charset: str | None = None
+    """The character set of new databases, as `character_set_server` has it; None if unknown."""
+    failed: bool = False
+    """The statement ended with an error, after it had changed something."""
+    uses_temporary: bool = False
+    """Tables that it names may be temporary ones of its session."""
+
+
+def apply(catalog: Catalog, dialect: Dialect, sql: str, context: Context) -> None:
+    """Bring a catalogue to where it is after the statement. Never raises; `catalog.touched` says what may differ."""
+    statement = _Statement(catalog, dialect, context, sql)
+    try:
+        statement.run()
+    except UnreadableError:
+        if statement.named is None:
+            catalog.forget_all()
+        else:
+            catalog.put(*statement.named, UNKNOWN)
+    if context.failed or (context.uses_temporary and not statement.drops):
+        for it in list(catalog.touched):
+            if it.schema is not None and it.table is not None:
+                catalog.put(it.schema, it.table, UNKNOWN)
+            elif it.schema is not None:
+                catalog.put_database(it.schema, Database(None))
+
+
+class _Statement:
+    """One statement that is being read."""
+
+    def __init__(self, catalog: Catalog, dialect: Dialect, context: Context, sql: str) -> None:
+        self._catalog = catalog
+        self._dialect = dialect
+        self._context = context
+        self._sql = sql
+        self.named: tuple[str, str] | None = None
+        """The only table that the statement can change."""
+        self.drops = False
+        """It drops tables: temporary ones are dropped by a statement that says so."""
+        self._heads: dict[str, Callable[[], None]] = {
+            "CREATE": self._create,
+            "DROP": self._drop,
+            "ALTER": self._alter,
+            "RENAME": self._rename,
+            "SET": self._set,
+        }
+
+    def run(self) -> None:
+        """Read the statement and change the catalogue. Raises UnreadableError, with nothing changed."""
+        mode = self._context.sql_mode
+        if self._dialect.mariadb and mode & ORACLE:
+            raise UnreadableError("the syntax of sql_mode ORACLE")
+        self._reader = Reader(tokens(self._sql, self._dialect, mode), self._context.schema)
+        self._parts = DefinitionReader(self._reader, self._dialect, mode)
+        self._statement()
+
+    def _statement(self) -> None:
+        head = self._reader.word()
+        if head in self._heads:
+            self._heads[head]()
+        elif head not in _OTHER_HEADS:
+            raise UnreadableError(f"a statement that begins with {head!r}")
+
+    def _set(self) -> None:
+        """Look past MariaDB's SET STATEMENT variable=value FOR ...; any other SET does not concern a table."""
+        if self._reader.skip("STATEMENT"):
+            while self._reader.peek() != "FOR":
+                self._reader.take()
+            self._reader.take()
+            self._statement()
+
+    # --- CREATE, DROP, RENAME, TRUNCATE
+
+    def _create(self) -> None:
+        reader = self._reader
+        replaces = reader.skip("OR", "REPLACE")
+        kinds = reader.skip_any("TEMPORARY", "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR", "ONLINE", "OFFLINE")
+        what = reader.word()
+        if what == "TABLE":
+            if "TEMPORARY" not in kinds:
+                self._create_table(replaces=replaces)
+        elif what in _DATABASE:
+            self._create_database(replaces=replaces)
+        elif what in ("VIEW", "SEQUENCE", "ALGORITHM", "DEFINER", "SQL"):
+            self._create_other(what)
+        elif what not in _OTHER_OBJECTS:
+            raise UnreadableError(f"CREATE {what}")
+
+    def _create_other(self, what: str) -> None:
+        """A view or a sequence takes a name of tables; what comes between may also begin a procedure or a trigger."""
+        reader = self._reader
+        while what not in ("VIEW", "SEQUENCE"):
+            if what in ("PROCEDURE", "FUNCTION", "TRIGGER", "EVENT", "AGGREGATE", "PACKAGE"):
+                return
+            what = reader.take().upper
+        self._parts.exists()
+        self._catalog.put(*reader.table(), UNKNOWN)
+
+    def _create_table(self, *, replaces: bool) -> None:
+        reader = self._reader
+        if_missing = self._parts.exists()
+        table = self.named = reader.table()
+        state = self._catalog.get(*table)
+        new: Table | Unknown
+        if if_missing and not replaces and state is not None:
+            if isinstance(state, Unknown):
+                self._catalog.put(*table, UNKNOWN)
+            return
+        if reader.skip("LIKE"):
+            new = self._like()
+        else:
+            reader.expect("(")
+            if reader.skip("LIKE"):
+                new = self._like()
+                reader.expect(")")
+            else:
+                new = self._definitions(table[0])
+        reader.finish()
+        self._catalog.put(*table, new)
+
+    def _like(self) -> Table | Unknown:
+        state = self._catalog.get(*self._reader.table())
+        return UNKNOWN if state is None else state
+
+    def _definitions(self, schema: str) -> Table:
+        """Read the columns and keys in parentheses, and what follows them."""
+        reader = self._reader
+        columns: list[NewColumn] = []
+        key: tuple[str, ...] = ()
+        while True:
+            found = self._parts.index()
+            if found is None:
+                columns.append(self._parts.column())
+                if columns[-1].is_key:
+                    key = (columns[-1].name,)
+            else:
+                key = found or key
+            if not reader.skip(","):
+                break
+        reader.expect(")")
+        charset = self._parts.table_options(commas=True) or self._catalog.charset(schema)
+        self._parts.partitions()
+        done = [column.column(charset, self._dialect) for column in columns]
+        return Table(altered(done, (), ()), key_of(done, key), charset)
+
+    def _drop(self) -> None:
+        reader = self._reader
+        kinds = reader.skip_any("TEMPORARY", "ONLINE", "OFFLINE")
+        what = reader.word()
+        if what in ("TABLE", "TABLES", "VIEW", "SEQUENCE"):
+            self._parts.exists()
+            self.drops = True
+            names = [reader.table()]
+            while reader.skip(","):
+                names.append(reader.table())
+            self._parts.wait()
+            reader.skip_any("RESTRICT", "CASCADE")
+            reader.finish()
+            for name in names if "TEMPORARY" not in kinds else ():
+                # A name may still be taken after DROP VIEW IF EXISTS: by a table.
+                self._catalog.put(*name, None if what.startswith("TABLE") else UNKNOWN)
+        elif what == "INDEX":
+            self._drop_index()
+        elif what in _DATABASE:
+            self._parts.exists()
+            database = reader.name()
+            reader.finish()
+            self._catalog.put_database(database, None)
+        elif what not in _OTHER_OBJECTS:
+            raise UnreadableError(f"DROP {what}")
+
+    def _drop_index(self) -> None:
+        """The primary key may be dropped by its name."""
+        self._parts.exists()
+        is_primary = self._reader.name().upper() == "PRIMARY"
+        self._reader.expect("ON")
+        table = self.named = self._reader.table()
+        if is_primary:
+            state = self._catalog.get(*table)
+            self._catalog.put(*table, replace(state, key=()) if isinstance(state, Table) else UNKNOWN)
+
+    def _rename(self) -> None:
+        reader = self._reader
+        if reader.word() not in ("TABLE", "TABLES"):
+            return  # RENAME USER
+        pairs = []
+        missing = False
+        while True:
+            missing = self._parts.exists() or missing
+            source = reader.table()
+            self._parts.wait()
+            reader.expect("TO")
+            pairs.append((source, reader.table()))
+            if not reader.skip(","):
+                break
+        reader.finish()
+        for source, target in pairs:
+            self._move(source, target, if_exists=missing)
+
+    def _move(self, source: tuple[str, str], target: tuple[str, str], *, if_exists: bool = False) -> None:
+        state = self._catalog.get(*source)
+        if if_exists and not isinstance(state, Table):
+            if state is not None:
+                self._catalog.put(*source, UNKNOWN)
+                self._catalog.put(*target, UNKNOWN)
+            return
+        self._catalog.put(*source, None)
+        self._catalog.put(*target, UNKNOWN if state is None else state)
+
+    # --- databases
+
+    def _create_database(self, *, replaces: bool) -> None:
+        if_missing = self._parts.exists()
+        name = self._reader.name()
+        charset = self._database_options() or self._context.charset
+        state = self._catalog.database(name)
+        if not if_missing or replaces or state is None:
+            self._catalog.put_database(name, Database(charset, is_complete=True))
+        elif isinstance(state, Unknown):
+            self._catalog.put_database(name, Database(None))
+
+    def _alter_database(self) -> None:
+        name = self._context.schema
+        if self._reader.peek() not in _DATABASE_OPTIONS:
+            name = self._reader.name()
+        if self._reader.peek() == "UPGRADE" or not name:
+            raise UnreadableError("a database gets another name")
+        charset = self._database_options()
+        if charset is not None:
+            self._catalog.put_charset(name, charset)
+
+    def _database_options(self) -> str | None:
+        reader = self._reader
+        charset = collation = None
+        while not reader.ended:
+            reader.skip("DEFAULT")
+            if self._parts.skips_charset():
+                charset = self._parts.charset()
+            elif reader.skip("COLLATE"):
+                collation = self._parts.collation() or collation
+            elif reader.peek() in ("ENCRYPTION", "COMMENT", "READ"):
+                if reader.word() == "READ":
+                    reader.expect("ONLY")
+                reader.skip("=")
+                reader.take()
+            else:
+                reader.finish()
+                break
+        return charset or collation
+
+    # --- ALTER TABLE
+
+    def _alter(self) -> None:
+        reader = self._reader
+        reader.skip_any("ONLINE", "OFFLINE", "IGNORE")
+        what = reader.word()
+        if what in _DATABASE:
+            self._alter_database()
+            return
+        if what != "TABLE":
+            if what not in _OTHER_OBJECTS and what not in ("VIEW", "SEQUENCE", "ALGORITHM", "DEFINER", "SQL"):
+                raise UnreadableError(f"ALTER {what}")
+            return
+        if_exists = self._parts.exists()
+        name = reader.table()
+        self._parts.wait()
+        state = self._catalog.get(*name)
+        if if_exists and state is None:
+            return
+        alter = Alter(self._parts, state if isinstance(state, Table) else None)
+        try:
+            alter.read()
+        except UnreadableError:
+            if not self._may_name_another():
+                self.named = name
+            raise
+        new: Table | Unknown = UNKNOWN
+        with contextlib.suppress(UnreadableError):
+            new = alter.result()
+        self._catalog.put(*name, new)
+        if alter.target is not None:
+            self._move(name, alter.target, if_exists=if_exists)
+            if self._dialect.mariadb and not _PLAIN.fullmatch(name[1]):
+                self._catalog.put(*name, UNKNOWN)  # MariaDB 11.8 may leave the file of a name like `w x` behind
+
+    def _may_name_another(self) -> bool:
+        """Whether the ALTER TABLE may concern another table than the one after these words."""
+        found = [it.upper for it in tokens(self._sql, self._dialect, self._context.sql_mode)]
+        return any(
+            (word == "RENAME" and following not in ("COLUMN", "INDEX", "KEY"))
+            or (word == "CONVERT" and following in ("PARTITION", "TABLE"))
+            for word, following in pairwise([*found, ""])
+        )
+
+
+_PLAIN: Final = re.compile("[A-Za-z0-9_]+")
+_OTHER_HEADS: Final = words(
+    "ANALYZE BEGIN BINLOG CACHE CALL CHANGE CHECK CHECKSUM CLONE COMMIT DELETE DELIMITER DO FLUSH GRANT INSERT INSTALL",
+    "KILL LOAD LOCK OPTIMIZE PURGE RELEASE REPAIR REPLACE RESET REVOKE ROLLBACK SAVEPOINT SELECT SHUTDOWN START STOP",
+    "TRUNCATE UNINSTALL UNLOCK UPDATE USE WITH XA",
+)
+_OTHER_OBJECTS: Final = words(
+    "AGGREGATE EVENT FUNCTION INDEX INSTANCE LIBRARY LOGFILE MASKING PACKAGE PREPARE PROCEDURE REFERENCE RESOURCE ROLE",
+    "SERVER SPATIAL TABLESPACE TRIGGER UNDO USER",
+)
+_DATABASE: Final = frozenset({"DATABASE", "SCHEMA"})
+_DATABASE_OPTIONS: Final = words("DEFAULT CHARACTER CHARSET CHAR COLLATE ENCRYPTION COMMENT READ")

@@ -1,0 +1,1 @@
+"""Statements that change tables, and what a server says that they left."""

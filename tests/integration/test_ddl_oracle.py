@@ -1,0 +1,50 @@
+"""The oracle of DDL: after each statement the server says what its tables are, and Sluice agrees or does not know."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.ddl.oracle import Oracle
+from tests.ddl.random_statements import Statements
+from tests.servers import ALL, Server
+
+COLLECTED = Path(__file__).parents[1] / "ddl" / "collected.sql"
+USUAL = "mysql56"
+SERVERS = [USUAL, *(pytest.param(name, marks=pytest.mark.extended) for name in ALL if name != USUAL)]
+
+
+def collected() -> list[str]:
+    """The statements of the file without the comments between them."""
+    pieces = COLLECTED.read_text(encoding="utf-8").split(";\n")
+    return [statement for statement in (re.sub(r"\A(-- .*\n)+", "", piece) for piece in pieces) if statement]
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_collected_statements_lead_to_the_tables_that_the_server_has(name: str, request: pytest.FixtureRequest) -> None:
+    server: Server = request.getfixturevalue(name)
+    with Oracle(server) as oracle:
+        for statement in collected():
+            oracle.run(statement)
+    assert oracle.ran > 240
+    assert len(oracle.unknown) < 20, oracle.unknown
+
+
+def random_statements(server: Server, seed: int, count: int) -> None:
+    """Run so many that succeed; few of them may lead to unknown tables."""
+    with Oracle(server) as oracle:
+        statements = Statements(seed, mariadb=server.mariadb, version=oracle.dialect.version)
+        while oracle.ran < count:
+            oracle.run(statements.next(oracle.tables))
+    assert len(oracle.unknown) < count / 20, oracle.unknown
+
+
+def test_random_statements_lead_to_the_tables_that_the_server_has(mysql56: Server) -> None:
+    random_statements(mysql56, 1, 200)
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", ALL)
+def test_thousands_of_random_statements_do(name: str, request: pytest.FixtureRequest) -> None:
+    random_statements(request.getfixturevalue(name), 2, 2000)

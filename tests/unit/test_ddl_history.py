@@ -1,0 +1,251 @@
+"""What statements leave of tables, as far as it needs no server; servers are asked in test_ddl_oracle.py."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sluice.instance.sources.mysql.ddl import Status
+from sluice.instance.sources.mysql.decode.table_map import TableMap
+from sluice.instance.sources.mysql.history.lexer import (
+    ANSI_QUOTES,
+    NO_BACKSLASH_ESCAPES,
+    Dialect,
+    UnreadableError,
+    tokens,
+)
+from sluice.instance.sources.mysql.history.statements import Context, apply
+from sluice.instance.sources.mysql.history.tables import UNKNOWN, Catalog, Column, Database, State, Table
+from sluice.instance.sources.mysql.schema import Schemas, Snapshot, TableSchema
+from sluice.protocol.position import Position
+from tests.unit.plans import table_map
+from tests.unit.test_ddl import WORDS
+
+NAMES = frozenset({"utf8mb4", "utf8", "latin1", "binary", "ucs2"})
+MYSQL56 = Dialect((5, 6, 24), mariadb=False, charsets=NAMES)
+MYSQL80 = Dialect((8, 0, 15), mariadb=False, charsets=NAMES)
+MYSQL97 = Dialect((9, 7, 4), mariadb=False, charsets=NAMES)
+MARIADB = Dialect((11, 8, 6), mariadb=True, charsets=NAMES)
+PLAIN = Table((Column("id", "int(11)"), Column("v", "varchar(9)", "latin1")), ("id",), "latin1")
+
+
+def catalog(**tables: State) -> Catalog:
+    """A database `shop` that is known in full, with these tables."""
+    found = Catalog()
+    found.put_database("shop", Database("latin1", dict(tables), is_complete=True))
+    found.touched.clear()
+    return found
+
+
+def after(sql: str, name: str = "t", *, dialect: Dialect = MYSQL80, context: Context | None = None) -> State:
+    """What is known of a table after a statement that finds `t` and `u`."""
+    found = catalog(t=PLAIN, u=PLAIN, hidden=UNKNOWN)
+    apply(found, dialect, sql, context or Context("shop"))
+    return found.get("shop", name)
+
+
+def names(state: State) -> list[str] | State:
+    """The names of a known table's columns."""
+    return [column.name for column in state.columns] if isinstance(state, Table) else state
+
+
+@pytest.mark.parametrize(
+    ("comment", "executed"),
+    [
+        ("/*! x */", [MYSQL56, MYSQL80, MYSQL97, MARIADB]),
+        ("/*!50100x*/", [MYSQL56, MYSQL80, MYSQL97, MARIADB]),
+        ("/*!50700 x */", [MYSQL80, MYSQL97]),
+        ("/*!80023 x */", [MYSQL97]),
+        ("/*!080000 x */", [MYSQL97]),
+        ("/*!100100 x */", [MARIADB]),
+        ("/*M! x */", [MARIADB]),
+        ("/*M!100100 x */", [MARIADB]),
+        ("/*M!999999 x */", []),
+        ("/*!99999 y /* z */ y */", []),
+        ("/*! /* z */ x */", [MYSQL56, MYSQL80, MYSQL97, MARIADB]),
+        ("/* ! x */", []),
+        ("-- x\n", []),
+        ("# x", []),
+        ("--x", [MYSQL56, MYSQL80, MYSQL97, MARIADB]),
+    ],
+)
+def test_a_conditional_comment_is_code_for_the_servers_that_execute_it(comment: str, executed: list[Dialect]) -> None:
+    six = comment.startswith(("/*!0", "/*!1"))  # an older MySQL reads five digits there, and finds an error
+    for dialect in (MYSQL97, MARIADB) if six else (MYSQL56, MYSQL80, MYSQL97, MARIADB):
+        found = [token.text for token in tokens(f"a {comment}", dialect, 0)]
+        assert ("x" in found) == (dialect in executed), dialect
+
+
+@pytest.mark.parametrize(
+    ("sql", "mode", "expected"),
+    [
+        (r"""'it''s' "a""b" 'c\'d\n\%'""", 0, ["it's", 'a"b', "c'd\n\\%"]),
+        (r"""'a\' 'b'""", NO_BACKSLASH_ESCAPES, ["a\\", "b"]),
+        (r"""`a``b` "c\" 'd\'e'""", ANSI_QUOTES, ["a`b", "c\\", "d'e"]),
+        ("1.5 .5 1e5 1e-5 a.1b 2x 0x1F `x😀`", 0, ["1.5", ".5", "1e5", "1e-5", "a", ".", "1b", "2x", "0x1F", "x?"]),
+    ],
+)
+def test_quotes_are_read_as_the_sql_mode_says(sql: str, mode: int, expected: list[str]) -> None:
+    assert [token.text for token in tokens(sql, MYSQL80, mode)] == expected
+
+
+@pytest.mark.parametrize("sql", ["'", '"', "`", "/*", "/*!", "*/", "/*!99999", "/*! /*! x */ */"])
+def test_what_does_not_end_is_not_read(sql: str) -> None:
+    with pytest.raises(UnreadableError):
+        list(tokens(sql, MYSQL80, 0))
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("ALTER TABLE t ADD a INT FIRST, ADD b INT AFTER id, DROP v", ["a", "id", "b"]),
+        ("ALTER TABLE t CHANGE id v INT, CHANGE v id INT", ["v", "id"]),
+        ("ALTER TABLE t ADD FROBNICATE", UNKNOWN),
+        ("ALTER TABLE t ADD a FROBNICATE", UNKNOWN),
+        ("ALTER TABLE t ADD a INT FROBNICATE", UNKNOWN),
+        ("ALTER TABLE t FROBNICATE", UNKNOWN),
+        ("ALTER TABLE t ADD id INT", UNKNOWN),
+        ("ALTER TABLE t DROP nothing", UNKNOWN),
+        ("ALTER TABLE t MODIFY nothing INT", UNKNOWN),
+        ("ALTER TABLE t ADD a INT AFTER nothing", UNKNOWN),
+        ("ALTER TABLE t ADD a ENUM('\ufffd')", UNKNOWN),
+        ("ALTER TABLE t ADD a INT, ADD b CHAR(3) CHARSET klingon", UNKNOWN),
+        ("CREATE TABLE t SELECT 1 AS a", UNKNOWN),
+        ("CREATE TABLE t (a INT) SELECT 1 AS a", UNKNOWN),
+        ("CREATE TABLE t (a INT) PARTITION BY HASH (a) AS SELECT 1 AS a", UNKNOWN),
+        ("CREATE TABLE t LIKE hidden", UNKNOWN),
+        ("CREATE TABLE t LIKE elsewhere.x", UNKNOWN),
+        ("CREATE TABLE t (a INT) WITH SYSTEM VERSIONING", UNKNOWN),
+        ("CREATE TABLE IF NOT EXISTS t (a INT)", ["id", "v"]),
+        ("CREATE TEMPORARY TABLE t (a INT)", ["id", "v"]),
+        ("DROP TEMPORARY TABLE t", ["id", "v"]),
+        ("DROP TABLE t, u", None),
+        ("RENAME TABLE t TO x", None),
+        ("RENAME TABLE hidden TO y, t TO x, y TO t", UNKNOWN),
+        ("CREATE VIEW t AS SELECT 1", UNKNOWN),
+        ("DROP VIEW IF EXISTS t", UNKNOWN),
+        ("GRANT ALL ON t TO u", ["id", "v"]),
+        ("CREATE PROCEDURE p() DROP TABLE t", ["id", "v"]),
+        ("CREATE DEFINER=x TRIGGER r BEFORE INSERT ON t FOR EACH ROW SET @a = 1", ["id", "v"]),
+    ],
+)
+def test_a_table_is_as_the_statement_left_it_or_unknown(sql: str, expected: object) -> None:
+    assert names(after(sql)) == expected
+
+
+@pytest.mark.parametrize(
+    ("sql", "expected"),
+    [
+        ("ALTER TABLE t ADD a FROBNICATE", ["id", "v"]),
+        ("ALTER TABLE t ADD a FROBNICATE, RENAME COLUMN id TO u", ["id", "v"]),
+        ("ALTER TABLE t ADD a FROBNICATE, RENAME TO u", UNKNOWN),
+        ("ALTER TABLE t CONVERT PARTITION p TO TABLE u", UNKNOWN),
+        ("ALTER TABLE t ADD a INT 'no end", UNKNOWN),
+        ("ALTER TABLE t FROBNICATE, RENAME TO v", UNKNOWN),
+        ("FROBNICATE t", UNKNOWN),
+        ("DROP TABLE t FROBNICATE u", UNKNOWN),
+        ("", UNKNOWN),
+    ],
+)
+def test_a_statement_that_may_be_about_another_table_makes_that_one_unknown_too(sql: str, expected: object) -> None:
+    assert names(after(sql, "u")) == expected
+
+
+@pytest.mark.parametrize(
+    ("context", "sql", "expected"),
+    [
+        (Context("shop", failed=True), "ALTER TABLE t ADD a INT", UNKNOWN),
+        (Context("shop", failed=True), "DROP TABLE t", UNKNOWN),
+        (Context("shop", failed=True), "DROP DATABASE shop", UNKNOWN),
+        (Context("shop", uses_temporary=True), "ALTER TABLE t ADD a INT", UNKNOWN),
+        (Context("shop", uses_temporary=True), "DROP TABLE t", None),
+        (Context(""), "DROP TABLE t", UNKNOWN),
+        (Context(""), "DROP TABLE shop.t", None),
+        (Context("shop", sql_mode=1 << 9), "ALTER TABLE t ADD a INT", UNKNOWN),
+    ],
+)
+def test_an_event_says_when_its_statement_is_not_what_it_seems(context: Context, sql: str, expected: object) -> None:
+    assert names(after(sql, dialect=MARIADB, context=context)) == expected
+
+
+def test_without_the_default_of_the_database_only_a_text_is_unknown() -> None:
+    found = Catalog()
+    apply(found, MYSQL80, "CREATE TABLE shop.t (id INT)", Context(""))
+    apply(found, MYSQL80, "CREATE TABLE shop.u (id INT, v VARCHAR(9) CHARSET latin1)", Context(""))
+    apply(found, MYSQL80, "CREATE TABLE shop.v (id INT, v VARCHAR(9))", Context(""))
+    apply(found, MYSQL80, "ALTER TABLE shop.u ADD w TEXT", Context(""))
+    assert [names(found.get("shop", name)) for name in "tuv"] == [["id"], UNKNOWN, UNKNOWN]
+
+
+@given(st.one_of(st.text(), st.lists(st.one_of(WORDS, st.text(max_size=3))).map(" ".join)))
+def test_no_text_is_too_strange(sql: str) -> None:
+    apply(catalog(t=PLAIN), MARIADB, sql, Context("shop"))
+
+
+def test_defaults_of_character_sets_do_not_hide_the_collations_of_the_session() -> None:
+    # MariaDB 11.8, CREATE DATABASE d CHARACTER SET utf8
+    status = bytes.fromhex(
+        "0000000000 010000205400000000 0603737464 83052100000823 00000a2d00000936 00000b3c00000c 04000900090009"
+    )
+    assert Status.parse(status) == Status(0x54200000, 0x0900, 0x0900)
+
+
+# The source is asked, and the stream comes to that place
+
+
+class Source:
+    """A source that has one table, and says at which place of its binlog it is asked."""
+
+    def __init__(self) -> None:
+        self.end = 500
+        self.asked = 0
+
+    def take(self) -> Snapshot:
+        self.asked += 1
+        return Snapshot({"shop": Database("latin1", {"t": UNKNOWN}, is_complete=True)}, (3, self.end), is_complete=True)
+
+    def fetch(self, schema: str, table: str, timestamp: int) -> TableSchema:
+        now = Table((Column("now", "int"),), (), "latin1")
+        return TableSchema(now.source_columns(), altered=1 << 40, seen=(3, self.end), table=now)
+
+
+def place(begin: int) -> Position:
+    return Position("source", "bin.000003", 1, begin, 0)
+
+
+def column(schemas: Schemas, begin: int) -> str:
+    """The name of the only column of shop.t."""
+    found = schemas.table(TableMap.parse(table_map((3, b""))), {}, 7, place(begin))
+    return found.columns[0].name + (" in doubt" if found.is_younger(7, place(begin)) else "")
+
+
+def test_a_table_is_certain_from_the_place_on_at_which_the_source_was_asked_for_it() -> None:
+    schemas = Schemas(Source(), MYSQL80)
+    assert column(schemas, 400) == "now in doubt"
+    schemas.apply("ALTER TABLE shop.t CHANGE now later INT", Context(""), place(490))
+    assert column(schemas, 495) == "now in doubt", "the source was asked after the statement"
+    assert column(schemas, 500) == "now"
+    schemas.apply("ALTER TABLE shop.t CHANGE now later INT", Context(""), place(510))
+    assert column(schemas, 520) == "later"
+
+
+def test_if_there_was_a_table_is_known_from_the_place_on_at_which_the_source_was_asked() -> None:
+    source = Source()
+    schemas = Schemas(source, MYSQL80, take=source.take)
+    schemas.apply("CREATE TABLE IF NOT EXISTS shop.x (a VARCHAR(9))", Context(""), place(300))
+    source.end = 900
+    schemas.apply("DROP TABLE IF EXISTS shop.x", Context(""), place(510))
+    schemas.apply("CREATE TABLE IF NOT EXISTS shop.t (a VARCHAR(9))", Context(""), place(520))
+    assert column(schemas, 530) == "now in doubt", "a statement came before the first answer, so there is a second"
+    assert source.asked == 2
+    schemas.settle(place(900))
+    schemas.apply("CREATE TABLE IF NOT EXISTS shop.t (a VARCHAR(9))", Context(""), place(900))
+    assert column(schemas, 910) == "now", "there was one"
+    schemas.apply("DROP TABLE shop.t", Context(""), place(920))
+    schemas.apply("CREATE TABLE IF NOT EXISTS shop.t (a VARCHAR(9))", Context(""), place(930))
+    assert column(schemas, 940) == "a"
+
+
+def test_a_table_that_does_not_fit_the_event_is_asked_for_again() -> None:
+    schemas = Schemas(Source(), MYSQL80)
+    schemas.apply("CREATE TABLE shop.t (a INT, b INT)", Context(""), place(600))
+    assert column(schemas, 610) == "now"

@@ -236,10 +236,11 @@ async def test_nothing_that_is_done_waits_for_the_next_beat(
             await writing
             assert most == 1, "one after the other"
             zk.delete(f"{ROOT}/cluster/127.0.0.1:9")
+            await asyncio.sleep(0.1)  # it looks no more: nothing else is under way
             zk.set(f"{ROOT}/running", zk.get(f"{ROOT}/running")[0].replace(b"true", b"false"))
             await eventually(lambda: host.stopped)
             await eventually(lambda: cluster.member.election(NAME).deadline < math.inf)
-            await asyncio.sleep(0.1)  # it looks no more: nothing else is under way
+            await asyncio.sleep(0.1)
             cluster.start("late")
             await eventually(lambda: cluster.member.election("late").state is State.ACTIVE, 4)
             host.stopped = False
@@ -434,8 +435,9 @@ class StuckHost(SlowHost):
     async def deactivate(self, destination: str) -> None:
         try:
             await asyncio.Event().wait()
-        finally:
+        except asyncio.CancelledError:
             self.cancelled = True
+            raise
 
 
 async def test_nothing_goes_on_when_it_takes_part_no_more(
@@ -573,9 +575,12 @@ class FailingHost(SlowHost):
         (ValueError("no"), "ValueError: no"),
     ],
 )
-async def test_why_one_cannot_be_started_is_said(zookeeper: ZooKeeper, error: Exception, said: str) -> None:
+async def test_why_one_cannot_be_started_is_said(
+    zookeeper: ZooKeeper, error: Exception, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async with taking_part(zookeeper, host=FailingHost(error, error)) as cluster:
         await eventually(lambda: cluster.problem_of(NAME) == said)
+        assert said in caplog.messages
 
 
 async def test_one_that_cannot_be_stopped_properly_is_given_up_all_the_same(zookeeper: ZooKeeper) -> None:

@@ -45,7 +45,7 @@ TESTS = (
 HELPERS = ("tests/*.py", "tests/unit/**/*.py", "tests/simulation/*.py", "tests/integration/conftest.py")
 TOO_LONG = "tests/simulation/test_schedules.py::test_what_must_hold_holds_in_random_schedules"
 OPTIONS = ("-q", "-x", "-n", "0", "--tb=no", "--assert=plain", "-p", "no:cacheprovider", "--hypothesis-profile=mutants")
-BUDGET = 30.0
+BUDGET = 60.0
 """Seconds that the tests of a mutant take, the quickest first: a few lines are executed by nearly all there are."""
 SHORTEST = 15.0
 """Seconds that a mutant has at least; and thrice what its tests take while their lines are noted, which is slow."""

@@ -13,7 +13,7 @@ import pytest
 from sluice.instance.columns import SourceColumn
 from sluice.instance.sources.mysql.decode.decoder import Decoder, Status
 from sluice.instance.sources.mysql.decode.events import BinlogEvent, Event
-from sluice.instance.sources.mysql.decode.plan import TablePlan
+from sluice.instance.sources.mysql.decode.plan import PlanOptions, TablePlan
 from sluice.instance.sources.mysql.decode.table_map import TableMap
 from sluice.instance.sources.mysql.decode.variables import statement_text
 from sluice.protocol.canal.entry_pb2 import Entry, RowChange, TransactionBegin, TransactionEnd
@@ -568,6 +568,40 @@ def test_a_rows_event_that_only_ends_a_statement_gives_nothing() -> None:
     log = Log().query("BEGIN").table_map().insert(1)
     log.add(BinlogEvent.WRITE_ROWS_EVENT, b"\xff\xff\xff\0\0\0\1\0\2\0\0").xid()
     assert decode(log.packets).kinds == ["ADVANCE", "TRANSACTION_BEGIN", "ROW_DATA", "TRANSACTION_END"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "before", "after", "absent"),
+    [
+        (None, {0, 9}, {0, 2, 9}, '["c1","c3","c4","c5","c6","c7","c8"]'),
+        (None, {2, 7, 8}, {1, 3}, '["c0","c4","c5","c6","c9"]'),
+        (None, {0, 2, 4, 6, 8}, {1, 3, 5, 7, 9}, "[]"),
+        (None, {*range(10)}, {8}, "[]"),
+        (None, {*range(10)}, {*range(10)}, None),
+        ({3, 9}, {0}, {0, 3}, '["c9"]'),
+        ({3}, {0, 3}, {0}, "[]"),
+        ({3}, {0}, {0, 3}, "[]"),
+        ({1, 9}, {1, 9}, {1, 9}, None),
+    ],
+)
+def test_an_update_says_which_wanted_columns_both_images_lack(
+    wanted: set[int] | None, before: set[int], after: set[int], absent: str | None
+) -> None:
+    def make_plan(table_map: TableMap, number: int) -> TablePlan:
+        columns = [SourceColumn(f"c{i}", "int", None, i == 0) for i in range(10)]
+        fields = None if wanted is None else frozenset(f"C{i}" for i in wanted)
+        return TablePlan(table_map, columns, number, PlanOptions(fields=fields))
+
+    bitmaps = [sum(1 << i for i in image).to_bytes(2, "little") for image in (before, after)]
+    row = [bytes((len(image) + 7) // 8) + b"".join(i.to_bytes(4, "little") for i in image) for image in (before, after)]
+    log = Log().query("BEGIN")
+    log.add(BinlogEvent.TABLE_MAP_EVENT, b"\5\0\0\0\0\0\1\0\2db\0\1t\0\12" + b"\3" * 10 + b"\0\0\0")
+    log.add(BinlogEvent.UPDATE_ROWS_EVENT, b"\5\0\0\0\0\0\1\0\2\0\12" + b"".join(bitmaps + row)).xid()
+    ring = Ring()
+    decoder = Decoder(ring, Options())
+    decoder.begin(source="s")
+    (change,) = drive(decoder, ring, log.packets, make_plan=make_plan).changes
+    assert [(it.key, it.value) for it in change.props] == ([] if absent is None else [("sluice.absent", absent)])
 
 
 class Planner:

@@ -151,6 +151,10 @@ cdef class Scratch:
         free(self.value.inflated)
 
 
+cdef inline bint has_bit(const uint8_t *bits, Py_ssize_t i) noexcept nogil:
+    return bits[i >> 3] >> (i & 7) & 1
+
+
 # --- the plan of a table ---------------------------------------------------------------------------------------------
 
 # There may be many thousands: each has all its texts in one piece, and the garbage collector need not look at them.
@@ -410,8 +414,8 @@ cdef class TablePlan:
         if self.columns == NULL:
             return 0
         for i in range(self.column_count):
-            before = present_before[i >> 3] >> (i & 7) & 1
-            after = present_after[i >> 3] >> (i & 7) & 1
+            before = has_bit(present_before, i)
+            after = has_bit(present_after, i)
             if self.columns[i].is_delivered:
                 is_partial = is_partial or not (before and after)
                 if not before and not after:
@@ -430,8 +434,8 @@ cdef class TablePlan:
         p += 1
         for i in range(self.column_count):
             column = &self.columns[i]
-            before = present_before[i >> 3] >> (i & 7) & 1
-            after = present_after[i >> 3] >> (i & 7) & 1
+            before = has_bit(present_before, i)
+            after = has_bit(present_after, i)
             if column.is_delivered and not before and not after:
                 if (p - 1)[0] != b"[":
                     p[0] = b","
@@ -487,7 +491,7 @@ cdef class TablePlan:
                 json_bit = 0
             nulls = p
         for i in range(self.column_count):
-            bit += present[i >> 3] >> (i & 7) & 1
+            bit += has_bit(present, i)
         if end - p < (bit + 7) >> 3:
             self.fail(-1, p - start, b"the event ends within a row's null bits")
         p += (bit + 7) >> 3
@@ -496,13 +500,13 @@ cdef class TablePlan:
             column = &columns[i]
             is_partial = False
             if partial_bits != NULL and column.is_json:
-                is_partial = partial_bits[json_bit >> 3] >> (json_bit & 7) & 1
+                is_partial = has_bit(partial_bits, json_bit)
                 json_bit += 1
-            if not present[i >> 3] >> (i & 7) & 1:
+            if not has_bit(present, i):
                 if not after:
                     column.before = ABSENT
                 continue
-            if nulls[bit >> 3] >> (bit & 7) & 1:
+            if has_bit(nulls, bit):
                 bit += 1
                 if not column.is_delivered:
                     continue

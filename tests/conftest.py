@@ -15,7 +15,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests import schedule
+from tests import certificates, schedule
 from tests.servers import ALL, CI, Kafka, Server, ZooKeeper, nodes
 
 Database = Callable[..., str]
@@ -72,9 +72,11 @@ def mysql56() -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def kafka() -> Iterator[Kafka]:
-    """A broker of Kafka, without a password."""
-    with Kafka() as broker:
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """A broker of Kafka, which listens without a password and with one, by TLS."""
+    store = tmp_path_factory.mktemp("kafka") / "store.pem"
+    store.write_bytes(b"".join(file.read_bytes() for file in certificates.make(store.parent)))
+    with Kafka(certificate=store) as broker:
         yield broker
 
 

@@ -9,17 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from ...protocol.errors import (
-    AckOutOfOrderError,
     FilterError,
     GoneError,
     NotStoredError,
-    NotSubscribedError,
     PurgedError,
     RefusedError,
     SluiceError,
     SourceChangedError,
     StaleSessionError,
-    UnknownBatchError,
 )
 from ...store.batch import Batch
 from ..embedded import EmbeddedServer
@@ -36,8 +33,6 @@ ENDING = 2.0
 """Seconds that a target has to end what it does when it is abandoned."""
 PERMANENT = (RefusedError, RejectedError, PurgedError, GoneError, SourceChangedError, FilterError, StaleSessionError)
 """What does not pass by itself: it is tried again each 30 s."""
-OF_THIS_LIFE = (UnknownBatchError, AckOutOfOrderError, NotSubscribedError)
-"""Somebody else used the same client: what was given is given again."""
 
 
 class Delivery:
@@ -176,7 +171,11 @@ class Delivery:
             while not ready.empty():
                 batches.append(ready.get_nowait())
             self._check()
-            await self._run(self._sender, self._target.send, batches)
+            try:
+                await self._run(self._sender, self._target.send, batches)
+            except RejectedError as error:
+                where = f"among the changes from {batches[0].batch.from_} to {batches[-1].batch.to}"
+                raise RejectedError(f"{error}; it is {where}") from error
             for it in batches:
                 self._count(it)
             # Each call confirms before it waits for the store, and they begin in this order.

@@ -18,6 +18,7 @@ from sluice.server.outputs.outputs import Outputs
 from sluice.server.outputs.registry import examine, make
 from sluice.server.outputs.settings import Output
 from sluice.store.status import ClientStatus
+from tests import certificates
 from tests.servers import Kafka
 from tests.source import Source, eventually, start_embedded
 
@@ -47,12 +48,13 @@ class Setup:
         self.kafka = kafka
         self.topic = f"numbers{next(_numbers)}"
         self.library: dict[str, str] = {"bootstrap.servers": kafka.servers}
+        self.folder = Path()
         self.outputs: Outputs
 
     def output(self, **settings: Any) -> Output:
         library = {name: Property(value, "test") for name, value in self.library.items()}
         made = KafkaSettings(topic=self.topic, **settings)
-        return Output(NAME, "mq", made, shared=False, library=library)
+        return Output(NAME, "mq", made, shared=False, library=library, folder=self.folder)
 
     async def start(self, **settings: Any) -> None:
         output = self.output(**settings)
@@ -113,7 +115,9 @@ async def test_a_topic_that_is_deleted_is_an_error_until_it_exists_again(setup: 
     assert await setup.delivered() == [[0, 1]]
     setup.kafka.delete(setup.topic)
     setup.source.put(1)
-    assert f"topic {setup.topic}" in await setup.fails("error")
+    text = await setup.fails("error")
+    assert f"topic {setup.topic}" in text
+    assert text.endswith(f"to {setup.source.end()}"), text
     await asyncio.sleep(0.5)
     assert "create" in setup.error
     assert await asyncio.to_thread(setup.kafka.read, setup.topic) == [], "nobody makes it"
@@ -196,3 +200,66 @@ async def test_a_second_producer_of_the_same_transactions_ends_the_first(setup: 
     assert await setup.delivered() == [[0, 1]]
     other.abandon()
     other.close()
+
+
+MODULE = "org.apache.kafka.common.security"
+
+
+@pytest.mark.parametrize(
+    "account",
+    [
+        {"sasl.mechanism": "PLAIN", "sasl.username": Kafka.user, "sasl.password": Kafka.password},
+        {
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.jaas.config": f'{MODULE}.scram.ScramLoginModule required username="{Kafka.user}"'
+            f' password="{Kafka.password}";',
+        },
+    ],
+    ids=["plain", "scram"],
+)
+async def test_a_broker_is_reached_by_tls_and_a_password_as_javas_settings_say(
+    setup: Setup, kafka: Kafka, account: dict[str, str]
+) -> None:
+    await asyncio.to_thread(kafka.create, setup.topic)
+    setup.library = {
+        "bootstrap.servers": f"127.0.0.1:{kafka.secure_port}",
+        "security.protocol": "SASL_SSL",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(kafka.certificate),
+        **account,
+    }
+    await setup.start(transactional=True, transactional_id=setup.topic)
+    setup.source.put(3)
+    assert await setup.delivered() == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (
+            {"sasl.password": "another-secret"},
+            "correct kafka.sasl.mechanism, kafka.sasl.username",
+        ),
+        ({"ssl.ca.location": "other.pem"}, "correct kafka.ssl.ca.location"),
+    ],
+    ids=["password", "authority"],
+)
+async def test_a_wrong_password_or_authority_is_an_error_without_secrets(
+    setup: Setup, kafka: Kafka, wrong: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    certificates.make(tmp_path)[0].rename(tmp_path / "other.pem")
+    setup.library = {
+        "bootstrap.servers": f"127.0.0.1:{kafka.secure_port}",
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(kafka.certificate),
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": Kafka.user,
+        "sasl.password": Kafka.password,
+        **wrong,
+    }
+    setup.folder = tmp_path
+    await setup.start()
+    setup.source.put(1)
+    text = await setup.fails("error")
+    assert said in text
+    assert "secret" not in text

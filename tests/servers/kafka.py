@@ -29,9 +29,19 @@ class Kafka:
     Port and data live as long as the object: kill() and start() is a crash and a recovery.
     """
 
-    def __init__(self, options: Mapping[str, str] | None = None, *, port: int | None = None) -> None:
-        """``options`` are the broker's own, as in its server.properties."""
+    user = "cdc"
+    password = "cdc-secret"
+
+    def __init__(
+        self, options: Mapping[str, str] | None = None, *, port: int | None = None, certificate: Path | None = None
+    ) -> None:
+        """``options`` are the broker's own, as in its server.properties.
+
+        With the file of a certificate and its key it listens for SASL_SSL, too: to a user by PLAIN and by SCRAM.
+        """
         self.port = port or free_port()
+        self.secure_port = free_port()
+        self.certificate = certificate
         self._controller = free_port()
         self._options = dict(options or {})
         self._folder = Path(tempfile.mkdtemp(prefix="sluice-kafka-"))
@@ -64,7 +74,8 @@ class Kafka:
         if not config.exists():
             config.write_text("".join(f"{key}={value}\n" for key, value in self._settings().items()))
             identity = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
-            self._run("format", str(config), identity).wait()
+            scram = f"SCRAM-SHA-512=[name={self.user},password={self.password}]"
+            self._run("format", str(config), identity, "--add-scram", scram).wait()
         self._process = self._run("run", str(config))
         self._wait()
 
@@ -158,7 +169,22 @@ class Kafka:
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
+            **(self._secure_settings() if self.certificate is not None else {}),
             **self._options,
+        }
+
+    def _secure_settings(self) -> dict[str, str]:
+        listeners = f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self._controller}"
+        module = "org.apache.kafka.common.security.plain.PlainLoginModule"
+        scram = "org.apache.kafka.common.security.scram.ScramLoginModule"
+        return {
+            "listeners": f"{listeners},SASL_SSL://127.0.0.1:{self.secure_port}",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(self.certificate),
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512",
+            "listener.name.sasl_ssl.plain.sasl.jaas.config": f'{module} required user_{self.user}="{self.password}";',
+            "listener.name.sasl_ssl.scram-sha-512.sasl.jaas.config": f"{scram} required;",
         }
 
     def _run(self, *arguments: str) -> "subprocess.Popen[bytes]":

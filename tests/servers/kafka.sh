@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # A broker of Kafka for the tests, downloaded once into ${SLUICE_CACHE:-~/.cache/sluice}/servers/kafka.
 #
-#   kafka.sh fetch              prints the version
-#   kafka.sh format CONFIG ID   prepares the folder of a broker's data
-#   kafka.sh run CONFIG         runs a broker in the foreground
+#   kafka.sh fetch                          prints the version
+#   kafka.sh format CONFIG ID [OPTION...]   prepares the folder of a broker's data
+#   kafka.sh run CONFIG                     runs a broker in the foreground
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -73,7 +73,7 @@ case $1 in
     need java default-jre-headless
     once "$dist" fetch && echo "$version"
     ;;
-  format) run kafka.tools.StorageTool format --ignore-formatted -t "$3" -c "$2" ;;
+  format) run kafka.tools.StorageTool format --ignore-formatted -c "$2" -t "${@:3}" ;;
   run) run kafka.Kafka "$2" ;;
   *) say "fetch, format or run, not $1"; exit 2 ;;
 esac

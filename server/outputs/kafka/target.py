@@ -43,6 +43,7 @@ REJECTED: Final = {
     KafkaError._UNKNOWN_PARTITION: "create the topic again, or add partitions; what it held is lost, and the output"  # noqa: SLF001
     " goes on at its cursor",
     KafkaError._AUTHENTICATION: "correct kafka.sasl.mechanism, kafka.sasl.username and kafka.sasl.password",  # noqa: SLF001
+    KafkaError._SSL: "correct kafka.ssl.ca.location, or what else of TLS the text names",  # noqa: SLF001
     KafkaError.SASL_AUTHENTICATION_FAILED: "correct kafka.sasl.username and kafka.sasl.password",
     KafkaError.UNSUPPORTED_SASL_MECHANISM: "set kafka.sasl.mechanism to one that the broker has",
     KafkaError._INVALID_ARG: "correct the settings kafka.*",  # noqa: SLF001
@@ -308,6 +309,7 @@ class KafkaTarget:
             try:
                 return asker.list_topics(topic, ANSWER).topics[topic]
             except KafkaException as error:
+                asker.poll(0)  # for what `_note` is told
                 self._look()
                 if not left or error.args[0].code() not in WAITING:
                     raise _error(error.args[0], f"{topic} ({self.trouble})" if self.trouble else topic) from None

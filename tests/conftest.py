@@ -16,7 +16,8 @@ import hypothesis
 import pytest
 
 from tests import certificates, schedule
-from tests.servers import ALL, CI, Kafka, Server, ZooKeeper, nodes
+from tests.servers import ALL, CI, Server, ZooKeeper, nodes
+from tests.servers.kafka import Kafka
 
 Database = Callable[..., str]
 

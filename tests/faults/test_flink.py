@@ -11,7 +11,8 @@ import pytest
 
 from tests.conftest import Database
 from tests.faults.harness import Sluice, eventually
-from tests.servers import Kafka, Server
+from tests.servers import Server
+from tests.servers.kafka import Kafka
 
 FETCH = Path(__file__).parents[1] / "clients" / "flink.sh"
 COLUMNS = "id BIGINT, name STRING, price DECIMAL(10, 2), made TIMESTAMP(3), note STRING"

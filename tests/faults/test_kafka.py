@@ -13,7 +13,8 @@ import pytest
 from tests.conftest import Database
 from tests.faults.harness import Load, Sluice, eventually
 from tests.kafka import once, ops, seen
-from tests.servers import Kafka, Server, ZooKeeper
+from tests.servers import Server, ZooKeeper
+from tests.servers.kafka import Kafka
 
 _numbers = itertools.count(1)
 

@@ -19,7 +19,7 @@ from sluice.server.outputs.registry import examine, make
 from sluice.server.outputs.settings import Output
 from sluice.store.status import ClientStatus
 from tests import certificates
-from tests.servers import Kafka
+from tests.servers.kafka import Kafka
 from tests.source import Source, eventually, start_embedded
 
 NAME = "example"

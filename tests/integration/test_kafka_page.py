@@ -14,7 +14,8 @@ import urllib3
 
 from tests.conftest import Database
 from tests.pages import ROOT
-from tests.servers import Kafka, Server
+from tests.servers import Server
+from tests.servers.kafka import Kafka
 from tests.servers.server import free_port
 
 

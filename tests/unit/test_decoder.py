@@ -597,10 +597,7 @@ def test_an_update_says_which_wanted_columns_both_images_lack(
     log = Log().query("BEGIN")
     log.add(BinlogEvent.TABLE_MAP_EVENT, b"\5\0\0\0\0\0\1\0\2db\0\1t\0\12" + b"\3" * 10 + b"\0\0\0")
     log.add(BinlogEvent.UPDATE_ROWS_EVENT, b"\5\0\0\0\0\0\1\0\2\0\12" + b"".join(bitmaps + row)).xid()
-    ring = Ring()
-    decoder = Decoder(ring, Options())
-    decoder.begin(source="s")
-    (change,) = drive(decoder, ring, log.packets, make_plan=make_plan).changes
+    (change,) = decode(log.packets, make_plan=make_plan).changes
     assert [(it.key, it.value) for it in change.props] == ([] if absent is None else [("sluice.absent", absent)])
 
 
@@ -756,6 +753,14 @@ def empties(count: int, *, step: int = 0) -> Iterator[bytes]:
 def test_empty_transactions_are_one_advance_but_for_one_in_five_seconds() -> None:
     assert decode(empties(10)).kinds == ["ADVANCE", "TRANSACTION_BEGIN", "TRANSACTION_END", "ADVANCE"]
     assert decode(empties(3, step=6)).kinds == ["ADVANCE"] + 3 * ["TRANSACTION_BEGIN", "TRANSACTION_END"]
+
+
+def test_transactions_before_the_position_do_not_count_as_empty_ones() -> None:
+    log = Log().transaction().transaction().query("BEGIN").xid()
+    whole = decode(log.packets)
+    assert whole.kinds[-2:] == ["TRANSACTION_BEGIN", "TRANSACTION_END"]
+    resumed = decode(log.packets, position=whole.positions[-2][0])
+    assert resumed.kinds == ["TRANSACTION_BEGIN", "TRANSACTION_END"]
 
 
 def test_one_empty_transaction_in_8193_is_delivered() -> None:

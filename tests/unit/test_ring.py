@@ -143,6 +143,16 @@ def test_what_is_put_and_what_is_freed_is_counted() -> None:
     assert ring.freed_bytes == 4
 
 
+def test_fill_is_the_part_of_the_slots_that_are_not_yet_freed() -> None:
+    ring = Ring(8)
+    source = Source(ring)
+    source.put(*[b"x"] * 6)
+    assert ring.fill == 6 / 8
+    ring.free_to(4)
+    source.put(*[b"x"] * 3)
+    assert ring.fill == 5 / 8
+
+
 def test_time_for_which_a_put_waits_is_counted_while_it_waits() -> None:
     ring = Ring(2)
     source = Source(ring)

@@ -727,8 +727,8 @@ cdef class Decoder:
         self.group = group
         self.begin_offset = self.event_begin
         self.n = self.event_n
-        # When a transaction is resumed in the middle, something of it was put before.
-        self.has_entries = self.skipping and self.skip_n > 0 and self.begin_offset == self.skip_begin
+        # What is not delivered was put before: the transaction is not an empty one.
+        self.has_entries = not self.delivers(self.event_begin, self.event_n)
         self.begun.pending = False
         return 0
 

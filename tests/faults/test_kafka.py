@@ -97,6 +97,30 @@ def test_what_is_repeated_after_a_kill_is_one_stretch(
         load.check(seen(once(ops(arrived(broker, topic)))))
 
 
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_stop_does_not_wait_for_a_broker_that_does_not_answer(
+    sluice: Sluice, broker: Kafka, topic: str, mariadb118: Server, database: Database, *, transactional: bool
+) -> None:
+    schema = database(mariadb118)
+    settings: dict[str, Any] = {}
+    if transactional:
+        settings = {"sluice__output__mq__transactional": "true", "sluice__output__mq__transactionalId": "shop"}
+    configure(sluice, broker, topic, mariadb118, schema, **settings)
+    load = Load(mariadb118, schema)
+    sluice.start()
+    sluice.wait_running()
+    with load:
+        eventually(lambda: sluice.destination()["outputs"][0]["records"] > 20, sluice.destination)
+        broker.freeze()
+        goal = load.committed + 50
+        eventually(lambda: load.committed > goal)
+        sluice.stop()
+        broker.thaw()
+        sluice.start()
+        load.finish(stop=True)
+    load.check(seen(once(ops(arrived(broker, topic)))))
+
+
 def test_a_server_that_was_frozen_past_its_session_writes_nothing_any_more(
     tmp_path: Path, zookeeper: ZooKeeper, broker: Kafka, topic: str, mariadb118: Server, database: Database
 ) -> None:

@@ -583,12 +583,15 @@ async def test_why_one_cannot_be_started_is_said(
         assert said in caplog.messages
 
 
-async def test_one_that_cannot_be_stopped_properly_is_given_up_all_the_same(zookeeper: ZooKeeper) -> None:
+async def test_one_that_cannot_be_stopped_properly_is_given_up_all_the_same_and_why_is_said(
+    zookeeper: ZooKeeper, caplog: pytest.LogCaptureFixture
+) -> None:
     async with taking_part(zookeeper, host=FailingHost(None, ConfigError("its cursors are not stored"))) as cluster:
         await eventually(lambda: serves(cluster))
         await cluster.stop(NAME)
         assert cluster.member.election(NAME).state is State.STOPPED
         assert cluster.problem_of(NAME) == ""
+    assert "its cursors are not stored" in caplog.messages
 
 
 async def test_what_cannot_be_started_is_left_to_others(zookeeper: ZooKeeper) -> None:

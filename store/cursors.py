@@ -142,7 +142,7 @@ class Cursors:
         for kind, client_id in turns.finished(now):
             if kind == "client" and client_id in reading:
                 self._subscribers[client_id].suspend(self.track)
-        for client_id in reading & self.catching_up:
+        for client_id in reading:
             state = self._subscribers[client_id].state
             if isinstance(state, CatchingUp | Meeting):
                 state.paused = turns.is_over(("client", client_id), now)
@@ -482,8 +482,6 @@ class Cursors:
         to = max(after, served.track.position_before(end) or after)
         reached = limits.until is not None and to >= limits.until
         if not entries:
-            if reading.ack == start < end and not reading.marks:
-                self._confirm(subscriber, reading, end)
             if not (final or reached):
                 return None
             return Range(-1, str(after), str(to), 0, 0, 0, partial=False, reached=reached)
@@ -676,6 +674,5 @@ class Cursors:
             state = subscriber.state
             if isinstance(state, CatchingUp | Meeting) and state.reading.ack > state.track.ring.first:
                 state.track.free_to(state.reading.ack)
-        needs = self._needs().values()
-        if needs and min(needs) > self.ring.first:
+        if needs := self._needs().values():
             self.track.free_to(min(needs))

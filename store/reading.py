@@ -40,7 +40,7 @@ class Reading:
         track: the ring, that of the destination or of a catch-up reader.
         wanted: the subscriber's filter; None when it wants everything.
         sequence: the slot from which on it reads.
-        gtids: what was executed before that slot; what is unknown is learned.
+        gtids: what was executed before that slot; what is unknown is learned when it is needed.
     """
 
     def __init__(self, track: Track, wanted: TableFilter | None, sequence: int, gtids: Executed | None = None) -> None:
@@ -58,7 +58,6 @@ class Reading:
         """The place after the last entry that it has confirmed in this ring."""
         self._begin = sequence
         self.select(wanted)
-        self.learn_gtids()
 
     # --- what it reads -----------------------------------------------------------------------------------------------
 
@@ -113,10 +112,7 @@ class Reading:
 
     def deliver_to(self, sequence: int) -> None:
         """Take the marks away that end at a slot or before, because everything before it has arrived."""
-        for mark in list(self.marks.values()):
-            if mark.stop > sequence:
-                break
-            del self.marks[mark.batch_id]
+        self.marks = {batch_id: mark for batch_id, mark in self.marks.items() if mark.stop > sequence}
         if sequence > self.ack and (last := self.track.ring.last_data(self.ack, sequence)) >= 0:
             self.delivered = self.track.ring.after(last)
 

@@ -191,7 +191,7 @@ class Meeting(_Served):
     """The slot of the reader's ring after the last one that it is given from there ..."""
     meet: int
     """... and the slot of the destination's ring where it goes on: that is kept for it."""
-    paused: bool = False
+    paused: bool
     """Others wait for its reader, so it is given nothing more."""
 
     @property

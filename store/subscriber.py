@@ -263,7 +263,11 @@ class Subscriber:
         """Return its place and its state."""
         cursor, state, served = self.cursor, self.state, self.served
         error = state.error if isinstance(state, Gone) else None
-        reading = served.reading if served is not None else None
+        acked, got, given, waiting = "", "", NO_LAG, NO_LAG
+        if served is not None:
+            reading = served.reading
+            acked, got = str(reading.acked() or ""), str(reading.got() or "")
+            given, waiting = reading.lag(reading.ack, reading.get), reading.lag(reading.get, served.end)
         return ClientStatus(
             client_id=self.client_id,
             filter=self.filter,
@@ -271,11 +275,11 @@ class Subscriber:
             error=str(error or ""),
             problem=error.type if error is not None else "",
             position=str(cursor.position or f"{cursor.journal}:{cursor.offset}") if cursor is not None else "",
-            acked=str(reading.acked() or "") if reading is not None else "",
-            got=str(reading.got() or "") if reading is not None else "",
+            acked=acked,
+            got=got,
             marks=list(self.marks),
-            given=reading.lag(reading.ack, reading.get) if reading is not None else NO_LAG,
-            waiting=reading.lag(reading.get, served.end) if served is not None and reading is not None else NO_LAG,
+            given=given,
+            waiting=waiting,
             last_active=self.last_active,
         )
 

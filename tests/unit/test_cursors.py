@@ -22,6 +22,7 @@ from sluice.store.batch import Batch
 from sluice.store.cursor import Cursor, StoredClient, earliest, in_order, starts
 from sluice.store.cursors import Cursors
 from sluice.store.ring import Kind, Ring
+from sluice.store.status import Lag
 from sluice.store.track import TableFilter, Track
 from tests.stream import CREATED, FILE, SERVER_ID, SOURCE, Stream, entries
 
@@ -810,3 +811,207 @@ class TestExpiry:
         cursors.restore(StoredClient(CLIENT + 2, expire_after=120), NOW)
         assert cursors.expire(NOW + 61) == [CLIENT]
         assert cursors.expire(NOW + 121) == [CLIENT + 2]
+
+
+# --- one look at the ring --------------------------------------------------------------------------------------------
+
+
+def test_client_whose_place_comes_moves_over_what_it_does_not_want_at_once() -> None:
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, filter_text="shop.items", start=str(stream.position(3)), now=NOW)
+    for _ in range(3):
+        stream.transaction(b"one")
+    stream.put()
+    cursors.advance(NOW)
+    assert len(cursors.ring) == 0
+
+
+def test_place_that_has_come_is_kept_though_another_client_acks_before_it_is_looked_for() -> None:
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, now=NOW)
+    cursors.subscribe(2, start=str(stream.position(3)), now=NOW)
+    stream.transaction(b"one")
+    stream.transaction(b"two")
+    stream.put()
+    confirm(cursors, CLIENT)
+    assert entries(get(cursors, 2).slices) == [b"begin", b"two", b"end"]
+
+
+def test_get_that_passes_what_is_not_wanted_lets_it_be_freed() -> None:
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, filter_text="shop.items", now=NOW)
+    stream.transaction(b"one")
+    stream.put()
+    assert cursors.get(CLIENT, now=NOW) is None
+    stream.transaction(b"two")
+    stream.put()
+    cursors.advance(NOW)
+    assert len(cursors.ring) == 0
+
+
+def test_nothing_is_available_to_a_client_that_is_not_served() -> None:
+    cursors, stream = make()
+    cursors.subscribe(2, now=NOW)
+    cursors.subscribe(CLIENT, start=str(stream.position(50)), now=NOW)
+    put(cursors, stream, b"one")
+    assert (cursors.available(CLIENT), cursors.available(2)) == ((0, 0), (3, 17))
+
+
+def test_ddl_comes_with_other_entries_unless_it_is_to_be_alone() -> None:
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, now=NOW)
+    stream.transaction(b"one")
+    stream.stage(b"alter", Kind.DDL, ("shop", "orders"), boundary=True)
+    stream.put()
+    assert get(cursors).entries == 4
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_new_subscription_and_new_filter_are_stored(begun: bool) -> None:
+    cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table)
+    if begun:
+        cursors.begin(Stream(cursors.ring).end, MariadbGtidSet())
+    for text in ("", "shop.items"):
+        cursors.subscribe(CLIENT, filter_text=text, now=NOW)
+        client = cursors.take_changes()[CLIENT]
+        assert client is not None
+        assert (client.filter, client.cursor is not None) == (text, begun)
+
+
+def test_after_a_rollback_it_is_known_what_a_client_was_given() -> None:
+    cursors, stream = make()
+    cursors.restore(StoredClient(CLIENT, "", Cursor.at(stream.end)), NOW)
+    put(cursors, stream, b"one")
+    cursors.rollback(CLIENT, now=NOW)
+    with pytest.raises(BadPositionError, match="beyond what client"):
+        cursors.ack_to(CLIENT, stream.end, now=NOW)
+
+
+def test_cursor_of_a_place_has_no_event() -> None:
+    place = Stream(Ring(64)).position(2)
+    assert Cursor.at(place) == Cursor(FILE, 204, 0, 0, "", place, None)
+
+
+def test_cursors_of_canal_are_in_one_history_with_those_of_places_in_the_same_files() -> None:
+    place = Stream(Ring(64)).position(2)
+    of_canal = Cursor(FILE, 104, 5000, 1)
+    assert (
+        in_order([Cursor.at(place), of_canal]) == in_order([of_canal, Cursor.at(place)]) == [of_canal, Cursor.at(place)]
+    )
+
+
+def test_first_entry_of_a_stream_that_is_acked_by_its_position_is_delivered() -> None:
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, now=NOW)
+    stream.stage(b"alter", Kind.DDL, ("shop", "orders"), boundary=True)
+    stream.put()
+    get(cursors)
+    assert cursors.ack_to(CLIENT, stream.end, now=NOW)
+    assert stored(cursors).delivered == stream.end
+
+
+def test_ack_inside_a_transaction_stores_nothing() -> None:
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, now=NOW)
+    cursors.take_changes()
+    put(cursors, stream, b"one", b"two")
+    cursors.ack(CLIENT, get(cursors, limit=2).batch_id, now=NOW)
+    assert not cursors.changed
+
+
+def test_place_inside_a_transaction_after_what_was_never_given_is_not_acked() -> None:
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, now=NOW)
+    put(cursors, stream, b"one", b"two")
+    with pytest.raises(BadPositionError, match="beyond what client"):
+        cursors.ack_to(CLIENT, stream.position(2), now=NOW)
+
+
+def test_before_the_stream_has_begun_no_position_was_given() -> None:
+    cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table)
+    cursors.subscribe(CLIENT, now=NOW)
+    with pytest.raises(BadPositionError, match="beyond what client 1001 was given: None"):
+        cursors.ack_to(CLIENT, Stream(Ring(64)).position(2), now=NOW)
+
+
+def test_lag_is_what_was_given_and_what_waits() -> None:
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, now=NOW)
+    cursors.subscribe(2, start=str(stream.position(50)), now=NOW)
+    put(cursors, stream, b"one")
+    put(cursors, stream, b"longer")
+    get(cursors, limit=3)
+    status = cursors.status(CLIENT)
+    assert (status.given.bytes, status.waiting.bytes, status.lag.bytes) == (17, 20, 37)
+    assert cursors.status(2).lag == Lag(0, 0, 0, 0, 0)
+
+
+def test_place_before_a_stream_that_began_by_its_gtids_is_gone_when_its_first_entry_is_freed() -> None:
+    cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table)
+    cursors.begin(None, MariadbGtidSet())
+    stream = Stream(cursors.ring, events=5)
+    cursors.subscribe(CLIENT, now=NOW)
+    stream.stage(b"alter", Kind.DDL, ("shop", "orders"), boundary=True)
+    stream.put()
+    cursors.advance(NOW)
+    confirm(cursors, CLIENT)
+    assert cursors.ring.first == 1
+    cursors.restore(StoredClient(2, "", Cursor.at(stream.position(2), "0-101-1")), NOW)
+    cursors.advance(NOW)
+    assert cursors.status(2).state == "gone"
+
+
+def test_a_client_that_has_met_the_ring_and_confirms_nothing_holds_it_back_no_longer_than_any_other() -> None:
+    cursors = Cursors(Ring(4), epoch=1, compile_filter=one_table, detach_after=10.0, catches_up=True)
+    stream, reader = Stream(cursors.ring, events=30), Stream(Ring(64), events=6)
+    cursors.begin(stream.end, MariadbGtidSet())
+    cursors.restore(StoredClient(1, "", Cursor(FILE, 4, 0, SERVER_ID, "", stream.position(6))), NOW)
+    cursors.subscribe(2, now=0.0)
+    for number in range(8):
+        reader.transaction(b"%d" % number)
+    reader.put()
+    with full(cursors, stream, *(b"%d" % number for number in range(9))):
+        cursors.catch_up(1, Track(reader.ring))
+        cursors.advance(0.0)
+        given = get(cursors, 1)
+        confirm(cursors, 2)
+        for now in (0.0, 11.0):
+            cursors.advance(now)
+        wait_until(lambda: cursors.ring.first > 0)
+        assert [cursors.status(client_id).state for client_id in (1, 2)] == ["catching-up", "attached"]
+        cursors.ack(1, given.batch_id, now=NOW)
+        assert cursors.status(1).acked == str(stream.position(30))
+
+
+def test_place_beyond_where_a_client_of_an_earlier_life_goes_on_is_not_acked_yet() -> None:
+    cursors, stream = make()
+    cursors.restore(StoredClient(CLIENT, "", Cursor.at(stream.position(50))), NOW)
+    assert cursors.ack_to(CLIENT, stream.position(50), now=NOW)
+    assert not cursors.ack_to(CLIENT, stream.position(60), now=NOW)
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_cursor_that_stays_is_stored_once(begun: bool) -> None:
+    cursors = Cursors(Ring(64), epoch=1, compile_filter=one_table)
+    if begun:
+        cursors.begin(Stream(cursors.ring).end, MariadbGtidSet())
+    cursors.subscribe(CLIENT, now=NOW)
+    cursors.take_changes()
+    cursors.advance(NOW)
+    assert not cursors.changed
+
+
+@pytest.mark.parametrize("token", ["x", "9" * 5000, "x.1", ""])
+def test_a_token_that_no_life_has_opened_is_stale(token: str) -> None:
+    cursors, _ = make()
+    cursors.subscribe(CLIENT, now=NOW)
+    cursors.open_session(CLIENT, NOW)
+    with pytest.raises(StaleSessionError):
+        cursors.get(CLIENT, now=NOW, session=token)
+
+
+def test_event_of_canals_cursor_is_given_again_where_the_stream_begins_with_it() -> None:
+    cursors, stream = make()
+    cursors.restore(StoredClient(CLIENT, "", Cursor(FILE, 4, 0, SERVER_ID)), NOW)
+    put(cursors, stream, b"one")
+    assert entries(get(cursors).slices) == [b"begin", b"one", b"end"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluice.store.patience import IDLE, TURN, Reading, Turns
+from sluice.store.patience import IDLE, TURN, Pace, Reading, Turns
 
 A: Reading = ("client", 1)
 B: Reading = ("client", 2)
@@ -143,3 +143,46 @@ def test_clock_that_goes_back_does_not_extend_how_long_a_place_in_the_queue_is_k
     turns.begin(0.0)  # the clock has gone back
     turns.leave(A)
     assert turns.begin(PATIENCE + 1) is None
+
+
+def test_one_that_left_gets_no_turn() -> None:
+    turns = Turns(1, PATIENCE)
+    turns.ask(A, 0.0)
+    turns.leave(A)
+    assert turns.begin(0.0) is None
+
+
+def test_as_many_turns_end_as_others_wait() -> None:
+    turns = begun(3, A, B, C)
+    for number in (1, 2):
+        turns.ask(("ranges", number), TURN)
+    for who in (A, B, C):
+        turns.ask(who, TURN + 1)
+    assert turns.finished(TURN + 1) == [A, B]
+
+
+def test_turn_goes_on_while_a_reader_is_free_for_the_one_that_waits() -> None:
+    turns = begun(2, A)
+    turns.ask(B, TURN)
+    assert not turns.is_over(A, TURN + 1)
+    assert turns.finished(TURN + 1) == []
+
+
+FULL, SLOW, FAST = 100, 1, 2
+
+
+def test_goal_is_the_end_of_a_ring_that_was_full() -> None:
+    pace = Pace(20.0)
+    assert pace.too_slow({SLOW: 0, FAST: 50}, 50, 0.0, full=False) == []
+    assert not pace.running
+    for now in (1.0, 60.0, 120.0):
+        assert pace.too_slow({SLOW: 0, FAST: 50}, FULL, now, full=True) == [], "none has confirmed all of it"
+
+
+def test_only_seconds_in_which_the_ring_is_full_count() -> None:
+    pace = Pace(20.0)
+    assert pace.too_slow({SLOW: 0, FAST: FULL}, FULL, 0.0, full=True) == []
+    assert pace.too_slow({SLOW: 0, FAST: FULL}, FULL, 1.0, full=False) == []
+    assert pace.too_slow({SLOW: 0, FAST: FULL}, FULL, 100.0, full=True) == []
+    assert pace.too_slow({SLOW: 0, FAST: FULL}, FULL, 119.0, full=True) == []
+    assert pace.too_slow({SLOW: 0, FAST: FULL}, FULL, 121.0, full=True) == [SLOW]

@@ -571,3 +571,140 @@ def test_pieces_are_joined_to_parts_of_about_equal_bytes(sizes: list[int], parts
     assert [it.bytes for it in found] == [
         sum(sizes[begin:end]) for begin, end in zip([0, *ends], [*ends, None], strict=True)
     ]
+
+
+# --- what is given where there is nothing ----------------------------------------------------------------------------
+
+
+def test_range_of_nothing_ends_where_it_was_looked_for() -> None:
+    setup = Setup()
+    setup.cursors.subscribe(CLIENT, filter_text="shop.items", now=NOW)
+    setup.cursors.subscribe(2, start=setup.at(50), now=NOW)
+    setup.put(b"one")
+    assert setup.mark(0) == Range(-1, setup.at(0), setup.at(3), 0, 0, 0, partial=False, reached=False)
+    assert setup.mark(7) == Range(-1, setup.at(7), setup.at(7), 0, 0, 0, partial=False, reached=False), "not there yet"
+    assert setup.mark(0, client=2) == Range(-1, setup.at(0), setup.at(0), 0, 0, 0, partial=False, reached=False)
+    assert setup.cursors.mark_range(CLIENT, setup.stream.position(0), NO_LIMITS, now=NOW) is None
+
+
+def test_range_that_is_read_has_no_mark_and_one_of_nothing_no_batch(setup: Setup) -> None:
+    setup.put(b"one")
+    read = setup.cursors.read_range(CLIENT, setup.stream.position(0), setup.stream.position(3))
+    nothing = setup.cursors.read_range(CLIENT, setup.stream.position(3), setup.stream.position(3))
+    assert read is not None
+    assert nothing is not None
+    assert (read.batch_id, nothing.batch_id) == (0, -1)
+
+
+def test_client_that_is_not_served_reads_ranges_through_its_filter() -> None:
+    setup = Setup()
+    setup.cursors.subscribe(2, now=NOW)
+    setup.cursors.subscribe(CLIENT, filter_text="shop.items", start=setup.at(50), now=NOW)
+    setup.put(b"one")
+    setup.put(b"two", table=("shop", "items"))
+    assert setup.cursors.status(CLIENT).state == "ahead"
+    assert setup.read(0, 6) == [b"begin", b"two", b"end"]
+
+
+def test_what_follows_a_range_that_is_acked_in_part_is_another_range(setup: Setup) -> None:
+    setup.cursors.subscribe(2, now=NOW)  # keeps it all
+    setup.put(b"one", b"two", b"three", b"four")
+    first = setup.mark(0, RangeLimits(rows=2))
+    setup.cursors.ack(CLIENT, first.batch_id, now=NOW)
+    again = setup.mark(0, RangeLimits(rows=3))
+    assert (again.batch_id, again.to, again.partial) == (-1, first.to, True), (
+        "up to what is acked, inside a transaction"
+    )
+    rest = setup.mark(3)
+    assert (rest.batch_id > 0, rest.to, rest.rows) == (True, setup.at(6), 2)
+
+
+def test_range_may_end_inside_a_transaction_only_where_it_was_told_to(setup: Setup) -> None:
+    setup.put(b"one", b"two")
+    inside = setup.mark(0, RangeLimits(until=setup.stream.position(2)))
+    assert (inside.to, inside.rows, inside.partial, inside.reached) == (setup.at(2), 1, True, True)
+
+
+def test_position_that_was_acked_and_freed_may_be_acked_again(setup: Setup) -> None:
+    setup.put(b"one")
+    setup.put(b"two")
+    setup.mark(0)
+    assert setup.cursors.ack_to(CLIENT, setup.stream.position(6), now=NOW)
+    assert setup.ring.first == 6
+    assert setup.cursors.ack_to(CLIENT, setup.stream.position(3), now=NOW)
+
+
+def test_ack_by_position_confirms_marks_that_were_given_again_before_it(setup: Setup) -> None:
+    setup.put(b"one")
+    setup.put(b"two")
+    for limit in (3, 3):
+        batch = setup.cursors.get(CLIENT, now=NOW, max_entries=limit)
+        assert batch is not None
+    oldest = setup.cursors.status(CLIENT).marks[0]
+    setup.cursors.rollback(CLIENT, oldest, now=NOW)
+    assert setup.cursors.get(CLIENT, now=NOW, max_entries=3) is not None
+    assert setup.cursors.outstanding(CLIENT) == 2
+    assert setup.cursors.ack_to(CLIENT, setup.stream.position(3), now=NOW)
+    assert setup.cursors.outstanding(CLIENT) == 1, "that of the second transaction"
+
+
+def test_client_that_has_acked_all_of_its_reader_joins_the_ring_between_two_transactions() -> None:
+    behind = Behind()
+    behind.cursors.catch_up(CLIENT, behind.reader.cursors.track)
+    behind.cursors.advance(NOW)
+    for row in (b"one", b"two"):
+        behind.reader.stream.transaction(row)
+        behind.reader.stream.put()
+        batch_id, given = behind.get()
+        assert given == [b"begin", row, b"end"]
+        behind.cursors.ack(CLIENT, batch_id, now=NOW)
+    behind.cursors.advance(NOW)
+    assert behind.state == "attached"
+
+
+def test_client_whose_reader_is_closed_goes_on_at_its_cursor() -> None:
+    behind = Behind()
+    behind.cursors.catch_up(CLIENT, behind.reader.cursors.track)
+    behind.read(b"one")
+    behind.reader.ring.close()
+    behind.cursors.fall_out(CLIENT, GoneError("stopped"))
+    awaited = behind.cursors.awaited(CLIENT)
+    assert awaited is not None
+    assert str(awaited.position) == behind.main.at(0)
+
+
+def test_client_that_polls_keeps_its_turn_and_one_that_is_removed_takes_none_from_others() -> None:
+    behind = Behind()
+    turns = Turns(1, 20.0)
+    behind.cursors.subscribe(3, start=behind.main.at(0), now=NOW)
+    for client_id in (3, CLIENT):
+        assert behind.cursors.get(client_id, now=NOW) is None
+    behind.cursors.unsubscribe(3)
+    behind.cursors.take_turns(turns, NOW)
+    assert turns.begin(NOW) == ("client", CLIENT)
+    behind.cursors.catch_up(CLIENT, behind.reader.cursors.track)
+    for now in range(10, 100, 10):
+        assert behind.cursors.get(CLIENT, now=now) is None
+        behind.cursors.take_turns(turns, now)
+        assert turns.finished(now) == []
+        assert behind.cursors.catching_up == {CLIENT}
+
+
+def test_client_whose_reader_is_beyond_the_end_of_the_ring_needs_nothing_of_it() -> None:
+    behind = Behind()
+    behind.cursors.unsubscribe(2)
+    behind.cursors.catch_up(CLIENT, behind.reader.cursors.track)
+    kept = len(behind.main.ring)
+    rows = [b"one", b"two", b"three", b"four", b"five"]
+    for row in rows:
+        behind.reader.stream.transaction(row)
+    behind.reader.stream.put()
+    for number, row in enumerate(rows, 1):
+        assert len(behind.main.ring) == kept > 0, "what it comes to is kept"
+        batch_id, given = behind.get()
+        assert given == [b"begin", row, b"end"]
+        behind.cursors.ack(CLIENT, batch_id, now=NOW)
+        if behind.reader.stream.position(3 * number) > behind.main.stream.end:
+            break
+    behind.cursors.advance(NOW)
+    assert (behind.state, len(behind.main.ring)) == ("catching-up", 0)

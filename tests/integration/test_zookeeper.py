@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
 from itertools import count
@@ -154,6 +155,22 @@ async def test_end_of_a_session_takes_its_ephemeral_nodes_at_once_and_says_nothi
         assert zk.over
         with pytest.raises(SessionExpiredError):
             await zk.get(path)
+
+
+async def test_close_returns_when_the_session_has_ended(zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = False
+    stop = ZooKeeperSession._stop_client
+
+    def slowly(self: ZooKeeperSession) -> None:
+        nonlocal ended
+        time.sleep(0.1)
+        stop(self)
+        ended = True
+
+    monkeypatch.setattr(ZooKeeperSession, "_stop_client", slowly)
+    async with session(zookeeper):
+        pass
+    assert ended
 
 
 async def test_session_and_its_nodes_outlive_a_restart_of_zookeeper(path: str) -> None:

@@ -845,7 +845,7 @@ cdef class RecordEncoder:
             put_fields(&self.parts, change.message, 0, STORE_VALUE - 1)
         inside = self.parts.size
         put_fields(&self.parts, change.entry.body, 0, ROW_DATAS - 1, changed, type)
-        for i in range(first, last + 1):
+        for i in range(first, last + <size_t> 1):
             self.put_row_data(&self.rows[i])
         put_fields(&self.parts, change.entry.body, ROW_DATAS + 1, UINT64_MAX)
         close_length(&self.parts, inside, STORE_VALUE)

@@ -278,10 +278,10 @@ def test_a_marker_ends_the_query_unless_it_is_to_be_skipped(
 ) -> None:
     sink = Sink(tmp_path)
     others = {"table": f"{schema}.t", "columns": "id int", "onSchemaChange": "continue"} if table else {}
+    source.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, b INT)")
     insert(source, numbers, 1, 1)
     sink.read_available(load(spark, sluice, **others))
     sluice.stop()
-    source.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, b INT)")
     source.query(f"INSERT INTO {schema}.t VALUES (1, 2)")
     source.query(f"ALTER TABLE {schema}.t DROP b")  # the metadata is not FULL: it is not known any more what b was
     source.query(f"INSERT INTO {schema}.t VALUES (3)")

@@ -165,10 +165,16 @@ class InformationSchema:
         return [(schema, table) for schema, table in self._connection.query(_TABLES, row=(text, text))]
 
     def snapshot(self) -> Snapshot:
-        """Return which databases and tables there are, views among them. Raises SourceError."""
+        """Return which databases and tables there are, views among them. Raises SourceError.
+
+        The connection is closed: the next question may come hours later, and a source has few for its destinations.
+        """
         self.close()  # it may have been idle for too long
-        self._connection = self._connect()
-        return _snapshot(self._connection)
+        connection = self._connection = self._connect()
+        try:
+            return _snapshot(connection)
+        finally:
+            self.close()
 
     def shutdown(self) -> None:
         """Interrupt a question from another thread: it fails with SourceError."""

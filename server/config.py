@@ -368,10 +368,11 @@ class Configuration:
     def understood(self) -> dict[str, list[str]]:
         """Return the keys of each file that have an effect and a value."""
         own = [file for file in map(self.instance_file, self.destinations()) if file.is_file()]
+        outputs = self._output_names()
         found: dict[str, list[str]] = defaultdict(list)
         for properties in (self._main, *map(read_properties, own)):
             for key, item in properties.items():
-                if item.value and (key in KEYS or BEAN_KEY.fullmatch(key) or self._is_of_outputs(key)):
+                if item.value and (key in KEYS or BEAN_KEY.fullmatch(key) or self._is_of_outputs(key, outputs)):
                     found[item.origin.rpartition(":")[0]].append(key)
         return dict(found)
 
@@ -383,11 +384,14 @@ class Configuration:
                 files[destination] = read_properties(self.instance_file(destination))
         values = [item.value for properties in files.values() for item in properties.values()]
         referred = {key for value in values for key in PLACEHOLDER.findall(value)}
+        outputs = self._output_names()
         without_effect: list[tuple[str, Property]] = []
         warnings = []
         for name, properties in files.items():
             others = {
-                key: item for key, item in properties.items() if key not in referred and not self._is_of_outputs(key)
+                key: item
+                for key, item in properties.items()
+                if key not in referred and not self._is_of_outputs(key, outputs)
             }
             without_effect += others.items()
             warnings += self._unknown(others, name)
@@ -396,7 +400,7 @@ class Configuration:
             *_without_effect(without_effect),
             *warnings,
             *itertools.chain(*self.of_outputs()),
-            *_variables(self._environ, self._variables_of_outputs()),
+            *_variables(self._environ, {environment_name(key) for key in possible(outputs)}),
             *self._known_password(),
             *self._unreachable(),
             *self._ambiguous_zones(),
@@ -449,20 +453,17 @@ class Configuration:
                     unlike += found.unlike
         return Complaints(list(dict.fromkeys(unknown)), list(dict.fromkeys(unlike)))
 
-    def _is_of_outputs(self, key: str) -> bool:
-        """Whether a key is read by an output: Kafka's own mean nothing where there is none."""
-        if not takes(key, queue=self._queue):
-            return False
-        return self._queue or key.startswith("sluice.") or any(map(self._output_names, self.destinations()))
+    def _is_of_outputs(self, key: str, names: Collection[str]) -> bool:
+        """Whether an output reads a key; there are those with `names`. Kafka's own keys mean nothing without any."""
+        return takes(key, queue=self._queue) and (self._queue or key.startswith("sluice.") or bool(names))
 
-    def _output_names(self, destination: str) -> list[str]:
-        with contextlib.suppress(ConfigError):
-            return [it.name for it in self.outputs(destination)]
-        return []
-
-    def _variables_of_outputs(self) -> set[str]:
-        names = {name for it in self.destinations() for name in self._output_names(it)}
-        return {environment_name(key) for key in possible(names)}
+    def _output_names(self) -> set[str]:
+        """Return the names of all outputs; what each destination has is read and checked for it."""
+        names: set[str] = set()
+        for destination in self.destinations():
+            with contextlib.suppress(ConfigError):  # it is not started then
+                names.update(it.name for it in self.outputs(destination))
+        return names
 
     def _unreachable(self) -> list[str]:
         host, port = self.server.address

@@ -46,7 +46,10 @@ class Delivery:
         if "master_journal_name" not in settings:
             file, offset = end_of_binlog(server)
             settings |= {"master_journal_name": file, "master_position": offset}
-        self._start = int(settings["master_journal_name"].rpartition(".")[2]), settings.get("master_position", 0)
+        # A set of GTIDs comes before the place, and may begin anywhere
+        at_place = not settings.get("master_gtid")
+        file, offset = settings["master_journal_name"], settings.get("master_position", 0)
+        self._start = (int(file.rpartition(".")[2]), offset) if at_place else (0, 0)
         self.states: list[tuple[str, str]] = []
         self.ring = Ring(1 << 18, 1 << 30)
         self.next = 0

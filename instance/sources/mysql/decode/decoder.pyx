@@ -576,12 +576,7 @@ cdef class Decoder:
         """
         cdef int64_t start = self.offset
         cdef uint32_t off
-        if start < 0:
-            if <int64_t>self.header.log_pos - self.header.size < FIRST_OFFSET:
-                with gil:
-                    raise DecodeError(f"an event whose place in the file is unknown (log_pos {self.header.log_pos})")
-            start = <int64_t>self.header.log_pos - self.header.size
-        elif self.header.log_pos:
+        if self.header.log_pos:
             off = self.header.log_pos - <uint32_t>(start + self.header.size)
             if off and self.gtid_dump and self.group == NO_GROUP and off <= INT32_MAX:
                 start += off
@@ -774,7 +769,7 @@ cdef class Decoder:
                 p += length
             if p == NULL:
                 self.too_short()
-        if place == 0 or self.offset < 0:
+        if place == 0:
             return 0
         ahead = <int64_t>place - self.offset
         if self.header.type == HEARTBEAT_EVENT:
@@ -834,10 +829,10 @@ cdef class Decoder:
         memset(self.post_header, 0, sizeof(self.post_header))
         memcpy(self.post_header + 1, lengths, min(end - lengths, 255))
         self.checksum = algorithm == CHECKSUM_CRC32
-        self.described = True
         self.start_file()
+        self.described = True
         if self.header.log_pos == 0 or self.header.flags & LOG_EVENT_ARTIFICIAL_F:
-            self.place.offset = max(self.offset, 0)
+            self.place.offset = self.offset
             self.counts = False
             return 0
         if self.header.log_pos != FIRST_OFFSET + self.header.size:
@@ -876,7 +871,7 @@ cdef class Decoder:
         self.offset = self.next_file_offset
         if self.reached_file == 0:
             self.reached_file = self.file
-            self.reached_begin = self.skip_begin if self.skipping else max(self.offset, FIRST_OFFSET)
+            self.reached_begin = self.skip_begin if self.skipping else self.offset
             self.reached_n = self.skip_n if self.skipping else 0
         if self.stop is not None:
             self.stopping = number == self.stop.file_number

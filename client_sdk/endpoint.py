@@ -1,12 +1,13 @@
 """Which server the calls of a client id go to, with which session, and what their replies mean; without I/O."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from ipaddress import ip_address
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
+from ..protocol import errors
 from ..protocol.errors import (
     BadParameterError,
     ConnectionLostError,
@@ -269,11 +270,10 @@ def _is_local(host: str) -> bool:
         return host == "localhost"
 
 
-def _classes(base: type[SluiceError] = SluiceError) -> dict[str, type[SluiceError]]:
-    found = {base.type: base}
-    for below in base.__subclasses__():
-        found |= {name: kind for name, kind in _classes(below).items() if name not in found}
-    return found
+ERRORS: Final[Mapping[str, type[SluiceError]]] = {
+    it.type: it for it in vars(errors).values() if isinstance(it, type) and issubclass(it, SluiceError)
+}
+"""The errors by their names in the HTTP API."""
 
 
 def error_of(reply: Reply) -> SluiceError:
@@ -286,7 +286,7 @@ def error_of(reply: Reply) -> SluiceError:
         text = reply.body[:200].decode("utf-8", "replace")
         return SluiceError(f"the server answered with status {reply.status}: {text}")
     message = sentences(str(problem.get("detail") or problem.get("title") or ""), str(problem.get("advice") or ""))
-    kind = _classes().get(str(problem["type"]), SluiceError)
+    kind = ERRORS.get(str(problem["type"]), SluiceError)
     if issubclass(kind, TooManyAttemptsError):
         return kind(message, float(reply.headers.get("retry-after", "0")))
     if issubclass(kind, BadParameterError):

@@ -1,4 +1,7 @@
-"""Every error that a user of Sluice can meet, each with the stable name it has in the HTTP API."""
+"""Every error that a program can meet, each with the stable name it has in the HTTP API.
+
+What HTTP itself cannot serve, `server/http/errors.py` has.
+"""
 
 from typing import ClassVar
 
@@ -183,46 +186,10 @@ class BadParameterError(SluiceError, ValueError):
         self.parameter = parameter
 
 
-class BadRequestError(SluiceError):
-    """What was sent is not HTTP."""
-
-    type = "bad-request"
-
-
-class RequestTimeoutError(SluiceError):
-    """The request did not arrive in time."""
-
-    type = "request-timeout"
-
-
-class BodyTooLargeError(SluiceError):
-    """The body of the request is longer than the server takes."""
-
-    type = "body-too-large"
-
-
-class UrlTooLongError(SluiceError):
-    """The URL is longer than the server takes."""
-
-    type = "url-too-long"
-
-
-class HeaderTooLargeError(SluiceError):
-    """The header of the request is longer than the server takes."""
-
-    type = "header-too-large"
-
-
 class BusyError(SluiceError):
     """The server is already receiving as much at once as it can handle."""
 
     type = "busy"
-
-
-class NotAcceptableError(SluiceError):
-    """The answer has none of the formats that the caller accepts."""
-
-    type = "not-acceptable"
 
 
 class UnauthorizedError(SluiceError):

@@ -15,27 +15,13 @@ class ProblemType:
     advice: str
 
 
-PROBLEM_TYPES: Mapping[type[errors.SluiceError], ProblemType] = {
+ProblemTypes = Mapping[type[errors.SluiceError], ProblemType]
+
+PROBLEM_TYPES: ProblemTypes = {
     errors.SluiceError: ProblemType(500, "Internal error", "See the server's log; report it if it comes again."),
-    errors.BadRequestError: ProblemType(400, "Bad request", "Send HTTP/1.1; /docs describes the calls."),
-    errors.RequestTimeoutError: ProblemType(
-        408,
-        "Request timeout",
-        "Send the request in one piece; the times are sluice.http.headerTimeout and requestTimeout.",
-    ),
-    errors.BodyTooLargeError: ProblemType(
-        413, "Body too large", "Send less, or raise the limit, sluice.http.maxBody, in the server's configuration."
-    ),
-    errors.UrlTooLongError: ProblemType(
-        414, "URL too long", "Send less, or raise the limit, sluice.http.maxUrl, in the server's configuration."
-    ),
-    errors.HeaderTooLargeError: ProblemType(
-        431, "Header too large", "Send less, or raise the limit, sluice.http.maxHeader, in the server's configuration."
-    ),
     errors.BusyError: ProblemType(503, "Busy", "Try again in a moment."),
     errors.BadParameterError: ProblemType(422, "Bad parameter", "Correct the parameter; /docs describes each."),
     errors.BadPositionError: ProblemType(422, "Not a position", "Use a position that this server returned."),
-    errors.NotAcceptableError: ProblemType(406, "No acceptable format", "Accept one of the formats that /docs names."),
     errors.UnauthorizedError: ProblemType(
         401,
         "No valid credentials",
@@ -111,6 +97,6 @@ def advice(problem: str) -> str:
     return next((described.advice for error, described in PROBLEM_TYPES.items() if error.type == problem), "")
 
 
-def problem_type(error: type[errors.SluiceError]) -> ProblemType:
+def problem_type(error: type[errors.SluiceError], known: ProblemTypes = PROBLEM_TYPES) -> ProblemType:
     """Return the type of an error's class, or of its nearest base that has one."""
-    return next(PROBLEM_TYPES[base] for base in error.__mro__ if base in PROBLEM_TYPES)
+    return next(known[base] for base in error.__mro__ if base in known)

@@ -10,8 +10,8 @@ from rich.text import Text
 from ...instance.config import InstanceConfig
 from ...instance.sink.filters import TableFilter
 from ...instance.sources.mysql.config import MysqlConfig, parse_address  # of --mysql
+from ...login.ssl_mode import tls_options
 from ...protocol.errors import ConfigError
-from ...protocol.mysql.ssl_mode import tls_options
 from ..config import Configuration
 from .common import NO, add_command, add_conf, add_group, out
 

@@ -11,11 +11,11 @@ from functools import lru_cache
 from fastapi import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from ...protocol.errors import NotAcceptableError
 from ...protocol.formats import FORMATS
 from ...protocol.formats.format import Encode, Format, Part
 from ...store.batch import Batch
 from ..network import COPIED, unless_stalled
+from .errors import NotAcceptableError
 
 SINGLE = tuple(it for it in FORMATS if it.media_type)
 STREAMED = {it: it.in_stream for it in SINGLE if it.in_stream}

@@ -12,6 +12,7 @@ from pydantic.json_schema import models_json_schema
 from ...protocol import errors
 from ...protocol.formats import JSON, NDJSON, PROTOBUF
 from ..problems import problem_type
+from . import errors as http_errors
 from . import problems
 
 REFERENCE: Final = "#/components/schemas/{model}"
@@ -19,14 +20,14 @@ REFERENCE: Final = "#/components/schemas/{model}"
 Error = type[errors.SluiceError]
 
 OF_ANY_CALL: Collection[Error] = (
-    errors.BadRequestError,
-    errors.RequestTimeoutError,
-    errors.UrlTooLongError,
-    errors.HeaderTooLargeError,
+    http_errors.BadRequestError,
+    http_errors.RequestTimeoutError,
+    http_errors.UrlTooLongError,
+    http_errors.HeaderTooLargeError,
     errors.SluiceError,
 )
 OF_CREDENTIALS: Collection[Error] = (errors.UnauthorizedError, errors.ForbiddenError)
-OF_BODIES: Collection[Error] = (errors.BodyTooLargeError, errors.BadParameterError, errors.BusyError)
+OF_BODIES: Collection[Error] = (http_errors.BodyTooLargeError, errors.BadParameterError, errors.BusyError)
 OF_DESTINATIONS: Collection[Error] = (
     errors.UnknownDestinationError,
     errors.DestinationStoppedError,
@@ -183,7 +184,7 @@ def _complete(operation: dict[str, Any], path: str) -> None:
             content[NDJSON.media_type]["x-itemSchema"] = _reference("StreamLine")  # as OpenAPI 3.2 says it
     texts = defaultdict(list)
     for error in _errors(operation, path):
-        described = problem_type(error)
+        described = problem_type(error, problems.PROBLEM_TYPES_OF_HTTP)
         texts[str(described.status)].append(f"`{error.type}`: {described.title}.")
     for status, lines in sorted(texts.items()):
         if status in responses:
@@ -211,7 +212,7 @@ def _errors(operation: dict[str, Any], path: str) -> Iterator[Error]:
     if "{client_id}" in path:
         yield from OF_CLIENTS
     if PROTOBUF.media_type in operation["responses"].get("200", {}).get("content", {}):
-        yield errors.NotAcceptableError
+        yield http_errors.NotAcceptableError
 
 
 def _reference(model: str) -> dict[str, str]:

@@ -11,11 +11,35 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from ...protocol import errors
-from ..problems import PROBLEM_TYPES, ProblemType, problem_type
+from ..problems import PROBLEM_TYPES, ProblemType, ProblemTypes, problem_type
+from . import errors as http_errors
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_STOPPED = 5  # seconds after which a stopped destination is worth another call
 RETRY_BUSY = 1  # ... and a busy server
+
+
+PROBLEM_TYPES_OF_HTTP: ProblemTypes = {
+    **PROBLEM_TYPES,
+    http_errors.BadRequestError: ProblemType(400, "Bad request", "Send HTTP/1.1; /docs describes the calls."),
+    http_errors.RequestTimeoutError: ProblemType(
+        408,
+        "Request timeout",
+        "Send the request in one piece; the times are sluice.http.headerTimeout and requestTimeout.",
+    ),
+    http_errors.BodyTooLargeError: ProblemType(
+        413, "Body too large", "Send less, or raise the limit, sluice.http.maxBody, in the server's configuration."
+    ),
+    http_errors.UrlTooLongError: ProblemType(
+        414, "URL too long", "Send less, or raise the limit, sluice.http.maxUrl, in the server's configuration."
+    ),
+    http_errors.HeaderTooLargeError: ProblemType(
+        431, "Header too large", "Send less, or raise the limit, sluice.http.maxHeader, in the server's configuration."
+    ),
+    http_errors.NotAcceptableError: ProblemType(
+        406, "No acceptable format", "Accept one of the formats that /docs names."
+    ),
+}
 
 
 class ProblemResponse(Response):
@@ -45,7 +69,7 @@ class ProblemResponse(Response):
 
 def problem(error: errors.SluiceError) -> ProblemResponse:
     """Answer a call that failed with ``error``."""
-    described = problem_type(type(error))
+    described = problem_type(type(error), PROBLEM_TYPES_OF_HTTP)
     headers = {}
     if isinstance(error, errors.UnauthorizedError):
         headers["www-authenticate"] = 'Bearer realm="sluice"'

@@ -15,21 +15,14 @@ import uvicorn
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from ...protocol.errors import (
-    BadRequestError,
-    BodyTooLargeError,
-    BusyError,
-    HeaderTooLargeError,
-    RequestTimeoutError,
-    SluiceError,
-    UrlTooLongError,
-)
+from ...protocol.errors import BusyError, SluiceError
 from ..config import ServerConfig
 from ..metrics import Metrics
 from ..network import HIGH_WATER, address_text
 from ..waiting import Stopping
 from . import problems
 from .auth import is_public
+from .errors import BadRequestError, BodyTooLargeError, HeaderTooLargeError, RequestTimeoutError, UrlTooLongError
 
 PIECE: Final = 16 * 1024
 """Bytes that the parser is given at a time: what it keeps of an unfinished header is looked at after each."""

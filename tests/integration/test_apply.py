@@ -19,9 +19,9 @@ from sluice.client_sdk.spark.database import Database
 from sluice.client_sdk.spark.progress import BUCKETS, Progress
 from sluice.client_sdk.spark.shares import COLUMNS
 from sluice.client_sdk.spark.target import Target, fixed_offset
+from sluice.login.ssl_mode import SslMode
 from sluice.protocol.canal.arrow import EnvelopeDecoder
 from sluice.protocol.errors import TargetError
-from sluice.protocol.mysql.ssl_mode import SslMode
 from sluice.protocol.position import Position
 from tests.conftest import Database as Schemas
 from tests.delivery import Delivery, deliver, end_of_binlog, execute

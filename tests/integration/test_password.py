@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from sluice.instance.sources.mysql.connection import Connection
+from sluice.login import session as mysql
+from sluice.login.session import Protection
 from sluice.protocol.errors import SourceError
-from sluice.protocol.mysql import session as mysql
-from sluice.protocol.mysql.session import Protection
 from sluice.server.cli.command import main
 from tests.reading import config
 from tests.servers import Server

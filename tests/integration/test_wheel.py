@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("protocol", "store", "instance", "server", "client_sdk")
+PACKAGES = ("protocol", "login", "store", "instance", "server", "client_sdk")
 REGISTRATION = "pyspark_sluice"  # Spark looks for data sources in modules that are called so
 
 pytestmark = pytest.mark.timeout(600)  # a whole compilation

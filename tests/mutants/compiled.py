@@ -18,7 +18,7 @@ from queue import SimpleQueue
 
 from tests.mutants.mutant import ROOT, Mutant
 
-PACKAGES = ("protocol", "store", "instance", "server", "client_sdk")
+PACKAGES = ("protocol", "login", "store", "instance", "server", "client_sdk")
 FLAGS = "-O0 -g0 -DNDEBUG -fwrapv"
 LONGEST = 900.0
 """Seconds that tests may take: a mutant that hangs is found."""

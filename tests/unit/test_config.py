@@ -11,8 +11,8 @@ from sluice.instance.config import BatchMode
 from sluice.instance.properties import Property, environment_name
 from sluice.instance.sources.mysql.config import Address, MysqlConfig
 from sluice.instance.zones import offsets_of
+from sluice.login.ssl_mode import SslMode
 from sluice.protocol.errors import ConfigError, UnknownDestinationError
-from sluice.protocol.mysql.ssl_mode import SslMode
 from sluice.server.config import KEYS, Configuration, ServerConfig, expand
 from tests.canal import stored
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from sluice.client_sdk.spark.database import Database
+from sluice.login.ssl_mode import SslMode
 from sluice.protocol.errors import BadParameterError, SourceError
-from sluice.protocol.mysql.ssl_mode import SslMode
 
 
 def test_a_url_names_server_account_and_tls() -> None:

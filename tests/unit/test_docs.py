@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.server.problems import PROBLEM_TYPES
+from sluice.server.http.problems import PROBLEM_TYPES_OF_HTTP
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
@@ -40,5 +40,5 @@ def test_every_problem_is_described() -> None:
     rows = re.findall(r"^\| (\d{3}) \| (.+?) \|", (ROOT / "docs/http.md").read_text(), re.MULTILINE)
     described = {name: int(status) for status, names in rows for name in re.findall(r"`([^`]+)`", names)}
     internal = {"undecodable", "bad-configuration"}
-    problems = {error.type: described.status for error, described in PROBLEM_TYPES.items()}
+    problems = {error.type: described.status for error, described in PROBLEM_TYPES_OF_HTTP.items()}
     assert described == {name: status for name, status in problems.items() if name not in internal}

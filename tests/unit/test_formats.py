@@ -12,10 +12,11 @@ import pytest
 from sluice.client_sdk.batch import Batch as SdkBatch
 from sluice.protocol.canal.entry_pb2 import INSERT, ROWDATA, Column, Entry, Header, RowChange, RowData
 from sluice.protocol.canal.packet_pb2 import Messages
-from sluice.protocol.errors import BadParameterError, NotAcceptableError
+from sluice.protocol.errors import BadParameterError
 from sluice.protocol.formats import ARROW, FORMATS, JSON, NDJSON, PROTOBUF
 from sluice.protocol.formats.format import Format
 from sluice.server.embedded.calls import EMPTY
+from sluice.server.http.errors import NotAcceptableError
 from sluice.server.http.formats import SINGLE, STREAMED, negotiate
 from sluice.store.batch import Batch
 from sluice.store.ring import Kind, Ring, Staging

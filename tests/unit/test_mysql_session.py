@@ -16,11 +16,11 @@ from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from sluice.client_sdk.spark.database import Database
 from sluice.instance.sources.mysql.config import MysqlConfig
 from sluice.instance.sources.mysql.connection import Connection
+from sluice.login import session as mysql
+from sluice.login.session import MysqlSession, Protection, SessionLimits, is_local
+from sluice.login.ssl_mode import SslMode
+from sluice.login.tls import tls_arguments
 from sluice.protocol.errors import SourceError
-from sluice.protocol.mysql import session as mysql
-from sluice.protocol.mysql.session import MysqlSession, Protection, SessionLimits, is_local
-from sluice.protocol.mysql.ssl_mode import SslMode
-from sluice.protocol.mysql.tls import tls_arguments
 from tests.peer import EOF, OK, SALT, VARIABLES, Peer, Talk, column
 
 PASSWORD = b"correct horse battery staple"

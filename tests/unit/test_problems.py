@@ -8,6 +8,7 @@ from fastapi import FastAPI, Query
 from starlette.types import Message
 
 from sluice.protocol import errors
+from sluice.server.http import errors as http_errors
 from sluice.server.http import problems
 from sluice.server.problems import problem_type
 
@@ -46,7 +47,7 @@ STATUSES = {
 
 ERRORS = [
     it
-    for it in vars(errors).values()
+    for it in (vars(errors) | vars(http_errors)).values()
     if isinstance(it, type)
     and issubclass(it, errors.SluiceError)
     and it not in (errors.ConnectionLostError, errors.PreparedError, errors.TargetError)  # of clients and jobs
@@ -59,7 +60,7 @@ def make(kind: type[errors.SluiceError]) -> errors.SluiceError:
 
 
 def test_types_and_statuses_are_stable() -> None:
-    assert {it.type: problem_type(it).status for it in ERRORS} == STATUSES
+    assert {it.type: problem_type(it, problems.PROBLEM_TYPES_OF_HTTP).status for it in ERRORS} == STATUSES
 
 
 @pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.type)

@@ -33,12 +33,12 @@ from pymysqlreplication.row_event import (
     WriteRowsEvent,
 )
 
+from ....login.session import MysqlSession
 from ....protocol import props
 from ....protocol.canal.entry_pb2 import RowChange
 from ....protocol.canal.rows import Change, decode_changes
 from ....protocol.canal.types import JsonExpression, JsonNull, labels_of
 from ....protocol.errors import ConfigError, DecodeError, SourceError
-from ....protocol.mysql.session import MysqlSession
 from ....protocol.position import Position, file_number
 from ....store.ring import Ring
 from ...columns import SourceColumn

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 
-from ....protocol.mysql.ssl_mode import SslMode
+from ....login.ssl_mode import SslMode
 from ...config import InstanceConfig, is_host, lower, upper
 from ...settings import FolderPath, setting
 

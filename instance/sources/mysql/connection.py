@@ -16,10 +16,10 @@ from typing import Any, Final, NamedTuple, Self
 import pymysql
 from pymysql.constants import COMMAND, CR, ER
 
+from ....login.session import ExposedPasswordError, LimitError, MysqlSession, Protection, SessionLimits
+from ....login.ssl_mode import SslMode
+from ....login.tls import tls_arguments
 from ....protocol.errors import SluiceError, SourceError
-from ....protocol.mysql.session import ExposedPasswordError, LimitError, MysqlSession, Protection, SessionLimits
-from ....protocol.mysql.ssl_mode import SslMode
-from ....protocol.mysql.tls import tls_arguments
 from .config import Address, MysqlConfig
 
 logger = logging.getLogger(__name__)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import IntFlag
 from typing import Final
 
+from ....login.session import end
 from ....protocol.errors import SourceError
 from ....protocol.gtid import GtidSet, MariadbGtidSet
-from ....protocol.mysql.session import end
 from .connection import Connection
 
 COM_BINLOG_DUMP: Final = 0x12

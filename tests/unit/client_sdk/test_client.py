@@ -253,6 +253,11 @@ class TestErrors:
         assert type(error) is kind
         assert str(error) == "What. Do."
 
+    def test_a_problem_of_http_alone_is_a_plain_error_with_its_text(self) -> None:
+        error = error_of(Reply(414, {}, b'{"type": "url-too-long", "title": "T", "detail": "Long.", "advice": "Do."}'))
+        assert type(error) is errors.SluiceError
+        assert str(error) == "Long. Do."
+
     def test_attributes_of_errors_are_kept(self) -> None:
         error = error_of(Reply(429, {"retry-after": "7"}, b'{"type": "too-many-attempts", "title": "T"}'))
         assert isinstance(error, errors.TooManyAttemptsError)

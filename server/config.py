@@ -122,7 +122,8 @@ class ServerConfig(Settings):
     """Folder that holds the destinations' folders. Empty, and `../conf` as in Canal's own files, are the folder of
     `canal.properties`."""
     auto_scan: bool = setting("canal.auto.scan", default=False)
-    """Watch the folder: start destinations that appear, restart changed ones, stop those that go."""
+    """Watch the folder: start destinations that appear, restart those that read something else now, bring their outputs
+    in line, and stop those that go."""
     auto_scan_interval: float = setting("canal.auto.scan.interval", 5.0, unit="s", ge=0.01, le=86400)
     """How often the folder is looked at."""
     instance_mode: Annotated[Literal["spring"], BeforeValidator(_lower)] = setting(

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Protocol
 
@@ -22,15 +23,19 @@ class DestinationControl(Protocol):
     async def start(self, destination: str) -> None:
         """Start a destination from its files as they are now."""
 
+    async def reload(self, destination: str) -> None:
+        """Start a destination, or bring it in line with its files; a file with a mistake stops nothing."""
+
     async def stop(self, destination: str) -> None:
         """Stop a destination."""
 
 
 class Scanner:
-    """Starts destinations whose file appears, restarts those whose file changed, stops those whose file is gone.
+    """Starts destinations whose file appears, reloads those whose file changed, stops those whose file is gone.
 
-    As in Canal only ``instance.properties`` is looked at. Other than in Canal, a destination goes on as it is when its
-    changed file cannot be used, and all go on when the folder itself cannot be read.
+    As in Canal only ``instance.properties`` is looked at. Other than in Canal, a destination restarts only if what it
+    reads is configured otherwise now; it goes on as it is when its changed file cannot be used; and all go on when the
+    folder itself cannot be read.
     """
 
     def __init__(self, configuration: Configuration, destinations: DestinationControl) -> None:
@@ -58,26 +63,25 @@ class Scanner:
         before, self._known = self._known, found
         for name in sorted(before.keys() - found.keys()):
             logger.info("its file is gone, it stops", extra={"destination": name})
-            await self._attempt(name, stop=True)
+            await self._attempt(self._stop(name), name)
         if found.keys() - before.keys():
             await warn_of_shortages(self._configuration, found)
         for name in sorted(found):
             if name not in before:
                 logger.info("its file appeared, it starts", extra={"destination": name})
-                await self._attempt(name, start=True)
+                await self._attempt(self._destinations.start(name), name)
             elif found[name] != before[name]:
-                logger.info("its file changed, it restarts", extra={"destination": name})
-                await self._attempt(name, stop=True, start=True)
+                logger.info("its file changed", extra={"destination": name})
+                await self._attempt(self._destinations.reload(name), name)
 
-    async def _attempt(self, name: str, *, stop: bool = False, start: bool = False) -> None:
+    async def _stop(self, name: str) -> None:
+        with contextlib.suppress(UnknownDestinationError):  # it never started
+            await self._destinations.stop(name)
+
+    @staticmethod
+    async def _attempt(change: Awaitable[None], name: str) -> None:
         try:
-            if start:
-                await asyncio.to_thread(self._configuration.instance, name)  # a file with a mistake stops nothing
-            if stop:
-                with contextlib.suppress(UnknownDestinationError):  # it never started
-                    await self._destinations.stop(name)
-            if start:
-                await self._destinations.start(name)
+            await change
         except SluiceError as error:
             logger.error("%s", error, extra={"destination": name})  # noqa: TRY400  the text says all
         except Exception as error:  # the others are looked after all the same

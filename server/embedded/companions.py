@@ -31,7 +31,10 @@ class Companions(Protocol):
     """What lives with a destination: it uses the calls of this server, as clients do, and ends before it."""
 
     async def start(self, destination: str) -> None:
-        """Start them, or have those that run try again now what has failed; one that cannot start says so itself."""
+        """Start them as configured now; those that run and stay the same try again now what has failed.
+
+        Of those that cannot start, they say so themselves.
+        """
 
     async def stop(self, destination: str) -> None:
         """Stop them; when it returns they do nothing more."""

@@ -99,6 +99,18 @@ class Destinations:
                 self._stand_by(destination, config)
                 self.cluster.start(destination)
 
+    async def reload(self, destination: str) -> None:
+        """Bring a destination in line with its configuration as it is now, and start it if it is stopped.
+
+        It restarts if what it reads has changed; otherwise only its outputs follow. Raises as `start`; a configuration
+        that cannot be used stops nothing.
+        """
+        config = await asyncio.to_thread(self._load, destination)
+        known = self.instances.get(destination)
+        if known is not None and known.config != config:
+            await self.stop(destination)
+        await self.start(destination)
+
     async def stop(self, destination: str) -> None:
         """Stop a destination and store its cursors; a stopped one stays so."""
         async with self._locks.setdefault(destination, asyncio.Lock()):

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ...protocol.errors import SluiceError
 from ..embedded import EmbeddedServer
@@ -25,29 +25,40 @@ class Outputs:
         self._load = load
         self._make = make
         self._deliveries: dict[str, list[Delivery]] = {}
-        self._running: dict[str, list[asyncio.Task[None]]] = {}
+        self._running: dict[Delivery, asyncio.Task[None]] = {}
 
     async def start(self, destination: str) -> None:
-        """Start the outputs of a destination that runs; those that run already make their next attempt now.
+        """Bring the outputs of a destination that runs in line with their configuration as it is now.
 
-        If one cannot be used as configured, that is logged, and none starts: the changes wait at their cursors.
+        Those that are configured as before go on, and make their next attempt now. If one cannot be used as configured,
+        that is logged, and nothing changes: what does not run leaves the changes at its cursor.
         """
-        if destination in self._running:
-            for delivery in self._deliveries[destination]:
-                delivery.retry()
-            return
+        running = {it.output.name: it for it in self._deliveries.get(destination, ()) if it in self._running}
+        deliveries: list[Delivery] = []
         try:
-            outputs = await asyncio.to_thread(self._load, destination)
-            deliveries = [Delivery(self._embedded, it, self._make(it)) for it in outputs]
+            for output in await asyncio.to_thread(self._load, destination):
+                known = running.get(output.name)
+                if known is None or known.output != output:
+                    known = Delivery(self._embedded, output, self._make(output))
+                deliveries.append(known)
         except SluiceError as error:
-            logger.error("its outputs do not start: %s", error, extra={"destination": destination})  # noqa: TRY400
+            what = "do not change" if running else "do not start"
+            logger.error("its outputs %s: %s", what, error, extra={"destination": destination})  # noqa: TRY400
             return
+        await self._end([it for it in running.values() if it not in deliveries])
         self._deliveries[destination] = deliveries
-        self._running[destination] = [asyncio.create_task(it.run(), name=str(it.output)) for it in deliveries]
+        for delivery in deliveries:
+            if delivery in self._running:
+                delivery.retry()
+            else:
+                self._running[delivery] = asyncio.create_task(delivery.run(), name=str(delivery.output))
 
     async def stop(self, destination: str) -> None:
         """Stop the outputs of a destination: when it returns, they send nothing more."""
-        tasks = self._running.pop(destination, [])
+        await self._end(self._deliveries.get(destination, ()))
+
+    async def _end(self, deliveries: Iterable[Delivery]) -> None:
+        tasks = [task for it in deliveries if (task := self._running.pop(it, None)) is not None]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

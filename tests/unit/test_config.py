@@ -202,6 +202,14 @@ def test_the_destinations_to_start_are_those_named_and_when_watched_those_found(
     assert conf.read().destinations() == ["example", "a"]
 
 
+def test_a_destination_that_is_read_twice_is_the_same_whatever_its_outputs(conf: Conf) -> None:
+    first = conf.read().instance("example")
+    conf.write("example/instance.properties", SOURCE + "sluice.outputs = a\n")
+    assert conf.read().instance("example") == first
+    conf.write("example/instance.properties", SOURCE + "canal.instance.gtidon = true\n")
+    assert conf.read().instance("example") != first
+
+
 def test_a_check_names_the_faults_of_all_destinations(conf: Conf) -> None:
     conf.write("canal.properties", "canal.destinations = example, a, b\n")
     conf.write("a/instance.properties", SOURCE + "canal.instance.gtidon = x\n")

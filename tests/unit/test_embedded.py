@@ -739,6 +739,34 @@ async def test_client_that_holds_a_full_ring_back_for_too_long_leaves_it_until_t
     assert entries((await setup.server.get_without_ack(NAME, 2, timeout=5)).slices) == [b"begin", b"one", b"end"]
 
 
+async def test_a_reload_restarts_a_destination_only_if_what_it_reads_is_another(setup: Setup) -> None:
+    parser = setup.parser
+    await setup.server.reload(NAME)
+    assert setup.parser is parser
+    setup.change(time_zone="UTC")
+    await setup.server.reload(NAME)
+    assert setup.parser is not parser
+    assert setup.server.instances[NAME].config.time_zone == "UTC"
+
+
+async def test_a_reload_of_a_mistake_stops_nothing(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: str) -> InstanceConfig:
+        raise ConfigError("instance.properties:3: canal.instance.gtidon")
+
+    monkeypatch.setattr(setup.server, "_load", fail)
+    with pytest.raises(ConfigError):
+        await setup.server.reload(NAME)
+    await asyncio.sleep(0)
+    assert setup.server.destination_status(NAME).state == "running"
+
+
+async def test_a_reload_starts_a_stopped_destination(setup: Setup) -> None:
+    await setup.server.stop(NAME)
+    await setup.server.reload(NAME)
+    await asyncio.sleep(0.01)
+    assert setup.server.destination_status(NAME).state == "running"
+
+
 async def test_destination_with_a_broken_file_does_not_start(tmp_path: Path) -> None:
     (tmp_path / NAME).mkdir()
     (tmp_path / NAME / "meta.dat").write_text("{")

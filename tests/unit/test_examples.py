@@ -11,7 +11,7 @@ from tests.unit.test_formats import rows_of
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "tests" / "examples"
-PACKAGES = ("protocol", "store", "instance", "server", "client_sdk")
+PACKAGES = ("protocol", "login", "store", "instance", "server", "client_sdk")
 
 FORMAT = """
 import pathlib, sys

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sluice.protocol.canal.packet_pb2 import Messages
-from sluice.protocol.errors import FencedError, RefusedError, SluiceError
+from sluice.protocol.errors import ConfigError, FencedError, RefusedError, SluiceError
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.outputs import delivery
 from sluice.server.outputs.delivery import Delivery
@@ -73,8 +73,8 @@ class Setup:
         self.embedded = embedded
         self.source = source
         self.target = ListTarget()
-        output = Output(NAME, "a", OutputSettings(max_bytes=1024), shared=False)
-        self.outputs = Outputs(embedded, lambda _: [output], lambda _: self.target)
+        self.configured = [Output(NAME, "a", OutputSettings(max_bytes=1024), shared=False)]
+        self.outputs = Outputs(embedded, lambda _: self.configured, lambda _: self.target)
         embedded.companions = self.outputs
 
     @property
@@ -165,7 +165,7 @@ async def test_a_stop_ends_a_send_that_waits_and_sends_nothing_more(setup: Setup
 async def test_a_stop_that_comes_together_with_an_error_ends_the_output(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (task,) = setup.outputs._running[NAME]
+    task = setup.outputs._running[setup.delivery]
 
     def lose(*_: object) -> None:
         monkeypatch.undo()
@@ -201,3 +201,43 @@ async def test_an_output_that_cannot_be_made_keeps_no_destination_from_running(
     await setup.embedded.start(NAME)
     assert setup.embedded.destination_status(NAME).state != "stopped"
     assert "its outputs do not start: no library" in caplog.text
+
+
+class TestAnotherConfiguration:
+    """Outputs come, change and go while their destination runs."""
+
+    async def test_one_that_is_added_starts_beside_the_others(self, setup: Setup) -> None:
+        first, setup.target = setup.target, ListTarget()
+        setup.configured = [*setup.configured, Output(NAME, "b", OutputSettings(client_id=1002), shared=False)]
+        await setup.outputs.start(NAME)
+        setup.source.put(3)
+        await eventually(lambda: first.confirmed == setup.target.confirmed == [0, 1, 2])
+        assert first.calls.count("open") == 1
+
+    async def test_one_that_changes_starts_again_at_its_cursor(self, setup: Setup) -> None:
+        await setup.deliver(3)
+        await eventually(setup.acked)
+        first, setup.target = setup.target, ListTarget()
+        setup.configured = [Output(NAME, "a", OutputSettings(max_bytes=4096), shared=False)]
+        await setup.outputs.start(NAME)
+        assert first.calls[-1] == "close"
+        setup.source.put(2)
+        await eventually(lambda: setup.target.confirmed == [3, 4])
+
+    async def test_one_that_goes_sends_nothing_more(self, setup: Setup) -> None:
+        setup.configured = []
+        await setup.outputs.start(NAME)
+        setup.source.put(3)
+        assert setup.target.calls[-1] == "close"
+        assert not setup.outputs.status(NAME)
+        assert setup.embedded.status(NAME, CLIENT).lag.entries == 3
+
+    async def test_a_mistake_changes_nothing(self, setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
+        def fail(_: str) -> list[Output]:
+            raise ConfigError("instance.properties:7: sluice.outputs")
+
+        setup.outputs._load = fail
+        await setup.outputs.start(NAME)
+        assert "its outputs do not change: instance.properties:7" in caplog.text
+        await setup.deliver(3)
+        assert setup.target.calls.count("open") == 1

@@ -270,13 +270,17 @@ class Interpreter:
     def tests_of(self, mutant: Mutant) -> list[Test]:
         """Return the tests that execute what a mutant changes.
 
-        What an import executes, such as a constant, is seen by all that execute anything of the file.
+        What an import executes, such as a constant, is seen by all that execute anything of the folder: other modules
+        use it.
         """
         first, last = mutant.statement
+        if not first:
+            folder = f"{Path(mutant.path).parent}/"
+            return [test for test in self._tests if any(path.startswith(folder) for path, _ in test.lines)]
         return [
             test
             for test in self._tests
-            if any(path == mutant.path and (not first or first <= line <= last) for path, line in test.lines)
+            if any(path == mutant.path and first <= line <= last for path, line in test.lines)
         ]
 
     def _import(self) -> None:

@@ -101,7 +101,8 @@ def test_transaction_beyond_the_limits_is_cut_inside(setup: Setup) -> None:
 
 def test_one_entry_beyond_the_limits_comes_alone(setup: Setup) -> None:
     setup.put(b"larger than that")
-    assert setup.mark(0, RangeLimits(bytes=1)).rows == 1
+    found = setup.mark(0, RangeLimits(bytes=1))
+    assert (found.rows, found.entries) == (1, 3), "with the begin and the end of its transaction"
 
 
 def test_unfinished_transaction_is_not_a_range_while_its_end_may_come(setup: Setup) -> None:
@@ -509,6 +510,10 @@ def test_position_of_an_earlier_life_beyond_where_a_reader_meets_the_ring_is_ack
     assert behind.cursors.status(CLIENT).acked == acked
     assert not behind.cursors.ack_to(CLIENT, late, now=NOW)
     assert behind.cursors.status(CLIENT).acked == behind.main.at(6)
+    changed = behind.cursors.take_changes()[CLIENT]
+    assert changed is not None
+    assert changed.cursor is not None
+    assert changed.cursor.delivered == behind.main.position(6)
     behind.cursors.advance(NOW)
     assert behind.state == "attached"
     assert behind.cursors.ack_to(CLIENT, late, now=NOW)
@@ -558,6 +563,8 @@ def test_place_deep_inside_a_transaction_larger_than_the_readers_ring_is_come_to
         ([5, 5, 70, 10, 10], 4, [3, 1, 1]),
         ([20, 20, 20, 20, 20], 2, [3, 2]),
         ([10, 10], 4, [1, 1]),
+        ([10, 0], 1, [2]),
+        ([10, 10, 0], 2, [1, 2]),
         ([], 4, [0]),
     ],
 )
@@ -617,6 +624,19 @@ def test_what_follows_a_range_that_is_acked_in_part_is_another_range(setup: Setu
     )
     rest = setup.mark(3)
     assert (rest.batch_id > 0, rest.to, rest.rows) == (True, setup.at(6), 2)
+
+
+def test_what_is_acked_of_a_transaction_whose_end_may_come_is_not_given_again_before_it_has_come(setup: Setup) -> None:
+    setup.cursors.subscribe(2, now=NOW)  # keeps it all
+    setup.put(b"one")
+    setup.stream.stage(b"begin", Kind.TRANSACTION_BEGIN)
+    setup.stream.stage(b"unfinished", Kind.ROW_DATA, ("shop", "orders"))
+    setup.stream.put()
+    setup.mark(0, RangeLimits(until=setup.stream.end))
+    setup.cursors.ack_to(CLIENT, setup.stream.end, now=NOW)
+    assert setup.cursors.status(CLIENT).acked == setup.at(5)
+    again = setup.mark(0)
+    assert (again.batch_id, again.to, again.partial) == (-1, setup.at(3), False)
 
 
 def test_range_may_end_inside_a_transaction_only_where_it_was_told_to(setup: Setup) -> None:

@@ -338,6 +338,13 @@ def test_a_row_that_is_too_large_is_refused_by_name_and_nothing_of_its_entry_is_
         assert (list(rest.entries), rest.end, rest.refused) == ([2], 3, None)
 
 
+def test_an_error_shows_the_beginning_of_a_long_key() -> None:
+    batch = [change(INSERT, (None, {"id": "k" * 500}))]
+    refused = encoder(limit=400).encode([frame(batch)], 5).refused
+    assert isinstance(refused, RecordTooLargeError)
+    assert refused.key == "id=" + "k" * 97
+
+
 def test_a_record_may_be_as_large_as_the_limit() -> None:
     batch = [change(INSERT, (None, {"id": "1"}), (None, {"id": "2"}))]
     for form in ("flat", "canal"):
@@ -419,6 +426,7 @@ def test_an_update_of_the_key_is_split_if_asked() -> None:
     assert {json.dumps([it["sqlType"], it["pkNames"]]) for it in messages} == {'[{"id": 12, "a": 12}, ["id"]]'}
     records = encoder("canal", split_key_updates=True).encode([frame(batch)], 5)
     ((_, found),) = packets(records, whole=True).items()
+    assert all(outside.HasField("entryType") for outside, _ in found)
     assert [(outside.header.eventType, change.eventType) for outside, change in found] == [
         (UPDATE, UPDATE), (DELETE, DELETE), (INSERT, INSERT), (UPDATE, UPDATE),
     ]  # fmt: skip

@@ -125,6 +125,8 @@ def test_the_layouts_before_mysql_5_6_4_are_read(mysql_type: str, code: int, dat
     [
         ("date", "ffffff"),
         ("time", "800fc0"),
+        ("time", "800f00"),
+        ("time", "80003c"),
         ("time", "ffffff"),
         ("datetime", "0000000001"),
         ("datetime", "99a5bb8000"),

@@ -531,6 +531,12 @@ def test_a_payload_that_is_not_as_large_as_it_says_is_an_error(excess: int) -> N
         decode(compressed(events, announced=len(events) + excess))
 
 
+def test_a_payload_with_a_byte_after_its_last_event_is_an_error() -> None:
+    events = inner(Log(checksum=False).transaction())
+    with pytest.raises(DecodeError, match="a transaction payload is longer than it says"):
+        decode(compressed(events + b"\0", announced=len(events)))
+
+
 def test_an_unknown_event_is_an_error_unless_it_may_be_ignored() -> None:
     with pytest.raises(DecodeError, match="unknown type"):
         decode(Log().add(99).packets)

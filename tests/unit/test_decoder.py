@@ -531,8 +531,14 @@ def test_a_payload_that_is_not_as_large_as_it_says_is_an_error(excess: int) -> N
         decode(compressed(events, announced=len(events) + excess))
 
 
-def test_a_payload_with_a_byte_after_its_last_event_is_an_error() -> None:
-    events = inner(Log(checksum=False).transaction())
+@pytest.mark.parametrize("rows", [3, 52_353], ids=["in the buffer", "after a full buffer"])
+def test_a_payload_with_a_byte_after_its_last_event_is_an_error(rows: int) -> None:
+    log = Log(checksum=False).query("BEGIN").table_map()
+    for count in (10, 10, 10, rows):  # with the larger one: 256 KiB, what is inflated at once
+        log.insert(*range(count))
+    events = inner(log.xid())
+    assert len(events) < 1000 or len(events) == 1 << 18
+    assert decode(compressed(events)).slots
     with pytest.raises(DecodeError, match="a transaction payload is longer than it says"):
         decode(compressed(events + b"\0", announced=len(events)))
 

@@ -145,6 +145,7 @@ class TestPartialJson:
             (b"\1\6$.b[0]\3\x0c\1x", "JSON_ARRAY_INSERT(c1, '$.b[0]', \"x\")"),
             (b"\2\3$.a", "JSON_REMOVE(c1, '$.a')"),
             (b"\2\6$.\"it'", "JSON_REMOVE(c1, '$.\"it\\'')"),
+            (b'\2\x08$."it\'s"', "JSON_REMOVE(c1, '$.\"it\\'s\"')"),
             (
                 b"\0\3$.a\3\5\2\0\0\3$.b\3\5\3\0\2\3$.c",
                 "JSON_REMOVE(JSON_REPLACE(c1, '$.a', 2, '$.b', 3), '$.c')",

@@ -99,6 +99,13 @@ def test_transaction_beyond_the_limits_is_cut_inside(setup: Setup) -> None:
     assert setup.read(0, 3) + setup.read(3, 5) == setup.read(0, 5)
 
 
+def test_a_cut_counts_the_entries_before_it_without_begins_and_ends(setup: Setup) -> None:
+    setup.put(b"one")
+    setup.put(b"two", b"three")
+    allowed = bytearray([1] * len(setup.ring.tables))
+    assert setup.ring.cut(0, setup.ring.next, allowed=allowed) == (7, 3)
+
+
 def test_one_entry_beyond_the_limits_comes_alone(setup: Setup) -> None:
     setup.put(b"larger than that")
     found = setup.mark(0, RangeLimits(bytes=1))

@@ -108,6 +108,7 @@ def test_temporal_values_keep_their_digits_and_their_zeros(mysql_type: str, data
     ("mysql_type", "code", "data", "value"),
     [
         ("time", Type.TIME, (8385959).to_bytes(3, "little"), "838:59:59"),
+        ("time", Type.TIME, (10000).to_bytes(3, "little"), "01:00:00"),
         ("time", Type.TIME, (-10203).to_bytes(3, "little", signed=True), "-01:02:03"),
         ("datetime", Type.DATETIME, (20240229235958).to_bytes(8, "little"), "2024-02-29 23:59:58"),
         ("datetime", Type.DATETIME, bytes(8), "0000-00-00 00:00:00"),
@@ -118,6 +119,12 @@ def test_temporal_values_keep_their_digits_and_their_zeros(mysql_type: str, data
 )
 def test_the_layouts_before_mysql_5_6_4_are_read(mysql_type: str, code: int, data: bytes, value: str) -> None:
     assert text(mysql_type, data, code=code, **UTC_ZONE) == value
+
+
+@pytest.mark.parametrize("number", [60, 6000, 8390000])
+def test_a_number_that_is_not_a_time_of_the_old_layout_is_an_error(number: int) -> None:
+    with pytest.raises(DecodeError, match="not a time"):
+        text("time", number.to_bytes(3, "little"), code=Type.TIME)
 
 
 @pytest.mark.parametrize(

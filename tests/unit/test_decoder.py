@@ -1001,6 +1001,8 @@ def user_variable(value: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
+        (b"\1\0\x81", "1"),
+        (b"\1\1\x85", "0.5"),
         (b"\4\2\x8c\x22", "12.34"),
         (b"\4\2\x73\xdd", "-12.34"),
         (b"\2\0\x80", "0"),

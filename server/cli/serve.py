@@ -1,5 +1,6 @@
 """``sluice serve``: the server itself."""
 
+import contextlib
 import os
 from typing import Any
 
@@ -49,6 +50,7 @@ def serve_command(options: Any) -> int:
 
     _now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # connections must not keep cursors from being written
-    uvloop.run(run(configuration, listening))
+    with contextlib.suppress(KeyboardInterrupt):  # a stop while it starts, which ends it in order as well
+        uvloop.run(run(configuration, listening))
     logger.info("stopped")
     return 0

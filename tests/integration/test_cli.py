@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -443,6 +444,23 @@ def test_a_destination_that_cannot_start_keeps_no_other_from_starting(conf: Conf
     done = conf.run("serve")
     assert done.returncode == 2
     assert f"sluice: broken: {meta} is not a file of subscriptions and cursors" in done.stderr
+
+
+def test_a_stop_while_the_server_starts_ends_it_in_order(conf: Conf) -> None:
+    conf.main(canal__destinations="a, b")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        for name in ("a", "b"):
+            (conf.folder / name).mkdir()
+            (conf.folder / name / "instance.properties").write_text(
+                f"canal.instance.master.address = 127.0.0.1:{silent.getsockname()[1]}\ncanal.instance.dbUsername = u\n"
+            )
+        process = conf.start("serve")
+        with silent.accept()[0]:
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, err
+    assert "stopped" in err
+    assert "Traceback" not in err
 
 
 def test_serve_says_what_has_no_effect_and_never_says_a_password(conf: Conf, mariadb118: Server) -> None:

@@ -6,6 +6,7 @@ What a table map of the binlog leaves out (names, signedness, charsets, labels),
 information_schema, since it knows no other source of it.
 """
 
+import contextlib
 import json
 import logging
 import re
@@ -90,6 +91,25 @@ class BinlogPlace:
         return f"{self.file}:{self.offset}"
 
 
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Let loggers say nothing of what the report names: what goes into quarantine, or is decoded wrongly."""
+    levels = {
+        "pymysqlreplication": logging.ERROR,  # it advises on settings that it is told here
+        control.__name__: logging.CRITICAL,
+        schema.__name__: logging.CRITICAL,
+    }
+    before = {name: logging.getLogger(name).level for name in levels}
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
+    try:
+        yield
+    finally:
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)
+
+
+@_quiet()
 def compare(
     config: MysqlConfig,
     connection: Connection,
@@ -101,9 +121,6 @@ def compare(
 
     See `sluice.instance.source.Examination.compare`.
     """
-    logging.getLogger("pymysqlreplication").setLevel(logging.ERROR)  # it advises on settings that it is told here
-    for module in (control, schema):  # the report names what goes into quarantine or is decoded wrongly
-        logging.getLogger(module.__name__).setLevel(logging.CRITICAL)
     connection.check(config)
     file, offset, _gtids = connection.end_of_binlog()
     files = dict(connection.binlog_files())

@@ -5,9 +5,12 @@ then, if it survives, the other unit tests of what is compiled.
 """
 
 import contextlib
+import ctypes
+import functools
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,6 +25,8 @@ PACKAGES = ("protocol", "login", "store", "instance", "server", "client_sdk")
 FLAGS = "-O0 -g0 -DNDEBUG -fwrapv"
 LONGEST = 900.0
 """Seconds that tests may take: a mutant that hangs is found."""
+DIE_WITH_PARENT = functools.partial(ctypes.CDLL(None).prctl, 1, signal.SIGKILL)
+"""PR_SET_PDEATHSIG: a mutant that loops does not outlive a run that is killed."""
 DECODER = ("test_decoder", "test_control", "test_executed", "test_plan")
 TESTS: dict[str, tuple[str, ...]] = {
     "client_sdk/spark/changes.pyx": ("test_spark_changes",),
@@ -90,14 +95,25 @@ class Workshop:
         return done.stderr[-4000:] if done.returncode else ""
 
     def passes(self, *tests: str) -> bool:
-        """Whether tests pass with what is built."""
+        """Whether tests pass with what is built, and end."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.run(LONGEST, *tests).returncode == 0
+        return False
+
+    def run(self, longest: float | None, *tests: str) -> subprocess.CompletedProcess[str]:
+        """Run tests with what is built. Raises TimeoutExpired."""
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", *tests]
         environment = {**os.environ, "PYTHONPATH": str(self.sources / "library")}
-        try:
-            done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, check=False, timeout=LONGEST)
-        except subprocess.TimeoutExpired:
-            return False
-        return done.returncode == 0
+        return subprocess.run(
+            command,
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=longest,
+            preexec_fn=DIE_WITH_PARENT,
+        )
 
     def judge(self, mutant: Mutant) -> str:
         """Return what becomes of a mutant: `killed`, `survived`, or `invalid` when it cannot be compiled."""
@@ -144,8 +160,8 @@ def judge_all(
             shutil.copytree(folder / "0", workshop.folder, symlinks=True)
         workshop.prepare()
         workshops.put(workshop)
-    if left and not Workshop(folder / "0").passes("tests/unit"):
-        raise SystemExit("the unit tests fail without a mutant")
+    if left and (unchanged := Workshop(folder / "0").run(None, "tests/unit")).returncode:
+        raise SystemExit(f"the unit tests fail without a mutant:\n{unchanged.stdout[-4000:]}")
 
     def judge(mutant: Mutant) -> None:
         workshop = workshops.get()

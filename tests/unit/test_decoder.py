@@ -613,6 +613,15 @@ def test_an_update_says_which_wanted_columns_both_images_lack(
     assert [(it.key, it.value) for it in change.props] == ([] if absent is None else [("sluice.absent", absent)])
 
 
+def test_an_insert_of_null_says_which_columns_its_image_lacks() -> None:
+    log = Log().query("BEGIN")
+    log.add(BinlogEvent.TABLE_MAP_EVENT, b"\5\0\0\0\0\0\1\0\2db\0\1t\0\2\3\3\0\3")
+    # The bits of the row's NULLs that have no column are set, as MySQL sets them.
+    log.add(BinlogEvent.WRITE_ROWS_EVENT, b"\5\0\0\0\0\0\1\0\2\0\2\1\xff").xid()
+    (change,) = decode(log.packets).changes
+    assert [(it.key, it.value) for it in change.props] == [("sluice.absent", '["c1"]')]
+
+
 class Planner:
     """Plans tables of one column, and notes which."""
 

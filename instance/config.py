@@ -124,6 +124,8 @@ class InstanceConfig(Settings):
     quarantine: bool = setting("sluice.instance.quarantine", default=True)
     """What happens to a row event that cannot be decoded: `true` puts a marker in its place and goes on, `false` stops
     the destination."""
+    quarantine_max_bytes: int = setting("sluice.instance.quarantine.maxBytes", 64 << 20, ge=0, le=1 << 40, unit="bytes")
+    """How many bytes of such events are kept, so that they can be decoded when the source no longer has them."""
 
     # The ring.
 

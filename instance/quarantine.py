@@ -1,13 +1,24 @@
-"""The durable list of row events that could not be decoded."""
+"""The durable list of row events that could not be decoded, and their bytes."""
 
+import contextlib
 import json
+import logging
 import os
-from dataclasses import asdict, dataclass
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
-from typing import IO
+from typing import Final
 
 from ..protocol.errors import ConfigError
 from .files import make_private_folder, open_private, restrict
+
+logger = logging.getLogger(__name__)
+
+_EVENTS: Final = (
+    "CREATE TABLE IF NOT EXISTS events (position TEXT PRIMARY KEY, type INTEGER NOT NULL, body BLOB NOT NULL,"
+    " description BLOB NOT NULL, header BLOB NOT NULL)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,37 +39,102 @@ class Item:
     """The body of its TABLE_MAP event, without table id and flags, in hexadecimal."""
 
 
-class Quarantine:
-    """A file of JSON lines, one per item, only ever appended to. A position is listed once, however often it is met."""
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is needed to decode a row event in quarantine when the source no longer has it, beside its TABLE_MAP."""
 
-    def __init__(self, path: Path) -> None:
-        """List in the file `path`, which is made with the first item."""
+    type: int
+    body: bytes
+    """What follows its header, without the checksum."""
+    description: bytes
+    """The body of the FORMAT_DESCRIPTION event of its file."""
+    header: bytes
+    """The header of the `Entry` that stands in its place."""
+
+
+class Quarantine:
+    """A file of JSON lines, one per item, only ever appended to. A position is listed once, however often it is met.
+
+    A database beside it keeps the bytes of the events, so that a purge of the source does not end them.
+    """
+
+    def __init__(self, path: Path, *, most: int = 0) -> None:
+        """List in the file `path`, which is made with the first item; keep at most so many bytes of events."""
         self._path = path
-        self._file: IO[str] | None = None
+        self._most = most
+        self._lines: list[str] = []
+        self._kept: list[tuple[object, ...]] = []
+        self._room: int | None = None
         self._listed = {item.position for item in read(path)}
         restrict(path)
 
-    def add(self, item: Item) -> None:
-        """List an item; it is durable after sync()."""
+    def add(self, item: Item, kept: Kept | None = None) -> None:
+        """List an item, and keep its event if there is room; both are durable after sync(). Raises OSError."""
         if item.position in self._listed:
             return
-        if self._file is None:
-            make_private_folder(self._path.parent)
-            _drop_cut_line(self._path)
-            self._file = open_private(self._path, "a", encoding="utf-8")
-        self._file.write(json.dumps(asdict(item)) + "\n")
+        if kept is not None and self._has_room(len(kept.body)):
+            self._kept.append((item.position, *astuple(kept)))
+        self._lines.append(json.dumps(asdict(item)) + "\n")
         self._listed.add(item.position)
 
     def sync(self) -> None:
-        """Return when all items are durable; does nothing without new ones."""
-        if self._file is not None:
-            self._file.flush()
-            os.fsync(self._file.fileno())
-            self._file.close()
-            self._file = None
+        """Return when all items are durable; does nothing without new ones. Raises OSError."""
+        if not self._lines:
+            return
+        make_private_folder(self._path.parent)
+        if self._kept:
+            with _database(self._path) as database:
+                database.executemany("INSERT OR REPLACE INTO events VALUES (?, ?, ?, ?, ?)", self._kept)
+            self._kept = []
+        _drop_cut_line(self._path)
+        with open_private(self._path, "a", encoding="utf-8") as file:
+            file.writelines(self._lines)
+            file.flush()
+            os.fsync(file.fileno())
+        self._lines = []
+
+    def _has_room(self, size: int) -> bool:
+        if self._room is None:
+            self._room = self._most
+            if _database_of(self._path).exists():
+                with _database(self._path) as database:
+                    self._room -= database.execute("SELECT COALESCE(SUM(LENGTH(body)), 0) FROM events").fetchone()[0]
+        if size > self._room:
+            logger.warning(
+                "a row event in quarantine is not kept, the source alone has it: it has %d bytes, and of"
+                " sluice.instance.quarantine.maxBytes %d are left",
+                size,
+                self._room,
+            )
+            return False
+        self._room -= size
+        return True
 
     def __len__(self) -> int:
         return len(self._listed)
+
+
+@contextlib.contextmanager
+def _database(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open the events of a list in one transaction. Raises OSError."""
+    name = _database_of(path)
+    open_private(name, "ab").close()
+    try:
+        with contextlib.closing(sqlite3.connect(name)) as database, database:
+            database.execute(_EVENTS)
+            yield database
+    except sqlite3.Error as error:
+        raise OSError(f"{name}: {error}") from error
+
+
+def read_kept(path: Path, position: str) -> Kept | None:
+    """Return what was kept of the event at a position of a list. Raises OSError."""
+    if not _database_of(path).exists():
+        return None
+    with _database(path) as database:
+        question = "SELECT type, body, description, header FROM events WHERE position = ?"
+        row = database.execute(question, (position,)).fetchone()
+    return Kept(*row) if row else None
 
 
 def _drop_cut_line(path: Path) -> None:
@@ -78,6 +154,10 @@ def read(path: Path) -> list[Item]:
         raise ConfigError(
             f"{path} is not a list of quarantined events ({error}): restore it, or move it away to begin without it"
         ) from error
+
+
+def _database_of(path: Path) -> Path:
+    return path.with_suffix(".db")
 
 
 def path_of(data_dir: Path, destination: str) -> Path:

@@ -12,6 +12,7 @@ from ..store.cursor import Cursor
 from ..store.ring import Ring
 from .columns import SourceColumn
 from .config import InstanceConfig
+from .quarantine import Item
 from .sink.filters import TableFilter
 from .status import ParserStatus
 
@@ -149,10 +150,10 @@ class Examination(Protocol):
         ``configs`` are their configurations; this source is that of the first.
         """
 
-    def reread(self, position: Position) -> Reread:
-        """Decode the row event at a position again, with the tables as they are now; nothing that is stored changes.
+    def reread(self, item: Item) -> Reread:
+        """Decode a row event in quarantine again, with the tables as they are now; nothing that is stored changes.
 
-        Raises PurgedError and SourceChangedError when the source does not have it.
+        Raises PurgedError and SourceChangedError when its bytes were not kept and the source does not have it.
         """
 
     def compare(self, start: str | None, stop: str | None, advance: Callable[[str, int, int], None]) -> Report:

@@ -33,8 +33,9 @@ def add_quarantine_commands(commands: Any) -> None:
         "retry",
         quarantine_retry_command,
         "decode row events in quarantine again",
-        "Read the events from the source once more, with the tables as they are now, and print their changes, or why\n"
-        "they still cannot be decoded. Nothing is delivered and nothing is stored: apply what is printed yourself.",
+        "Decode the events once more, with the tables as they are now, and print their changes, or why they still\n"
+        "cannot be decoded. Their bytes were kept; beyond sluice.instance.quarantine.maxBytes the source is asked for\n"
+        "them. Nothing is delivered and nothing is stored: apply what is printed yourself.",
         "sluice quarantine retry example",
         "sluice quarantine retry example --position 1/mysql-bin.000003@1767225600:4096:2 --json",
     )
@@ -65,7 +66,6 @@ def quarantine_retry_command(options: Any) -> int:
     from ...instance.sources.registry import examine
     from ...protocol.canal.flat import flat_ndjson
     from ...protocol.canal.rows import decode_changes
-    from ...protocol.position import Position
     from .tail import describe
 
     config = Configuration(options.conf, os.environ).instance(options.destination)
@@ -77,7 +77,7 @@ def quarantine_retry_command(options: Any) -> int:
     for item in items:
         try:
             with examine(config) as source:
-                found = source.reread(Position.parse(item.position))
+                found = source.reread(item)
             data, reason = found.data, found.reason
         except (SourceError, SourceChangedError) as error:
             data, reason = b"", str(error)

@@ -1,11 +1,13 @@
 """The command line against real servers: check, serve, tail, status, ack, rollback, filter try, verify."""
 
+import contextlib
 import itertools
 import json
 import os
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -595,7 +597,7 @@ def test_verify_refuses_a_range_that_the_source_does_not_have(conf: Conf, mariad
     assert re.match(r"sluice: the source has no binlog file mysql-bin\.999990, but ", done.stderr)
 
 
-def test_quarantined_events_are_decoded_again_once_their_table_is_back_while_the_source_has_them(
+def test_quarantined_events_are_decoded_again_once_their_table_is_back_even_if_the_source_has_purged_them(
     conf: Conf, mariadb118: Server, database: Database, tmp_path: Path
 ) -> None:
     schema = database(mariadb118)
@@ -629,8 +631,19 @@ def test_quarantined_events_are_decoded_again_once_their_table_is_back_while_the
         one = conf.run("quarantine", "retry", "shop", "--position", first, "--json")
         assert [json.loads(line)["data"] for line in one.stdout.splitlines()] == [[{"id": "1", "name": "a"}]]
         assert serving.states() == {"shop": "running"}
-    listed = tmp_path / "data" / "shop" / "quarantine.jsonl"
-    listed.write_text(re.sub(r"\.\d{6}@", ".000000@", listed.read_text()))
+    folder = tmp_path / "data" / "shop"
+    events, elsewhere = folder / "quarantine.db", folder / "elsewhere.db"
+    events.rename(elsewhere)
+    assert conf.run("quarantine", "retry", "shop").stdout == again.stdout  # as the source sends them
+    file = first.partition("@")[0]
+    gone = re.sub(r"\d+$", "000000", file)
+    listed = folder / "quarantine.jsonl"
+    listed.write_text(listed.read_text().replace(file, gone))
     purged = conf.run("quarantine", "retry", "shop")
     assert purged.returncode == 1
     assert purged.stderr.count("purged") == 2
+    elsewhere.rename(events)
+    with contextlib.closing(sqlite3.connect(events)) as database_, database_:
+        database_.execute("UPDATE events SET position = replace(position, ?, ?)", (file, gone))
+    kept = conf.run("quarantine", "retry", "shop")
+    assert kept.stdout == again.stdout.replace(file, gone)

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from sluice.instance.quarantine import Item, Quarantine, path_of, read
+from sluice.instance.quarantine import Item, Kept, Quarantine, path_of, read, read_kept
 from sluice.protocol.errors import ConfigError
 
 ITEM = Item("101/binlog.000001@1700000000:4:2", "shop", "orders", 30, 1_700_000_001, 101, 80, "no such table", "00ff")
+KEPT = Kept(30, b"\0body", b"description", b"header")
 
 
 def test_items_are_read_back(tmp_path: Path) -> None:
@@ -58,3 +59,35 @@ def test_a_file_without_such_a_list_is_named(tmp_path: Path, data: bytes) -> Non
     path.write_bytes(data)
     with pytest.raises(ConfigError, match=r"quarantine\.jsonl is not a list of quarantined events"):
         read(path)
+
+
+def test_the_bytes_of_an_event_are_kept_for_its_owner_only(tmp_path: Path) -> None:
+    path = path_of(tmp_path, "example")
+    quarantine = Quarantine(path, most=1000)
+    quarantine.add(ITEM, KEPT)
+    assert read_kept(path, ITEM.position) is None
+    quarantine.sync()
+    assert read_kept(path, ITEM.position) == KEPT
+    assert read_kept(path, "elsewhere") is None
+    assert [it.stat().st_mode & 0o777 for it in path.parent.iterdir()] == [0o600, 0o600]
+
+
+def test_no_more_bytes_are_kept_than_configured_in_all_lives(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = path_of(tmp_path, "example")
+    positions = [f"101/binlog.000001@1700000000:4:{n}" for n in range(4)]
+    for position in positions:
+        quarantine = Quarantine(path, most=2 * len(KEPT.body))
+        quarantine.add(replace(ITEM, position=position), KEPT)
+        quarantine.sync()
+    assert [item.position for item in read(path)] == positions
+    assert [read_kept(path, position) is not None for position in positions] == [True, True, False, False]
+    assert "it has 5 bytes, and of sluice.instance.quarantine.maxBytes 0 are left" in caplog.text
+
+
+def test_a_database_that_is_none_is_named_and_nothing_is_listed_without_its_bytes(tmp_path: Path) -> None:
+    path = path_of(tmp_path, "example")
+    path.parent.mkdir()
+    path.with_suffix(".db").write_bytes(b"x" * 1000)
+    with pytest.raises(OSError, match=r"quarantine\.db: file is not a database"):
+        Quarantine(path, most=1000).add(ITEM, KEPT)
+    assert read(path) == []

@@ -11,7 +11,7 @@ from ....protocol.canal.tags import EventType
 from ....protocol.errors import DecodeError, PurgedError, SourceError
 from ....protocol.xa import Xa, XaState
 from ....store.ring import Flag, Kind, Ring
-from ...quarantine import Item, Quarantine
+from ...quarantine import Item, Kept, Quarantine
 from ...sink.filters import TableFilter
 from .config import MysqlConfig
 from .connection import Connection
@@ -62,6 +62,7 @@ class Control:
         self._filter = config.table_filter()
         self._fields = config.field_filter()
         self._quarantine = quarantine
+        self._description = b""  # the body of the last FORMAT_DESCRIPTION event
         self._answers: dict[int, Callable[[Event], None]] = {
             BinlogEvent.TABLE_MAP_EVENT: self._table_map,
             BinlogEvent.QUERY_EVENT: self._query,
@@ -90,6 +91,8 @@ class Control:
             self._put_marker(event, Kind.GAP, props.GAP, self.pending_gap)
             self.pending_gap = ""
         answer = self._answers.get(event.type)
+        if event.type == BinlogEvent.FORMAT_DESCRIPTION_EVENT:
+            self._description = event.body
         if answer is None:  # ROTATE, FORMAT_DESCRIPTION, GTID lists: only of interest to the thread
             self._decoder.skip_event()
         else:
@@ -169,6 +172,7 @@ class Control:
             self._decoder.skip_event()
             return
         logger.error("put into quarantine at %s: %s", event.position, error)
+        header = self._put_marker(event, Kind.QUARANTINE, props.QUARANTINE, str(error), plan)
         self._quarantine.add(
             Item(
                 position=str(event.position),
@@ -180,9 +184,9 @@ class Control:
                 length=event.length,
                 error=str(error),
                 table_map=(event.table_map or b"").hex(),
-            )
+            ),
+            Kept(event.type, event.body, self._description, header.SerializeToString()),
         )
-        self._put_marker(event, Kind.QUARANTINE, props.QUARANTINE, str(error), plan)
 
     # --- statements
 
@@ -295,10 +299,10 @@ class Control:
 
     # --- entries
 
-    def _put_marker(self, event: Event, kind: Kind, key: str, reason: str, plan: TablePlan | None = None) -> None:
+    def _put_marker(self, event: Event, kind: Kind, key: str, reason: str, plan: TablePlan | None = None) -> pb.Header:
         schema, table, number = (plan.schema, plan.table, plan.number) if plan is not None else ("", "", 0)
         change = pb.RowChange(eventType=pb.QUERY, isDdl=False, sql=f"-- {key}: {reason}")
-        self._put(event, kind, pb.QUERY, schema, table, change, pb.Pair(key=key, value=reason), number)
+        return self._put(event, kind, pb.QUERY, schema, table, change, pb.Pair(key=key, value=reason), number)
 
     def _put(
         self,
@@ -312,8 +316,8 @@ class Control:
         number: int = 0,
         *,
         for_all: bool = False,
-    ) -> None:
-        """Put an entry of type ROWDATA; `schema` or `table` None leaves the field of the header unset."""
+    ) -> pb.Header:
+        """Put an entry of type ROWDATA, and return its header; `schema` or `table` None leaves its field unset."""
         position = event.position
         assert position is not None
         header = pb.Header(
@@ -338,3 +342,4 @@ class Control:
         if not number and schema and table and not for_all and self._filter.accepts(schema, table):
             number = self._tables.intern((schema, table))
         self._decoder.put_entry(entry.SerializeToString(), kind, event_type, number)
+        return header

@@ -6,8 +6,8 @@ from importlib.util import find_spec
 from typing import Self
 
 from ....protocol.errors import ConfigError, SluiceError
-from ....protocol.position import Position
 from ....store.cursor import Cursor
+from ...quarantine import Item
 from ...source import Report, Reread
 from .config import MysqlConfig
 from .connection import Connection
@@ -81,9 +81,9 @@ class Examination:
         """Return how many connections it lacks."""
         return shortage(self._connection, configs)
 
-    def reread(self, position: Position) -> Reread:
-        """Decode a row event again."""
-        return reread(self._config, self._connection, position)
+    def reread(self, item: Item) -> Reread:
+        """Decode a row event in quarantine again."""
+        return reread(self._config, self._connection, item)
 
     def compare(self, start: str | None, stop: str | None, advance: Callable[[str, int, int], None]) -> Report:
         """Decode a range of the binlog by pymysqlreplication, too: places are FILE, FILE:OFFSET, or positions."""

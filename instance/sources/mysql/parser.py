@@ -73,7 +73,9 @@ class Parser:
         self._on_state = on_state
         self._state = ("", "")
         self._decoder = Decoder(ring, config)
-        self._quarantine = Quarantine(path_of(config.file_data_dir, config.destination))
+        self._quarantine = Quarantine(
+            path_of(config.file_data_dir, config.destination), most=config.quarantine_max_bytes
+        )
         self._control = Control(config, ring, self._decoder, self._quarantine)
         self._filter: TableFilter | None = None  # instead of the configured one
         self._schema_source = InformationSchema(lambda: Connection(config))

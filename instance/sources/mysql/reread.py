@@ -1,44 +1,73 @@
-"""Row events in quarantine, read from the source once more."""
+"""Row events in quarantine, decoded once more: from their bytes that were kept, else from the source."""
 
+import struct
 import threading
+import zlib
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Final
 
+from ....protocol import props
+from ....protocol.canal import entry_pb2 as pb
+from ....protocol.canal.packet_pb2 import Messages
 from ....protocol.errors import SourceError
 from ....protocol.position import Position
 from ....store.cursor import Cursor
 from ....store.ring import Kind, Ring
-from ...quarantine import path_of, read
+from ...quarantine import Item, Kept, Quarantine, path_of, read, read_kept
 from ...source import Reread
 from .config import MysqlConfig
 from .connection import Connection
+from .control import Control
+from .decode.decoder import Decoder, Status
+from .decode.events import BinlogEvent
+from .history.lexer import Dialect
 from .parser import Parser
+from .schema import InformationSchema, Schemas, charsets
 from .start import StartFinder
 
 PATIENCE = 60.0
 """Seconds that the source may take for one event."""
+_ROOM: Final = 1 << 40
+"""Bytes of a ring that never waits: it gets one event."""
+_HEADER: Final = struct.Struct("<IBIIIH")  # timestamp, type, server id, size, log_pos, flags
+_ARTIFICIAL: Final = 0x20
+_IN_USE: Final = 0x01
+_LONGEST_PACKET: Final = 0xFFFFFF
 
 
-def reread(config: MysqlConfig, connection: Connection, position: Position) -> Reread:
-    """Decode the row event at a position again. See `sluice.instance.source.Examination.reread`."""
-    start = Cursor.at(position)
+def reread(config: MysqlConfig, connection: Connection, item: Item) -> Reread:
+    """Decode a row event in quarantine again. See `sluice.instance.source.Examination.reread`."""
     with TemporaryDirectory(prefix="sluice-reread-") as folder:
         alone = config.model_copy(
             update={"slave_id": 0, "gtid_on": False, "quarantine": True, "file_data_dir": Path(folder)}
             | {"auto_reset_latest_pos_mode": False, "filter_table_error": False}
         )
-        StartFinder(connection, alone, lambda: Connection(alone)).find(start)
-        kinds, data = _between(alone, start, replace(position, n=position.n + 1))
-        again = read(path_of(alone.file_data_dir, alone.destination))
-    if Kind.QUARANTINE in kinds or not data:
+        listed = path_of(alone.file_data_dir, alone.destination)
+        kept = read_kept(path_of(config.file_data_dir, config.destination), item.position)
+        ring = Ring(memory=_ROOM)
+        try:
+            if kept is None:
+                _read(alone, connection, Position.parse(item.position), ring)
+            else:
+                _decode(alone, connection, item, kept, ring)
+            rows, failed = _entries(ring)
+        finally:
+            ring.close()
+        again = read(listed)
+    if failed or not rows:
         return Reread(b"", again[0].error if again else "the filters of the destination drop it now")
-    return Reread(data, "")
+    if kept is not None:
+        rows = [_in_its_place(entry, kept) for entry in rows]
+    return Reread(Messages(messages=rows).SerializeToString(), "")
 
 
-def _between(config: MysqlConfig, start: Cursor, stop: Position) -> tuple[set[int], bytes]:
-    """Return kinds and bytes of the row entries between two positions."""
-    ring = Ring()
+def _read(config: MysqlConfig, connection: Connection, position: Position, ring: Ring) -> None:
+    """Let the source send the event at a position again. Raises SourceError."""
+    start = Cursor.at(position)
+    StartFinder(connection, config, lambda: Connection(config)).find(start)
     ended = threading.Event()
     error: list[str] = []
 
@@ -47,25 +76,102 @@ def _between(config: MysqlConfig, start: Cursor, stop: Position) -> tuple[set[in
             error.extend([text] if text else [])
             ended.set()
 
-    parser = Parser(config, ring, start=start, stop=stop, on_state=on_state)
+    parser = Parser(config, ring, start=start, stop=replace(position, n=position.n + 1), on_state=on_state)
     parser.start()
     try:
         if not ended.wait(PATIENCE):
             raise SourceError(f"the source did not send the event within {PATIENCE:g} s")
         if error:
             raise SourceError(error[0])
-        return _rows(ring)
     finally:
         parser.stop()
         parser.join(PATIENCE)
-        ring.close()
 
 
-def _rows(ring: Ring) -> tuple[set[int], bytes]:
-    kinds, parts = set(), []
+def _decode(config: MysqlConfig, connection: Connection, item: Item, kept: Kept, ring: Ring) -> None:
+    """Decode what was kept of an event, with the columns that are known now. Raises SourceError, DecodeError."""
+    facts = connection.facts
+    quarantine = Quarantine(path_of(config.file_data_dir, config.destination))
+    decoder = Decoder(ring, config)
+    control = Control(config, ring, decoder, quarantine)
+    control.connect = lambda: Connection(config)
+    control.charsets = charsets(connection)
+    control.mariadb = facts.mariadb
+    control.asks_schemas = facts.row_metadata != "FULL"
+    control.schemas = Schemas(
+        InformationSchema(control.connect),
+        Dialect(facts.version, facts.mariadb, frozenset(control.charsets.values())),
+        ignore_case=facts.lower_case_table_names != 0,
+    )
+    decoder.begin(source=Position.parse(item.position).source)
+    data = memoryview(b"".join(_packets(item, kept)))
+    try:
+        while True:
+            status = decoder.run()
+            ring.put(decoder.staging)
+            if status is Status.CONTROL and decoder.event is not None:
+                control.answer(decoder.event)
+            elif status is Status.NEED_DATA:
+                if not data:
+                    break
+                with decoder.receive_space() as space:
+                    size = min(len(space), len(data))
+                    space[:size] = data[:size]
+                decoder.received(size)
+                data = data[size:]
+        quarantine.sync()
+    finally:
+        decoder.close()
+
+
+def _packets(item: Item, kept: Kept) -> Iterator[bytes]:
+    """Make a dump of a file that has only the event, its TABLE_MAP, and no checksums."""
+    position = Position.parse(item.position)
+    table_map = bytes.fromhex(item.table_map)
+    # A table's id takes 4 bytes where the post-header of TABLE_MAP has 6, and 6 where it has 8.
+    lengths = kept.description[57:]
+    id_size = 4 if lengths[BinlogEvent.TABLE_MAP_EVENT - 1] == 6 else 6
+    unchecked = kept.description[:-1] + b"\0"
+    events = (
+        (BinlogEvent.ROTATE_EVENT, struct.pack("<Q", 4) + position.file.encode(), _ARTIFICIAL),
+        (BinlogEvent.FORMAT_DESCRIPTION_EVENT, unchecked, _IN_USE),
+        (BinlogEvent.TABLE_MAP_EVENT, kept.body[:id_size] + b"\1\0" + table_map, 0),
+        (kept.type, kept.body, 0),
+    )
+    number, offset = 1, 4
+    for type_, body, flags in events:
+        checked = type_ == BinlogEvent.FORMAT_DESCRIPTION_EVENT  # whatever it says of the others
+        size = _HEADER.size + len(body) + 4 * checked
+        offset += 0 if flags & _ARTIFICIAL else size
+        log_pos = 0 if flags & _ARTIFICIAL else offset & 0xFFFFFFFF
+        event = _HEADER.pack(item.timestamp, type_, item.server_id, size, log_pos, flags) + body
+        payload = b"\0" + event + (zlib.crc32(event).to_bytes(4, "little") if checked else b"")
+        for start in range(0, len(payload) + 1, _LONGEST_PACKET):
+            part = payload[start : start + _LONGEST_PACKET]
+            yield len(part).to_bytes(3, "little") + bytes([number & 0xFF]) + part
+            number += 1
+
+
+def _entries(ring: Ring) -> tuple[list[bytes], bool]:
+    """Return the row entries of a ring, and whether one of them could not be decoded."""
+    rows: list[bytes] = []
+    failed = False
     for sequence in range(ring.first, ring.next):
         kind = ring.slot(sequence).kind
-        if kind in (Kind.ROW_DATA, Kind.QUARANTINE):
-            kinds.add(kind)
-            parts += [bytes(part) for part in ring.collect(sequence, max_entries=1).slices]
-    return kinds, b"".join(parts)
+        failed = failed or kind == Kind.QUARANTINE
+        if kind == Kind.ROW_DATA:
+            framed = b"".join(bytes(part) for part in ring.collect(sequence, max_entries=1).slices)
+            rows += Messages.FromString(framed).messages
+    return rows, failed
+
+
+def _in_its_place(data: bytes, kept: Kept) -> bytes:
+    """Give an entry the header that it would have had in the stream."""
+    entry = pb.Entry.FromString(data)
+    header = pb.Header.FromString(kept.header)
+    found = [it for it in header.props if it.key != props.QUARANTINE]
+    del header.props[:]
+    header.props.extend([*found, *entry.header.props])
+    header.eventType = entry.header.eventType
+    entry.header.CopyFrom(header)
+    return entry.SerializeToString()

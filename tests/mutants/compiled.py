@@ -23,8 +23,8 @@ from tests.mutants.mutant import ROOT, Mutant
 
 PACKAGES = ("protocol", "login", "store", "instance", "server", "client_sdk")
 FLAGS = "-O0 -g0 -DNDEBUG -fwrapv"
-LONGEST = 900.0
-"""Seconds that tests may take: a mutant that hangs is found."""
+LONGEST, LONGEST_NEAR = 900.0, 180.0
+"""Seconds that all tests, and those of a module, may take: a mutant that hangs is found."""
 DIE_WITH_PARENT = functools.partial(ctypes.CDLL(None).prctl, 1, signal.SIGKILL)
 """PR_SET_PDEATHSIG: a mutant that loops does not outlive a run that is killed."""
 DECODER = ("test_decoder", "test_control", "test_executed", "test_plan")
@@ -94,10 +94,10 @@ class Workshop:
         )
         return done.stderr[-4000:] if done.returncode else ""
 
-    def passes(self, *tests: str) -> bool:
-        """Whether tests pass with what is built, and end."""
+    def passes(self, longest: float, *tests: str) -> bool:
+        """Whether tests pass with what is built, and end in so many seconds."""
         with contextlib.suppress(subprocess.TimeoutExpired):
-            return self.run(LONGEST, *tests).returncode == 0
+            return self.run(longest, *tests).returncode == 0
         return False
 
     def run(self, longest: float | None, *tests: str) -> subprocess.CompletedProcess[str]:
@@ -122,7 +122,7 @@ class Workshop:
             if self.build():
                 return "invalid"
             near = [f"tests/unit/{name}.py" for name in TESTS.get(mutant.path, DECODER)]
-            return "survived" if self.passes(*near) and self.passes(*OTHERS) else "killed"
+            return "survived" if self.passes(LONGEST_NEAR, *near) and self.passes(LONGEST, *OTHERS) else "killed"
 
     @contextlib.contextmanager
     def kept(self, name: str) -> Iterator[Path]:

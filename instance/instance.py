@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
 
 from ..protocol.errors import (
     ConfigError,
@@ -19,6 +20,7 @@ from ..protocol.errors import (
 )
 from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
+from ..store.batch import LateRows
 from ..store.commits import Commits
 from ..store.cursor import Cursor, StoredClient, starts
 from ..store.cursors import Cursors
@@ -27,6 +29,7 @@ from .catchup import CatchUp
 from .columns import SourceColumn
 from .config import InstanceConfig
 from .meta.base import MetaStore
+from .quarantine import keep_late, path_of, read_late, remove
 from .sink.filters import TableFilter
 from .source import Parser, ParserFactory
 from .status import ParserStatus
@@ -69,6 +72,7 @@ class Instance:
         self._make_parser = make_parser
         self._filter = config.table_filter()
         self._meta = meta or make_meta(config)
+        self._quarantine = path_of(config.file_data_dir, config.destination)
         self._parser: Parser | None = None
         self._periodic: list[asyncio.Task[None]] = []
         self._writing: set[asyncio.Task[None]] = set()
@@ -105,15 +109,31 @@ class Instance:
         try:
             epoch, clients = await self._meta.open()
             logger.info("epoch %d", epoch, extra={"destination": self.config.destination})
-            self._parser = self._prepare(epoch, clients)
-        except Exception as error:
-            await self._meta.close()
+            await self._begin(epoch, clients)
+        except Exception as error:  # noqa: BLE001  others can start, whatever it is
+            await self._give_up(error)
+
+    async def _give_up(self, error: Exception) -> NoReturn:
+        """Stay stopped, because of an error."""
+        await self._meta.close()
+        if self.state == "starting":  # else it was given up meanwhile
             self._set_state("stopped", str(error))
-            if isinstance(error, SluiceError):
-                raise
-            logger.exception("it cannot start", extra={"destination": self.config.destination})
-            raise SluiceError(f"it cannot start: {type(error).__name__}: {error}") from error  # others can
-        self._parser.start()
+        if isinstance(error, SluiceError):
+            raise error
+        logger.error("it cannot start", exc_info=error, extra={"destination": self.config.destination})
+        raise SluiceError(f"it cannot start: {type(error).__name__}: {error}") from error  # others can
+
+    async def _begin(self, epoch: int, clients: Sequence[StoredClient], earlier: Cursors | None = None) -> None:
+        """Serve clients; ``earlier`` have served them before in the same epoch."""
+        needed = {position for client in clients for position in client.late}
+        late = await asyncio.to_thread(read_late, self._quarantine, needed)
+        if self.check_active is not None and earlier is not None:  # it may have been given up meanwhile
+            self.check_active()
+        parser = self._parser = self._prepare(epoch, clients)
+        self.cursors.late = {str(it.position): it for it in late}
+        if earlier is not None:
+            self.cursors.continue_after(earlier)
+        parser.start()
         self._periodic = [
             asyncio.create_task(self._flush_each_period(), name=f"flush {self.config.destination}"),
             asyncio.create_task(self._look_each_second(), name=f"look {self.config.destination}"),
@@ -219,8 +239,15 @@ class Instance:
             if self.state == "standby":
                 self._set_state("stopped", "")
             return
+        try:
+            await self._end(parser, "stopped")
+        finally:
+            await self._meta.close()
+
+    async def _end(self, parser: Parser, state: str) -> None:
+        """Serve no longer: store the cursors, end the parser, wake all waiters."""
         self._parser = None
-        self._set_state("stopped", "")
+        self._set_state(state, "")
         for task in self._periodic:
             task.cancel()
         parser.stop()
@@ -232,7 +259,24 @@ class Instance:
         finally:
             await self.catch_up.close()
             await asyncio.to_thread(parser.join, CLOSING)
-            await self._meta.close()
+
+    async def redeliver(self, rows: Sequence[LateRows]) -> dict[str, list[int]]:
+        """Give rows that were in quarantine to the clients that have passed their places; return which, by place.
+
+        The others get them in their places: the stream begins anew where the clients are, as after a restart. Raises
+        SluiceError and OSError; when it cannot begin, it is stopped.
+        """
+        await asyncio.to_thread(keep_late, self._quarantine, rows)
+        parser, earlier = self._running_parser(), self.cursors
+        # No client can pass a place from here on: none is served before its cursor is loaded again.
+        given = {str(it.position): [one for one in earlier.client_ids if earlier.give_late(one, it)] for it in rows}
+        try:
+            await self._end(parser, "starting")
+            await asyncio.to_thread(remove, self._quarantine, given)
+            await self._begin(earlier.epoch, earlier.stored(), earlier)
+        except Exception as error:  # noqa: BLE001  others can start, whatever it is
+            await self._give_up(error)
+        return given
 
     def stand_by(self) -> None:
         """Say that another server has, or can have, the destination: this one is ready to start it."""

@@ -1,23 +1,28 @@
-"""The durable list of row events that could not be decoded, and their bytes."""
+"""The durable list of row events that could not be decoded, their bytes, and the rows that were decoded later."""
 
 import contextlib
 import json
 import logging
 import os
 import sqlite3
-from collections.abc import Iterator
-from dataclasses import asdict, astuple, dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, astuple, dataclass, fields
 from pathlib import Path
 from typing import Final
 
+from ..protocol import props
+from ..protocol.canal import entry_pb2 as pb
+from ..protocol.canal.packet_pb2 import Messages
 from ..protocol.errors import ConfigError
+from ..protocol.position import Position
+from ..store.batch import LateRows
 from .files import make_private_folder, open_private, restrict
 
 logger = logging.getLogger(__name__)
 
-_EVENTS: Final = (
-    "CREATE TABLE IF NOT EXISTS events (position TEXT PRIMARY KEY, type INTEGER NOT NULL, body BLOB NOT NULL,"
-    " description BLOB NOT NULL, header BLOB NOT NULL)"
+_TABLES: Final = (
+    "events (position TEXT PRIMARY KEY, type INTEGER, body BLOB, description BLOB, header BLOB)",
+    "late (position TEXT PRIMARY KEY, db TEXT, tbl TEXT, entry BLOB, rows INTEGER, timestamp INTEGER, positions BLOB)",
 )
 
 
@@ -121,7 +126,8 @@ def _database(path: Path) -> Iterator[sqlite3.Connection]:
     open_private(name, "ab").close()
     try:
         with contextlib.closing(sqlite3.connect(name)) as database, database:
-            database.execute(_EVENTS)
+            for table in _TABLES:
+                database.execute(f"CREATE TABLE IF NOT EXISTS {table}")
             yield database
     except sqlite3.Error as error:
         raise OSError(f"{name}: {error}") from error
@@ -135,6 +141,51 @@ def read_kept(path: Path, position: str) -> Kept | None:
         question = "SELECT type, body, description, header FROM events WHERE position = ?"
         row = database.execute(question, (position,)).fetchone()
     return Kept(*row) if row else None
+
+
+def late_rows(item: Item, framed: bytes, positions: bytes) -> LateRows:
+    """Return what is given to clients that have passed an item, of the entry that its event was decoded to."""
+    (data,) = Messages.FromString(framed).messages
+    entry = pb.Entry.FromString(data)
+    entry.header.props.add(key=props.LATE, value=item.position)
+    rows = len(pb.RowChange.FromString(entry.storeValue).rowDatas)
+    marked = Messages(messages=[entry.SerializeToString()]).SerializeToString()
+    position = Position.parse(item.position)
+    return LateRows(position, item.schema, item.table, marked, rows, entry.header.executeTime, positions)
+
+
+def keep_late(path: Path, rows: Sequence[LateRows]) -> None:
+    """Keep the rows of items of a list, until `read_late` is told that no client needs them. Raises OSError."""
+    make_private_folder(path.parent)
+    with _database(path) as database:
+        database.executemany(
+            "INSERT OR REPLACE INTO late VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [(str(it.position), *(getattr(it, field.name) for field in fields(it)[1:])) for it in rows],
+        )
+
+
+def read_late(path: Path, needed: Collection[str]) -> list[LateRows]:
+    """Return the rows that belong to these positions, and keep no others. Raises OSError."""
+    if not _database_of(path).exists():
+        return []
+    with _database(path) as database:
+        kept = {position for (position,) in database.execute("SELECT position FROM late")}
+        database.executemany("DELETE FROM late WHERE position = ?", [(it,) for it in kept.difference(needed)])
+        rows = database.execute("SELECT * FROM late ORDER BY timestamp, position").fetchall()
+    return [LateRows(Position.parse(position), *others) for position, *others in rows]
+
+
+def remove(path: Path, positions: Collection[str]) -> None:
+    """Take items off a list, and forget their events; nothing may add to it meanwhile. Raises OSError, ConfigError."""
+    left = [item for item in read(path) if item.position not in positions]
+    new = path.with_suffix(".new")
+    with open_private(new, "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(asdict(item)) + "\n" for item in left)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+    with _database(path) as database:
+        database.executemany("DELETE FROM events WHERE position = ?", [(it,) for it in positions])
 
 
 def _drop_cut_line(path: Path) -> None:

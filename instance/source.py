@@ -72,6 +72,8 @@ class Reread:
 
     data: bytes
     reason: str
+    positions: bytes = b""
+    """Where the entry belongs, as in ``Messages.positions``."""
 
 
 @dataclass(slots=True)

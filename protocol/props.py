@@ -12,6 +12,9 @@ GAP: Final = "sluice.gap"
 MARKERS: Final = (QUARANTINE, GAP)
 XA: Final = "sluice.xa"
 """Of Header.props of every entry of an XA transaction; the value is the text of a `sluice.protocol.xa.Xa`."""
+LATE: Final = "sluice.late"
+"""Of Header.props: the rows could not be decoded in their place, and come out of their order; the value is the position
+where they belong."""
 SCHEMA: Final = "sluice.schema"
 """Of Header.props: a remark about the names and types of the columns; see `FROM_THE_FUTURE`."""
 FROM_THE_FUTURE: Final = "from-the-future"

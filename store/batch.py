@@ -27,6 +27,40 @@ class Batch:
     """Time of the last entry's event, ms since 1970."""
     positions: builtins.bytes = b""
     """The place of each entry, as in ``Messages.positions`` of packet.proto."""
+    is_late: bool = False
+    """Its rows are `LateRows`: they belong to an earlier place, and ``from_`` equals ``to``."""
+
+
+@dataclass(frozen=True, slots=True)
+class LateRows:
+    """The rows of an event that could not be decoded in its place, for the clients that have passed it since."""
+
+    position: Position
+    """Where they belong."""
+    schema: str
+    table: str
+    entry: builtins.bytes
+    """Their entry, framed as in ``Messages.messages``."""
+    rows: int
+    timestamp: int
+    """Time of their event, ms since 1970."""
+    positions: builtins.bytes
+    """Their position, as in ``Messages.positions`` of packet.proto."""
+
+    def batch(self, batch_id: int, at: str) -> Batch:
+        """Return the batch for a client that is at a position."""
+        return Batch(
+            batch_id=batch_id,
+            slices=[memoryview(self.entry)],
+            from_=at,
+            to=at,
+            entries=1,
+            rows=self.rows,
+            bytes=len(self.entry),
+            timestamp=self.timestamp,
+            positions=self.positions,
+            is_late=True,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,8 @@ class StoredClient:
     cursor: Cursor | None = None
     expire_after: int | None = None
     """Seconds without a call after which the client is removed, 0 for never; None: the destination's default."""
+    late: tuple[str, ...] = ()
+    """The positions of the `sluice.store.batch.LateRows` that it is still to be given."""
 
 
 def in_order(cursors: list[Cursor]) -> list[Cursor]:

@@ -20,7 +20,7 @@ from ..protocol.errors import (
 )
 from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
-from .batch import UNMARKED, Batch, Part, Range, RangeLimits
+from .batch import UNMARKED, Batch, LateRows, Part, Range, RangeLimits
 from .cursor import Cursor, StoredClient
 from .patience import Pace, Turns
 from .reading import Mark, Reading
@@ -58,6 +58,8 @@ class Cursors:
         catches_up: bool = False,
     ) -> None:
         self.ring = ring
+        self.late: dict[str, LateRows] = {}
+        """Rows for the clients that have passed their place, by its text."""
         self.track = Stream(ring, catches_up=catches_up)
         self._detach_after = detach_after
         self._pace = Pace(detach_after)
@@ -180,6 +182,7 @@ class Cursors:
             cursor=client.cursor,
             expire_after=client.expire_after,
             given=False,
+            late=client.late,
         )
         subscriber.resolve(self.track)
 
@@ -264,6 +267,35 @@ class Cursors:
         """The clients that have subscribed."""
         return sorted(self._subscribers)
 
+    # --- late rows ---------------------------------------------------------------------------------------------------
+
+    @property
+    def counted(self) -> tuple[int, int]:
+        """The id of the next batch, and the number of the last session."""
+        return self._next_id, self._last_session
+
+    def continue_after(self, earlier: "Cursors") -> None:
+        """Go on counting where other cursors of the same epoch have ended."""
+        self._next_id, self._last_session = earlier.counted
+
+    def stored(self) -> list[StoredClient]:
+        """Return the clients as they are to be stored."""
+        return [it.stored() for it in self._subscribers.values()]
+
+    def give_late(self, client_id: int, rows: LateRows) -> bool:
+        """Give rows to a client if it has passed their place and wants their table; return whether it will get them."""
+        subscriber = self._subscriber(client_id)
+        cursor = subscriber.cursor
+        place = cursor.position if cursor is not None else None
+        if place is None or not place.same_history(rows.position) or place <= rows.position:
+            return False
+        if subscriber.wanted is not None and not subscriber.wanted(rows.schema, rows.table):
+            return False
+        if str(rows.position) not in subscriber.late:
+            subscriber.late.append(str(rows.position))
+            self._changed.add(client_id)
+        return True
+
     # --- get, ack, rollback ------------------------------------------------------------------------------------------
 
     def hear(self, client_id: int, now: float) -> None:
@@ -312,8 +344,9 @@ class Cursors:
 
         Its ring is full, or its catch-up reader has met the ring, which the client joins only then.
         """
-        served = self._subscriber(client_id).served
-        return served is not None and served.is_held
+        subscriber = self._subscriber(client_id)
+        served = subscriber.served
+        return served is not None and (served.is_held or subscriber.next_late(self.late) is not None)
 
     def get(
         self,
@@ -342,6 +375,9 @@ class Cursors:
         if served is None:
             return None
         reading = served.reading
+        late = subscriber.next_late(self.late)
+        if late is not None:
+            return self._mark_late(subscriber, reading, late)
         collected = served.track.ring.collect(
             reading.get,
             stop=served.end,
@@ -371,6 +407,7 @@ class Cursors:
         reading, mark = subscriber.oldest(batch_id)
         reading.deliver(mark)
         self._confirm(subscriber, reading, mark.stop)
+        self._settle(subscriber, [mark])
 
     def ack_to(
         self, client_id: int, position: Position, *, now: float, session: str | None = None, exists: bool = True
@@ -404,16 +441,14 @@ class Cursors:
                 if subscriber.given:
                     raise BadPositionError(f"{position} is beyond what client {client_id} was given: {end}")
                 if exists and served.is_held:
-                    reading.deliver_to(stop)
-                    self._confirm(subscriber, reading, stop)
+                    self._confirm_to(subscriber, reading, stop)
                 return False
             acked = reading.acked()
             if acked is not None and position <= acked:
                 return True
             found = track.sequence_of(position)
             sequence = stop if found is None else min(found, stop)
-        reading.deliver_to(sequence)
-        self._confirm(subscriber, reading, sequence)
+        self._confirm_to(subscriber, reading, sequence)
         return True
 
     def rollback(self, client_id: int, batch_id: int | None = None, *, now: float, session: str | None = None) -> None:
@@ -638,6 +673,25 @@ class Cursors:
             timestamp=collected.execute_ms,
             positions=collected.positions,
         )
+
+    def _mark_late(self, subscriber: Subscriber, reading: Reading, late: LateRows) -> Batch:
+        batch_id = self._take_id()
+        subscriber.given = True
+        reading.marks[batch_id] = Mark(batch_id, reading.get, reading.get, -1, late=str(late.position))
+        return late.batch(batch_id, str(reading.got()))
+
+    def _confirm_to(self, subscriber: Subscriber, reading: Reading, sequence: int) -> None:
+        """Confirm the slots before a sequence, and the marks that end there or before."""
+        delivered = reading.deliver_to(sequence)
+        self._confirm(subscriber, reading, sequence)
+        self._settle(subscriber, delivered)
+
+    def _settle(self, subscriber: Subscriber, delivered: list[Mark]) -> None:
+        """Note which late rows have arrived."""
+        for mark in delivered:
+            if mark.late in subscriber.late:
+                subscriber.late.remove(mark.late)
+                self._changed.add(subscriber.client_id)
 
     def _confirm(self, subscriber: Subscriber, reading: Reading, sequence: int) -> None:
         """Confirm the slots before a sequence, and free what can be freed."""

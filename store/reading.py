@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ..protocol.position import Position
 from .batch import Range, RangeLimits
 from .cursor import Cursor
+from .ring import Flag
 from .status import Lag
 from .track import Executed, TableFilter, TableMask, Track
 
@@ -31,6 +32,8 @@ class Mark:
     range: Range | None = None
     """What `Cursors.mark_range` returned."""
     limits: RangeLimits | None = None
+    late: str = ""
+    """Of a batch of `LateRows`, which has no slots: their position."""
 
 
 class Reading:
@@ -74,6 +77,14 @@ class Reading:
         """Whether the ring has given it something, or passed over what it does not want."""
         return self.get > self._begin
 
+    @property
+    def is_between(self) -> bool:
+        """Whether what it gets next begins a transaction, or is a statement of its own."""
+        ring = self.track.ring
+        if self.get == self.durable:
+            return True
+        return self.get > ring.first and bool(ring.slot(self.get - 1).flags & Flag.BOUNDARY)
+
     def acked(self) -> Position | None:
         """Return the place up to which it has confirmed; None before the stream has begun."""
         return self.track.position_before(self.ack)
@@ -107,14 +118,20 @@ class Reading:
     def deliver(self, mark: Mark) -> None:
         """Take a mark away, because its entries have arrived; `confirm` moves on to its end."""
         del self.marks[mark.batch_id]
-        if mark.last >= self.track.ring.first:
+        if not mark.late and mark.last >= self.track.ring.first:
             self.delivered = self.track.ring.after(mark.last)
 
-    def deliver_to(self, sequence: int) -> None:
-        """Take the marks away that end at a slot or before, because everything before it has arrived."""
-        self.marks = {batch_id: mark for batch_id, mark in self.marks.items() if mark.stop > sequence}
+    def deliver_to(self, sequence: int) -> list[Mark]:
+        """Take the marks away that end at a slot or before, because everything before it has arrived; return them.
+
+        Late rows have arrived only if something that was given after them has.
+        """
+        delivered = [mark for mark in self.marks.values() if mark.stop + bool(mark.late) <= sequence]
+        for mark in delivered:
+            del self.marks[mark.batch_id]
         if sequence > self.ack and (last := self.track.ring.last_data(self.ack, sequence)) >= 0:
             self.delivered = self.track.ring.after(last)
+        return delivered
 
     def confirm(self, sequence: int) -> bool:
         """Move ``ack`` on, and the durable cursor to the last boundary before it. Return whether that has moved."""

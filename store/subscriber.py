@@ -1,7 +1,10 @@
 """One subscriber: who it is, which session's calls count, and what it is doing."""
 
+from collections.abc import Iterable, Mapping
+
 from ..protocol.errors import AckOutOfOrderError, BadPositionError, SluiceError, StaleSessionError, UnknownBatchError
 from ..protocol.position import Position
+from .batch import LateRows
 from .cursor import Cursor, StoredClient
 from .reading import Mark, Reading
 from .states import Ahead, Behind, CatchingUp, Gone, InRing, Meeting, Served, Starting, State
@@ -23,6 +26,7 @@ class Subscriber:
         expire_after: as in `StoredClient`.
         given: whether it is known what it was given. After a restart, or after it has left a ring, it is not, until it
             is given something again: it may confirm by position what it was given before.
+        late: as in `StoredClient`.
     """
 
     def __init__(
@@ -36,6 +40,7 @@ class Subscriber:
         cursor: Cursor | None = None,
         expire_after: int | None = None,
         given: bool = True,
+        late: Iterable[str] = (),
     ) -> None:
         self.client_id = client_id
         self.filter = filter_text
@@ -44,6 +49,7 @@ class Subscriber:
         self.state = state
         self.expire_after = expire_after
         self.given = given
+        self.late = list(late)
         self.session: str | None = None
         self._attempt = 0  # how many gets the session has given up
         self._cursor = cursor  # as last stored, or when it came to the ring that it reads
@@ -186,6 +192,15 @@ class Subscriber:
             raise AckOutOfOrderError(f"batch {batch_id} comes after batch {oldest}, which is still outstanding")
         return state.reading, mark
 
+    def next_late(self, known: Mapping[str, LateRows]) -> LateRows | None:
+        """Return the late rows that it is to be given now: between two transactions, and none that a mark holds."""
+        served = self.served
+        if not self.late or served is None or not served.reading.is_between:
+            return None
+        held = {mark.late for mark in self.marks.values()}
+        found = (known[it] for it in self.late if it in known and it not in held)
+        return next((it for it in found if self.wanted is None or self.wanted(it.schema, it.table)), None)
+
     def roll_back(self) -> None:
         """Forget all marks: what is not confirmed is given again."""
         if isinstance(self.state, Served):
@@ -257,7 +272,7 @@ class Subscriber:
 
     def stored(self) -> StoredClient:
         """Return the subscription as it is to be stored."""
-        return StoredClient(self.client_id, self.filter, self.cursor, self.expire_after)
+        return StoredClient(self.client_id, self.filter, self.cursor, self.expire_after, tuple(self.late))
 
     def status(self) -> ClientStatus:
         """Return its place and its state."""
@@ -281,6 +296,7 @@ class Subscriber:
             given=given,
             waiting=waiting,
             last_active=self.last_active,
+            late=len(self.late),
         )
 
 

@@ -53,7 +53,8 @@ def our_keys(cursor: Cursor) -> dict[str, str]:
 def client_keys(client: StoredClient) -> dict[str, str]:
     """Return what Canal lacks a key for, of a client and its cursor."""
     expiry = {} if client.expire_after is None else {"expireAfter": str(client.expire_after)}
-    return expiry | (our_keys(client.cursor) if client.cursor is not None else {})
+    late = {"late": " ".join(client.late)} if client.late else {}
+    return expiry | late | (our_keys(client.cursor) if client.cursor is not None else {})
 
 
 def read_expiry(ours: dict[str, str]) -> int | None:
@@ -64,6 +65,11 @@ def read_expiry(ours: dict[str, str]) -> int | None:
     if not (text.isascii() and text.isdecimal()):
         raise ValueError(f"expireAfter is not a number of seconds: {text!r}")
     return int(text)
+
+
+def read_late(ours: dict[str, str]) -> tuple[str, ...]:
+    """Read which late rows a client is to be given. Raises one of `MALFORMED` if they are not positions."""
+    return tuple(str(Position.parse(it)) for it in ours.get("late", "").split())
 
 
 def read_cursor(data: dict[str, Any], ours: dict[str, str]) -> Cursor:

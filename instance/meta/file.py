@@ -36,6 +36,7 @@ from .canal import (
     read_address,
     read_cursor,
     read_expiry,
+    read_late,
     read_place,
 )
 
@@ -199,4 +200,4 @@ def _client(data: dict[str, Any]) -> StoredClient:
     cursor = read_cursor(data["cursor"], ours) if "cursor" in data else None
     # JSON may hold a lone surrogate, which cannot be written again: as an escape it is refused as a filter.
     text = str(identity.get("filter") or "").encode(errors="backslashreplace").decode()
-    return StoredClient(int(identity["clientId"]), text, cursor, read_expiry(ours))
+    return StoredClient(int(identity["clientId"]), text, cursor, read_expiry(ours), read_late(ours))

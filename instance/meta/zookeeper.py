@@ -30,6 +30,7 @@ from .canal import (
     read_address,
     read_cursor,
     read_expiry,
+    read_late,
     read_place,
 )
 from .nodes import Check, Create, Delete, NodeError, NodeSession, NoNodeError, Operation, Put
@@ -82,12 +83,7 @@ class ZooKeeperClients:
             ZooKeeperError: the nodes cannot be read now.
         """
         await self._survey()
-        with_cursor = [client_id for client_id in self._filters if client_id in self._cursors]
-        read = dict(zip(with_cursor, await asyncio.gather(*map(self._read_cursor, with_cursor)), strict=True))
-        clients = [
-            StoredClient(client_id, text or "", *read.get(client_id, (None, None)))
-            for client_id, text in self._filters.items()
-        ]
+        clients = await asyncio.gather(*map(self._read_client, self._filters))
         self._stored = {client.client_id: client.cursor for client in clients if client.cursor is not None}
         node = await self._session.find(f"{self._root}/parse") if self._parse else None
         self.place = read_place(node.data, f"{self._root}/parse in ZooKeeper") if node is not None else None
@@ -208,16 +204,16 @@ class ZooKeeperClients:
         self._cursors = {client_id for client_id, names in below.items() if "cursor" in names}
         self._marked = [client_id for client_id, names in below.items() if "mark" in names]
 
-    async def _read_cursor(self, client_id: int) -> tuple[Cursor | None, int | None]:
-        """Return the cursor of a client, and after how long it expires."""
+    async def _read_client(self, client_id: int) -> StoredClient:
+        wanted = self._filters[client_id] or ""
         path = f"{self._node(client_id)}/cursor"
-        node = await self._session.get(path)
-        if not node.data:
-            return None, None
+        node = await self._session.get(path) if client_id in self._cursors else None
+        if node is None or not node.data:
+            return StoredClient(client_id, wanted)
         try:
             data = json.loads(node.data)
             ours = data.get("sluice", {})
-            cursor, expiry = read_cursor(data, ours), read_expiry(ours)
+            client = StoredClient(client_id, wanted, read_cursor(data, ours), read_expiry(ours), read_late(ours))
             address = read_address(data)
         except MALFORMED as error:
             raise ConfigError(
@@ -226,7 +222,7 @@ class ZooKeeperClients:
             ) from error
         if address is not None:
             self._addresses[client_id] = address
-        return cursor, expiry
+        return client
 
     async def _below(self, path: str) -> list[str]:
         """Return the paths of all nodes below one, the deepest first."""

@@ -90,6 +90,7 @@ cdef str text_of(Span span)                        # raises DecodeError for byte
 
 cdef Span XA_KEY                                   # keys of properties, from props.py
 cdef Span GTID_KEY
+cdef Span LATE_KEY
 cdef Span QUARANTINE_KEY
 cdef Span GAP_KEY
 cdef Span ABSENT_KEY
@@ -258,6 +259,7 @@ cdef struct Marks:
     # What the properties of a header say.
     Span gtid                                      # of the transaction
     Span xa                                        # the text of an Xa; empty for any other transaction
+    Span late                                      # where rows belong that come out of their order; empty for others
     bint is_marker                                 # rows are missing where the entry stands
 
 
@@ -269,6 +271,8 @@ cdef inline bint get_mark(Span pair, Marks *marks) noexcept nogil:
         marks.gtid = prop.value
     elif is_same(prop.key, XA_KEY):
         marks.xa = prop.value
+    elif is_same(prop.key, LATE_KEY):
+        marks.late = prop.value
     elif is_same(prop.key, QUARANTINE_KEY) or is_same(prop.key, GAP_KEY):
         marks.is_marker = True
     return True

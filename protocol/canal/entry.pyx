@@ -12,11 +12,13 @@ from ..errors import DecodeError
 
 cdef bytes _XA = props.XA.encode()
 cdef bytes _GTID = props.GTID.encode()
+cdef bytes _LATE = props.LATE.encode()
 cdef bytes _QUARANTINE = props.QUARANTINE.encode()
 cdef bytes _GAP = props.GAP.encode()
 cdef bytes _ABSENT = props.ABSENT.encode()
 XA_KEY = span_at(PyBytes_AS_STRING(_XA), len(_XA))
 GTID_KEY = span_at(PyBytes_AS_STRING(_GTID), len(_GTID))
+LATE_KEY = span_at(PyBytes_AS_STRING(_LATE), len(_LATE))
 QUARANTINE_KEY = span_at(PyBytes_AS_STRING(_QUARANTINE), len(_QUARANTINE))
 GAP_KEY = span_at(PyBytes_AS_STRING(_GAP), len(_GAP))
 ABSENT_KEY = span_at(PyBytes_AS_STRING(_ABSENT), len(_ABSENT))

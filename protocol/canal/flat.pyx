@@ -13,7 +13,7 @@ its form:
   or any earlier row of the entry.
 * If the images do not have all columns (binlog_row_image is not FULL), `data` of an UPDATE combines both images: what
   the image after leaves out comes from the image before. One more key, `absent`, names the columns that neither has.
-* A message that belongs to an XA transaction has one more key, `xa`.
+* A message that belongs to an XA transaction has one more key, `xa`, and one whose rows come out of their order `late`.
 
 entry.pxd says what the input is. Its strings are UTF-8 already and are copied, except for what JSON escapes.
 """
@@ -341,6 +341,9 @@ cdef int put_middle(Writer *out, const Change *change) noexcept nogil:
     status |= put(out, b',"id":', 6)
     status |= put_number(out, out.batch_id)
     status |= put(out, b',"isDdl":true', 13) if change.row.is_ddl else put(out, b',"isDdl":false', 14)
+    if change.marks.late.size and not out.strict:
+        status |= put(out, b',"late":', 8)
+        status |= put_string(out, change.marks.late)
     status |= put(out, b',"mysqlType":', 13)
     status |= put_types(out, False)
     status |= put(out, b',"old":', 7)

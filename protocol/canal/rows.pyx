@@ -164,6 +164,12 @@ cdef class Row:
         return self.change.xa
 
     @property
+    def late(self):
+        """The position where the row belongs, which comes out of its order, because it could not be decoded there; None
+        for others. A key may have changed since: apply it only where the target does not have the key."""
+        return self.change.late
+
+    @property
     def absent(self):
         """Names of the columns that neither image has, because the source's binlog_row_image is not FULL. In an INSERT
         they have their defaults; an UPDATE has not changed them."""
@@ -280,6 +286,11 @@ cdef class Change:
         """The XA transaction that the entry belongs to, or whose end it says; None for other entries."""
         found = self.header_props.get(props.XA)
         return None if found is None else Xa.parse(found)
+
+    @property
+    def late(self):
+        """The position where the entry belongs, if it comes out of its order; None for others."""
+        return self.header_props.get(props.LATE)
 
     @property
     def absent(self):

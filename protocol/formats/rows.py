@@ -35,6 +35,8 @@ def json_lines(change: Change) -> Iterator[str]:
         common["gtid"] = change.gtid
     if change.xa is not None:
         common["xa"] = change.xa._asdict()
+    if change.late is not None:
+        common["late"] = change.late
     if change.is_ddl or change.sql:
         yield json_text({**common, "isDdl": change.is_ddl, "sql": change.sql})
         return

@@ -3,12 +3,12 @@
 import os
 import sys
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from rich.text import Text
 
-from ...protocol.errors import ConfigError, SourceChangedError, SourceError
 from ..config import Configuration
-from .common import NO, add_command, add_conf, add_group, out
+from .common import NO, add_command, add_conf, add_group, add_server, out, remote_of
 
 if TYPE_CHECKING:
     from ...instance.config import InstanceConfig
@@ -33,15 +33,21 @@ def add_quarantine_commands(commands: Any) -> None:
         "retry",
         quarantine_retry_command,
         "decode row events in quarantine again",
-        "Decode the events once more, with the tables as they are now, and print their changes, or why they still\n"
-        "cannot be decoded. Their bytes were kept; beyond sluice.instance.quarantine.maxBytes the source is asked for\n"
-        "them. Nothing is delivered and nothing is stored: apply what is printed yourself.",
+        "Decode the events once more, with the tables as they are now, or say why they still cannot be decoded.\n"
+        "Their bytes were kept; beyond sluice.instance.quarantine.maxBytes the source is asked for them. Each\n"
+        "client that has passed their places gets the missing rows in batches of their own. The others get them in\n"
+        "their places: the destination begins anew where its clients are. With --print nothing is delivered.",
         "sluice quarantine retry example",
-        "sluice quarantine retry example --position 1/mysql-bin.000003@1767225600:4096:2 --json",
+        "sluice quarantine retry example --print",
+        "sluice quarantine retry example --position 1/mysql-bin.000003@1767225600:4096:2 --print --json",
     )
     retry.add_argument("destination", metavar="DESTINATION", help="its name, as in canal.destinations")
     retry.add_argument("--position", metavar="POSITION", help="only this one, as sluice quarantine list shows it")
-    retry.add_argument("--json", action="store_true", help="one JSON object (Canal's FlatMessage) per entry")
+    retry.add_argument("--print", action="store_true", help="print the changes; no server has to run")
+    retry.add_argument(
+        "--json", action="store_true", help="with --print: one JSON object (Canal's FlatMessage) per entry"
+    )
+    add_server(retry)
     add_conf(retry)
 
 
@@ -60,34 +66,45 @@ def quarantine_list_command(options: Any) -> int:
 
 
 def quarantine_retry_command(options: Any) -> int:
-    """Decode row events in quarantine again."""
+    """Decode row events in quarantine again, and let the server deliver them, or print them."""
+    return _print_again(options) if options.print else _deliver_again(options)
+
+
+def _deliver_again(options: Any) -> int:
+    query = {"position": options.position} if options.position else {}
+    path = f"/v1/destinations/{quote(options.destination, safe='')}/quarantine/retry"
+    still = 0
+    for it in remote_of(options).request("POST", path, query).json():
+        item, reason = it["item"], it["reason"]
+        where = f"{item['position']} {item['schema']}.{item['table']}"
+        if reason:
+            still += 1
+            print(f"{where}: {reason}", file=sys.stderr)
+        else:
+            clients = ", ".join(map(str, it["clients"]))
+            out.print(Text(f"{where}: delivered to {f'the clients {clients}' if clients else 'no client'} apart"))
+    return NO if still else 0
+
+
+def _print_again(options: Any) -> int:
     import logging
 
-    from ...instance.sources.registry import examine
     from ...protocol.canal.flat import flat_ndjson
     from ...protocol.canal.rows import decode_changes
+    from ..embedded.quarantine import decode_again
     from .tail import describe
 
     config = Configuration(options.conf, os.environ).instance(options.destination)
-    items = [item for item in _listed(config) if options.position in (None, item.position)]
-    if options.position and not items:
-        raise ConfigError(f"{options.position} is not in quarantine; sluice quarantine list shows what is")
     logging.getLogger("sluice.instance").setLevel(logging.CRITICAL)  # what it would say is printed, once
     still = 0
-    for item in items:
-        try:
-            with examine(config) as source:
-                found = source.reread(item)
-            data, reason = found.data, found.reason
-        except (SourceError, SourceChangedError) as error:
-            data, reason = b"", str(error)
-        if reason:
+    for item, found in decode_again(config, options.position):
+        if found.reason:
             still += 1
-            print(f"{item.position} {item.schema}.{item.table}: {reason}", file=sys.stderr)
+            print(f"{item.position} {item.schema}.{item.table}: {found.reason}", file=sys.stderr)
         elif options.json:
-            sys.stdout.write(flat_ndjson([data], 0, strict=config.strict_canal).decode())
+            sys.stdout.write(flat_ndjson([found.data], 0, strict=config.strict_canal).decode())
         else:
             out.print(Text(f"{item.position}", style="bold"))
-            for line in (line for change in decode_changes(data) for line in describe(change, longest=None)):
+            for line in (line for change in decode_changes(found.data) for line in describe(change, longest=None)):
                 out.print(line)
     return NO if still else 0

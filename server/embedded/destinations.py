@@ -11,6 +11,7 @@ from ...instance.config import InstanceConfig
 from ...instance.instance import Instance
 from ...instance.meta.base import MetaStore
 from ...instance.meta.memory import MemoryMetaStore
+from ...instance.quarantine import late_rows
 from ...instance.source import ParserFactory
 from ...instance.status import ParserStatus
 from ...instance.zones import local_time_zone
@@ -18,6 +19,7 @@ from ...protocol.errors import UnknownDestinationError
 from ...protocol.position import Position
 from ...store.status import ClientStatus
 from .companions import Companions, NoCompanions, OutputStatus
+from .quarantine import Retried, decode_again
 
 if TYPE_CHECKING:
     from ..ha.cluster import Cluster
@@ -142,6 +144,19 @@ class Destinations:
         finally:
             if self.cluster is None or instance.check_active is not None:  # else its operator has stopped it meanwhile
                 instance.stand_by()
+
+    async def retry_quarantine(self, destination: str, position: str | None = None) -> list[Retried]:
+        """Decode what is in quarantine, or one event of it, again; give clients that have passed it the missing rows.
+
+        A client that has not passed it gets them in their place: what is stored is read again. Raises ConfigError if
+        nothing of it is there, and as `Instance.redeliver`.
+        """
+        async with self._locks.setdefault(destination, asyncio.Lock()):
+            instance = self._running(destination)
+            found = await asyncio.to_thread(lambda: list(decode_again(instance.config, position)))
+            rows = [late_rows(item, again.data, again.positions) for item, again in found if not again.reason]
+            given = await instance.redeliver(rows) if rows else {}
+        return [Retried(item, again.reason, given.get(item.position, [])) for item, again in found]
 
     async def close(self) -> None:
         """Stop all destinations."""

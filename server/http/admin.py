@@ -19,6 +19,7 @@ from .views import (
     HealthView,
     PositionView,
     QuarantinedView,
+    RetriedView,
     TablesView,
     TableView,
     TokenView,
@@ -72,6 +73,29 @@ async def quarantine(context: Ctx, destination: Destination) -> list[Quarantined
     """List the row events that could not be decoded: where each stands in the binlog, of which table, and why."""
     path = path_of(context.config(destination).file_data_dir, destination)
     return [QuarantinedView.model_validate(item) for item in await asyncio.to_thread(read, path)]
+
+
+@destinations.post(
+    "/{destination}/quarantine/retry",
+    operation_id="retryQuarantine",
+    summary="Decode what is in quarantine again",
+    dependencies=[may_administer],
+)
+async def retry_quarantine(
+    context: Ctx,
+    destination: Destination,
+    position: Annotated[
+        str | None, Query(description="Only the event at this position; else all, 1000 a call.")
+    ] = None,
+) -> list[RetriedView]:
+    """Decode row events in quarantine with the tables as they are now, and give the rows to those who miss them.
+
+    A client that has passed the marker gets them in a batch of their own, whose `from` and `to` are equal: each entry
+    has the position where it belongs in the header property `sluice.late`. One that has not gets them in their place:
+    the destination reads its source again from where its clients are. What could be decoded is listed no longer.
+    """
+    found = await context.embedded.retry_quarantine(destination, position)
+    return [RetriedView.model_validate(it) for it in found]
 
 
 @destinations.get(

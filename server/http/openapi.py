@@ -109,6 +109,9 @@ class FlatMessage(BaseModel):
     xa: str | None = Field(
         default=None, description="The XA transaction that it belongs to, `prepared X'…'` for one; absent without one."
     )
+    late: str | None = Field(
+        None, description="Where the rows belong, which come out of their order; on such messages only."
+    )
     absent: list[str] | None = Field(
         default=None,
         description="The columns that the source did not send, which are not null. The key is there only when"

@@ -66,6 +66,7 @@ class ClientView(View):
     acked: str = Field(description="Position up to which everything is acked.")
     got: str = Field(description="Position up to which batches were taken.")
     marks: list[int] = Field(description="Ids of the outstanding batches, oldest first.")
+    late: int = Field(description="Row events from quarantine whose rows it is still to be given.")
     idle: float = Field(description="Seconds since the client's last call.")
     lag: LagView
 
@@ -84,6 +85,7 @@ class ClientView(View):
             acked=status.acked,
             got=status.got,
             marks=status.marks,
+            late=status.late,
             idle=time.monotonic() - status.last_active,
             lag=LagView(
                 **AmountView.of(status.lag).model_dump(exclude={"seconds"}),
@@ -205,6 +207,16 @@ class QuarantinedView(View):
     server_id: int
     length: int = Field(description="Bytes of the event.")
     error: str = Field(description="Why it could not be decoded.")
+
+
+class RetriedView(View):
+    """What has become of a row event in quarantine."""
+
+    item: QuarantinedView
+    reason: str = Field(description="Why it still cannot be decoded; empty if it could.")
+    clients: list[int] = Field(
+        description="The clients that have passed its place: each gets its rows in a batch of their own."
+    )
 
 
 class RangeView(View):

@@ -153,6 +153,11 @@ class Delivery:
                 session=self._session,
             )
             self._most = 0
+            if batch.is_late and not output.settings.late:
+                await ready.join()
+                await self._ack(batch)
+                self._skip(f"{batch.rows} rows that were in quarantine, see sluice.output.{output.name}.late")
+                continue
             try:
                 prepared = await self._run(self._encoder, self._target.prepare, batch)
             except RefusedError as error:
@@ -201,9 +206,12 @@ class Delivery:
         self._records += prepared.records
         self._bytes += prepared.bytes
         self._rows += prepared.batch.rows
-        self._skipped += len(prepared.skipped)
         for text in prepared.skipped:
-            logger.warning("output %s has left out %s", self.output.name, text, extra=self._where)
+            self._skip(text)
+
+    def _skip(self, text: str) -> None:
+        self._skipped += 1
+        logger.warning("output %s has left out %s", self.output.name, text, extra=self._where)
 
     def _set(self, state: str, error: str) -> None:
         if (state, error) != (self.state, self.error):

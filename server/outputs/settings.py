@@ -51,6 +51,9 @@ class OutputSettings(Settings):
     """The size of a batch that is fetched and confirmed as a whole. One change that is larger comes alone."""
     window: int = setting("sluice.output.<name>.window", 4, ge=1, le=64)
     """How many batches are sent before the first of them is confirmed. After a crash so many come again."""
+    late: bool = setting("sluice.output.<name>.late", default=False)
+    """Whether rows are sent that come out of their order: what was in quarantine, after `sluice quarantine retry`. Else
+    they are left out, and logged."""
     on_marker: OnMarker = setting("sluice.output.<name>.onMarker", OnMarker.STOP)
     """What is done with a marker, which stands for changes that could not be decoded or are gone from the source:
     `stop` until somebody decides, `skip` it, or `send` it as a message."""

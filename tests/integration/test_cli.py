@@ -620,30 +620,30 @@ def test_quarantined_events_are_decoded_again_once_their_table_is_back_even_if_t
         done = conf.run("quarantine", "list", "shop")
         assert done.stdout.count(f"{schema}.t") >= 2
         first = done.stdout.split()[0]
-        still = conf.run("quarantine", "retry", "shop")
+        still = conf.run("quarantine", "retry", "shop", "--print")
         assert still.returncode == 1
         assert still.stderr.count("dropped or renamed") == 2
         mariadb118.query("CREATE TABLE t (id INT, name VARCHAR(99))", database=schema)
-        again = conf.run("quarantine", "retry", "shop")
+        again = conf.run("quarantine", "retry", "shop", "--print")
         assert again.returncode == 0, again.stderr
         values = ["a", "b", "c" * 99]  # whole, since they are to be applied
         assert re.findall(r"INSERT (.+)", again.stdout) == [f"id={i}, name='{it}'" for i, it in enumerate(values, 1)]
-        one = conf.run("quarantine", "retry", "shop", "--position", first, "--json")
+        one = conf.run("quarantine", "retry", "shop", "--print", "--position", first, "--json")
         assert [json.loads(line)["data"] for line in one.stdout.splitlines()] == [[{"id": "1", "name": "a"}]]
         assert serving.states() == {"shop": "running"}
     folder = tmp_path / "data" / "shop"
     events, elsewhere = folder / "quarantine.db", folder / "elsewhere.db"
     events.rename(elsewhere)
-    assert conf.run("quarantine", "retry", "shop").stdout == again.stdout  # as the source sends them
+    assert conf.run("quarantine", "retry", "shop", "--print").stdout == again.stdout  # as the source sends them
     file = first.partition("@")[0]
     gone = re.sub(r"\d+$", "000000", file)
     listed = folder / "quarantine.jsonl"
     listed.write_text(listed.read_text().replace(file, gone))
-    purged = conf.run("quarantine", "retry", "shop")
+    purged = conf.run("quarantine", "retry", "shop", "--print")
     assert purged.returncode == 1
     assert purged.stderr.count("purged") == 2
     elsewhere.rename(events)
     with contextlib.closing(sqlite3.connect(events)) as database_, database_:
         database_.execute("UPDATE events SET position = replace(position, ?, ?)", (file, gone))
-    kept = conf.run("quarantine", "retry", "shop")
+    kept = conf.run("quarantine", "retry", "shop", "--print")
     assert kept.stdout == again.stdout.replace(file, gone)

@@ -62,7 +62,9 @@ def canals_file(*places: dict[str, object]) -> str:
 
 
 async def test_what_is_written_is_read_again(tmp_path: Path) -> None:
-    without_cursor = StoredClient(-5, expire_after=600)
+    without_cursor = StoredClient(
+        -5, expire_after=600, late=("101/binlog.000007@1700000000:4:1", "101/binlog.000007@1700000000:4:2")
+    )
     async with opened(tmp_path) as (store, epoch, clients):
         assert (epoch, clients) == (1, [])
         await store.write({1001: CLIENT, -5: without_cursor}, 1)

@@ -14,6 +14,7 @@ from ....protocol.canal import entry_pb2 as pb
 from ....protocol.canal.packet_pb2 import Messages
 from ....protocol.errors import SourceError
 from ....protocol.position import Position
+from ....protocol.wire import varint
 from ....store.cursor import Cursor
 from ....store.ring import Kind, Ring
 from ...quarantine import Item, Kept, Quarantine, path_of, read, read_kept
@@ -61,7 +62,10 @@ def reread(config: MysqlConfig, connection: Connection, item: Item) -> Reread:
         return Reread(b"", again[0].error if again else "the filters of the destination drop it now")
     if kept is not None:
         rows = [_in_its_place(entry, kept) for entry in rows]
-    return Reread(Messages(messages=rows).SerializeToString(), "")
+    position = Position.parse(item.position)
+    return Reread(
+        Messages(messages=rows).SerializeToString(), "", positions=varint(position.begin) + varint(position.n)
+    )
 
 
 def _read(config: MysqlConfig, connection: Connection, position: Position, ring: Ring) -> None:

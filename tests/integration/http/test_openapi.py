@@ -68,7 +68,7 @@ async def test_operations_have_the_names_that_the_calls_have(document: dict[str,
         *("subscribe", "unsubscribe", "openSession", "getWithoutAck", "ack", "rollback", "streamBatches", "getClient"),
         *("markRange", "splitRange", "readRange"),
         *("listDestinations", "getDestination", "startDestination", "stopDestination"),
-        *("listQuarantine", "getSourceEnd", "listTables", "getTable"),
+        *("listQuarantine", "retryQuarantine", "getSourceEnd", "listTables", "getTable"),
         *("createToken", "getHealth", "getReadiness", "getMetrics"),
     }
 

@@ -1,0 +1,135 @@
+"""Rows that come out of their order: who is given them, when, and what confirms them."""
+
+from dataclasses import replace
+
+import pytest
+
+from sluice.protocol.errors import AckOutOfOrderError, UnknownBatchError
+from sluice.store.batch import Batch, LateRows
+from sluice.store.cursor import StoredClient
+from sluice.store.cursors import Cursors
+from tests.stream import Stream, entries
+from tests.unit.test_cursors import CLIENT, NOW, get, make, put
+
+ENTRY = b"\x12\x04late"
+
+
+@pytest.fixture
+def destination() -> tuple[Cursors, Stream, LateRows]:
+    """A client that has confirmed a transaction, and rows that belong before its end."""
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, now=NOW)
+    place = replace(stream.end, n=1)
+    put(cursors, stream, b"one")
+    cursors.ack(CLIENT, get(cursors).batch_id, now=NOW)
+    rows = LateRows(place, "shop", "orders", ENTRY, 2, 1000, b"\x04\x01")
+    cursors.late[str(place)] = rows
+    return cursors, stream, rows
+
+
+def stored(cursors: Cursors) -> StoredClient:
+    (found,) = cursors.stored()
+    return found
+
+
+def is_late(batch: Batch) -> bool:
+    return batch.is_late and batch.from_ == batch.to and b"".join(batch.slices) == ENTRY
+
+
+def test_a_client_that_has_passed_their_place_is_given_them_in_a_batch_of_their_own(
+    destination: tuple[Cursors, Stream, LateRows],
+) -> None:
+    cursors, stream, rows = destination
+    assert cursors.give_late(CLIENT, rows)
+    put(cursors, stream, b"two")
+    late = get(cursors)
+    assert is_late(late)
+    assert (late.rows, late.entries, late.timestamp, late.positions) == (2, 1, 1000, b"\x04\x01")
+    following = get(cursors)
+    assert entries(following.slices) == [b"begin", b"two", b"end"]
+    assert following.from_ == late.to
+    with pytest.raises(AckOutOfOrderError):
+        cursors.ack(CLIENT, following.batch_id, now=NOW)
+    cursors.ack(CLIENT, late.batch_id, now=NOW)
+    assert stored(cursors).late == ()
+    cursors.ack(CLIENT, following.batch_id, now=NOW)
+    assert cursors.get(CLIENT, now=NOW) is None
+
+
+def test_a_client_before_their_place_or_with_another_filter_is_not_given_them(
+    destination: tuple[Cursors, Stream, LateRows],
+) -> None:
+    cursors, stream, rows = destination
+    assert not cursors.give_late(CLIENT, replace(rows, position=stream.end))
+    cursors.subscribe(CLIENT, filter_text="shop.others", now=NOW)
+    assert not cursors.give_late(CLIENT, rows)
+    cursors.subscribe(2, start="latest", now=NOW)
+    assert not cursors.give_late(2, replace(rows, position=stream.end))
+    assert [it.late for it in cursors.stored()] == [(), ()]
+
+
+def test_they_are_given_again_after_a_rollback_and_in_another_life_until_they_are_confirmed(
+    destination: tuple[Cursors, Stream, LateRows],
+) -> None:
+    cursors, stream, rows = destination
+    cursors.give_late(CLIENT, rows)
+    assert cursors.changed
+    lost = get(cursors)
+    cursors.rollback(CLIENT, now=NOW)
+    with pytest.raises(UnknownBatchError):
+        cursors.ack(CLIENT, lost.batch_id, now=NOW)
+    assert is_late(get(cursors))
+    later, stream = make(epoch=2)
+    later.late[str(rows.position)] = rows
+    later.restore(stored(cursors), NOW)
+    put(later, stream, b"one")
+    again = get(later)
+    assert is_late(again)
+    later.ack(CLIENT, again.batch_id, now=NOW)
+    assert stored(later).late == ()
+
+
+def test_without_their_bytes_they_wait_and_hold_nothing_up(destination: tuple[Cursors, Stream, LateRows]) -> None:
+    cursors, stream, rows = destination
+    cursors.give_late(CLIENT, rows)
+    cursors.late.clear()
+    put(cursors, stream, b"two")
+    assert entries(get(cursors).slices) == [b"begin", b"two", b"end"]
+    assert stored(cursors).late == (str(rows.position),)
+
+
+def test_they_do_not_come_within_a_transaction(destination: tuple[Cursors, Stream, LateRows]) -> None:
+    cursors, stream, rows = destination
+    put(cursors, stream, b"two", b"three")
+    assert entries(get(cursors, limit=2).slices) == [b"begin", b"two"]
+    cursors.give_late(CLIENT, rows)
+    assert entries(get(cursors).slices) == [b"three", b"end"]
+    assert is_late(get(cursors))
+
+
+def test_an_ack_by_position_confirms_them_only_with_what_was_given_after_them(
+    destination: tuple[Cursors, Stream, LateRows],
+) -> None:
+    cursors, stream, rows = destination
+    put(cursors, stream, b"two")
+    before = get(cursors)
+    cursors.give_late(CLIENT, rows)
+    assert is_late(get(cursors))
+    assert cursors.ack_to(CLIENT, stream.end, now=NOW)
+    assert stored(cursors).late == (str(rows.position),)
+    put(cursors, stream, b"three")
+    assert entries(get(cursors).slices) == [b"begin", b"three", b"end"]
+    assert cursors.ack_to(CLIENT, stream.end, now=NOW)
+    assert stored(cursors).late == ()
+    assert not before.is_late
+
+
+def test_no_range_holds_them(destination: tuple[Cursors, Stream, LateRows]) -> None:
+    cursors, stream, rows = destination
+    begin = stream.end
+    cursors.give_late(CLIENT, rows)
+    put(cursors, stream, b"two")
+    found = cursors.read_range(CLIENT, begin, stream.end)
+    assert found is not None
+    assert entries(found.slices) == [b"begin", b"two", b"end"]
+    assert is_late(get(cursors))

@@ -331,6 +331,7 @@ def test_a_column_type_has_an_arrow_type(mysql_type: str, expected: pa.DataType)
         ("enum('a','b')", "0", ""),
         ("set('a','b','c')", "5", ["a", "c"]),
         ("set('a')", "0", []),
+        ("set(" + ",".join(f"'m{i}'" for i in range(64)) + ")", str(1 << 63 | 1), ["m0", "m63"]),
         ("varbinary(4)", "\x00\x80\xff", b"\x00\x80\xff"),
         ("binary(4)", "\x01 ", b"\x01 \x00\x00"),
         ("BINARY", "", b"\x00"),

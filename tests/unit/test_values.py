@@ -127,6 +127,12 @@ def test_a_number_that_is_not_a_time_of_the_old_layout_is_an_error(number: int) 
         text("time", number.to_bytes(3, "little"), code=Type.TIME)
 
 
+@pytest.mark.parametrize("number", [20240229235960, 20240229236058, 20240229245958])
+def test_a_number_that_is_not_a_date_and_time_of_the_old_layout_is_an_error(number: int) -> None:
+    with pytest.raises(DecodeError, match="not a date and time"):
+        text("datetime", number.to_bytes(8, "little"), code=Type.DATETIME)
+
+
 @pytest.mark.parametrize(
     ("mysql_type", "data"),
     [

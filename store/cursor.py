@@ -53,6 +53,8 @@ class StoredClient:
     """Seconds without a call after which the client is removed, 0 for never; None: the destination's default."""
     late: tuple[str, ...] = ()
     """The positions of the `sluice.store.batch.LateRows` that it is still to be given."""
+    memory: str = ""
+    """A text of the client's own, a few KiB."""
 
 
 def in_order(cursors: list[Cursor]) -> list[Cursor]:

@@ -181,6 +181,7 @@ class Cursors:
             state,
             cursor=client.cursor,
             expire_after=client.expire_after,
+            memory=client.memory,
             given=False,
             late=client.late,
         )
@@ -305,6 +306,17 @@ class Cursors:
     def wanted(self, client_id: int) -> TableFilter | None:
         """Return the filter of a client; None when it wants everything."""
         return self._subscriber(client_id).wanted
+
+    def memory(self, client_id: int) -> str:
+        """Return what a client asked to `remember`. Raises NotSubscribedError."""
+        return self._subscriber(client_id).memory
+
+    def remember(self, client_id: int, memory: str, session: str | None = None) -> None:
+        """Store a text of the client's own beside its cursor, with what is stored of it next; raises as `check`."""
+        subscriber = self._checked(client_id, session)
+        if memory != subscriber.memory:
+            subscriber.memory = memory
+            self._changed.add(client_id)
 
     def check(self, client_id: int, session: str | None = None) -> None:
         """Raise what `get` would raise.

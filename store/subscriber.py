@@ -27,6 +27,7 @@ class Subscriber:
         given: whether it is known what it was given. After a restart, or after it has left a ring, it is not, until it
             is given something again: it may confirm by position what it was given before.
         late: as in `StoredClient`.
+        memory: as in `StoredClient`.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Subscriber:
         expire_after: int | None = None,
         given: bool = True,
         late: Iterable[str] = (),
+        memory: str = "",
     ) -> None:
         self.client_id = client_id
         self.filter = filter_text
@@ -50,6 +52,7 @@ class Subscriber:
         self.expire_after = expire_after
         self.given = given
         self.late = list(late)
+        self.memory = memory
         self.session: str | None = None
         self._attempt = 0  # how many gets the session has given up
         self._cursor = cursor  # as last stored, or when it came to the ring that it reads
@@ -272,7 +275,8 @@ class Subscriber:
 
     def stored(self) -> StoredClient:
         """Return the subscription as it is to be stored."""
-        return StoredClient(self.client_id, self.filter, self.cursor, self.expire_after, tuple(self.late))
+        late = tuple(self.late)
+        return StoredClient(self.client_id, self.filter, self.cursor, self.expire_after, late, self.memory)
 
     def status(self) -> ClientStatus:
         """Return its place and its state."""

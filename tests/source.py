@@ -81,7 +81,9 @@ class Source:
             entry.header.eventType = EventType.INSERT
             entry.header.logfileName = "bin.000001"
             change = RowChange(eventType=EventType.INSERT)
-            change.rowDatas.add().afterColumns.add(index=0, sqlType=4, name="id", value=str(self.count), updated=True)
+            change.rowDatas.add().afterColumns.add(
+                index=0, sqlType=4, name="id", isKey=True, value=str(self.count), updated=True
+            )
             change.sql = "." * size
             entry.storeValue = change.SerializeToString()
             self.writer.write_framed(entry.SerializeToString())

@@ -54,7 +54,8 @@ def client_keys(client: StoredClient) -> dict[str, str]:
     """Return what Canal lacks a key for, of a client and its cursor."""
     expiry = {} if client.expire_after is None else {"expireAfter": str(client.expire_after)}
     late = {"late": " ".join(client.late)} if client.late else {}
-    return expiry | late | (our_keys(client.cursor) if client.cursor is not None else {})
+    memory = {"memory": client.memory} if client.memory else {}
+    return expiry | late | memory | (our_keys(client.cursor) if client.cursor is not None else {})
 
 
 def read_expiry(ours: dict[str, str]) -> int | None:
@@ -70,6 +71,11 @@ def read_expiry(ours: dict[str, str]) -> int | None:
 def read_late(ours: dict[str, str]) -> tuple[str, ...]:
     """Read which late rows a client is to be given. Raises one of `MALFORMED` if they are not positions."""
     return tuple(str(Position.parse(it)) for it in ours.get("late", "").split())
+
+
+def read_memory(ours: dict[str, str]) -> str:
+    """Read what a client keeps beside its cursor."""
+    return str(ours.get("memory", ""))
 
 
 def read_cursor(data: dict[str, Any], ours: dict[str, str]) -> Cursor:

@@ -37,6 +37,7 @@ from .canal import (
     read_cursor,
     read_expiry,
     read_late,
+    read_memory,
     read_place,
 )
 
@@ -200,4 +201,5 @@ def _client(data: dict[str, Any]) -> StoredClient:
     cursor = read_cursor(data["cursor"], ours) if "cursor" in data else None
     # JSON may hold a lone surrogate, which cannot be written again: as an escape it is refused as a filter.
     text = str(identity.get("filter") or "").encode(errors="backslashreplace").decode()
-    return StoredClient(int(identity["clientId"]), text, cursor, read_expiry(ours), read_late(ours))
+    more = read_expiry(ours), read_late(ours), read_memory(ours)
+    return StoredClient(int(identity["clientId"]), text, cursor, *more)

@@ -31,6 +31,7 @@ from .canal import (
     read_cursor,
     read_expiry,
     read_late,
+    read_memory,
     read_place,
 )
 from .nodes import Check, Create, Delete, NodeError, NodeSession, NoNodeError, Operation, Put
@@ -213,7 +214,8 @@ class ZooKeeperClients:
         try:
             data = json.loads(node.data)
             ours = data.get("sluice", {})
-            client = StoredClient(client_id, wanted, read_cursor(data, ours), read_expiry(ours), read_late(ours))
+            more = read_expiry(ours), read_late(ours), read_memory(ours)
+            client = StoredClient(client_id, wanted, read_cursor(data, ours), *more)
             address = read_address(data)
         except MALFORMED as error:
             raise ConfigError(

@@ -104,3 +104,5 @@ def show(out: Console, destination: dict[str, Any]) -> None:
         skipped = f", {output['skipped']} skipped" if output["skipped"] else ""
         amount = f"{output['rows']} rows in {output['records']} records, {output['bytes']} bytes"
         out.print(text + Text(f", client {output['clientId']}, {amount}{again}{skipped}"))
+        if output["lost"]:
+            out.print(Text(f"    lost     {output['lost']}"))

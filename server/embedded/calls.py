@@ -100,6 +100,14 @@ class Calls(Destinations):
         """Return where a client stands; `NotSubscribedError` when it has not subscribed."""
         return self._running(destination).cursors.status(client_id)
 
+    def memory(self, destination: str, client_id: int) -> str:
+        """Return what a client asked to `remember`; raises as `status`."""
+        return self._running(destination).cursors.memory(client_id)
+
+    def remember(self, destination: str, client_id: int, memory: str, session: str | None = None) -> None:
+        """Keep a text of the client's own with its cursor: it is durable with the next ack. Raises as `check`."""
+        self._running(destination).cursors.remember(client_id, memory, session)
+
     def check(self, destination: str, client_id: int, session: str | None = None) -> None:
         """Raise what a get would raise."""
         self._running(destination).cursors.check(client_id, session)

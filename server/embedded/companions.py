@@ -25,6 +25,8 @@ class OutputStatus:
     """How often it began again after an error."""
     skipped: int
     """What was left out, as configured."""
+    lost: str
+    """What the other side had confirmed and has no more, as last noticed; empty if nothing."""
 
 
 class Companions(Protocol):

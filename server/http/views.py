@@ -132,6 +132,9 @@ class OutputView(View):
     bytes: int
     retries: int = Field(description="How often it began again after an error.")
     skipped: int = Field(description="What was left out, as configured.")
+    lost: str = Field(
+        description="What the other side had confirmed and has no more, as last noticed; empty if nothing."
+    )
 
 
 class DestinationView(View):

@@ -45,6 +45,7 @@ class Delivery:
         self._embedded = embedded
         self._target = target
         self._session = ""
+        self._lost = ""
         self._again = asyncio.Event()
         self._most = 0  # entries of the next batch, when what follows them cannot be sent
         self._batches = self._records = self._rows = self._bytes = self._retries = self._skipped = 0
@@ -71,6 +72,7 @@ class Delivery:
             self._bytes,
             self._retries,
             self._skipped,
+            self._lost,
         )
 
     def retry(self) -> None:
@@ -120,7 +122,9 @@ class Delivery:
         ready: asyncio.Queue[Prepared] = asyncio.Queue(settings.window)
         tasks: list[asyncio.Task[None]] = []
         try:
-            await self._run(self._sender, self._target.open)
+            memory = embedded.memory(output.destination, output.client_id)
+            await self._run(self._sender, self._target.open, memory)
+            self._report_losses()
             self._check()  # opening fences others: one that has lost the destination meanwhile must notice
             self._set("running", "")
             tasks = [
@@ -171,6 +175,7 @@ class Delivery:
 
     async def _send(self, ready: asyncio.Queue[Prepared]) -> None:
         """Send what is ready, and ack it once it is confirmed."""
+        output = self.output
         while True:
             batches = [await ready.get()]
             while not ready.empty():
@@ -179,10 +184,14 @@ class Delivery:
             try:
                 await self._run(self._sender, self._target.send, batches)
             except RejectedError as error:
-                where = f"among the changes from {batches[0].batch.from_} to {batches[-1].batch.to}"
-                raise RejectedError(f"{error}; it is {where}") from error
+                among = f"; it is among the changes from {batches[0].batch.from_} to {batches[-1].batch.to}"
+                where = f", at {error.position}" if error.position else among
+                raise RejectedError(f"{error}{where}") from error
             for it in batches:
                 self._count(it)
+            self._report_losses()
+            # With the acks, so that what the cursor stands for and what is known of it are stored as one.
+            self._embedded.remember(output.destination, output.client_id, self._target.memory, self._session)
             # Each call confirms before it waits for the store, and they begin in this order.
             await asyncio.gather(*(self._ack(it.batch) for it in batches))
             for _ in batches:
@@ -196,6 +205,12 @@ class Delivery:
             )
         except NotStoredError as error:  # it counts, and is stored later; the destination says so, too
             logger.warning("output %s: %s", output.name, error, extra=self._where)
+
+    def _report_losses(self) -> None:
+        status = self._embedded.status(self.output.destination, self.output.client_id)
+        for text in self._target.losses():
+            self._lost = f"{text}: changes before {status.acked}"
+            logger.error("output %s: %s", self.output.name, self._lost, extra=self._where)
 
     def _check(self) -> None:
         """Raise FencedError when this server has lost the destination, StaleSessionError when another the client."""

@@ -13,7 +13,14 @@ class DeliveryError(SluiceError):
 
 
 class RejectedError(SluiceError):
-    """The other side does not take what it is sent, and will not before somebody changes something."""
+    """The other side does not take what it is sent, and will not before somebody changes something.
+
+    ``position`` is that of the change which it does not take, empty if that is unknown.
+    """
+
+    def __init__(self, message: str, position: str = "") -> None:
+        super().__init__(message)
+        self.position = position
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +39,23 @@ class Prepared:
 class Target(Protocol):
     """The other side of an output.
 
-    All methods but `prepare` and `abandon` are called in one thread, one after the other; `prepare` in another one,
-    also while `send` runs.
+    `open`, `send` and `close` are called in one thread, one after the other; `prepare` in another one, also while
+    `send` runs; the rest on the event loop.
     """
 
     @property
     def trouble(self) -> str:
         """What is in the way just now, although it may pass by itself; empty when all is well."""
 
-    def open(self) -> None:
+    @property
+    def memory(self) -> str:
+        """What of the other side is to be kept with the cursor, a few KiB of text: see `open`."""
+
+    def open(self, memory: str) -> None:
         """Connect; from here on no earlier connection of this output, of any process, can write.
 
-        Raises DeliveryError, RejectedError.
+        ``memory`` is what `memory` was when all before the cursor had been confirmed, in whatever process; empty at the
+        first time. Raises DeliveryError, RejectedError.
         """
 
     def prepare(self, batch: Batch) -> Prepared:
@@ -57,6 +69,9 @@ class Target(Protocol):
 
     def abandon(self) -> None:
         """Let `open` and `send` end soon, by an error, and send nothing more; called on the event loop."""
+
+    def losses(self) -> list[str]:
+        """Return, once, what the other side had confirmed and has no more, so far as it was noticed."""
 
     def close(self) -> None:
         """Disconnect, within a second or two. It can be opened again."""

@@ -12,7 +12,7 @@ import pytest
 from sluice.instance.properties import Property
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.outputs import delivery
-from sluice.server.outputs.kafka import target
+from sluice.server.outputs.kafka import topics
 from sluice.server.outputs.kafka.settings import KafkaSettings
 from sluice.server.outputs.outputs import Outputs
 from sluice.server.outputs.registry import examine, make
@@ -55,6 +55,11 @@ class Setup:
         library = {name: Property(value, "test") for name, value in self.library.items()}
         made = KafkaSettings(topic=self.topic, **settings)
         return Output(NAME, "mq", made, shared=False, library=library, folder=self.folder)
+
+    async def restart(self, **settings: Any) -> None:
+        """Start the output again, with a new target."""
+        await self.outputs.stop(NAME)
+        await self.start(**settings)
 
     async def start(self, **settings: Any) -> None:
         output = self.output(**settings)
@@ -117,12 +122,58 @@ async def test_a_topic_that_is_deleted_is_an_error_until_it_exists_again(setup: 
     setup.source.put(1)
     text = await setup.fails("error")
     assert f"topic {setup.topic}" in text
-    assert text.endswith(f"to {setup.source.end()}"), text
+    assert "what it held is lost: create it again" in text
     await asyncio.sleep(0.5)
-    assert "create" in setup.error
     assert await asyncio.to_thread(setup.kafka.read, setup.topic) == [], "nobody makes it"
     setup.kafka.create(setup.topic)
     assert await setup.delivered() == [[2]]
+
+
+@pytest.mark.parametrize("made", [False, True])
+async def test_a_topic_that_is_deleted_while_its_output_is_away_is_a_loss_that_is_named(
+    setup: Setup, *, made: bool
+) -> None:
+    await setup.start()
+    setup.source.put(2)
+    assert await setup.delivered() == [[0, 1]]
+    acked = setup.embedded.status(NAME, 1001).acked
+    await setup.outputs.stop(NAME)
+    setup.kafka.delete(setup.topic)
+    if made:
+        setup.kafka.create(setup.topic)
+    await setup.restart()
+    setup.source.put(1)
+    if not made:
+        text = await setup.fails("error")
+        assert f"topic {setup.topic}: the topic is gone, and what it held is lost: create it again" in text
+        assert await asyncio.to_thread(setup.kafka.read, setup.topic) == [], "nobody makes it"
+        setup.kafka.create(setup.topic)
+    assert await setup.delivered() == [[2]]
+    (status,) = setup.outputs.status(NAME)
+    assert (
+        status.lost == f"topic {setup.topic} was deleted and made again: what it held is lost: changes before {acked}"
+    )
+    await setup.restart()
+    setup.source.put(1)
+    assert await setup.delivered() == [[2, 3]]
+    assert setup.outputs.status(NAME)[0].lost == "", "it is named once"
+
+
+async def test_a_record_that_the_broker_refuses_is_named_by_position_table_and_size(
+    setup: Setup, caplog: pytest.LogCaptureFixture
+) -> None:
+    setup.kafka.create(setup.topic)
+    await setup.start()
+    setup.source.put(1)
+    assert await setup.delivered() == [[0]]
+    place = setup.embedded.status(NAME, 1001).acked
+    setup.kafka.alter(setup.topic, max_message_bytes="10000")
+    setup.source.put(1, size=20_000)
+    await setup.fails("error")
+    (text,) = (it.getMessage() for it in caplog.records if "Message size too large" in it.getMessage())
+    assert "(a record of shop.goods, 1 row id=1, 20" in text
+    assert "raise max.message.bytes of the topic" in text
+    assert text.endswith(f", at {place}"), text
 
 
 async def test_a_row_that_is_too_large_stops_the_output_after_all_before_it(setup: Setup) -> None:
@@ -172,7 +223,7 @@ async def test_a_check_says_what_a_topic_takes_and_makes_none(setup: Setup) -> N
 
 
 async def test_a_broker_that_does_not_answer_is_waited_for(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(target, "ANSWERS", 1)
+    monkeypatch.setattr(topics, "ANSWERS", 1)
     setup.library["bootstrap.servers"] = "127.0.0.1:1"
     await setup.start()
     setup.source.put(1)
@@ -193,7 +244,7 @@ async def test_a_second_producer_of_the_same_transactions_ends_the_first(setup: 
     setup.source.put(1)
     assert await setup.delivered() == [[0]]
     other = make(setup.output(transactional=True, transactional_id=setup.topic), lambda: "")
-    await asyncio.to_thread(other.open)
+    await asyncio.to_thread(other.open, "")
     setup.source.put(1)
     retried: Callable[[], bool] = lambda: setup.outputs.status(NAME)[0].retries > 0  # noqa: E731
     await eventually(retried)

@@ -58,7 +58,10 @@ def node(name: str, below: str) -> str:
 
 
 async def test_what_is_written_is_read_again(zk: ZooKeeperSession, name: str) -> None:
-    without_cursor, expiring = StoredClient(-5), StoredClient(1002, "", CURSOR, expire_after=600)
+    without_cursor, expiring = (
+        StoredClient(-5),
+        StoredClient(1002, "", CURSOR, expire_after=600, memory='{"shop": "an id"}'),
+    )
     store = clients(zk, name)
     assert await store.load() == ()
     assert await store.store(0, {1001: CLIENT, 1002: expiring, -5: without_cursor}, None) == 0

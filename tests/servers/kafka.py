@@ -16,6 +16,8 @@ from typing import Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from tests.servers.server import ServerError, fetch, free_port
@@ -108,6 +110,16 @@ class Kafka:
         config = {name.replace("_", "."): value for name, value in options.items()}
         admin = self._admin()  # which has to live until the answer
         admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(20)
+
+    def alter(self, topic: str, **options: str) -> None:
+        """Change options of a topic."""
+        entries = [
+            ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in options.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        admin = self._admin()
+        admin.incremental_alter_configs([resource])[resource].result(20)
 
     def delete(self, topic: str) -> None:
         """Delete a topic."""

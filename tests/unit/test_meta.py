@@ -63,7 +63,10 @@ def canals_file(*places: dict[str, object]) -> str:
 
 async def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     without_cursor = StoredClient(
-        -5, expire_after=600, late=("101/binlog.000007@1700000000:4:1", "101/binlog.000007@1700000000:4:2")
+        -5,
+        expire_after=600,
+        memory='{"shop": "an id"}',
+        late=("101/binlog.000007@1700000000:4:1", "101/binlog.000007@1700000000:4:2"),
     )
     async with opened(tmp_path) as (store, epoch, clients):
         assert (epoch, clients) == (1, [])

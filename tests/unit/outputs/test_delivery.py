@@ -26,6 +26,7 @@ class ListTarget:
     """Takes numbers."""
 
     trouble = ""
+    memory = ""
 
     def __init__(self) -> None:
         self.confirmed: list[int] = []
@@ -39,7 +40,7 @@ class ListTarget:
         self.free.set()
         self.abandoned = threading.Event()
 
-    def open(self) -> None:
+    def open(self, _memory: str) -> None:
         self.abandoned.clear()
         self.calls.append("open")
 
@@ -61,6 +62,9 @@ class ListTarget:
 
     def abandon(self) -> None:
         self.abandoned.set()
+
+    def losses(self) -> list[str]:
+        return []
 
     def close(self) -> None:
         self.calls.append("close")

@@ -1,0 +1,86 @@
+"""Says of a record which change it holds, for the text of an error."""
+
+import json
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from typing import Final, NamedTuple
+
+from ....protocol.canal.packet_pb2 import Packet
+from ....protocol.canal.records import Records
+from ....protocol.canal.rows import decode_changes
+from ....protocol.position import Position
+from ....store.batch import Batch
+from ..target import Prepared
+from .settings import Form
+
+KEY_TEXT: Final = 100
+"""Characters of a key in a text."""
+
+
+class Place(NamedTuple):
+    """A record among those that are sent."""
+
+    batch: Batch
+    records: Records
+    number: int
+
+
+def find(batches: Iterable[Prepared], value: bytes) -> Place | None:
+    """Find the first record of this value."""
+    for prepared in batches:
+        for records in prepared.content:
+            if value in records.values:
+                return Place(prepared.batch, records, records.values.index(value))
+    return None
+
+
+def describe(place: Place, form: Form) -> str:
+    """Say whose rows a record has: ``a record of shop.goods, 2 rows from id=7 on, 30000 bytes``."""
+    records, number = place.records, place.number
+    value = records.values[number]
+    schema, table, key = (_flat if form is Form.FLAT else _packet)(value)
+    rows = records.rows[number]
+    parts = [f"a record of {schema}.{table}" if table else "a record"]
+    if rows:
+        parts.append(f"{rows} row{'s' * (rows > 1)}{f' from {key} on' if rows > 1 and key else f' {key}'}".rstrip())
+    return ", ".join([*parts, f"{len(value)} bytes"])
+
+
+def position(place: Place) -> str:
+    """Return where the (first) entry of a record stands in the stream."""
+    batch, entry = place.batch, place.records.entries[place.number]
+    parts = tuple(islice(_varints(batch.positions), 2 * entry, 2 * entry + 2))
+    change = next(islice(chain.from_iterable(map(decode_changes, batch.slices)), entry, None))
+    ends = Position.parse(batch.from_), Position.parse(batch.to)
+    found = next((it for it in ends if it.canal_place[0] == change.logfile_name), None)
+    if found is None or not parts:  # a batch with more than two files, or one apart from the stream
+        return batch.from_
+    source, file, *_ = found.parts
+    return str(Position.of_parts(source, file, *parts))
+
+
+def _varints(data: bytes) -> Iterator[int]:
+    value = shift = 0
+    for byte in data:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            yield value
+            value = shift = 0
+
+
+def _flat(value: bytes) -> tuple[str, str, str]:
+    message = json.loads(value)
+    row = (message["data"] or [{}])[0]
+    return message["database"], message["table"], _key((it, row.get(it)) for it in message["pkNames"] or ())
+
+
+def _packet(value: bytes) -> tuple[str, str, str]:
+    changes = decode_changes(Packet.FromString(value).body)
+    change = next((it for it in changes if it.table), changes[0])
+    rows = change.rows() if change.type in ("INSERT", "UPDATE", "DELETE") else []
+    return change.schema, change.table, _key(rows[0].key.items()) if rows else ""
+
+
+def _key(columns: Iterable[tuple[str, object]]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in columns)[:KEY_TEXT]

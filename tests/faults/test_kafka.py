@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import random
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import Database
 from tests.faults.harness import Load, Sluice, eventually
-from tests.kafka import once, ops, seen
+from tests.kafka import arrived, configure, once, ops, seen
 from tests.servers import Server, ZooKeeper
 from tests.servers.kafka import Kafka
 
@@ -30,34 +30,6 @@ def broker() -> Iterator[Kafka]:
     """A broker of the test's own, which may die."""
     with Kafka() as found:
         yield found
-
-
-def configure(
-    sluice: Sluice,
-    broker: Kafka,
-    topic: str,
-    source: Server,
-    schema: str,
-    main: Mapping[str, object] | None = None,
-    **settings: object,
-) -> None:
-    sluice.settings = {
-        "canal__serverMode": "kafka",
-        "kafka__bootstrap__servers": broker.servers,
-        "kafka__retries": 0,
-        **(main or {}),
-    }
-    sluice.add("shop", source, canal__instance__filter__regex=rf"{schema}\\..*", canal__mq__topic=topic, **settings)
-
-
-def arrived(broker: Kafka, topic: str, *, committed: bool = True) -> list[bytes]:
-    """Wait for the end of the load; return the records."""
-
-    def read() -> list[bytes]:
-        return [value for values in broker.read(topic, committed=committed) for value in values]
-
-    eventually(lambda: any(b'"finished"' in value for value in read()), "the end in the topic")
-    return read()
 
 
 def test_every_change_is_in_the_topic_once_and_in_order(

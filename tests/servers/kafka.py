@@ -10,11 +10,11 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
 from confluent_kafka.admin._resource import ResourceType
@@ -25,91 +25,22 @@ from tests.servers.server import ServerError, fetch, free_port
 SCRIPT = Path(__file__).with_name("kafka.sh")
 
 
-class Kafka:
-    """One broker; `with Kafka() as kafka:` or start() and close().
+class Brokers:
+    """What can be asked of one broker or several."""
 
-    Port and data live as long as the object: kill() and start() is a crash and a recovery.
-    """
-
-    user = "cdc"
-    password = "cdc-secret"
-
-    def __init__(
-        self, options: Mapping[str, str] | None = None, *, port: int | None = None, certificate: Path | None = None
-    ) -> None:
-        """``options`` are the broker's own, as in its server.properties.
-
-        With the file of a certificate and its key it listens for SASL_SSL, too: to a user by PLAIN and by SCRAM.
-        """
-        self.port = port or free_port()
-        self.secure_port = free_port()
-        self.certificate = certificate
-        self._controller = free_port()
-        self._options = dict(options or {})
-        self._folder = Path(tempfile.mkdtemp(prefix="sluice-kafka-"))
-        self._process: subprocess.Popen[bytes] | None = None
-        atexit.register(self.close)
+    size = 1
+    """Brokers, and replicas of a topic."""
 
     @property
     def servers(self) -> str:
         """What ``bootstrap.servers`` is set to."""
-        return f"127.0.0.1:{self.port}"
-
-    @property
-    def running(self) -> bool:
-        """Whether the process is there, frozen or not."""
-        return self._process is not None and self._process.poll() is None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def start(self) -> None:
-        """Start the broker and wait until it answers; the first time ever it is downloaded."""
-        if self.running:
-            return
-        fetch("Kafka", str(SCRIPT), "fetch")
-        config = self._folder / "server.properties"
-        if not config.exists():
-            config.write_text("".join(f"{key}={value}\n" for key, value in self._settings().items()))
-            identity = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
-            scram = f"SCRAM-SHA-512=[name={self.user},password={self.password}]"
-            self._run("format", str(config), identity, "--add-scram", scram).wait()
-        self._process = self._run("run", str(config))
-        self._wait()
-
-    def stop(self) -> None:
-        """Shut it down in good order; the data stays."""
-        self._end(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """kill -9."""
-        self._end(signal.SIGKILL)
-
-    def freeze(self) -> None:
-        """SIGSTOP: connections stay open, and nothing is answered."""
-        assert self._process is not None
-        os.kill(self._process.pid, signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """SIGCONT."""
-        assert self._process is not None
-        os.kill(self._process.pid, signal.SIGCONT)
-
-    def close(self) -> None:
-        """Stop for good: the data goes too."""
-        self.kill()
-        atexit.unregister(self.close)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        raise NotImplementedError
 
     def create(self, topic: str, partitions: int = 1, **options: str) -> None:
         """Make a topic, and wait until it is there."""
         config = {name.replace("_", "."): value for name, value in options.items()}
         admin = self._admin()  # which has to live until the answer
-        admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(20)
+        admin.create_topics([NewTopic(topic, partitions, self.size, config=config)])[topic].result(20)
 
     def alter(self, topic: str, **options: str) -> None:
         """Change options of a topic."""
@@ -125,6 +56,10 @@ class Kafka:
         """Delete a topic."""
         admin = self._admin()
         admin.delete_topics([topic])[topic].result(20)
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """Return the number of the broker that leads a partition; -1 while none does."""
+        return int(self._admin().list_topics(topic, 20).topics[topic].partitions[partition].leader)
 
     def read(self, topic: str, *, committed: bool = True) -> list[list[bytes]]:
         """Return the values of a topic, those of each of its partitions in their order."""
@@ -162,31 +97,132 @@ class Kafka:
     def _admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
 
+
+class Kafka(Brokers):
+    """One broker; `with Kafka() as kafka:` or start() and close().
+
+    Port and data live as long as the object: kill() and start() is a crash and a recovery.
+    """
+
+    user = "cdc"
+    password = "cdc-secret"
+
+    def __init__(
+        self,
+        options: Mapping[str, str] | None = None,
+        *,
+        name: str = "kafka",
+        port: int | None = None,
+        certificate: Path | None = None,
+    ) -> None:
+        """``options`` are the broker's own, as in its server.properties; ``name`` is that of a version, see kafka.sh.
+
+        With the file of a certificate and its key it listens for SASL_SSL, too: to a user by PLAIN and by SCRAM.
+        """
+        self.number = 1
+        self.name = name
+        self.port = port or free_port()
+        self.secure_port = free_port()
+        self.certificate = certificate
+        self.controller = free_port()
+        self._options = dict(options or {})
+        self._cluster = _identity()
+        self._voters: Sequence[Kafka] = (self,)
+        self._folder = Path(tempfile.mkdtemp(prefix="sluice-kafka-"))
+        self.data = self._folder / "data"
+        self._process: subprocess.Popen[bytes] | None = None
+        atexit.register(self.close)
+
+    @property
+    def servers(self) -> str:
+        """What ``bootstrap.servers`` is set to."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def running(self) -> bool:
+        """Whether the process is there, frozen or not."""
+        return self._process is not None and self._process.poll() is None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> None:
+        """Start the broker and wait until it answers; the first time ever it is downloaded."""
+        self.begin()
+        self.wait()
+
+    def join(self, voters: "Sequence[Kafka]", cluster: str) -> None:
+        """Be one of several brokers; before it is started."""
+        self._voters, self._cluster, self.number, self.size = voters, cluster, voters.index(self) + 1, len(voters)
+
+    def begin(self) -> None:
+        """Start the process; it does not answer yet."""
+        if self.running:
+            return
+        fetch("Kafka", str(SCRIPT), self.name, "fetch")
+        config = self._folder / "server.properties"
+        if not config.exists():
+            config.write_text("".join(f"{key}={value}\n" for key, value in self._settings().items()))
+            scram = f"SCRAM-SHA-512=[name={self.user},password={self.password}]"
+            self._run("format", str(config), self._cluster, "--add-scram", scram).wait()
+        self._process = self._run("run", str(config))
+
+    def stop(self) -> None:
+        """Shut it down in good order; the data stays."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """kill -9."""
+        self._end(signal.SIGKILL)
+
+    def freeze(self) -> None:
+        """SIGSTOP: connections stay open, and nothing is answered."""
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        assert self._process is not None
+        os.kill(self._process.pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        """Stop for good: the data goes too."""
+        self.kill()
+        atexit.unregister(self.close)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
     def _settings(self) -> dict[str, str]:
+        replicas, least = str(self.size), str(self.size // 2 + 1)
         return {
             "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@127.0.0.1:{self._controller}",
+            "node.id": str(self.number),
+            "controller.quorum.voters": ",".join(f"{it.number}@127.0.0.1:{it.controller}" for it in self._voters),
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self._controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller}",
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-            "log.dirs": str(self._folder / "data"),
+            "log.dirs": str(self.data),
             "num.partitions": "1",
-            "offsets.topic.replication.factor": "1",
+            "default.replication.factor": replicas,
+            "min.insync.replicas": least,
+            "offsets.topic.replication.factor": replicas,
             "offsets.topic.num.partitions": "1",
-            "transaction.state.log.replication.factor": "1",
-            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": least,
             "transaction.state.log.num.partitions": "1",
-            "share.coordinator.state.topic.replication.factor": "1",
-            "share.coordinator.state.topic.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": replicas,
+            "share.coordinator.state.topic.min.isr": least,
             "group.initial.rebalance.delay.ms": "0",
             **(self._secure_settings() if self.certificate is not None else {}),
             **self._options,
         }
 
     def _secure_settings(self) -> dict[str, str]:
-        listeners = f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self._controller}"
+        listeners = f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller}"
         module = "org.apache.kafka.common.security.plain.PlainLoginModule"
         scram = "org.apache.kafka.common.security.scram.ScramLoginModule"
         return {
@@ -202,10 +238,15 @@ class Kafka:
     def _run(self, *arguments: str) -> "subprocess.Popen[bytes]":
         with (self._folder / "log").open("ab") as log:
             return subprocess.Popen(
-                [str(SCRIPT), *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                [str(SCRIPT), self.name, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
-    def _wait(self, seconds: float = 60) -> None:
+    def wait(self, seconds: float = 60) -> None:
+        """Wait until the broker that was started answers."""
         deadline = time.monotonic() + seconds
         while self.running and time.monotonic() < deadline:
             with contextlib.suppress(KafkaException):
@@ -221,3 +262,39 @@ class Kafka:
             self._process.send_signal(signal.SIGCONT)
             self._process.wait(30)
             self._process = None
+
+
+class KafkaCluster(Brokers):
+    """Three brokers, each of them a controller, too: topics have three replicas, and two have to take a record."""
+
+    def __init__(self, name: str = "kafka") -> None:
+        self.size = 3
+        self.brokers = [Kafka(name=name) for _ in range(self.size)]
+        cluster = _identity()
+        for broker in self.brokers:
+            broker.join(self.brokers, cluster)
+
+    @property
+    def servers(self) -> str:
+        """What ``bootstrap.servers`` is set to."""
+        return ",".join(it.servers for it in self.brokers)
+
+    def __enter__(self) -> Self:
+        for broker in self.brokers:
+            broker.begin()
+        for broker in self.brokers:
+            broker.wait()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for broker in self.brokers:
+            broker.close()
+
+    def elect(self) -> None:
+        """Give the partitions back to those that led them first, if these have caught up."""
+        admin = self._admin()
+        admin.elect_leaders(ElectionType.PREFERRED).result(20)
+
+
+def _identity() -> str:
+    return "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]

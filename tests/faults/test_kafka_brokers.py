@@ -1,0 +1,236 @@
+"""Changes reach Kafka, all of them and in order, whatever befalls its brokers, our servers and ZooKeeper."""
+
+import contextlib
+import itertools
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Database
+from tests.faults.harness import Load, Sluice, eventually
+from tests.faults.test_kafka import wait_active
+from tests.kafka import arrived, check_keys, configure, once, ops, seen
+from tests.servers import Server, ZooKeeper
+from tests.servers.kafka import Brokers, Kafka, KafkaCluster
+
+_numbers = itertools.count(1)
+BROKERS: dict[str, Callable[[], Kafka | KafkaCluster]] = {
+    "one": Kafka,
+    "one-39": lambda: Kafka(name="kafka39"),
+    "three": KafkaCluster,
+    "three-39": lambda: KafkaCluster("kafka39"),
+}
+
+
+@pytest.fixture
+def own_zookeeper() -> Iterator[ZooKeeper]:
+    """A ZooKeeper of the test's own."""
+    with ZooKeeper() as zookeeper:
+        yield zookeeper
+
+
+@dataclass
+class Scene:
+    """Writers, brokers, and the topic with all changes in one partition."""
+
+    load: Load
+    brokers: Brokers
+    topic: str
+
+    @property
+    def leader(self) -> Kafka:
+        """The broker that leads the topic's partition."""
+        brokers = self.brokers
+        if isinstance(brokers, KafkaCluster):
+            return brokers.brokers[brokers.leader(self.topic) - 1]
+        assert isinstance(brokers, Kafka)
+        return brokers
+
+    def go_on(self, transactions: int = 50) -> None:
+        """Wait until so many more were written."""
+        goal = self.load.committed + transactions
+        eventually(lambda: self.load.committed > goal, "the writers")
+
+    def wait_moved(self, former: Kafka) -> None:
+        """Wait until another broker leads, if there is one."""
+        if isinstance(self.brokers, KafkaCluster):
+            brokers = self.brokers
+            eventually(lambda: brokers.leader(self.topic) not in (-1, former.number), "another leader")
+
+
+def killed(scene: Scene) -> None:
+    victim = scene.leader
+    victim.kill()
+    scene.wait_moved(victim)
+    scene.go_on()
+    victim.start()
+
+
+def frozen(scene: Scene) -> None:
+    victim = scene.leader
+    victim.freeze()
+    scene.wait_moved(victim)
+    scene.go_on()
+    victim.thaw()
+
+
+def restarted(scene: Scene) -> None:
+    victim = scene.leader
+    victim.stop()
+    scene.go_on()
+    victim.start()
+
+
+def moved(scene: Scene) -> None:
+    """Another broker leads, then the first one again: all of them live when that happens."""
+    assert isinstance(scene.brokers, KafkaCluster)
+    cluster, former = scene.brokers, scene.leader
+    former.stop()
+    scene.wait_moved(former)
+    former.start()
+    scene.go_on()
+
+    def back() -> bool:
+        cluster.elect()
+        return scene.leader is former
+
+    eventually(back, "the first leader")
+    scene.go_on()
+
+
+def settings(topic: str) -> dict[str, Any]:
+    """Two outputs: one sends everything to one partition, the other spreads the rows by their keys."""
+    hashed = {
+        "clientId": 1002,
+        "topic": f"{topic}-keys",
+        "partitionsNum": 3,
+        "partitionHash": r".*\\..*:id",
+        "transactional": "true",
+        "transactionalId": f"{topic}-keys",
+    }
+    return {
+        "sluice__outputs": "keys",
+        "sluice__output__mq__transactional": "true",
+        "sluice__output__mq__transactionalId": topic,
+        **{f"sluice__output__keys__{name}": value for name, value in hashed.items()},
+    }
+
+
+def check(scene: Scene) -> None:
+    """Look at both topics as consumers that read what is committed."""
+    scene.load.check(seen(once(ops(arrived(scene.brokers, scene.topic)))))
+    arrived(scene.brokers, f"{scene.topic}-keys")
+    check_keys(scene.load, scene.brokers.read(f"{scene.topic}-keys"))
+
+
+def make_topics(brokers: Brokers) -> str:
+    topic = f"changes{next(_numbers)}"
+    brokers.create(topic)
+    brokers.create(f"{topic}-keys", 3)
+    return topic
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        pytest.param("one", frozen, id="one-frozen"),
+        *(
+            pytest.param(name, fault, id=f"{name}-{fault.__name__}", marks=pytest.mark.extended)
+            for name, fault in itertools.product(BROKERS, (killed, frozen, restarted, moved))
+            if (name, fault) != ("one", frozen) and (fault is not moved or name.startswith("three"))
+        ),
+    ],
+)
+def test_no_change_is_lost_or_out_of_order(
+    sluice: Sluice, mariadb118: Server, database: Database, name: str, fault: Callable[[Scene], None]
+) -> None:
+    schema = database(mariadb118)
+    load = Load(mariadb118, schema)
+    with BROKERS[name]() as brokers:
+        topic = make_topics(brokers)
+        configure(sluice, brokers, topic, mariadb118, schema, **settings(topic))
+        scene = Scene(load, brokers, topic)
+        with sluice, load:
+            scene.go_on()
+            fault(scene)
+            scene.go_on()
+            load.finish(stop=True)
+            check(scene)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("name", ["kafka", "kafka39"])
+def test_a_broker_whose_disk_was_full_has_every_change_once_there_is_room(
+    sluice: Sluice, mariadb118: Server, database: Database, tmp_path: Path, name: str
+) -> None:
+    schema = database(mariadb118)
+    load = Load(mariadb118, schema)
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    with contextlib.ExitStack() as stack:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", disk], check=True)
+        stack.callback(lambda: subprocess.run(["umount", "--lazy", disk], check=True))
+        options = {"log.dirs": str(disk / "data"), "log.index.size.max.bytes": "4096"}
+        broker = stack.enter_context(Kafka(options, name=name))
+        topic = make_topics(broker)
+        configure(sluice, broker, topic, mariadb118, schema, **settings(topic))
+        scene = Scene(load, broker, topic)
+        with sluice, load:
+            scene.go_on()
+            filler = disk / "filler"
+            with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+                while True:
+                    file.write(bytes(4096))
+            eventually(lambda: not broker.running, "the broker's end")
+            scene.go_on()
+            filler.unlink()
+            broker.kill()
+            broker.start()
+            scene.go_on()
+            load.finish(stop=True)
+            check(scene)
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("fault", ["killed", "frozen", "without ZooKeeper"])
+@pytest.mark.parametrize("name", ["one", "three-39"])
+def test_no_change_is_lost_or_out_of_order_when_another_server_takes_over(
+    tmp_path: Path, own_zookeeper: ZooKeeper, mariadb118: Server, database: Database, name: str, fault: str
+) -> None:
+    schema = database(mariadb118)
+    load = Load(mariadb118, schema)
+    servers = [Sluice(tmp_path / it) for it in "ab"]
+    with contextlib.ExitStack() as stack:
+        brokers = stack.enter_context(BROKERS[name]())
+        topic = make_topics(brokers)
+        for server in servers:
+            shared = {"canal__zkServers": own_zookeeper.hosts, "sluice__ha__sessionTimeout": 2}
+            configure(server, brokers, topic, mariadb118, schema, main=shared, **settings(topic))
+            stack.enter_context(server)
+        scene = Scene(load, brokers, topic)
+        with load:
+            for _ in range(2):
+                active = wait_active(servers)
+                (other,) = (it for it in servers if it is not active)
+                scene.go_on()
+                if fault == "without ZooKeeper":
+                    own_zookeeper.kill()
+                    eventually(lambda: active.destination()["state"] != "running", "the end of the lease")  # noqa: B023
+                    scene.go_on()
+                    own_zookeeper.start()
+                    continue
+                active.process.send_signal(signal.SIGKILL if fault == "killed" else signal.SIGSTOP)
+                eventually(lambda: other.destination()["state"] == "running", "the take-over")  # noqa: B023
+                scene.go_on()
+                if fault == "killed":
+                    active.process.wait()
+                    active.start()
+                else:
+                    active.process.send_signal(signal.SIGCONT)
+            load.finish(stop=True)
+            check(scene)

@@ -7,7 +7,8 @@ from sluice.protocol.wire import varint
 from sluice.server.ha.election import State
 from sluice.server.ha.operations import Store
 from sluice.store.cursor import StoredClient
-from tests.simulation.ensemble import CLIENT, Ensemble, Session
+from tests.simulation.ensemble import CLIENT, OUTPUT, Ensemble, Session
+from tests.simulation.output import Broker
 from tests.simulation.source import Source, entries, index_of
 from tests.simulation.world import World
 
@@ -42,6 +43,8 @@ class Checks:
     * The newest session of the consumer's is never refused for an older one. One of a server whose epoch is over,
       without its knowledge, is older than those of the epoch that goes on.
     * The consumer gets the changes in their order, and skips none.
+    * So does the broker. What comes again is one stretch for each producer. The durable cursor of the output is never
+      after what the broker has. A former owner writes nothing after the new one has opened its producer.
     """
 
     def __init__(self, world: World, source: Source) -> None:
@@ -49,7 +52,14 @@ class Checks:
         """Epochs whose ``running`` was deleted by hand: their servers learn of it late, but write no more."""
         self.seen = 0
         """Up to which change the consumer has processed."""
+        self.sent = 0
+        """Up to which change the broker has them."""
+        self._producer: tuple[int, int] = (0, 0)
+        """The last one that wrote to the broker, and where it stopped."""
+        self._opened = 0
+        """The last epoch in which a producer was opened."""
         self.ensemble: Ensemble
+        self.broker = Broker(world, self)
         self.servers: list[Server] = []
         self._world = world
         self._source = source
@@ -91,11 +101,17 @@ class Checks:
             raise self._violation(f"session {session.number} writes in the epoch of session {nodes.raised_by}")
         if nodes.epoch not in self.deposed and (nodes.running is None or nodes.running.owner != session.number):
             raise self._violation(f"session {session.number} writes, but {nodes.running} owns the destination")
-        client = store.changes[CLIENT]
-        before, after = reach(nodes.client), reach(client) if client is not None else 0
-        self._world.log("zookeeper", "stores", before, "->", after)
-        if after < before:
-            raise self._violation(f"the durable cursor goes back from {before} to {after}")
+        for client_id, client in store.changes.items():
+            before, after = reach(nodes.clients[client_id]), reach(client) if client is not None else 0
+            self._world.log("zookeeper", "stores", client_id, before, "->", after)
+            if after < before:
+                raise self._violation(f"the durable cursor goes back from {before} to {after}")
+            if client_id == CLIENT:
+                self._check_acked(before, after)
+            elif after > self.sent:
+                raise self._violation(f"the output's cursor goes to {after}, and the broker has {self.sent}")
+
+    def _check_acked(self, before: int, after: int) -> None:
         if 0 in self._acked[before:after] or after > len(self._acked):
             raise self._violation(f"the durable cursor goes from {before} to {after}, but not all of that was acked")
 
@@ -123,12 +139,27 @@ class Checks:
         self._acked.extend(bytes(max(0, stop - len(self._acked))))
         self._acked[start:stop] = b"\x01" * (stop - start)
 
+    def opens_producer(self, epoch: int) -> None:
+        """Hear that the broker has opened a producer for the owner in an epoch."""
+        self._opened = max(self._opened, epoch)
+
+    def writes(self, producer: int, epoch: int, start: int, stop: int) -> None:
+        """Check what the broker is about to take."""
+        if epoch < self._opened and epoch not in self.deposed:
+            raise self._violation(f"the owner in epoch {epoch} writes after that in epoch {self._opened} has begun")
+        number, end = self._producer
+        if start > self.sent or (producer == number and start != end):
+            raise self._violation(f"producer {producer} writes {start} to {stop}; the broker has {self.sent}")
+        self._producer = producer, stop
+        self.sent = max(self.sent, stop)
+
     @property
     def finished(self) -> bool:
-        """Whether every change was processed and its ack is durable, one server serves, and the others stand by."""
+        """Whether every change was processed and sent, acks are durable, one server serves and the others stand by."""
         return (
             self.seen == len(self._source)
-            and reach(self.ensemble.nodes.client) == self.seen
+            and self.sent == self.seen
+            and all(reach(self.ensemble.nodes.clients[it]) == self.seen for it in (CLIENT, OUTPUT))
             and any(server.epoch is not None for server in self.servers)
             and all(server.settled for server in self.servers)
         )

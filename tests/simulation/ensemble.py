@@ -6,7 +6,7 @@ ephemeral nodes outlive its process. A follower that the leader has lost goes on
 connection has under way when it breaks may still be applied, until the session has its next connection.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -29,7 +29,8 @@ from sluice.server.ha.operations import (
 from sluice.store.cursor import StoredClient
 from tests.simulation.world import World
 
-CLIENT = 1001
+CLIENT, OUTPUT = 1001, 1002
+"""The consumer's, and the output's."""
 TIMEOUT = 6.0
 """Of sessions, seconds."""
 HALF_TICK = 0.5
@@ -46,7 +47,9 @@ class Nodes:
     version: int = -1
     raised_by: int = 0
     """The session that has set the epoch."""
-    client: StoredClient = field(default_factory=lambda: StoredClient(CLIENT))
+    clients: Mapping[int, StoredClient] = field(
+        default_factory=lambda: {client_id: StoredClient(client_id) for client_id in (CLIENT, OUTPUT)}
+    )
 
 
 class Connection(Protocol):
@@ -148,7 +151,7 @@ class Ensemble:
 
     def _load(self, session: Session, connection: Connection) -> Loaded:
         session.seen = max(session.seen, self._applied[connection.follower])
-        return Loaded((self._history[session.seen].client,))
+        return Loaded(tuple(self._history[session.seen].clients.values()))
 
     def _do(self, session: Session, operation: Operation) -> Outcome:
         nodes = self.nodes
@@ -163,9 +166,8 @@ class Ensemble:
                 if operation.version not in (nodes.version, -1):
                     return REFUSED
                 self._on_store(session, operation)
-                client = operation.changes[CLIENT]
-                assert client is not None
-                self.write(replace(nodes, client=client))
+                changed = {client_id: it for client_id, it in operation.changes.items() if it is not None}
+                self.write(replace(nodes, clients={**nodes.clients, **changed}))
             case Release():
                 if operation.version != nodes.version or nodes.running is None:
                     return REFUSED

@@ -13,7 +13,7 @@ from tests.simulation.world import World
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-STEPS = 200
+STEPS = 250
 """Of a schedule, before its faults stop."""
 RECOVERY = 120.0
 """Seconds after the last fault in which everything has to be delivered and acked."""
@@ -53,6 +53,7 @@ class Schedule:
             (1, self._crash_consumer),
             (3, self._pause_consumer),
             (1, self._lose_messages),
+            (1, self._lose_broker),
         ]
         self._server_faults = [fault for weight, fault in server_faults for _ in range(weight)]
         self._other_faults = [fault for weight, fault in other_faults for _ in range(weight)]
@@ -167,6 +168,9 @@ class Schedule:
     def _lose_messages(self) -> None:
         self.consumer.lossy_until = self.world.now + self._seconds(2 * TIMEOUT)
 
+    def _lose_broker(self) -> None:
+        self.checks.broker.away_until = self.world.now + self._seconds(2 * TIMEOUT)
+
     def _heal(self) -> None:
         self._log("world", "heals")
         self._faulty = False
@@ -177,4 +181,4 @@ class Schedule:
             self._restart(server)
             server.cut_until = 0.0
             server.failing = False
-        self.consumer.lossy_until = self.consumer.pace = 0.0
+        self.consumer.lossy_until = self.consumer.pace = self.checks.broker.away_until = 0.0

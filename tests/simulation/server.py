@@ -30,6 +30,7 @@ from sluice.store.commits import Commits
 from sluice.store.cursors import Cursors
 from sluice.store.ring import Ring
 from tests.simulation.ensemble import CLIENT, TIMEOUT, Ensemble, Session
+from tests.simulation.output import Output
 from tests.simulation.source import RING_BYTES, RING_SLOTS, Reader, Source, index_of, place
 from tests.simulation.world import World
 
@@ -133,11 +134,12 @@ class Instance:
         self.closing = False
         self.ending = False
         """It has begun to store what it stores last."""
-        start = 0
+        starts = []
         for client in activate.clients:
             self.cursors.restore(client, now)
-            if client.cursor is not None and client.cursor.position is not None:
-                start = index_of(client.cursor.position)
+            cursor = client.cursor
+            starts.append(index_of(cursor.position) if cursor is not None and cursor.position is not None else 0)
+        start = min(starts)
         self.cursors.begin(place(start), None)
         self.reader = Reader(source, ring, start)
 
@@ -147,8 +149,10 @@ class Server:
 
     make_member = Member
     make_cursors = Cursors
+    make_output = Output
 
     def __init__(self, name: str, world: World, ensemble: Ensemble, source: Source, checks: "Checks") -> None:
+        self.broker = checks.broker
         self.name = name
         self.url = f"http://{name}:8080"
         self.world = world
@@ -352,6 +356,7 @@ class Server:
         instance = self.instance = Instance(self._source, self.make_cursors, action, self._now())
         self.world.tell(self.world.latency(), self, self._read, instance)
         self.world.tell(FLUSH_PERIOD, self, self._flush_each_period, instance)
+        self.make_output(self, instance, self.broker).open()
         self._lived()
 
     def fails(self) -> bool:
@@ -421,14 +426,19 @@ class Server:
 
     # --- consumers ---------------------------------------------------------------------------------------------------
 
+    def check(self) -> Instance:
+        """Return the destination, if this server may serve it now. Raises FencedError."""
+        if self.member.destinations:
+            self.member.check(DESTINATION, self.clock())
+        if self.instance is None or self.instance.closing:
+            raise FencedError("not active")
+        self._checks.serves(self, self.instance.epoch)
+        return self.instance
+
     def request(self, request: Request) -> None:
         """Serve a consumer."""
         try:
-            if self.member.destinations:
-                self.member.check(DESTINATION, self.clock())
-            if self.instance is None or self.instance.closing:
-                raise FencedError("not active")
-            reply = self._serve(self.instance, request)
+            reply = self._serve(self.check(), request)
         except SluiceError as error:
             reply = _problem(error)
         if self.world.trace is not None:
@@ -439,7 +449,6 @@ class Server:
 
     def _serve(self, instance: Instance, request: Request) -> Reply | None:
         cursors, session, now = instance.cursors, request.session, self._now()
-        self._checks.serves(self, instance.epoch)
         match request.path:
             case "/session":
                 opened = cursors.open_session(CLIENT, now)

@@ -16,6 +16,7 @@ from sluice.store.cursors import IDS_PER_EPOCH, Cursors
 from sluice.store.subscriber import Subscriber
 from tests.simulation.checks import Violation
 from tests.simulation.ensemble import Session
+from tests.simulation.output import Output
 from tests.simulation.schedule import Schedule
 from tests.simulation.server import Server
 
@@ -119,6 +120,24 @@ class LateGetsTakeBatches(Server):
             return super().get(client_id, session=f"{token}.1000000", **limits)
 
 
+class ReplacesAFencedProducerUnseen(Server):
+    """An output whose producer was fenced opens another one and goes on, whoever has the destination."""
+
+    class make_output(Output):  # noqa: N801
+        def check(self) -> None:
+            """See nothing."""
+
+
+class AcksWhatTheBrokerMayHave(Server):
+    """An output acks what it has sent, whatever the broker says."""
+
+    class make_output(Output):  # noqa: N801
+        def _ask(self, answered: Callable[[Any], None], call: Callable[..., Any], *arguments: Any) -> None:
+            super()._ask(answered, call, *arguments)
+            if call == self._broker.commit:
+                answered(True)
+
+
 @pytest.mark.parametrize(
     "server",
     [
@@ -131,6 +150,8 @@ class LateGetsTakeBatches(Server):
         AcceptsAcksOfEarlierEpochs,
         KeepsTheFirstSessionThatComes,
         LateGetsTakeBatches,
+        ReplacesAFencedProducerUnseen,
+        AcksWhatTheBrokerMayHave,
     ],
 )
 def test_a_bug_is_found(server: type[Server]) -> None:

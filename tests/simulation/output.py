@@ -1,0 +1,134 @@
+"""An output that sends to a broker with transactions: a subscriber, as `server/outputs/delivery.py` is one."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from sluice.protocol.errors import FencedError
+from tests.simulation.ensemble import OUTPUT
+from tests.simulation.source import index_of
+from tests.simulation.world import World
+
+if TYPE_CHECKING:
+    from tests.simulation.checks import Checks
+    from tests.simulation.server import Instance, Server
+
+ENTRIES = 12
+"""Of a transaction."""
+PATIENCE = 2.0
+"""Seconds after which an answer of the broker is waited for no more."""
+PAUSE = 0.2
+"""Seconds before another attempt."""
+
+
+class Broker:
+    """A model of a broker of Kafka: of all producers with the output's transactional id the newest one may write."""
+
+    def __init__(self, world: World, checks: "Checks") -> None:
+        self.away_until = 0.0
+        """What comes until then gets lost; at times it is done, and the answer gets lost."""
+        self._world = world
+        self._checks = checks
+        self._newest = 0
+
+    def open(self, epoch: int) -> int:
+        """Open a producer, which fences those before it (`init_transactions`)."""
+        self._newest += 1
+        self._checks.opens_producer(epoch)
+        return self._newest
+
+    def commit(self, producer: int, epoch: int, start: int, stop: int) -> bool:
+        """Take the changes of a transaction, unless the producer is fenced."""
+        if producer != self._newest:
+            return False
+        self._world.log("broker", "takes", start, "to", stop, "of producer", producer)
+        self._checks.writes(producer, epoch, start, stop)
+        return True
+
+    @property
+    def loses(self) -> bool:
+        """Whether what comes or goes just now gets lost."""
+        return self.away_until > self._world.now and self._world.random.random() < 0.5
+
+
+class Output:
+    """The output of a destination while a server has it."""
+
+    def __init__(self, server: "Server", instance: "Instance", broker: Broker) -> None:
+        self._server = server
+        self._world = server.world
+        self._instance = instance
+        self._broker = broker
+        self._session = ""
+        self._producer = 0
+        self._asked = 0
+
+    def open(self) -> None:
+        """Begin an attempt."""
+        if self._server.instance is not self._instance or self._instance.closing:
+            return
+        cursors = self._instance.cursors
+        self._session = cursors.open_session(OUTPUT, self._now)
+        cursors.rollback(OUTPUT, now=self._now, session=self._session)
+        self._ask(self._opened, self._broker.open, self._instance.epoch)
+
+    def check(self) -> None:
+        """Raise if the destination is lost: opening a producer fences others, and may have come too late."""
+        if self._server.check() is not self._instance:
+            raise FencedError("not active")
+
+    @property
+    def _now(self) -> float:
+        return self._world.now
+
+    def _opened(self, producer: int) -> None:
+        self._producer = producer
+        self._send()
+
+    def _send(self) -> None:
+        try:
+            self.check()
+        except FencedError:
+            self._again()
+            return
+        cursors = self._instance.cursors
+        batch = cursors.get(OUTPUT, now=self._now, max_entries=ENTRIES, session=self._session)
+        if batch is None:
+            self._world.tell(0.5, self._server, self._send)
+            return
+
+        def answered(taken: bool) -> None:
+            if not taken:
+                self._again()
+                return
+            cursors.ack(OUTPUT, batch.batch_id, now=self._now, session=self._session)
+            self._send()
+
+        start, stop = index_of(batch.from_), index_of(batch.to)
+        self._ask(answered, self._broker.commit, self._producer, self._instance.epoch, start, stop)
+
+    def _again(self) -> None:
+        self._world.tell(PAUSE, self._server, self.open)
+
+    def _ask(self, answered: Callable[[Any], None], call: Callable[..., Any], *arguments: Any) -> None:
+        """Ask the broker; what was sent arrives, whatever becomes of the server."""
+        self._asked += 1
+        number = self._asked
+
+        def arrive() -> None:
+            if not self._broker.loses:
+                result = call(*arguments)
+                if not self._broker.loses:
+                    self._world.tell(self._world.latency(), self._server, hear, result)
+
+        def hear(result: Any) -> None:
+            if number == self._asked:
+                self._asked += 1
+                answered(result)
+
+        def give_up() -> None:
+            if number == self._asked:
+                self._asked += 1
+                self._again()
+
+        self._world.after(self._world.latency(), arrive)
+        self._world.tell(PATIENCE, self._server, give_up)

@@ -5,6 +5,7 @@
   Where an ack waits until it is durable that is nothing; where cursors are stored each period, one period's acks.
 * An ack of a batch is not accepted any more when a batch of a later epoch has come.
 * Each epoch belongs to one server, and is greater than those before it.
+* A topic has every number, in order; what comes again is one stretch, which ends with what is new.
 * No server logs a traceback, or an error that no fault explains.
 """
 
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.chaos.journal import Acked, Broken, Event, Failed, Logged, Received, TakenOver, read_journal, read_log
+from tests.chaos.topics import check_topic
 
 PERIOD = 1.0
 """Seconds after which a server that does not write at each ack does so."""
@@ -242,11 +244,13 @@ class Verdict:
     acks: int = 0
     refused: int = 0
     taken_over: int = 0
+    sent_again: int = 0
 
     def __str__(self) -> str:
         return (
             f"{self.numbers} numbers delivered in {self.batches} batches, {self.repeated} of them again;"
-            f" {self.acks} acks, {self.refused} late ones refused; {self.taken_over} take-overs"
+            f" {self.acks} acks, {self.refused} late ones refused; {self.taken_over} take-overs;"
+            f" {self.sent_again} numbers sent to Kafka again"
         )
 
 
@@ -285,4 +289,8 @@ def check_run(folder: Path) -> Verdict:
         verdict.acks += sum(isinstance(it, Acked) for it in events)
         verdict.repeated += checker.repeated
         verdict.refused += checker.refused
+    for topic, found in json.loads((folder / "topics").read_text()).items():
+        problems, again = check_topic(written[topic], map(tuple, found))
+        verdict.violations += [f"{topic}: {it}" for it in problems]
+        verdict.sent_again += again
     return verdict

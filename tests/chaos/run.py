@@ -1,4 +1,4 @@
-"""Carries a plan out on real servers: ZooKeeper, `sluice serve`, MariaDB and MySQL, with proxies between them."""
+"""Carries a plan out on real servers: ZooKeeper, Kafka, `sluice serve`, MariaDB and MySQL, with proxies between."""
 
 import itertools
 import json
@@ -21,9 +21,11 @@ from sluice.client_sdk import Client
 from tests.chaos.checker import Verdict, check_run
 from tests.chaos.journal import Broken, Journal
 from tests.chaos.plan import LONE, SHARED, TIMEOUT, Fault, Plan
+from tests.chaos.topics import wait_topic
 from tests.faults.harness import Sluice
 from tests.proxy import Proxy
 from tests.servers import Server, ZooKeeper, nodes
+from tests.servers.kafka import Kafka
 from tests.servers.server import ServerError
 
 RATE = 500
@@ -39,6 +41,12 @@ PUBLIC = "127.0.0.2"
 """Address by which consumers know the servers: there stand the proxies."""
 CLIENTS: Mapping[int, tuple[str, str]] = {1001: ("ack", "durable"), 1002: ("stream", "stream")}
 """How consumers read where cursors are shared, and from the lone server, which makes an ack durable only on demand."""
+OUTPUT: Mapping[str, object] = {
+    "sluice__outputs": "kafka",
+    "sluice__output__kafka__clientId": 1003,
+    "sluice__output__kafka__transactional": "true",
+}
+"""Beside the consumers each destination sends its changes to a topic of its name."""
 
 
 class Writer(threading.Thread):
@@ -189,10 +197,11 @@ class Run:
 
     def _begin(self) -> None:
         self.zookeeper = ZooKeeper(self.plan.zookeepers)
-        self.mariadb, self.mysql = Server("mariadb118"), Server("mysql97")
+        self.mariadb, self.mysql, self.kafka = Server("mariadb118"), Server("mysql97"), Kafka()
+        started = (self.zookeeper, self.mariadb, self.mysql, self.kafka)
         with ThreadPoolExecutor() as pool:
-            for started in pool.map(lambda it: it.__enter__(), (self.zookeeper, self.mariadb, self.mysql)):
-                self._stack.push(started)
+            for it in pool.map(lambda it: it.__enter__(), started):
+                self._stack.push(it)
         shared = dict(zip(SHARED, (self.mariadb, self.mysql), strict=True))
         self.nodes = {
             f"server{number}": Node(self.folder / f"server{number}", self.zookeeper, shared)
@@ -201,9 +210,13 @@ class Run:
         self.nodes["lone"] = Node(self.folder / "lone", None, {LONE: self.mariadb})
         for node in self.nodes.values():
             self._stack.callback(node.close)
+            node.sluice.settings["kafka__bootstrap__servers"] = self.kafka.servers
             for name, proxy in node.sources.items():
-                settings: dict[str, object] = {"canal__instance__master__address": f"127.0.0.1:{proxy.port}"}
-                if name != LONE:
+                address = {"canal__instance__master__address": f"127.0.0.1:{proxy.port}"}
+                settings: dict[str, object] = {**address, **OUTPUT}
+                if name == LONE:
+                    settings["sluice__output__kafka__transactionalId"] = LONE
+                else:
                     settings["sluice__instance__meta"] = "period" if name == self.plan.period else "zookeeper"
                 schema = "shop" if name == LONE else name
                 node.sluice.add(name, self.mariadb, canal__instance__filter__regex=rf"{schema}\\..*", **settings)
@@ -279,22 +292,23 @@ class Run:
 
     def _end(self, target: str, seconds: float, end: Callable[..., object]) -> None:
         """End a process, and start it again after a while."""
-        process: Sluice | Server | Consumer
+        process: Sluice | Server | Kafka | Consumer
         if target in self.nodes:
             process = self.nodes[target].sluice
         elif target in self.consumers:
             process = self.consumers[target]
         else:
-            process = self.mariadb if target == "mariadb" else self.mysql
+            process = self.kafka if target == "kafka" else self.mariadb if target == "mariadb" else self.mysql
         end(process)
         time.sleep(seconds)
         process.start()
 
     def _freeze(self, target: str, seconds: float) -> None:
-        if target == "zookeeper":
-            self.zookeeper.freeze()
+        if target in ("zookeeper", "kafka"):
+            servers = self.zookeeper if target == "zookeeper" else self.kafka
+            servers.freeze()
             time.sleep(seconds)
-            self.zookeeper.thaw()
+            servers.thaw()
             return
         process = self.nodes[target].sluice.process if target in self.nodes else self.consumers[target].process
         process.send_signal(signal.SIGSTOP)
@@ -362,12 +376,14 @@ class Run:
     # --- the end -----------------------------------------------------------------------------------------------------
 
     def _wait_for(self, written: Mapping[str, Mapping[str, list[int]]]) -> None:
-        """Wait until each consumer has come to the last number; the checker says what is missing."""
+        """Wait until each consumer and topic has come to the last number; the checker says what is missing."""
         deadline = time.monotonic() + RECOVERY
         for name, consumer in self.consumers.items():
             last = max(numbers[-1] for numbers in written[name.partition("-")[0]].values() if numbers)
             while not _has_come_to(last, consumer.journal) and time.monotonic() < deadline:
                 time.sleep(0.2)
+        topics = {name: wait_topic(self.kafka, name, tables, deadline) for name, tables in written.items()}
+        (self.folder / "topics").write_text(json.dumps(topics))
         if time.monotonic() > deadline:
             self._note_what_stands_still()
         time.sleep(1.0)  # for acks under way

@@ -7,6 +7,7 @@ import pytest
 from tests.chaos.checker import ClientChecker, check_epochs, check_log
 from tests.chaos.journal import IDS_PER_EPOCH, Acked, Broken, Event, Failed, Logged, Received, TakenOver
 from tests.chaos.plan import make_plan
+from tests.chaos.topics import check_topic
 
 WRITTEN = {"t": list(range(1, 101)), "u": list(range(101, 121))}
 
@@ -154,3 +155,26 @@ def test_a_seed_stands_for_one_sequence() -> None:
     assert make_plan(7, 60) != make_plan(8, 60)
     shorter, longer = make_plan(7, 30).faults, make_plan(7, 60).faults
     assert longer[: len(shorter)] == shorter
+
+
+NUMBERS = [(number, table) for table, numbers in WRITTEN.items() for number in numbers]
+
+
+class TestTopics:
+    def test_a_stretch_that_comes_again_is_allowed(self) -> None:
+        assert check_topic(WRITTEN, [*NUMBERS[:60], *NUMBERS[40:]]) == ([], 20)
+
+    @pytest.mark.parametrize(
+        ("found", "said"),
+        [
+            ([*NUMBERS[:60], *NUMBERS[61:]], "goes on with 62 of t: 61 is next"),
+            ([*NUMBERS[:60], *NUMBERS[40:50], *NUMBERS[60:]], "goes on with 61 of t: 51 is next"),
+            ([*NUMBERS[:60], *NUMBERS[40:50]], "ends before 51"),
+            ([], "ends before 1"),
+            ([*NUMBERS, (7, "u")], "7 of u, which was never written"),
+        ],
+        ids=["a gap", "a gap among what comes again", "half of a stretch", "nothing", "something else"],
+    )
+    def test_anything_else_is_not(self, found: list[tuple[int, str]], said: str) -> None:
+        (problem,), _ = check_topic(WRITTEN, found)
+        assert said in problem

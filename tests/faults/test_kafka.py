@@ -93,7 +93,7 @@ def test_a_stop_does_not_wait_for_a_broker_that_does_not_answer(
     load.check(seen(once(ops(arrived(broker, topic)))))
 
 
-def test_a_server_that_was_frozen_past_its_session_writes_nothing_any_more(
+def test_a_server_that_was_frozen_past_its_session_leaves_the_topic_to_the_newer_one(
     tmp_path: Path, zookeeper: ZooKeeper, broker: Kafka, topic: str, mariadb118: Server, database: Database
 ) -> None:
     schema = database(mariadb118)
@@ -114,7 +114,11 @@ def test_a_server_that_was_frozen_past_its_session_writes_nothing_any_more(
                 eventually(lambda: other.destination()["state"] == "running", "the take-over")  # noqa: B023
                 goal = load.committed + 50
                 eventually(lambda: load.committed > goal)  # noqa: B023
+                before = active.log_file.stat().st_size
                 active.process.send_signal(signal.SIGCONT)
+                eventually(lambda: active.destination()["state"] == "standby", "the end of the older one")  # noqa: B023
+                eventually(lambda: other.destination()["outputs"][0]["state"] == "running", other.destination)  # noqa: B023
+                assert "output mq: running" not in active.log_file.read_text()[before:], "it takes the topic back"
             load.finish(stop=True)
         load.check(seen(once(ops(arrived(broker, topic)))))
 

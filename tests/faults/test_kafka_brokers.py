@@ -234,3 +234,34 @@ def test_no_change_is_lost_or_out_of_order_when_another_server_takes_over(
                     active.process.send_signal(signal.SIGCONT)
             load.finish(stop=True)
             check(scene)
+
+
+@pytest.mark.extended
+def test_another_server_knows_that_a_topic_was_deleted_while_none_had_the_destination(
+    tmp_path: Path, own_zookeeper: ZooKeeper, kafka: Kafka, mariadb118: Server, database: Database
+) -> None:
+    schema = database(mariadb118)
+    load = Load(mariadb118, schema, count=20)
+    first, second = servers = [Sluice(tmp_path / it) for it in "ab"]
+    topic = make_topics(kafka)
+    for server in servers:
+        shared = {"canal__zkServers": own_zookeeper.hosts, "sluice__ha__sessionTimeout": 2}
+        configure(server, kafka, topic, mariadb118, schema, main=shared)
+    with first, load:
+        load.finish()
+        load.check(seen(once(ops(arrived(kafka, topic)))))
+        eventually(lambda: first.destination()["clients"][0]["lag"]["entries"] == 0, first.destination)
+        first.stop()
+    kafka.delete(topic)
+    with second:
+        mariadb118.query("INSERT INTO finished VALUES (2, 0, 0, NULL)", database=schema)
+
+        def output() -> dict[str, Any]:
+            found = second.destination()
+            return dict(found["outputs"][0]) if found["outputs"] else {"error": "", "lost": ""}
+
+        eventually(lambda: f"topic {topic}: the topic is gone" in output()["error"], output)
+        kafka.create(topic)
+        second.call("POST", "/shop/start")
+        assert [op.after and op.after["id"] for op in ops(arrived(kafka, topic))] == [2]
+        eventually(lambda: f"topic {topic} was deleted and made again" in output()["lost"], output)

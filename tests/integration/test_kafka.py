@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin._acl import AclOperation
+from confluent_kafka.admin._resource import ResourceType
 
 from sluice.instance.properties import Property
 from sluice.server.embedded import EmbeddedServer
@@ -53,7 +55,7 @@ class Setup:
 
     def output(self, **settings: Any) -> Output:
         library = {name: Property(value, "test") for name, value in self.library.items()}
-        made = KafkaSettings(topic=self.topic, **settings)
+        made = KafkaSettings(**{"topic": self.topic, **settings})
         return Output(NAME, "mq", made, shared=False, library=library, folder=self.folder)
 
     async def restart(self, **settings: Any) -> None:
@@ -157,6 +159,20 @@ async def test_a_topic_that_is_deleted_while_its_output_is_away_is_a_loss_that_i
     setup.source.put(1)
     assert await setup.delivered() == [[2, 3]]
     assert setup.outputs.status(NAME)[0].lost == "", "it is named once"
+
+
+async def test_a_topic_of_a_table_that_was_deleted_is_an_error_as_soon_as_something_is_to_be_sent_there(
+    setup: Setup,
+) -> None:
+    rules = {"topic": f"{setup.topic}rest", "dynamic_topic": rf"{setup.topic}:shop\.goods"}
+    await setup.start(**rules)
+    setup.source.put(1)
+    assert await setup.delivered() == [[0]]
+    await setup.outputs.stop(NAME)
+    setup.kafka.delete(setup.topic)
+    await setup.start(**rules)
+    setup.source.put(1)
+    assert f"topic {setup.topic}: the topic is gone" in await setup.fails("error")
 
 
 async def test_a_record_that_the_broker_refuses_is_named_by_position_table_and_size(
@@ -314,3 +330,31 @@ async def test_a_wrong_password_or_authority_is_an_error_without_secrets(
     text = await setup.fails("error")
     assert said in text
     assert "secret" not in text
+
+
+@pytest.mark.extended
+async def test_a_record_that_the_user_may_not_write_is_named(setup: Setup, kafka: Kafka) -> None:
+    authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+    options = {"authorizer.class.name": authorizer, "super.users": "User:ANONYMOUS"}
+    with Kafka(options, certificate=kafka.certificate) as broker:
+        broker.create(setup.topic)
+        broker.allow(AclOperation.DESCRIBE, ResourceType.TOPIC, setup.topic)
+        broker.allow(AclOperation.IDEMPOTENT_WRITE, ResourceType.BROKER, "kafka-cluster")
+        setup.library = {
+            "bootstrap.servers": f"127.0.0.1:{broker.secure_port}",
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(kafka.certificate),
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": Kafka.user,
+            "sasl.password": Kafka.password,
+        }
+        await setup.start()
+        await eventually(lambda: setup.error == "running: ")
+        place = setup.source.end()
+        setup.source.put(1)
+        text = await setup.fails("error")
+        assert f"topic {setup.topic}: " in text
+        assert "(a record of shop.goods, 1 row id=0, " in text
+        assert "allow the user to WRITE and DESCRIBE the topic" in text
+        assert text.endswith(f", at {place}"), text
+        await setup.outputs.stop(NAME)

@@ -16,8 +16,9 @@ from typing import Self
 
 from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
-from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from tests.servers.server import ServerError, fetch, free_port
@@ -51,6 +52,14 @@ class Brokers:
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
         admin = self._admin()
         admin.incremental_alter_configs([resource])[resource].result(20)
+
+    def allow(self, operation: AclOperation, kind: ResourceType, name: str) -> None:
+        """Allow the user something, where there is an authorizer."""
+        binding = AclBinding(
+            kind, name, ResourcePatternType.LITERAL, f"User:{Kafka.user}", "*", operation, AclPermissionType.ALLOW
+        )
+        admin = self._admin()
+        admin.create_acls([binding])[binding].result(20)
 
     def delete(self, topic: str) -> None:
         """Delete a topic."""

@@ -813,6 +813,34 @@ class TestExpiry:
         assert cursors.expire(NOW + 121) == [CLIENT + 2]
 
 
+# --- what a client keeps ---------------------------------------------------------------------------------------------
+
+
+def test_what_a_client_asks_to_remember_is_stored_with_its_cursor_and_comes_back_with_it() -> None:
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, now=NOW)
+    put(cursors, stream, b"one")
+    cursors.take_changes()
+    cursors.remember(CLIENT, "a text")
+    cursors.ack(CLIENT, get(cursors).batch_id, now=NOW)
+    client = cursors.take_changes()[CLIENT]
+    assert client is not None
+    assert client.memory == "a text"
+    later, _ = make()
+    later.restore(client, NOW)
+    assert later.memory(CLIENT) == "a text"
+
+
+def test_an_older_session_cannot_change_what_a_client_remembers() -> None:
+    cursors, _ = make()
+    cursors.subscribe(CLIENT, now=NOW)
+    older, newer = (cursors.open_session(CLIENT, NOW) for _ in range(2))
+    cursors.remember(CLIENT, "newer", newer)
+    with pytest.raises(StaleSessionError):
+        cursors.remember(CLIENT, "older", older)
+    assert cursors.memory(CLIENT) == "newer"
+
+
 # --- one look at the ring --------------------------------------------------------------------------------------------
 
 

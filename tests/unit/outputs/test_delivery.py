@@ -26,9 +26,12 @@ class ListTarget:
     """Takes numbers."""
 
     trouble = ""
-    memory = ""
 
     def __init__(self) -> None:
+        self.memory = ""
+        self.opened_with: list[str] = []
+        """What it had asked to remember, at each opening."""
+        self.lost: list[str] = []
         self.confirmed: list[int] = []
         self.calls: list[str] = []
         self.poison: int | None = None
@@ -40,7 +43,8 @@ class ListTarget:
         self.free.set()
         self.abandoned = threading.Event()
 
-    def open(self, _memory: str) -> None:
+    def open(self, memory: str) -> None:
+        self.opened_with.append(memory)
         self.abandoned.clear()
         self.calls.append("open")
 
@@ -64,7 +68,8 @@ class ListTarget:
         self.abandoned.set()
 
     def losses(self) -> list[str]:
-        return []
+        found, self.lost = self.lost, []
+        return found
 
     def close(self) -> None:
         self.calls.append("close")
@@ -127,6 +132,25 @@ async def test_nothing_is_acked_before_it_is_confirmed(setup: Setup) -> None:
     assert 1 < len(status.marks) <= 2 * window + 1, "what is outstanding is bounded"
     setup.target.free.set()
     await eventually(setup.acked)
+
+
+async def test_what_the_target_remembers_counts_only_when_what_it_stands_for_is_acked(setup: Setup) -> None:
+    setup.target.memory = "first"
+    await setup.deliver(1)
+    setup.target.memory = "second"
+    setup.target.errors = [DeliveryError("no"), DeliveryError("no")]
+    await setup.deliver(1)
+    await eventually(setup.acked)
+    assert setup.target.opened_with == ["", "first", "first"]
+    assert setup.embedded.memory(NAME, CLIENT) == "second"
+
+
+async def test_what_the_other_side_has_lost_is_logged_and_shown(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
+    setup.target.lost = ["topic t was deleted and made again"]
+    await setup.deliver(1)
+    (status,) = setup.outputs.status(NAME)
+    assert status.lost.startswith("topic t was deleted and made again: changes before 101/bin.")
+    assert f"output a: {status.lost}" in caplog.messages
 
 
 @pytest.mark.parametrize("error", [DeliveryError("no broker"), RejectedError("no such topic")])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._resource import ResourceType
 
@@ -236,6 +237,29 @@ async def test_a_check_says_what_a_topic_takes_and_makes_none(setup: Setup) -> N
     setup.kafka.create(setup.topic)
     await asyncio.to_thread(examine, setup.output(), findings)
     assert findings.found[-1] == ("ok", f"topic {setup.topic} has 1 partitions and takes 1048588 bytes")
+
+
+async def test_one_client_asks_for_all_topics(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[AdminClient] = []
+
+    class Counted(AdminClient):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            made.append(self)
+
+    monkeypatch.setattr(topics, "AdminClient", Counted)
+    names = [f"{setup.topic}{letter}" for letter in "abc"]
+    for name in (setup.topic, *names):
+        setup.kafka.create(name)
+    rules = {"dynamic_topic": ";".join(rf"{name}:shop\.none" for name in names)}
+    await setup.start(**rules)
+    setup.source.put(1)
+    await setup.delivered()
+    assert len(made) == 1
+    findings = Findings()
+    await asyncio.to_thread(examine, setup.output(**rules), findings)
+    assert [verdict for verdict, _ in findings.found] == ["ok"] * 4
+    assert len(made) == 2
 
 
 async def test_a_broker_that_does_not_answer_is_waited_for(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:

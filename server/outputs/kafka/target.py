@@ -173,7 +173,6 @@ class KafkaTarget:
 
     def fit(self, topic: str) -> str:
         """Say how a topic fits. Raises RejectedError when it does not, or is missing; DeliveryError."""
-        self._topics.open()
         return self._topics.fit(topic)
 
     # --- inside ------------------------------------------------------------------------------------------------------

@@ -85,6 +85,8 @@ class Topics:
 
     def fit(self, topic: str) -> str:
         """Say how a topic fits. Raises RejectedError when it does not, or is missing; DeliveryError."""
+        if self._asker is None:
+            self.open()
         description = self._find(topic)
         if description is None:
             raise self._missing(topic)

@@ -58,11 +58,11 @@ class Delivery:
         )
 
     def read(self, seconds: float = 60) -> list[Entry]:
-        """Wait until everything that is in the binlog now has arrived, and return what is new."""
+        """Wait until the source is being read and everything in its binlog now has arrived; return what is new."""
         file, offset = end_of_binlog(self.server)
         end = int(file.rpartition(".")[2]), offset
         deadline = time.monotonic() + seconds
-        while self._end() < end:
+        while not self.states or self._end() < end:
             assert time.monotonic() < deadline, f"{self._end()} is all that arrived of {end}; states: {self.states}"
             time.sleep(0.01)
         collected = self.ring.collect(self.next)

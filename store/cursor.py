@@ -42,6 +42,10 @@ class Cursor:
         return file_number(self.journal), self.offset, 0
 
 
+MOVED = "moved "
+"""What a client remembers begins with it after its cursor was moved by hand; what follows is another text each time."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoredClient:
     """A subscription as it is stored."""

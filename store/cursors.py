@@ -17,6 +17,7 @@ from ..protocol.errors import (
     NotSubscribedError,
     SluiceError,
     StaleSessionError,
+    UnknownBatchError,
 )
 from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
@@ -58,6 +59,8 @@ class Cursors:
         catches_up: bool = False,
     ) -> None:
         self.ring = ring
+        self.life = epoch
+        """The epoch of this life of the destination; see `epoch` for what is stored."""
         self.late: dict[str, LateRows] = {}
         """Rows for the clients that have passed their place, by its text."""
         self.track = Stream(ring, catches_up=catches_up)
@@ -218,21 +221,43 @@ class Cursors:
                 known.resolve(self.track)
             self._changed.add(client_id)
             return self.status(client_id)
-        sequence = self.track.start(start, unix_time)
-        wanted, cursor = self._compile(filter_text), None
-        state: InRing | Ahead
-        if sequence is None:
-            place = start if isinstance(start, Position) else Position.parse(str(start))
-            cursor = Cursor.at(place, delivered=place)
-            state = Ahead.at(self.track, cursor)
-        else:
-            state = InRing(Reading(self.track, wanted, sequence))
+        wanted = self._compile(filter_text)
+        state, cursor = self._begin_at(start, wanted, unix_time)
         subscriber = self._subscribers[client_id] = Subscriber(
             client_id, filter_text, wanted, now, state, cursor=cursor, expire_after=expire_after
         )
         subscriber.resolve(self.track)
         self._name_place(subscriber)
         self._changed.add(client_id)
+        return self.status(client_id)
+
+    def seek(
+        self, client_id: int, start: str | int | Position, *, memory: str, now: float, unix_time: float = 0.0
+    ) -> ClientStatus:
+        """Move the cursor of a client to a place, forward or back, and forget its marks.
+
+        ``start`` is as for `subscribe`; ``memory`` takes the place of the text that it keeps with its cursor. Raises
+        NotSubscribedError, and what `subscribe` raises; then nothing changes.
+        """
+        known = self._subscriber(client_id)
+        state, cursor = self._begin_at(start, known.wanted, unix_time)
+        subscriber = self._subscribers[client_id] = Subscriber(
+            client_id,
+            known.filter,
+            known.wanted,
+            now,
+            state,
+            cursor=cursor,
+            expire_after=known.expire_after,
+            late=known.late,
+            memory=memory,
+        )
+        if known.session is not None:
+            subscriber.open_session(known.session)
+        subscriber.resolve(self.track)
+        self._name_place(subscriber)
+        self._changed.add(client_id)
+        self._free()
         return self.status(client_id)
 
     def unsubscribe(self, client_id: int) -> None:
@@ -308,15 +333,8 @@ class Cursors:
         return self._subscriber(client_id).wanted
 
     def memory(self, client_id: int) -> str:
-        """Return what a client asked to `remember`. Raises NotSubscribedError."""
+        """Return the text that a client keeps with its cursor, see `ack`. Raises NotSubscribedError."""
         return self._subscriber(client_id).memory
-
-    def remember(self, client_id: int, memory: str, session: str | None = None) -> None:
-        """Store a text of the client's own beside its cursor, with what is stored of it next; raises as `check`."""
-        subscriber = self._checked(client_id, session)
-        if memory != subscriber.memory:
-            subscriber.memory = memory
-            self._changed.add(client_id)
 
     def check(self, client_id: int, session: str | None = None) -> None:
         """Raise what `get` would raise.
@@ -332,6 +350,18 @@ class Cursors:
     def cursor(self, client_id: int) -> Cursor | None:
         """Return the durable cursor of a client; None while its place has no name."""
         return self._subscriber(client_id).cursor
+
+    def place_after(self, client_id: int, batch_id: int) -> Cursor | None:
+        """Return the place after a batch that was given and is not confirmed; None before it has a name.
+
+        Raises NotSubscribedError, and UnknownBatchError when no such batch is outstanding.
+        """
+        subscriber = self._subscriber(client_id)
+        served = subscriber.served
+        mark = subscriber.marks.get(batch_id)
+        if served is None or mark is None:
+            raise UnknownBatchError(f"batch {batch_id} is not outstanding")
+        return served.reading.place_before(mark.stop)
 
     def awaited(self, client_id: int) -> Cursor | None:
         """Return the cursor of a client that the stream has not reached; None if the client is served."""
@@ -406,8 +436,12 @@ class Cursors:
             return None
         return self._mark(subscriber, reading, collected)
 
-    def ack(self, client_id: int, batch_id: int, *, now: float, session: str | None = None) -> None:
+    def ack(
+        self, client_id: int, batch_id: int, *, now: float, session: str | None = None, memory: str | None = None
+    ) -> None:
         """Confirm the oldest batch that is not confirmed.
+
+        ``memory`` is a text of the client's own, a few KiB, that is stored with its cursor from here on.
 
         Raises:
             NotSubscribedError, StaleSessionError: as `check`.
@@ -417,6 +451,9 @@ class Cursors:
         subscriber = self._called(client_id, session)
         subscriber.last_active = now
         reading, mark = subscriber.oldest(batch_id)
+        if memory is not None and memory != subscriber.memory:
+            subscriber.memory = memory
+            self._changed.add(client_id)
         reading.deliver(mark)
         self._confirm(subscriber, reading, mark.stop)
         self._settle(subscriber, [mark])
@@ -655,6 +692,17 @@ class Cursors:
         if cursor is None:
             return InRing(Reading(self.track, wanted, self.ring.first))
         return Ahead.at(self.track, cursor)
+
+    def _begin_at(
+        self, start: str | int | Position, wanted: TableFilter | None, unix_time: float
+    ) -> tuple[InRing | Ahead, Cursor | None]:
+        """Return the state of a subscriber that begins at a place, and its cursor if that is yet to be reached."""
+        sequence = self.track.start(start, unix_time)
+        if sequence is not None:
+            return InRing(Reading(self.track, wanted, sequence)), None
+        place = start if isinstance(start, Position) else Position.parse(str(start))
+        cursor = Cursor.at(place, delivered=place)
+        return Ahead.at(self.track, cursor), cursor
 
     def _compile(self, filter_text: str) -> TableFilter | None:
         return self._compile_filter(filter_text) if filter_text else None

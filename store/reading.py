@@ -174,6 +174,21 @@ class Reading:
         if not self.track.gtids.keys() <= self.gtids.keys():
             self.gtids = self.track.executed(max(self.track.ring.first, self.durable)) | self.gtids
 
+    def place_before(self, sequence: int) -> Cursor | None:
+        """Return the place before a slot, and what was executed before its transaction; None before the stream.
+
+        The slot is one that it was given and has not confirmed, or the next one.
+        """
+        place = self.track.ring.after(sequence - 1)
+        if place is None:
+            return None
+        self.learn_gtids()
+        gtids = {member: it.copy() for member, it in self.gtids.items()}
+        start = max(self.durable, self.track.ring.first)
+        self.track.add_executed(gtids, start, max(start, self.track.ring.last_boundary(start, sequence) + 1))
+        position = self.track.position(place)
+        return Cursor.at(position, str(gtids.get(self.track.member(place), "")), position)
+
     def executed_at(self, place: "Place") -> str:
         """Return the executed set of the member that a place belongs to; empty if unknown."""
         return str(self.gtids.get(self.track.member(place), ""))

@@ -13,6 +13,11 @@ from .status import show, summarize
 
 def add_client_commands(commands: Any) -> None:
     """Add the commands to those of the command line."""
+    _add_commands_about_clients(commands)
+    _add_commands_about_batches(commands)
+
+
+def _add_commands_about_clients(commands: Any) -> None:
     clients = add_command(
         commands,
         "clients",
@@ -51,6 +56,8 @@ def add_client_commands(commands: Any) -> None:
     status.add_argument("--json", action="store_true", help="as the API says it")
     add_server(status)
 
+
+def _add_commands_about_batches(commands: Any) -> None:
     ack = add_command(
         commands,
         "ack",
@@ -78,6 +85,21 @@ def add_client_commands(commands: Any) -> None:
     add_client(rollback)
     rollback.add_argument("--batch", type=int, metavar="ID", help="only this batch, the oldest outstanding one")
     add_server(rollback)
+
+    seek = add_command(
+        commands,
+        "seek",
+        seek_command,
+        "move the cursor of a client",
+        "Move the cursor of a client to a place, forward or back, and forget its outstanding batches: what is between\n"
+        "is not delivered, or is delivered again. Stop its consumer before. The cursor of an output wins over the\n"
+        "place that Kafka has of it.",
+        "sluice seek example 1001 earliest",
+        "sluice seek example 1001 1/mysql-bin.000003@1767225600:4096:0",
+    )
+    add_client(seek)
+    seek.add_argument("place", metavar="PLACE", help="a position, earliest (of what is stored), or latest")
+    add_server(seek)
 
 
 def clients_command(options: Any) -> int:
@@ -134,4 +156,15 @@ def rollback_command(options: Any) -> int:
     body = {} if options.batch is None else {"batchId": options.batch}
     remote_of(options).client_call(options.destination, options.client, "rollback", {}, body)
     out.print("rolled back")
+    return 0
+
+
+def seek_command(options: Any) -> int:
+    """Move the cursor of a client."""
+    remote = remote_of(options)
+    view = remote.client_call(options.destination, options.client, "seek", {}, {"start": options.place}).json()
+    out.print(Text(f"client {options.client} goes on at {view['position'] or options.place}"))
+    for output in remote.call("GET", "/v1/destinations", options.destination)["outputs"]:
+        if output["clientId"] == options.client:
+            out.print(Text(f"it is the output {output['name']}: the cursor wins over the place that Kafka has of it"))
     return 0

@@ -1,5 +1,6 @@
 """Canal's calls: subscribe, get, ack, rollback."""
 
+import secrets
 import time
 
 from ...instance.config import BatchMode, InstanceConfig
@@ -7,6 +8,7 @@ from ...instance.instance import Instance
 from ...protocol.errors import BadParameterError, BadPositionError
 from ...protocol.position import Position
 from ...store.batch import Batch
+from ...store.cursor import MOVED, Cursor
 from ...store.status import ClientStatus
 from .destinations import Destinations
 
@@ -81,6 +83,33 @@ class Calls(Destinations):
             "position": status.position,
         }
 
+    async def seek(
+        self, destination: str, client_id: int, start: str | dict[str, int], memory: str | None = None
+    ) -> None:
+        """Move the cursor of a client to a place, forward or back, durably; its outstanding batches are forgotten.
+
+        ``start`` is as for `subscribe`. ``memory`` takes the place of the text that the client keeps with its cursor;
+        None says that it was moved by hand.
+
+        Raises:
+            NotSubscribedError: the client has not subscribed.
+            BadPositionError: ``start`` is not a position.
+            GoneError: it is older than what is stored.
+            SourceChangedError: it belongs to another source or history.
+        """
+        instance = self._running(destination)
+        instance.cursors.seek(
+            client_id,
+            start["timestamp"] if isinstance(start, dict) else start,
+            memory=MOVED + secrets.token_hex(8) if memory is None else memory,
+            now=time.monotonic(),
+            unix_time=time.time(),  # noqa: TID251  beside that of events
+        )
+        instance.seek_start()
+        instance.wake()
+        await instance.name_place(client_id)
+        await instance.flush()
+
     async def unsubscribe(self, destination: str, client_id: int) -> None:
         """Remove a client and its cursor, durably; `NotSubscribedError` when it has not subscribed."""
         instance = self._running(destination)
@@ -101,12 +130,20 @@ class Calls(Destinations):
         return self._running(destination).cursors.status(client_id)
 
     def memory(self, destination: str, client_id: int) -> str:
-        """Return what a client asked to `remember`; raises as `status`."""
+        """Return the text that a client keeps with its cursor, see `ack`; raises as `status`."""
         return self._running(destination).cursors.memory(client_id)
 
-    def remember(self, destination: str, client_id: int, memory: str, session: str | None = None) -> None:
-        """Keep a text of the client's own with its cursor: it is durable with the next ack. Raises as `check`."""
-        self._running(destination).cursors.remember(client_id, memory, session)
+    def epoch(self, destination: str) -> int:
+        """Return the epoch of this life of a destination: greater than in every earlier one, on any server."""
+        return self._running(destination).cursors.life
+
+    def cursor(self, destination: str, client_id: int) -> Cursor | None:
+        """Return the durable cursor of a client, None while its place has no name; raises as `status`."""
+        return self._running(destination).cursors.cursor(client_id)
+
+    def place_after(self, destination: str, client_id: int, batch_id: int) -> Cursor | None:
+        """Return the place after an outstanding batch; `UnknownBatchError` when it is not outstanding."""
+        return self._running(destination).cursors.place_after(client_id, batch_id)
 
     def check(self, destination: str, client_id: int, session: str | None = None) -> None:
         """Raise what a get would raise."""
@@ -209,9 +246,11 @@ class Calls(Destinations):
         position: str | None = None,
         durable: bool = False,
         session: str | None = None,
+        memory: str | None = None,
     ) -> None:
         """Confirm the oldest outstanding batch, or everything before a position.
 
+        ``memory`` is a text of the client's own, a few KiB, that is stored with its cursor; it comes with a batch id.
         With ``durable``, and always where cursors are kept in ``zookeeper``, the call returns when the cursor is
         stored; otherwise that happens within the flush period.
 
@@ -227,7 +266,7 @@ class Calls(Destinations):
         """
         instance = self._running(destination)
         if batch_id is not None and position is None:
-            instance.cursors.ack(client_id, batch_id, now=time.monotonic(), session=session)
+            instance.cursors.ack(client_id, batch_id, now=time.monotonic(), session=session, memory=memory)
         elif position is not None and batch_id is None:
             await self._ack_to(instance, client_id, Position.parse(position), session)
         else:

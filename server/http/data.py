@@ -153,6 +153,16 @@ class Subscription(BaseModel):
     )
 
 
+class Place(BaseModel):
+    """Where a cursor is moved."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"start": "latest"}]})
+
+    start: Start | str = Field(
+        description="Where it goes on: the earliest change still held, the latest, a position, or a time."
+    )
+
+
 class Ack(BaseModel):
     """What to ack: a batch, or everything before a position."""
 
@@ -176,6 +186,10 @@ class Rollback(BaseModel):
     batchId: int | None = None  # noqa: N815
 
 
+def _start(start: Start | str) -> str | dict[str, int]:
+    return {"timestamp": start.timestamp} if isinstance(start, Start) else start
+
+
 def _view(context: Context, destination: str, client_id: int) -> ClientView:
     embedded = context.embedded
     return ClientView.of(embedded.destination_status(destination), embedded.status(destination, client_id))
@@ -187,9 +201,8 @@ async def subscribe(
 ) -> ClientView:
     """Register the client, or replace its filter. A cursor that was saved wins over `start`."""
     wish = body or Subscription()
-    start = {"timestamp": wish.start.timestamp} if isinstance(wish.start, Start) else wish.start
     await context.embedded.subscribe(
-        destination, client_id, filter=wish.filter, start=start, expire_after=wish.expireAfter
+        destination, client_id, filter=wish.filter, start=_start(wish.start), expire_after=wish.expireAfter
     )
     return _view(context, destination, client_id)
 
@@ -310,6 +323,18 @@ async def ack(
         destination, client_id, batch_id=body.batchId, position=body.position, durable=durable, session=session
     )
     context.acks.notify((destination, client_id))
+
+
+@router.post("/seek", operation_id="seek", summary="Move the cursor")
+async def seek(context: Ctx, destination: Destination, client_id: ClientId, body: Place) -> ClientView:
+    """Move the cursor of a client by hand, forward or back, and forget its outstanding batches.
+
+    What is between is not delivered, or is delivered again. Stop its consumer before: one that goes on acks what it has
+    taken, and is told that nobody knows of it.
+    """
+    await context.embedded.seek(destination, client_id, _start(body.start))
+    context.acks.notify((destination, client_id))
+    return _view(context, destination, client_id)
 
 
 @router.post("/rollback", operation_id="rollback", summary="Roll back", status_code=204)

@@ -18,11 +18,14 @@ from ...protocol.errors import (
     SourceChangedError,
     StaleSessionError,
 )
+from ...protocol.gtid import MariadbGtidSet, MysqlGtidSet, parse_gtids
+from ...protocol.position import Position
 from ...store.batch import Batch
+from ...store.cursor import Cursor
 from ..embedded import EmbeddedServer
 from ..embedded.companions import OutputStatus
 from .settings import Output
-from .target import Prepared, RejectedError, Target
+from .target import Place, Prepared, RejectedError, Target
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -118,14 +121,10 @@ class Delivery:
             output.destination, output.client_id, filter=settings.filter, start=settings.start, expire_after=0
         )
         self._session = embedded.open_session(output.destination, output.client_id)
-        await embedded.rollback(output.destination, output.client_id, session=self._session)
         ready: asyncio.Queue[Prepared] = asyncio.Queue(settings.window)
         tasks: list[asyncio.Task[None]] = []
         try:
-            memory = embedded.memory(output.destination, output.client_id)
-            await self._run(self._sender, self._target.open, memory)
-            self._report_losses()
-            self._check()  # opening fences others: one that has lost the destination meanwhile must notice
+            await self._open()
             self._set("running", "")
             tasks = [
                 asyncio.create_task(self._collect(ready), name=f"collect for {output}"),
@@ -143,6 +142,36 @@ class Delivery:
             _done, late = await asyncio.wait([closing], timeout=ENDING)
             if late:
                 logger.warning("output %s: the other side keeps it from ending", output.name, extra=self._where)
+
+    async def _open(self) -> None:
+        """Open the target, and go on where it says."""
+        embedded, client = self._embedded, (self.output.destination, self.output.client_id)
+        memory = embedded.memory(*client)
+        place = await self._run(self._sender, self._target.open, memory, embedded.epoch(self.output.destination))
+        self._report_losses()
+        self._check()  # opening fences others: one that has lost the destination meanwhile must notice
+        if place is not None:
+            await self._take_over(place, is_new=not memory)
+        await embedded.rollback(*client, session=self._session)
+
+    async def _take_over(self, place: Place, *, is_new: bool) -> None:
+        """Confirm what the other side has: the server may have ended before it could."""
+        embedded, client = self._embedded, (self.output.destination, self.output.client_id)
+        position = Position.parse(place.position)
+        cursor = embedded.cursor(*client)
+        if is_new:  # its cursor is lost, or was never stored
+            if cursor is None or cursor.position != position:
+                logger.warning("output %s goes on at %s, which the other side has", self.output.name, position)
+                await embedded.seek(*client, place.position, memory="")
+        elif cursor is None or cursor.position is None or cursor.position.same_history(position):
+            if cursor is None or cursor.order < position.order:
+                await embedded.ack(*client, position=place.position, session=self._session)
+        elif not _has_executed(cursor, place):
+            raise RejectedError(
+                f"the other side has the changes up to {position}, which belongs to another source or history than the"
+                f" cursor, {cursor.position}: find the place that follows them, and go on there with `sluice seek"
+                f" {self.output.destination} {self.output.client_id} POSITION`"
+            )
 
     async def _collect(self, ready: asyncio.Queue[Prepared]) -> None:
         """Get batches and prepare them, in order."""
@@ -175,14 +204,14 @@ class Delivery:
 
     async def _send(self, ready: asyncio.Queue[Prepared]) -> None:
         """Send what is ready, and ack it once it is confirmed."""
-        output = self.output
         while True:
             batches = [await ready.get()]
             while not ready.empty():
                 batches.append(ready.get_nowait())
             self._check()
+            place = self._place_after(batches[-1].batch) if self._target.keeps_place else None
             try:
-                await self._run(self._sender, self._target.send, batches)
+                await self._run(self._sender, self._target.send, batches, place)
             except RejectedError as error:
                 among = f"; it is among the changes from {batches[0].batch.from_} to {batches[-1].batch.to}"
                 where = f", at {error.position}" if error.position else among
@@ -190,8 +219,6 @@ class Delivery:
             for it in batches:
                 self._count(it)
             self._report_losses()
-            # With the acks, so that what the cursor stands for and what is known of it are stored as one.
-            self._embedded.remember(output.destination, output.client_id, self._target.memory, self._session)
             # Each call confirms before it waits for the store, and they begin in this order.
             await asyncio.gather(*(self._ack(it.batch) for it in batches))
             for _ in batches:
@@ -201,10 +228,18 @@ class Delivery:
         output = self.output
         try:
             await self._embedded.ack(
-                output.destination, output.client_id, batch_id=batch.batch_id, session=self._session
+                output.destination,
+                output.client_id,
+                batch_id=batch.batch_id,
+                session=self._session,
+                memory=self._target.memory,
             )
         except NotStoredError as error:  # it counts, and is stored later; the destination says so, too
             logger.warning("output %s: %s", output.name, error, extra=self._where)
+
+    def _place_after(self, batch: Batch) -> Place | None:
+        found = self._embedded.place_after(self.output.destination, self.output.client_id, batch.batch_id)
+        return None if found is None else Place(str(found.position), found.gtid)
 
     def _report_losses(self) -> None:
         status = self._embedded.status(self.output.destination, self.output.client_id)
@@ -236,3 +271,13 @@ class Delivery:
 
     async def _run(self, executor: ThreadPoolExecutor, work: Callable[..., T], *arguments: object) -> T:
         return await asyncio.get_running_loop().run_in_executor(executor, work, *arguments)
+
+
+def _has_executed(cursor: Cursor, place: Place) -> bool:
+    """Whether the sets of GTIDs say that a cursor, in another history, is at a place or after it."""
+    if not cursor.gtid or not place.gtids:
+        return False
+    here, there = parse_gtids(cursor.gtid), parse_gtids(place.gtids)
+    if isinstance(here, MysqlGtidSet) and isinstance(there, MysqlGtidSet):
+        return here.contains(there)
+    return isinstance(here, MariadbGtidSet) and isinstance(there, MariadbGtidSet) and here.contains(there)

@@ -36,6 +36,16 @@ class Prepared:
     """What is left out of it, as configured: one text each, with position and reason."""
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far an output has come, as the other side keeps it: with what it has confirmed, as one."""
+
+    position: str
+    """After the last change that is confirmed."""
+    gtids: str
+    """The full set of GTIDs that are executed there, empty if unknown."""
+
+
 class Target(Protocol):
     """The other side of an output.
 
@@ -48,23 +58,31 @@ class Target(Protocol):
         """What is in the way just now, although it may pass by itself; empty when all is well."""
 
     @property
+    def keeps_place(self) -> bool:
+        """Whether the other side keeps the place of the output with what it confirms: each change is there once."""
+
+    @property
     def memory(self) -> str:
         """What of the other side is to be kept with the cursor, a few KiB of text: see `open`."""
 
-    def open(self, memory: str) -> None:
+    def open(self, memory: str, epoch: int) -> Place | None:
         """Connect; from here on no earlier connection of this output, of any process, can write.
 
         ``memory`` is what `memory` was when all before the cursor had been confirmed, in whatever process; empty at the
-        first time. Raises DeliveryError, RejectedError.
+        first time, and beginning with `MOVED` when the cursor was moved by hand since. ``epoch`` grows with each life
+        of the destination. Returns the place that the other side keeps; None when the cursor counts.
+
+        Raises DeliveryError, RejectedError.
         """
 
     def prepare(self, batch: Batch) -> Prepared:
         """Encode a batch. Raises RefusedError, which names the entry that cannot be sent."""
 
-    def send(self, batches: Sequence[Prepared]) -> None:
+    def send(self, batches: Sequence[Prepared], place: Place | None) -> None:
         """Return when the other side has confirmed all of them, durably and in this order.
 
-        After an error nobody knows what it has taken. Raises DeliveryError, RejectedError.
+        ``place`` is that after them, for a target that keeps it; None when it has no name. After an error nobody knows
+        what it has taken. Raises DeliveryError, RejectedError.
         """
 
     def abandon(self) -> None:

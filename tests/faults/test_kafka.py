@@ -5,8 +5,9 @@ import itertools
 import random
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -17,6 +18,13 @@ from tests.servers import Server, ZooKeeper
 from tests.servers.kafka import Kafka
 
 _numbers = itertools.count(1)
+
+
+class Victim(Protocol):
+    """What dies and comes back."""
+
+    def kill(self) -> None: ...
+    def start(self) -> None: ...
 
 
 @pytest.fixture
@@ -45,16 +53,18 @@ def test_every_change_is_in_the_topic_once_and_in_order(
         eventually(lambda: sluice.destination()["clients"][0]["lag"]["entries"] == 0, sluice.destination)
 
 
+TRANSACTIONS: dict[str, Any] = {
+    "sluice__output__mq__transactional": "true",
+    "sluice__output__mq__transactionalId": "shop",
+}
+
+
 @pytest.mark.parametrize(("victim", "kills"), [("sluice", 3), ("kafka", 1)])
-def test_what_is_repeated_after_a_kill_is_one_stretch(
+def test_each_change_is_committed_once_whatever_is_killed(
     sluice: Sluice, broker: Kafka, topic: str, mariadb118: Server, database: Database, victim: str, kills: int
 ) -> None:
     schema = database(mariadb118)
-    transactions: dict[str, Any] = {
-        "sluice__output__mq__transactional": "true",
-        "sluice__output__mq__transactionalId": "shop",
-    }
-    configure(sluice, broker, topic, mariadb118, schema, **transactions)
+    configure(sluice, broker, topic, mariadb118, schema, **TRANSACTIONS)
     load = Load(mariadb118, schema)
     chance = random.Random(5)
     dies = sluice if victim == "sluice" else broker
@@ -66,7 +76,38 @@ def test_what_is_repeated_after_a_kill_is_one_stretch(
                 dies.kill()
                 dies.start()
             load.finish(stop=True)
-        load.check(seen(once(ops(arrived(broker, topic)))))
+        load.check(seen(ops(arrived(broker, topic))))
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(1200)
+def test_each_change_is_committed_once_over_fifty_kills_of_everything(
+    tmp_path: Path, zookeeper: ZooKeeper, broker: Kafka, topic: str, doomed: Server, database: Database
+) -> None:
+    schema = database(doomed)
+    chance = random.Random(50)
+    load = Load(doomed, schema)
+    servers = [Sluice(tmp_path / name) for name in "ab"]
+    everything: list[Victim] = [*servers, *servers, broker, zookeeper, doomed]
+    with contextlib.ExitStack() as stack:
+        for server in servers:
+            others = {"canal__zkServers": zookeeper.hosts, "sluice__ha__sessionTimeout": 2}
+            configure(server, broker, topic, doomed, schema, main=others)
+            stack.enter_context(server)
+        with load:
+            for number in range(50):
+                goal = load.committed + chance.randrange(1, 60)
+                eventually(lambda: load.committed > goal)  # noqa: B023
+                victims = chance.sample(everything, chance.choice((1, 1, 2, 3)))
+                for victim in dict.fromkeys(victims):
+                    victim.kill()
+                for victim in dict.fromkeys(victims):
+                    victim.start()
+                if number % 10 == 9:
+                    states = partial(map, lambda it: it.destination()["state"], servers)
+                    eventually(lambda: "running" in states(), lambda: list(states()), 180)  # noqa: B023
+            load.finish(stop=True)
+        load.check(seen(ops(arrived(broker, topic))))
 
 
 @pytest.mark.parametrize("transactional", [False, True])
@@ -74,10 +115,7 @@ def test_a_stop_does_not_wait_for_a_broker_that_does_not_answer(
     sluice: Sluice, broker: Kafka, topic: str, mariadb118: Server, database: Database, *, transactional: bool
 ) -> None:
     schema = database(mariadb118)
-    settings: dict[str, Any] = {}
-    if transactional:
-        settings = {"sluice__output__mq__transactional": "true", "sluice__output__mq__transactionalId": "shop"}
-    configure(sluice, broker, topic, mariadb118, schema, **settings)
+    configure(sluice, broker, topic, mariadb118, schema, **(TRANSACTIONS if transactional else {}))
     load = Load(mariadb118, schema)
     sluice.start()
     sluice.wait_running()
@@ -90,7 +128,8 @@ def test_a_stop_does_not_wait_for_a_broker_that_does_not_answer(
         broker.thaw()
         sluice.start()
         load.finish(stop=True)
-    load.check(seen(once(ops(arrived(broker, topic)))))
+    found = ops(arrived(broker, topic))
+    load.check(seen(found if transactional else once(found)))
 
 
 def test_a_server_that_was_frozen_past_its_session_leaves_the_topic_to_the_newer_one(
@@ -120,7 +159,7 @@ def test_a_server_that_was_frozen_past_its_session_leaves_the_topic_to_the_newer
                 eventually(lambda: other.destination()["outputs"][0]["state"] == "running", other.destination)  # noqa: B023
                 assert "output mq: running" not in active.log_file.read_text()[before:], "it takes the topic back"
             load.finish(stop=True)
-        load.check(seen(once(ops(arrived(broker, topic)))))
+        load.check(seen(ops(arrived(broker, topic))))
 
 
 def wait_active(servers: list[Sluice]) -> Sluice:

@@ -345,6 +345,9 @@ def test_a_change_is_seen_acked_and_not_seen_again_after_a_restart(
         assert len(refused.stderr.splitlines()) == 1
         cursor = serving.call("GET", client)["position"]
         assert cursor in serving.run("status")
+        assert serving.run("seek", "shop", "1001", cursor) == f"client 1001 goes on at {cursor}\n"
+        refused = conf.run("seek", "shop", "1001", "nowhere", "--url", serving.url)
+        assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
     with conf.serving() as serving:
         serving.wait_for(lambda: serving.states() == {"shop": "running"})
         (stands,) = json.loads(serving.run("status", "shop", "--json"))["clients"]

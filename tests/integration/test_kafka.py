@@ -1,6 +1,7 @@
 """An output to Kafka and a real broker: what arrives, and what each error says."""
 
 import asyncio
+import contextlib
 import itertools
 import json
 from collections.abc import AsyncIterator, Callable
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._resource import ResourceType
@@ -15,11 +17,13 @@ from confluent_kafka.admin._resource import ResourceType
 from sluice.instance.properties import Property
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.outputs import delivery
-from sluice.server.outputs.kafka import topics
+from sluice.server.outputs.kafka import positions, topics
 from sluice.server.outputs.kafka.settings import KafkaSettings
+from sluice.server.outputs.kafka.target import KafkaTarget
 from sluice.server.outputs.outputs import Outputs
 from sluice.server.outputs.registry import examine, make
 from sluice.server.outputs.settings import Output
+from sluice.server.outputs.target import DeliveryError, RejectedError
 from sluice.store.status import ClientStatus
 from tests import certificates
 from tests.servers.kafka import Kafka
@@ -52,7 +56,7 @@ class Setup:
         self.topic = f"numbers{next(_numbers)}"
         self.library: dict[str, str] = {"bootstrap.servers": kafka.servers}
         self.folder = Path()
-        self.outputs: Outputs
+        self.outputs = Outputs(embedded, lambda _: (), lambda it: make(it, lambda: ""))
 
     def output(self, **settings: Any) -> Output:
         library = {name: Property(value, "test") for name, value in self.library.items()}
@@ -284,13 +288,201 @@ async def test_a_second_producer_of_the_same_transactions_ends_the_first(setup: 
     setup.source.put(1)
     assert await setup.delivered() == [[0]]
     other = make(setup.output(transactional=True, transactional_id=setup.topic), lambda: "")
-    await asyncio.to_thread(other.open, "")
+    await asyncio.to_thread(other.open, "", 1)
     setup.source.put(1)
     retried: Callable[[], bool] = lambda: setup.outputs.status(NAME)[0].retries > 0  # noqa: E731
     await eventually(retried)
     assert await setup.delivered() == [[0, 1]]
     other.abandon()
     other.close()
+
+
+class TestPositions:
+    """With transactions the brokers keep the place of an output, with what they have: each change is there once."""
+
+    @pytest.fixture(autouse=True)
+    async def keep(self, setup: Setup) -> None:
+        """Another client holds all that was put."""
+        await setup.embedded.subscribe(NAME, 2000)
+
+    async def start(self, setup: Setup) -> None:
+        await setup.restart(transactional=True, transactional_id=setup.topic)
+
+    async def begin(self, setup: Setup, count: int = 2) -> None:
+        """Deliver some changes."""
+        await self.start(setup)
+        setup.source.put(count)
+        assert await setup.delivered() == [list(range(count))]
+
+    async def records(self, setup: Setup) -> list[dict[str, Any]]:
+        """What the topic has of the output."""
+        (values,) = await asyncio.to_thread(setup.kafka.read, positions.TOPIC, key=f"{setup.topic}/{NAME}/mq")
+        return [json.loads(it) for it in values]
+
+    async def write(self, setup: Setup, value: bytes) -> None:
+        """Write a record of the output."""
+        producer = Producer({"bootstrap.servers": setup.kafka.servers})
+        producer.produce(positions.TOPIC, value, f"{setup.topic}/{NAME}/mq".encode(), 0)
+        assert await asyncio.to_thread(producer.flush, 20) == 0
+
+    async def test_each_transaction_writes_the_place_after_it(self, setup: Setup) -> None:
+        for count in (1, 2):
+            await self.begin(setup) if count == 1 else setup.source.put(1)
+            await setup.delivered()
+            cursor = setup.embedded.cursor(NAME, 1001)
+            assert cursor is not None
+            epoch = setup.embedded.epoch(NAME)
+            expected = {"position": str(cursor.position), "gtids": "", "epoch": epoch, "moved": ""}
+            assert (await self.records(setup))[-1] == expected
+
+    async def test_an_output_that_starts_keeps_out_servers_of_earlier_epochs_before_it_sends(
+        self, setup: Setup
+    ) -> None:
+        await self.start(setup)
+        await eventually(lambda: setup.error == "running: ")
+        epoch = setup.embedded.epoch(NAME)
+        assert await self.records(setup) == [{"position": "", "gtids": "", "epoch": epoch, "moved": ""}]
+        former = make(setup.output(transactional=True, transactional_id=setup.topic), lambda: "")
+        with pytest.raises(RejectedError, match=f"epoch {epoch}, and this server is in epoch {epoch - 1}"):
+            await asyncio.to_thread(former.open, "", epoch - 1)
+        former.close()
+        setup.source.put(1)
+        assert await setup.delivered() == [[0]]
+
+    async def test_the_topic_is_made_compacted_and_a_check_says_so(self, setup: Setup) -> None:
+        with contextlib.suppress(KafkaException):
+            setup.kafka.delete(positions.TOPIC)
+        output = setup.output(transactional=True, transactional_id=setup.topic)
+        for expected in (f"topic {positions.TOPIC} does not exist yet: it is made at the start", "is compacted"):
+            findings = Findings()
+            await asyncio.to_thread(examine, output, findings)
+            verdict, text = findings.found[-1]
+            assert verdict == "ok"
+            assert expected in text
+            await self.begin(setup) if "not exist" in text else None
+
+    async def test_what_was_committed_without_an_answer_is_not_sent_again(
+        self, setup: Setup, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await self.begin(setup)
+        send, lost = KafkaTarget.send, [DeliveryError("the answer is lost")] * 3
+
+        def lose(*arguments: Any) -> None:
+            send(*arguments)
+            if lost:
+                raise lost.pop()
+
+        monkeypatch.setattr(KafkaTarget, "send", lose)
+        for _ in range(4):
+            setup.source.put(10)
+            found = await setup.delivered()
+        assert found == [list(range(42))]
+        assert lost == []
+
+    async def test_a_cursor_that_is_lost_is_found_in_the_topic(self, setup: Setup) -> None:
+        await self.begin(setup)
+        await setup.outputs.stop(NAME)
+        await setup.embedded.unsubscribe(NAME, 1001)
+        await self.start(setup)
+        setup.source.put(1)
+        assert await setup.delivered() == [[0, 1, 2]]
+
+    async def test_a_cursor_that_is_moved_by_hand_wins_once(
+        self, setup: Setup, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        await self.begin(setup)
+        await setup.embedded.seek(NAME, 1001, "earliest")
+        send = KafkaTarget.send
+
+        def lose(*arguments: Any) -> None:
+            send(*arguments)
+            monkeypatch.undo()
+            raise DeliveryError("the answer is lost")
+
+        monkeypatch.setattr(KafkaTarget, "send", lose)
+        await self.start(setup)
+        assert await setup.delivered() == [[0, 1, 0, 1]]
+        await self.start(setup)
+        setup.source.put(1)
+        assert await setup.delivered() == [[0, 1, 0, 1, 2]]
+
+    async def test_a_running_output_follows_its_cursor_when_that_is_moved(self, setup: Setup) -> None:
+        await self.begin(setup)
+        await setup.embedded.seek(NAME, 1001, "earliest")
+        await eventually(lambda: setup.embedded.status(NAME, 1001).lag.entries == 0)
+        setup.source.put(1)
+        found = await setup.delivered()
+        assert found == [[0, 1, 0, 1, 2]]
+
+    async def test_a_record_of_a_later_epoch_stops_the_output_until_the_cursor_is_moved(self, setup: Setup) -> None:
+        await self.begin(setup)
+        (*_, last) = await self.records(setup)
+        await setup.outputs.stop(NAME)
+        await self.write(setup, json.dumps({**last, "epoch": 99}).encode())
+        await self.start(setup)
+        setup.source.put(1)
+        text = await setup.fails("error")
+        assert "has the place of this output from epoch 99, and this server is in epoch" in text
+        await setup.embedded.seek(NAME, 1001, str(last["position"]))
+        assert await setup.delivered() == [[0, 1, 2]]
+
+    @pytest.mark.parametrize("value", [b"", b"{}", b"[]", b"?", b'{"position":"x","gtids":"","epoch":1,"moved":""}'])
+    async def test_a_record_of_somebody_else_stops_the_output(self, setup: Setup, value: bytes) -> None:
+        await self.begin(setup)
+        await setup.outputs.stop(NAME)
+        await self.write(setup, value)
+        await self.start(setup)
+        text = await setup.fails("error")
+        assert f"the record {setup.topic}/{NAME}/mq at offset " in text
+        assert "is not one of Sluice" in text
+
+    @pytest.mark.parametrize("made", [False, True])
+    async def test_a_topic_that_has_lost_the_place_stops_the_output(self, setup: Setup, *, made: bool) -> None:
+        await self.begin(setup)
+        await setup.outputs.stop(NAME)
+        setup.kafka.delete(positions.TOPIC)
+        if made:
+            setup.kafka.create(positions.TOPIC, cleanup_policy="compact")
+        await self.start(setup)
+        setup.source.put(1)
+        text = await setup.fails("error")
+        assert ("has no record" if made else "is gone, and with it the place of this output") in text
+        assert "say where it goes on with `sluice seek`" in text
+        await setup.embedded.seek(NAME, 1001, "latest")
+        setup.source.put(1)
+        assert await setup.delivered() == [[0, 1, 3]]
+
+    async def test_a_topic_that_is_not_compacted_stops_the_output(self, setup: Setup) -> None:
+        await self.begin(setup)
+        setup.kafka.alter(positions.TOPIC, cleanup_policy="delete")
+        try:
+            await self.start(setup)
+            assert "loses the places of outputs, because its cleanup.policy is delete" in await setup.fails("error")
+            findings = Findings()
+            await asyncio.to_thread(examine, setup.output(transactional=True, transactional_id=setup.topic), findings)
+            assert findings.found[-1][0] == "FAIL"
+        finally:
+            setup.kafka.alter(positions.TOPIC, cleanup_policy="compact")
+        setup.source.put(1)
+        assert await setup.delivered() == [[0, 1, 2]]
+
+    async def test_a_transaction_of_another_output_that_is_open_hides_no_record(self, setup: Setup) -> None:
+        other = Producer({"bootstrap.servers": setup.kafka.servers, "transactional.id": f"{setup.topic}-other"})
+        await asyncio.to_thread(other.init_transactions)
+        await self.begin(setup)
+        other.begin_transaction()
+        other.produce(positions.TOPIC, b"", b"other", 0)
+        await asyncio.to_thread(other.flush)
+        setup.source.put(1)
+        await setup.delivered()
+        await setup.outputs.stop(NAME)
+        await setup.embedded.unsubscribe(NAME, 1001)
+        await self.start(setup)
+        await asyncio.sleep(1)
+        assert setup.error == "starting: "
+        await asyncio.to_thread(other.abort_transaction)
+        setup.source.put(1)
+        assert await setup.delivered() == [[0, 1, 2, 3]]
 
 
 MODULE = "org.apache.kafka.common.security"

@@ -70,8 +70,8 @@ class Brokers:
         """Return the number of the broker that leads a partition; -1 while none does."""
         return int(self._admin().list_topics(topic, 20).topics[topic].partitions[partition].leader)
 
-    def read(self, topic: str, *, committed: bool = True) -> list[list[bytes]]:
-        """Return the values of a topic, those of each of its partitions in their order."""
+    def read(self, topic: str, *, key: str = "", committed: bool = True) -> list[list[bytes]]:
+        """Return the values of a topic, or of a key there, those of each of its partitions in their order."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.servers,
@@ -89,12 +89,13 @@ class Brokers:
             consumer.assign([TopicPartition(topic, number, 0) for number in found.partitions])
             ended: set[int] = set()
             while len(ended) < len(values):
-                for message in consumer.consume(10_000, 1.0):
+                for message in consumer.consume(10_000, 0.1):
                     partition = message.partition()
                     assert partition is not None
                     error = message.error()
                     if error is None:
-                        values[partition].append(message.value() or b"")
+                        if not key or message.key() == key.encode():
+                            values[partition].append(message.value() or b"")
                     elif error.code() == KafkaError._PARTITION_EOF:
                         ended.add(partition)
                     else:

@@ -43,8 +43,8 @@ class Checks:
     * The newest session of the consumer's is never refused for an older one. One of a server whose epoch is over,
       without its knowledge, is older than those of the epoch that goes on.
     * The consumer gets the changes in their order, and skips none.
-    * So does the broker. What comes again is one stretch for each producer. The durable cursor of the output is never
-      after what the broker has. A former owner writes nothing after the new one has opened its producer.
+    * So does the broker, each of them once. The durable cursor of the output is never after what the broker has. A
+      former owner writes nothing after the new one has written that its epoch has begun.
     """
 
     def __init__(self, world: World, source: Source) -> None:
@@ -54,10 +54,8 @@ class Checks:
         """Up to which change the consumer has processed."""
         self.sent = 0
         """Up to which change the broker has them."""
-        self._producer: tuple[int, int] = (0, 0)
-        """The last one that wrote to the broker, and where it stopped."""
         self._opened = 0
-        """The last epoch in which a producer was opened."""
+        """The last epoch that has begun at the broker."""
         self.ensemble: Ensemble
         self.broker = Broker(world, self)
         self.servers: list[Server] = []
@@ -139,19 +137,17 @@ class Checks:
         self._acked.extend(bytes(max(0, stop - len(self._acked))))
         self._acked[start:stop] = b"\x01" * (stop - start)
 
-    def opens_producer(self, epoch: int) -> None:
-        """Hear that the broker has opened a producer for the owner in an epoch."""
+    def claims(self, epoch: int) -> None:
+        """Hear that an epoch begins at the broker."""
         self._opened = max(self._opened, epoch)
 
-    def writes(self, producer: int, epoch: int, start: int, stop: int) -> None:
+    def writes(self, epoch: int, start: int, stop: int) -> None:
         """Check what the broker is about to take."""
-        if epoch < self._opened and epoch not in self.deposed:
+        if epoch < self._opened:
             raise self._violation(f"the owner in epoch {epoch} writes after that in epoch {self._opened} has begun")
-        number, end = self._producer
-        if start > self.sent or (producer == number and start != end):
-            raise self._violation(f"producer {producer} writes {start} to {stop}; the broker has {self.sent}")
-        self._producer = producer, stop
-        self.sent = max(self.sent, stop)
+        if start != self.sent:
+            raise self._violation(f"{start} to {stop} are written to the broker, which has {self.sent}")
+        self.sent = stop
 
     @property
     def finished(self) -> bool:

@@ -1,11 +1,15 @@
-"""An output that sends to a broker with transactions: a subscriber, as `server/outputs/delivery.py` is one."""
+"""An output that sends to a broker with transactions: a subscriber, as `server/outputs/delivery.py` is one.
+
+The broker keeps the place of the output with what it takes, as the topic of the positions does.
+"""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sluice.protocol.errors import FencedError
+from sluice.protocol.position import Position
 from tests.simulation.ensemble import OUTPUT
-from tests.simulation.source import index_of
+from tests.simulation.source import index_of, place
 from tests.simulation.world import World
 
 if TYPE_CHECKING:
@@ -20,6 +24,13 @@ PAUSE = 0.2
 """Seconds before another attempt."""
 
 
+class Place(NamedTuple):
+    """How far the output has come, and in which epoch that was written."""
+
+    position: Position
+    epoch: int
+
+
 class Broker:
     """A model of a broker of Kafka: of all producers with the output's transactional id the newest one may write."""
 
@@ -29,19 +40,29 @@ class Broker:
         self._world = world
         self._checks = checks
         self._newest = 0
+        self._place: Place | None = None
 
-    def open(self, epoch: int) -> int:
-        """Open a producer, which fences those before it (`init_transactions`)."""
+    def open(self, epoch: int) -> "tuple[int, Place | None]":
+        """Open a producer, which fences those before it (`init_transactions`); return it, and the place."""
         self._newest += 1
-        self._checks.opens_producer(epoch)
-        return self._newest
+        self._world.log("broker", "opens producer", self._newest, "of epoch", epoch, "at", self._place)
+        return self._newest, self._place
 
-    def commit(self, producer: int, epoch: int, start: int, stop: int) -> bool:
-        """Take the changes of a transaction, unless the producer is fenced."""
+    def claim(self, producer: int, epoch: int) -> bool:
+        """Take a transaction that only says which epoch it is from now on, unless the producer is fenced."""
+        if producer == self._newest:
+            self._checks.claims(epoch)
+            self._place = Place(self._place.position if self._place is not None else place(0), epoch)
+        return producer == self._newest
+
+    def commit(self, producer: int, epoch: int, from_: str, to: str) -> bool:
+        """Take the changes of a transaction, and the place after it, unless the producer is fenced."""
         if producer != self._newest:
             return False
+        start, stop = index_of(from_), index_of(to)
         self._world.log("broker", "takes", start, "to", stop, "of producer", producer)
-        self._checks.writes(producer, epoch, start, stop)
+        self._checks.writes(epoch, start, stop)
+        self._place = Place(Position.parse(to), epoch)
         return True
 
     @property
@@ -66,9 +87,7 @@ class Output:
         """Begin an attempt."""
         if self._server.instance is not self._instance or self._instance.closing:
             return
-        cursors = self._instance.cursors
-        self._session = cursors.open_session(OUTPUT, self._now)
-        cursors.rollback(OUTPUT, now=self._now, session=self._session)
+        self._session = self._instance.cursors.open_session(OUTPUT, self._now)
         self._ask(self._opened, self._broker.open, self._instance.epoch)
 
     def check(self) -> None:
@@ -80,8 +99,36 @@ class Output:
     def _now(self) -> float:
         return self._world.now
 
-    def _opened(self, producer: int) -> None:
-        self._producer = producer
+    def _opened(self, answer: tuple[int, Place | None]) -> None:
+        self._producer, place = answer
+        if place is not None and place.epoch > self._instance.epoch:
+            self._again()
+            return
+
+        def claimed(taken: bool) -> None:
+            if taken:
+                self.take_over(place)
+            else:
+                self._again()
+
+        self.claim(claimed)
+
+    def claim(self, answered: Callable[[bool], None]) -> None:
+        """Keep servers out that have had the destination in an earlier epoch."""
+        self._ask(answered, self._broker.claim, self._producer, self._instance.epoch)
+
+    def take_over(self, place: Place | None) -> None:
+        """Confirm what the broker has, when the stream has come there, then begin to send."""
+        try:
+            self.check()
+        except FencedError:
+            self._again()
+            return
+        cursors = self._instance.cursors
+        if place is not None and not cursors.ack_to(OUTPUT, place.position, now=self._now, session=self._session):
+            self._world.tell(PAUSE, self._server, self.take_over, place)
+            return
+        cursors.rollback(OUTPUT, now=self._now, session=self._session)
         self._send()
 
     def _send(self) -> None:
@@ -103,8 +150,7 @@ class Output:
             cursors.ack(OUTPUT, batch.batch_id, now=self._now, session=self._session)
             self._send()
 
-        start, stop = index_of(batch.from_), index_of(batch.to)
-        self._ask(answered, self._broker.commit, self._producer, self._instance.epoch, start, stop)
+        self._ask(answered, self._broker.commit, self._producer, self._instance.epoch, batch.from_, batch.to)
 
     def _again(self) -> None:
         self._world.tell(PAUSE, self._server, self.open)

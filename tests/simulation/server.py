@@ -122,11 +122,20 @@ class Link:
             self.server.hear(self.server.member.answered, number, UNKNOWN, run=False)
 
 
+class PolledRing(Ring):
+    """A ring that no thread waits to put into: a full one counts as waited for."""
+
+    @property
+    def waiting(self) -> bool:  # type: ignore[override]
+        """Whether more is put only when there is room."""
+        return len(self) == RING_SLOTS
+
+
 class Instance:
     """The destination on the server that serves it."""
 
     def __init__(self, source: Source, make_cursors: type[Cursors], activate: Activate, now: float) -> None:
-        ring = Ring(RING_SLOTS, RING_BYTES, segment_size=4096)
+        ring = PolledRing(RING_SLOTS, RING_BYTES, segment_size=4096)
         self.epoch = activate.epoch
         self.cursors = make_cursors(ring, epoch=activate.epoch, compile_filter=lambda _: None)
         self.commits: Commits[Answer] = Commits(self.cursors)

@@ -16,7 +16,7 @@ from sluice.store.cursors import IDS_PER_EPOCH, Cursors
 from sluice.store.subscriber import Subscriber
 from tests.simulation.checks import Violation
 from tests.simulation.ensemble import Session
-from tests.simulation.output import Output
+from tests.simulation.output import Output, Place
 from tests.simulation.schedule import Schedule
 from tests.simulation.server import Server
 
@@ -84,8 +84,10 @@ class PersistsMoreThanAcked(Server):
     """The cursor is moved to what was given."""
 
     class make_cursors(Cursors):  # noqa: N801  as it is called
-        def ack(self, client_id: int, batch_id: int, *, now: float, session: str | None = None) -> None:
-            super().ack(client_id, batch_id, now=now, session=session)
+        def ack(
+            self, client_id: int, batch_id: int, *, now: float, session: str | None = None, memory: str | None = None
+        ) -> None:
+            super().ack(client_id, batch_id, now=now, session=session, memory=memory)
             subscriber = self._subscriber(client_id)
             if subscriber.served is not None:
                 self._confirm(subscriber, subscriber.served.reading, subscriber.served.reading.get)
@@ -95,9 +97,11 @@ class AcceptsAcksOfEarlierEpochs(Server):
     """Batch ids are compared without their epoch."""
 
     class make_cursors(Cursors):  # noqa: N801
-        def ack(self, client_id: int, batch_id: int, *, now: float, session: str | None = None) -> None:
-            epoch = self._next_id // IDS_PER_EPOCH
-            super().ack(client_id, epoch * IDS_PER_EPOCH + batch_id % IDS_PER_EPOCH, now=now, session=session)
+        def ack(
+            self, client_id: int, batch_id: int, *, now: float, session: str | None = None, memory: str | None = None
+        ) -> None:
+            batch_id = self._next_id // IDS_PER_EPOCH * IDS_PER_EPOCH + batch_id % IDS_PER_EPOCH
+            super().ack(client_id, batch_id, now=now, session=session, memory=memory)
 
 
 class KeepsTheFirstSessionThatComes(Server):
@@ -120,14 +124,6 @@ class LateGetsTakeBatches(Server):
             return super().get(client_id, session=f"{token}.1000000", **limits)
 
 
-class ReplacesAFencedProducerUnseen(Server):
-    """An output whose producer was fenced opens another one and goes on, whoever has the destination."""
-
-    class make_output(Output):  # noqa: N801
-        def check(self) -> None:
-            """See nothing."""
-
-
 class AcksWhatTheBrokerMayHave(Server):
     """An output acks what it has sent, whatever the broker says."""
 
@@ -136,6 +132,32 @@ class AcksWhatTheBrokerMayHave(Server):
             super()._ask(answered, call, *arguments)
             if call == self._broker.commit:
                 answered(True)
+
+
+class OvertakesALaterEpoch(Server):
+    """A server that has not noticed that it lost the destination goes on where the later owner was."""
+
+    class make_output(Output):  # noqa: N801
+        def _opened(self, answer: tuple[int, Place | None]) -> None:
+            producer, place = answer
+            super()._opened((producer, place and place._replace(epoch=0)))
+
+
+class ClaimsNoEpoch(Server):
+    """The broker knows of an epoch only when something is written in it."""
+
+    class make_output(Output):  # noqa: N801
+        def claim(self, answered: Callable[[bool], None]) -> None:
+            self._broker._checks.claims(self._instance.epoch)
+            answered(True)
+
+
+class ForgetsWhatTheBrokerHas(Server):
+    """An output goes on at its cursor, wherever the broker says it is."""
+
+    class make_output(Output):  # noqa: N801
+        def take_over(self, _place: Place | None) -> None:
+            super().take_over(None)
 
 
 @pytest.mark.parametrize(
@@ -150,8 +172,10 @@ class AcksWhatTheBrokerMayHave(Server):
         AcceptsAcksOfEarlierEpochs,
         KeepsTheFirstSessionThatComes,
         LateGetsTakeBatches,
-        ReplacesAFencedProducerUnseen,
         AcksWhatTheBrokerMayHave,
+        OvertakesALaterEpoch,
+        ClaimsNoEpoch,
+        ForgetsWhatTheBrokerHas,
     ],
 )
 def test_a_bug_is_found(server: type[Server]) -> None:

@@ -18,7 +18,7 @@ from sluice.protocol.errors import (
 )
 from sluice.protocol.gtid import MariadbGtidSet
 from sluice.protocol.position import Position
-from sluice.store.batch import Batch
+from sluice.store.batch import Batch, LateRows
 from sluice.store.cursor import Cursor, StoredClient, earliest, in_order, starts
 from sluice.store.cursors import Cursors
 from sluice.store.ring import Kind, Ring
@@ -816,13 +816,12 @@ class TestExpiry:
 # --- what a client keeps ---------------------------------------------------------------------------------------------
 
 
-def test_what_a_client_asks_to_remember_is_stored_with_its_cursor_and_comes_back_with_it() -> None:
+def test_the_text_that_comes_with_an_ack_is_stored_with_its_cursor_and_comes_back_with_it() -> None:
     cursors, stream = make()
     cursors.subscribe(CLIENT, now=NOW)
     put(cursors, stream, b"one")
     cursors.take_changes()
-    cursors.remember(CLIENT, "a text")
-    cursors.ack(CLIENT, get(cursors).batch_id, now=NOW)
+    cursors.ack(CLIENT, get(cursors).batch_id, now=NOW, memory="a text")
     client = cursors.take_changes()[CLIENT]
     assert client is not None
     assert client.memory == "a text"
@@ -831,14 +830,17 @@ def test_what_a_client_asks_to_remember_is_stored_with_its_cursor_and_comes_back
     assert later.memory(CLIENT) == "a text"
 
 
-def test_an_older_session_cannot_change_what_a_client_remembers() -> None:
-    cursors, _ = make()
+def test_an_ack_that_is_refused_leaves_the_text_as_it_was() -> None:
+    cursors, stream = make()
     cursors.subscribe(CLIENT, now=NOW)
-    older, newer = (cursors.open_session(CLIENT, NOW) for _ in range(2))
-    cursors.remember(CLIENT, "newer", newer)
-    with pytest.raises(StaleSessionError):
-        cursors.remember(CLIENT, "older", older)
-    assert cursors.memory(CLIENT) == "newer"
+    put(cursors, stream, b"one", b"two")
+    batches = [get(cursors, limit=1).batch_id for _ in range(2)]
+    cursors.ack(CLIENT, batches[0], now=NOW, memory="first")
+    cursors.ack(CLIENT, batches[1], now=NOW)
+    for batch_id in batches:
+        with pytest.raises(UnknownBatchError):
+            cursors.ack(CLIENT, batch_id, now=NOW, memory="second")
+    assert cursors.memory(CLIENT) == "first"
 
 
 # --- one look at the ring --------------------------------------------------------------------------------------------
@@ -1043,3 +1045,118 @@ def test_event_of_canals_cursor_is_given_again_where_the_stream_begins_with_it()
     cursors.restore(StoredClient(CLIENT, "", Cursor(FILE, 4, 0, SERVER_ID)), NOW)
     put(cursors, stream, b"one")
     assert entries(get(cursors).slices) == [b"begin", b"one", b"end"]
+
+
+class TestSeek:
+    """A cursor is moved by hand, forward or back."""
+
+    @pytest.fixture
+    def cursors(self) -> Cursors:
+        """Four transactions are stored for another client; ours has confirmed two of them, and was given the third."""
+        cursors, stream = make()
+        cursors.subscribe(CLIENT + 1, now=NOW)
+        cursors.subscribe(CLIENT, filter_text="shop.orders", expire_after=7, now=NOW)
+        for row in (b"one", b"two", b"three", b"four"):
+            put(cursors, stream, row)
+        for _ in range(2):
+            cursors.ack(CLIENT, get(cursors, limit=3).batch_id, now=NOW, memory="a text")
+        get(cursors, limit=3)
+        return cursors
+
+    def place(self, cursors: Cursors, transactions: int) -> Position:
+        """The place after so many transactions, each of three events."""
+        return Stream(cursors.ring).position(3 * transactions)
+
+    @pytest.mark.parametrize("transactions", [0, 1, 2, 3])
+    def test_what_follows_the_place_is_given_next(self, cursors: Cursors, transactions: int) -> None:
+        place = self.place(cursors, transactions)
+        status = cursors.seek(CLIENT, str(place), memory="moved", now=NOW)
+        assert (status.position, status.marks, stored(cursors).gtid) == (
+            str(place),
+            [],
+            f"0-101-{transactions}" * bool(transactions),
+        )
+        assert get(cursors, limit=3).from_ == str(place)
+
+    def test_what_was_outstanding_is_unknown_and_its_text_does_not_count(self, cursors: Cursors) -> None:
+        (outstanding,) = cursors.status(CLIENT).marks
+        cursors.seek(CLIENT, "latest", memory="moved", now=NOW)
+        with pytest.raises(UnknownBatchError):
+            cursors.ack(CLIENT, outstanding, now=NOW, memory="late")
+        assert cursors.memory(CLIENT) == "moved"
+
+    def test_filter_expiry_and_session_stay_and_it_is_stored(self, cursors: Cursors) -> None:
+        session = cursors.open_session(CLIENT, NOW)
+        cursors.take_changes()
+        cursors.seek(CLIENT, "earliest", memory="moved", now=NOW + 5)
+        client = cursors.take_changes()[CLIENT]
+        assert client is not None
+        assert client.cursor is not None
+        assert (client.filter, client.expire_after, client.memory) == ("shop.orders", 7, "moved")
+        assert cursors.expire(NOW + 12) == []
+        with pytest.raises(StaleSessionError):
+            cursors.check(CLIENT, "1-older")
+        cursors.check(CLIENT, session)
+
+    def test_late_rows_are_still_to_be_given(self, cursors: Cursors) -> None:
+        late = LateRows(self.place(cursors, 1), "shop", "orders", b"", 1, 0, b"")
+        assert cursors.give_late(CLIENT, late)
+        cursors.seek(CLIENT, "latest", memory="moved", now=NOW)
+        assert cursors.status(CLIENT).late == 1
+
+    def test_a_place_that_is_yet_to_come_is_waited_for(self, cursors: Cursors) -> None:
+        place = self.place(cursors, 5)
+        assert cursors.seek(CLIENT, str(place), memory="moved", now=NOW).state == "ahead"
+        assert stored(cursors).position == place
+
+    def test_what_only_it_held_is_freed(self, cursors: Cursors) -> None:
+        cursors.unsubscribe(CLIENT + 1)
+        cursors.seek(CLIENT, "latest", memory="moved", now=NOW)
+        assert cursors.ring.first == cursors.ring.next
+
+    def test_a_place_that_is_no_longer_stored_changes_nothing(self, cursors: Cursors) -> None:
+        cursors.unsubscribe(CLIENT + 1)
+        before = cursors.status(CLIENT)
+        with pytest.raises(GoneError):
+            cursors.seek(CLIENT, str(self.place(cursors, 1)), memory="moved", now=NOW)
+        assert cursors.status(CLIENT) == before
+        assert cursors.memory(CLIENT) == "a text"
+
+    def test_a_client_that_has_not_subscribed_has_no_cursor(self, cursors: Cursors) -> None:
+        with pytest.raises(NotSubscribedError):
+            cursors.seek(CLIENT + 2, "latest", memory="moved", now=NOW)
+
+
+class TestPlaceAfterABatch:
+    """What a client would have confirmed with a batch is known before it confirms it."""
+
+    def test_it_is_the_cursor_that_the_ack_makes(self) -> None:
+        cursors, stream = make()
+        cursors.subscribe(CLIENT, now=NOW)
+        for _ in range(4):
+            put(cursors, stream, b"row")
+        batches = [get(cursors, limit=3).batch_id for _ in range(4)]
+        places = [cursors.place_after(CLIENT, it) for it in batches]
+        for it, place in zip(batches, places, strict=True):
+            cursors.ack(CLIENT, it, now=NOW)
+            found = stored(cursors)
+            assert place is not None
+            assert (place.position, place.gtid) == (found.position, found.gtid)
+
+    def test_within_a_transaction_it_is_exact_and_has_executed_what_was_before(self) -> None:
+        cursors, stream = make()
+        cursors.subscribe(CLIENT, now=NOW)
+        put(cursors, stream, b"one")
+        put(cursors, stream, b"two", b"three")
+        place = cursors.place_after(CLIENT, get(cursors, limit=5).batch_id)
+        assert place is not None
+        assert (place.position, place.gtid) == (stream.position(5), "0-101-1")
+
+    def test_a_batch_that_is_confirmed_has_none(self) -> None:
+        cursors, stream = make()
+        cursors.subscribe(CLIENT, now=NOW)
+        put(cursors, stream, b"one")
+        batch_id = get(cursors).batch_id
+        cursors.ack(CLIENT, batch_id, now=NOW)
+        with pytest.raises(UnknownBatchError, match=str(batch_id)):
+            cursors.place_after(CLIENT, batch_id)

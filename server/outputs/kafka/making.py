@@ -1,6 +1,7 @@
 """Makes the Kafka target of an output, and asks brokers beforehand whether they would take its records."""
 
 from collections.abc import Callable
+from functools import partial
 
 from ....protocol.errors import ConfigError, SluiceError
 from ...logging import redactor
@@ -28,11 +29,14 @@ def make(output: Output, group: Callable[[], str]) -> KafkaTarget:
             f" sluice.output.{output.name}.transactionalId"
         )
 
-    def transactional_id() -> str:
-        return settings.transactional_id or f"{group()}-{output.destination}-{output.name}"
+    def identify() -> tuple[str, str]:
+        """Return the name of the transactions, and the key of the output's place: cluster/destination/output."""
+        name = settings.transactional_id or f"{group()}-{output.destination}-{output.name}"
+        return name, f"{settings.transactional_id or group()}/{output.destination}/{output.name}"
 
-    make_id = transactional_id if transactional else None
-    return KafkaTarget(rules_of(output), settings, translated, make_id, strict=output.strict)
+    return KafkaTarget(
+        rules_of(output), settings, translated, identify if transactional else None, strict=output.strict
+    )
 
 
 def examine(output: Output, report: Report) -> None:
@@ -42,8 +46,11 @@ def examine(output: Output, report: Report) -> None:
     except SluiceError as error:
         report.wrong(output, error)
         return
-    for topic in target.fixed_topics:
+    questions: list[Callable[[], str]] = [partial(target.fit, topic) for topic in target.fixed_topics]
+    if target.keeps_place:
+        questions.append(target.fit_positions)
+    for ask in questions:
         try:
-            report.good(output, target.fit(topic))
+            report.good(output, ask())
         except SluiceError as error:
             report.wrong(output, error)

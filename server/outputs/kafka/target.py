@@ -1,6 +1,7 @@
 """A producer of Kafka: batches become records, and are confirmed when the brokers have them all."""
 
 import contextlib
+import json
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -11,11 +12,14 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from ....protocol.canal.records import RecordEncoder, Records
 from ....protocol.errors import MarkerError
 from ....store.batch import Batch
+from ....store.cursor import MOVED
 from ..routing import Router, Rules
 from ..settings import OnMarker
-from ..target import DeliveryError, Prepared, RejectedError
+from ..target import DeliveryError, Place, Prepared, RejectedError
 from .errors import REJECTED, TOO_LARGE, meaning
 from .naming import describe, find, position
+from .positions import PARTITION, Positions
+from .positions import TOPIC as POSITIONS
 from .settings import KafkaSettings, Key
 from .topics import Topics
 from .translation import FIXED, Translated
@@ -35,7 +39,8 @@ class KafkaTarget:
         rules: of topics and partitions.
         settings: what is configured of the output.
         translated: the settings of librdkafka.
-        transactional_id: makes the name of the transactions, when it is opened; None sends without transactions.
+        identify: makes the name of the transactions, and the key of the output's place, when it is opened; None sends
+            without transactions.
         strict: whether FlatMessages are exactly as Canal's.
     """
 
@@ -44,14 +49,14 @@ class KafkaTarget:
         rules: Rules,
         settings: KafkaSettings,
         translated: Translated,
-        transactional_id: Callable[[], str] | None = None,
+        identify: Callable[[], tuple[str, str]] | None = None,
         *,
         strict: bool = False,
     ) -> None:
         self.trouble = ""
         self._settings = settings
         self._config = translated.settings
-        self._transactional_id = transactional_id
+        self._identify = identify
         self._router = Router(rules)
         self._topics = Topics(self._config, self._router, translated.largest, self._wait, self._note)
         self._encoder = RecordEncoder(
@@ -65,6 +70,7 @@ class KafkaTarget:
             markers=settings.on_marker is OnMarker.SEND,
             strict=strict,
         )
+        self._positions: Positions | None = None
         self._producer: Producer | None = None
         self._sending: Sequence[Prepared] = ()
         self._abandoned = threading.Event()
@@ -74,27 +80,45 @@ class KafkaTarget:
 
     # --- the calls of a delivery -------------------------------------------------------------------------------------
 
-    def open(self, memory: str = "") -> None:
+    def open(self, memory: str, epoch: int) -> Place | None:
         """See `Target.open`."""
         self._abandoned.clear()
         self._failed = self._denied = None
         self._in_transaction = False
         config: dict[str, Any] = {**self._config, **FIXED, "error_cb": self._note}
-        if self._transactional_id is not None:
-            config["transactional.id"] = self._transactional_id()
+        key = ""
+        if self._identify is not None:
+            config["transactional.id"], key = self._identify()
         try:
             self._producer = producer = Producer(config, logger=logger)
         except KafkaException as error:
             raise meaning(error.args[0]) from None
-        if self._transactional_id is not None:
+        if self._identify is not None:
             self._resume(producer.init_transactions)
-        self._topics.open(memory)
+        is_moved = memory.startswith(MOVED)
+        known: dict[str, Any] = {"moved": memory} if is_moved else json.loads(memory or "{}")
+        self._topics.open(None if is_moved else known.get("topics", {}))
+        place = None
+        if self._identify is not None:
+            self._positions = Positions(self._topics, self._config, key, self._wait)
+            place = self._positions.open(epoch, moved=known.get("moved"), is_written=known.get("written", False))
+            if not self._positions.is_written:
+                self._transact(producer, (), place)
         self._topics.require(self._router.fixed_topics)
+        return place
+
+    @property
+    def keeps_place(self) -> bool:
+        """See `Target.keeps_place`."""
+        return self._identify is not None
 
     @property
     def memory(self) -> str:
         """See `Target.memory`."""
-        return self._topics.memory
+        known: dict[str, Any] = {"topics": self._topics.ids}
+        if self._positions is not None:
+            known |= {"moved": self._positions.moved, "written": self._positions.is_written}
+        return json.dumps(known)
 
     def losses(self) -> list[str]:
         """See `Target.losses`."""
@@ -124,26 +148,13 @@ class KafkaTarget:
             skipped,
         )
 
-    def send(self, batches: Sequence[Prepared]) -> None:
+    def send(self, batches: Sequence[Prepared], place: Place | None) -> None:
         """See `Target.send`."""
         producer = self._producer
         assert producer is not None
         if not any(it.records for it in batches):
             return
-        self._sending = batches
-        if self._transactional_id is not None:
-            self._call(producer.begin_transaction)
-            self._in_transaction = True
-        for batch in batches:
-            for records in batch.content:
-                self._produce(producer, records)
-        while producer.flush(SLICE):
-            self._look()
-        self._look()
-        if self._transactional_id is not None:
-            self._resume(producer.commit_transaction)
-            self._in_transaction = False
-        self._sending = ()
+        self._transact(producer, batches, place)
         self.trouble = ""
 
     def abandon(self) -> None:
@@ -175,7 +186,32 @@ class KafkaTarget:
         """Say how a topic fits. Raises RejectedError when it does not, or is missing; DeliveryError."""
         return self._topics.fit(topic)
 
+    def fit_positions(self) -> str:
+        """Say how the topic of the places fits; raises as `fit`."""
+        self._topics.open({})
+        return Positions(self._topics, self._config, "", self._wait).examine()
+
     # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _transact(self, producer: Producer, batches: Sequence[Prepared], place: Place | None) -> None:
+        """Send batches, and the place after them, as one where there are transactions."""
+        self._sending = batches
+        if self._positions is not None:
+            self._call(producer.begin_transaction)
+            self._in_transaction = True
+        for batch in batches:
+            for records in batch.content:
+                self._produce(producer, records)
+        if self._positions is not None:
+            self._put(producer, POSITIONS, self._positions.value(place), self._positions.key.encode(), PARTITION)
+        while producer.flush(SLICE):
+            self._look()
+        self._look()
+        if self._positions is not None:
+            self._resume(producer.commit_transaction)
+            self._in_transaction = False
+            self._positions.is_written = True
+        self._sending = ()
 
     def _produce(self, producer: Producer, records: Records) -> None:
         names = self._router.topics
@@ -185,18 +221,27 @@ class KafkaTarget:
         for topic_number, partition, key, value in zip(
             records.topics, records.partitions, keys, records.values, strict=True
         ):
-            while True:
-                try:
-                    produce(names[topic_number], value, key, partition, report)
-                except BufferError:  # the queue is full
-                    producer.poll(SLICE)
-                    self._look()
-                    continue
-                except KafkaException as error:
-                    raise self._refused(error.args[0], names[topic_number], value) from None
-                break
+            try:
+                produce(names[topic_number], value, key, partition, report)
+            except BufferError:  # the queue is full
+                self._put(producer, names[topic_number], value, key, partition)
+            except KafkaException as error:
+                raise self._refused(error.args[0], names[topic_number], value) from None
         producer.poll(0)
         self._look()
+
+    def _put(self, producer: Producer, topic: str, value: bytes, key: bytes | None, partition: int) -> None:
+        """Put a record into the queue as soon as it has room."""
+        while True:
+            try:
+                producer.produce(topic, value, key, partition, self._report)
+            except BufferError:
+                producer.poll(SLICE)
+                self._look()
+                continue
+            except KafkaException as error:
+                raise self._refused(error.args[0], topic, value) from None
+            return
 
     def _report(self, error: KafkaError | None, message: Message) -> None:
         """Hear of a record that was not taken; of others nothing is heard."""

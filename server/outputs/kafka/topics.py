@@ -5,11 +5,13 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.admin._topic import TopicDescription
+from confluent_kafka.cimpl import NewTopic
 
 from ..routing import Router
 from ..target import DeliveryError, RejectedError
@@ -47,8 +49,8 @@ class Topics:
 
         ``pause`` waits a moment, and raises what has happened meanwhile; ``hear`` is told of trouble.
         """
-        self.memory = ""
-        """What the ids of the topics were, as text, to be kept with the cursor; the first of them if they are many."""
+        self.ids: Mapping[str, str] = {}
+        """What the ids of the topics were, to be kept with the cursor; the first of them if they are many."""
         self._config = config
         self._router = router
         self._limit = limit
@@ -60,13 +62,12 @@ class Topics:
         self._present: set[str] = set()
         self._losses: list[str] = []
 
-    def open(self, memory: str = "") -> None:
-        """Look again whether topics are there; ``memory`` is what was kept with the cursor."""
+    def open(self, ids: Mapping[str, str] | None = None) -> None:
+        """Look again whether topics are there; ``ids`` is what was kept with the cursor, None when that was moved."""
         self._asker = self._client()
         self._present.clear()
-        if memory:
-            self._ids = json.loads(memory) | self._ids
-            self.memory = _text(self._ids)
+        self._ids = {} if ids is None else {**ids, **self._ids}
+        self.ids = _first(self._ids)
 
     def close(self) -> None:
         """Leave the brokers."""
@@ -87,25 +88,59 @@ class Topics:
         """Say how a topic fits. Raises RejectedError when it does not, or is missing; DeliveryError."""
         if self._asker is None:
             self.open()
-        description = self._find(topic)
+        description = self.find(topic)
         if description is None:
             raise self._missing(topic)
         return self._fit(description)
 
     def _require(self, topic: str) -> None:
-        description = self._find(topic)
+        description = self.find(topic)
         if description is None and topic not in self._ids:
             description = self._made(topic)
         if description is None:
             raise self._missing(topic)
         self._fit(description)
+        self.learn(description)
+
+    def learn(self, description: TopicDescription) -> None:
+        """Take a topic as it is for the one that is sent to from here on."""
+        topic = description.name
         self._present.add(topic)
         identity = str(description.topic_id)
         if (former := self._ids.get(topic, identity)) != identity:
             self._losses.append(f"topic {topic} was deleted and made again: what it held is lost")
         if former != identity or topic not in self._ids:
             self._ids[topic] = identity
-            self.memory = _text(self._ids)
+            self.ids = _first(self._ids)
+
+    def make(self, topic: str, partitions: int, settings: dict[str, str]) -> TopicDescription:
+        """Make a topic that is not there. Raises DeliveryError, RejectedError."""
+        assert self._asker is not None
+        new = NewTopic(topic, partitions, config=settings)
+        try:
+            self._asker.create_topics([new], request_timeout=ANSWER)[topic].result(2 * ANSWER)
+        except TimeoutError:
+            raise DeliveryError(f"topic {topic}: no broker answers") from None
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # another output has made it
+                raise self._meaning(error, topic) from None
+        found = self._await(topic)
+        if found is None:
+            raise DeliveryError(f"topic {topic} is being made")
+        return found
+
+    def end(self, topic: str, partition: int) -> int:
+        """Return the offset after all records of a partition, whether committed or not. Raises DeliveryError."""
+        assert self._asker is not None
+        place = TopicPartition(topic, partition)
+        latest: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = self._asker.list_offsets({place: latest}, request_timeout=ANSWER)[place]
+        try:
+            return int(asked.result(2 * ANSWER).offset)
+        except TimeoutError:
+            raise DeliveryError(f"topic {topic}: no broker answers") from None
+        except KafkaException as error:
+            raise self._meaning(error, topic) from None
 
     def _made(self, topic: str) -> TopicDescription | None:
         """Let the brokers make a topic, if they do."""
@@ -115,9 +150,13 @@ class Topics:
             maker.list_topics(topic, ANSWER)
         except KafkaException as error:
             raise self._meaning(error, topic) from None
+        return self._await(topic)
+
+    def _await(self, topic: str) -> TopicDescription | None:
+        """Wait for a topic that is being made; None when it does not come."""
         for _ in range(COMING):
             self._pause()
-            if (description := self._find(topic)) is not None and all(it.leader for it in description.partitions):
+            if (description := self.find(topic)) is not None and all(it.leader for it in description.partitions):
                 return description
         return None
 
@@ -136,7 +175,7 @@ class Topics:
                 f"topic {topic} has {partitions} partitions, and {needed} are configured: add partitions"
                 f" (kafka-topics.sh --alter --topic {topic} --partitions {needed}), or lower partitionsNum"
             )
-        largest = self._largest(topic)
+        largest = int(self.setting(topic, "max.message.bytes") or 0)
         if largest and largest < self._limit:
             raise RejectedError(
                 f"topic {topic} takes requests of {largest} bytes (max.message.bytes), and they may have {self._limit}"
@@ -144,7 +183,7 @@ class Topics:
             )
         return f"topic {topic} has {partitions} partitions and takes {largest or 'an unknown number of'} bytes"
 
-    def _find(self, topic: str) -> TopicDescription | None:
+    def find(self, topic: str) -> TopicDescription | None:
         """Describe a topic; None without it. Raises DeliveryError, RejectedError."""
         asker = self._asker
         assert asker is not None
@@ -167,15 +206,15 @@ class Topics:
             self._pause()
         raise AssertionError
 
-    def _largest(self, topic: str) -> int:
-        """Return the bytes that the broker takes at once for a topic; 0 when it does not say."""
+    def setting(self, topic: str, name: str) -> str | None:
+        """Return a setting of a topic; None when the broker does not say."""
         assert self._asker is not None
         asked = self._asker.describe_configs([ConfigResource(ResourceType.TOPIC, topic)], request_timeout=ANSWER)
         try:
             (answer,) = (it.result(2 * ANSWER) for it in asked.values())
         except (KafkaException, TimeoutError):  # the user may not ask
-            return 0
-        return int(answer["max.message.bytes"].value)
+            return None
+        return str(answer[name].value)
 
     def _meaning(self, error: KafkaException, topic: str) -> DeliveryError | RejectedError:
         return meaning(error.args[0], f"{topic} ({self._trouble})" if self._trouble else topic)
@@ -189,9 +228,9 @@ class Topics:
         self._hear(error)
 
 
-def _text(ids: dict[str, str]) -> str:
-    """Return ids as text, as many as there is room for."""
+def _first(ids: dict[str, str]) -> dict[str, str]:
+    """Return as many ids as there is room for."""
     kept = dict(ids)
-    while len(text := json.dumps(kept)) > MEMORY:
+    while len(json.dumps(kept)) > MEMORY:
         kept.popitem()
-    return text
+    return kept

@@ -39,6 +39,18 @@ class TestSubscriptions:
         response = await api.call("POST", f"{path}/getWithoutAck?timeout=5000", headers=PROTOBUF)
         assert numbers(Messages.FromString(response.body)) == [2]
 
+    async def test_a_cursor_is_moved_by_hand(self, api: Api) -> None:
+        await api.call("POST", "/v1/destinations/example/clients/2/subscribe")  # holds what was put
+        api.source.put(3)
+        for start, expected in (("latest", []), ("earliest", [0, 1, 2])):
+            await api.call("POST", f"{CLIENT}/seek", json={"start": start})
+            response = await api.call("POST", f"{CLIENT}/getWithoutAck", headers=PROTOBUF)
+            assert numbers(Messages.FromString(response.body)) == expected
+
+    async def test_a_cursor_is_not_moved_to_a_time_that_may_be_before_what_is_stored(self, api: Api) -> None:
+        api.source.put()
+        assert await api.problem("POST", f"{CLIENT}/seek", 410, json={"start": {"timestamp": 1}}) == "gone"
+
 
 class TestSessions:
     async def test_a_newer_session_fences_the_older(self, api: Api) -> None:

@@ -65,7 +65,17 @@ async def test_a_generated_client_works(tmp_path: Path, generator: str) -> None:
 
 async def test_operations_have_the_names_that_the_calls_have(document: dict[str, Any]) -> None:
     assert set(operations(document)) == {
-        *("subscribe", "unsubscribe", "openSession", "getWithoutAck", "ack", "rollback", "streamBatches", "getClient"),
+        *(
+            "subscribe",
+            "unsubscribe",
+            "openSession",
+            "getWithoutAck",
+            "ack",
+            "rollback",
+            "seek",
+            "streamBatches",
+            "getClient",
+        ),
         *("markRange", "splitRange", "readRange"),
         *("listDestinations", "getDestination", "startDestination", "stopDestination"),
         *("listQuarantine", "retryQuarantine", "getSourceEnd", "listTables", "getTable"),

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ from sluice.server.outputs import delivery
 from sluice.server.outputs.delivery import Delivery
 from sluice.server.outputs.outputs import Outputs
 from sluice.server.outputs.settings import Output, OutputSettings
-from sluice.server.outputs.target import DeliveryError, Prepared, RejectedError
+from sluice.server.outputs.target import DeliveryError, Place, Prepared, RejectedError
 from sluice.store.batch import Batch
+from sluice.store.cursor import Cursor
 from tests.source import Source, eventually, numbers, start_embedded
 
 NAME = "example"
@@ -38,15 +40,20 @@ class ListTarget:
         """The number that cannot be sent."""
         self.errors: list[SluiceError] = []
         """What the next sends raise."""
+        self.unheard: list[SluiceError] = []
+        """What the next sends raise after they have been confirmed."""
+        self.keeps_place = False
+        self.place: Place | None = None
         self.free = threading.Event()
         """Not set: a send waits for it."""
         self.free.set()
         self.abandoned = threading.Event()
 
-    def open(self, memory: str) -> None:
+    def open(self, memory: str, _epoch: int) -> Place | None:
         self.opened_with.append(memory)
         self.abandoned.clear()
         self.calls.append("open")
+        return self.place
 
     def prepare(self, batch: Batch) -> Prepared:
         found = numbers(Messages.FromString(b"".join(batch.slices)))
@@ -55,7 +62,7 @@ class ListTarget:
             raise RefusedError(f"{self.poison} is too large", entry, "shop", "goods")
         return Prepared(batch, found, len(found), batch.bytes)
 
-    def send(self, batches: Sequence[Prepared]) -> None:
+    def send(self, batches: Sequence[Prepared], place: Place | None) -> None:
         self.calls.append("send")
         while not self.free.wait(0.01):
             if self.abandoned.is_set():
@@ -63,6 +70,9 @@ class ListTarget:
         if self.errors:
             raise self.errors.pop(0)
         self.confirmed += [number for it in batches for number in it.content]
+        self.place = place
+        if self.unheard:
+            raise self.unheard.pop(0)
 
     def abandon(self) -> None:
         self.abandoned.set()
@@ -229,6 +239,84 @@ async def test_an_output_that_cannot_be_made_keeps_no_destination_from_running(
     await setup.embedded.start(NAME)
     assert setup.embedded.destination_status(NAME).state != "stopped"
     assert "its outputs do not start: no library" in caplog.text
+
+
+class TestPlaceOfTheOtherSide:
+    """A target that keeps the place of its output with what it confirms has each change once."""
+
+    @pytest.fixture(autouse=True)
+    async def keeps(self, setup: Setup) -> None:
+        """Another client holds all that was put."""
+        setup.target.keeps_place = True
+        setup.target.memory = "known"
+        await setup.embedded.subscribe(NAME, CLIENT + 1)
+
+    async def test_it_is_that_after_what_is_sent(self, setup: Setup) -> None:
+        await setup.deliver(3)
+        await eventually(setup.acked)
+        cursor = setup.embedded.cursor(NAME, CLIENT)
+        assert cursor is not None
+        assert setup.target.place == Place(str(cursor.position), cursor.gtid)
+
+    async def test_what_was_confirmed_without_an_answer_is_not_sent_again(self, setup: Setup) -> None:
+        await setup.deliver(3)
+        setup.target.unheard = [DeliveryError("the connection is lost")] * 2
+        await setup.deliver(40, size=300)
+        await eventually(setup.acked)
+        assert setup.target.confirmed == list(range(43))
+
+    async def test_a_client_that_has_lost_its_cursor_goes_on_there(self, setup: Setup) -> None:
+        await setup.deliver(5)
+        await eventually(setup.acked)
+        await setup.outputs.stop(NAME)
+        await setup.embedded.unsubscribe(NAME, CLIENT)
+        setup.configured = [replace(it, settings=OutputSettings(start="latest")) for it in setup.configured]
+        setup.source.put(2)
+        await setup.outputs.start(NAME)
+        await setup.deliver(2)
+        assert setup.target.confirmed == list(range(9))
+
+    async def test_a_cursor_after_it_counts(self, setup: Setup) -> None:
+        await setup.deliver(2)
+        await eventually(setup.acked)
+        early = setup.target.place
+        await setup.deliver(2)
+        await eventually(setup.acked)
+        await setup.outputs.stop(NAME)
+        setup.target.place = early
+        await setup.outputs.start(NAME)
+        await setup.deliver(2)
+        assert setup.target.confirmed == list(range(6))
+
+    async def test_one_of_another_history_is_an_error_unless_the_cursor_has_executed_it(self, setup: Setup) -> None:
+        await setup.deliver(3)
+        await eventually(setup.acked)
+        await setup.outputs.stop(NAME)
+        setup.target.place = Place("102/bin.000001@1700000000:900:0", "0-102-7")
+        await setup.outputs.start(NAME)
+        await eventually(lambda: setup.state == "error")
+        assert "belongs to another source or history" in setup.outputs.status(NAME)[0].error
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "expected"),
+    [
+        ("0-101-3", "0-101-3", True),
+        ("0-101-3,1-5-7", "0-101-2", True),
+        ("0-101-3", "0-101-4", False),
+        ("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5", "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-3", True),
+        ("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5", "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-6", False),
+        ("3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5", "0-101-1", False),
+        ("0-101-3", "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5", False),
+        ("0-101-3", "", False),
+        ("", "0-101-3", False),
+    ],
+)
+def test_a_cursor_is_after_a_place_of_another_history_if_it_has_executed_all_of_it(
+    here: str, there: str, *, expected: bool
+) -> None:
+    cursor = Cursor("bin.000001", 4, 0, 101, gtid=here)
+    assert delivery._has_executed(cursor, Place("102/bin.000001@1700000000:900:0", there)) is expected
 
 
 class TestAnotherConfiguration:

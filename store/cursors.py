@@ -260,6 +260,35 @@ class Cursors:
         self._free()
         return self.status(client_id)
 
+    def skip(self, client_id: int, position: Position, *, now: float) -> Position:
+        """Move the cursor of a client over the one transaction that it gets next, and forget its marks.
+
+        ``position`` has to lie in that transaction. Returns the place after it.
+
+        Raises:
+            NotSubscribedError, GoneError, SourceChangedError: as `check`.
+            BadPositionError: the client does not get a change of this place next, or the end of the transaction is not
+                stored yet.
+        """
+        subscriber = self._checked(client_id, None)
+        subscriber.last_active = now
+        served = subscriber.served
+        reading = served.reading if served is not None else None
+        here = reading.acked() if reading is not None else None
+        if reading is None or here is None:
+            raise BadPositionError(f"client {client_id} is not served yet: it skips nothing")
+        sequence = reading.end_of_transaction(reading.ack)
+        end = None if sequence is None else reading.track.position_before(sequence)
+        if sequence is None or end is None:
+            raise BadPositionError(f"the end of the transaction at {here} is not stored yet")
+        if not (here.same_history(position) and here.transaction <= position < end):
+            raise BadPositionError(
+                f"client {client_id} gets next what is from {here} to {end}; {position} is not in that transaction"
+            )
+        self._confirm_to(subscriber, reading, sequence)
+        reading.roll_back()
+        return end
+
     def unsubscribe(self, client_id: int) -> None:
         """Remove a client and its cursor."""
         self._subscriber(client_id)

@@ -189,6 +189,20 @@ class Reading:
         position = self.track.position(place)
         return Cursor.at(position, str(gtids.get(self.track.member(place), "")), position)
 
+    def end_of_transaction(self, sequence: int) -> int | None:
+        """Return the slot after the transaction that a slot belongs to; None when the ring has no end of it."""
+        ring = self.track.ring
+        low, high = sequence, ring.next
+        if ring.last_boundary(low, high) < 0:
+            return None
+        while high - low > 1:  # the first end is in [low, high)
+            middle = (low + high) // 2
+            if ring.last_boundary(low, middle) < 0:
+                low = middle
+            else:
+                high = middle
+        return low + 1
+
     def executed_at(self, place: "Place") -> str:
         """Return the executed set of the member that a place belongs to; empty if unknown."""
         return str(self.gtids.get(self.track.member(place), ""))

@@ -3,11 +3,13 @@
 import json
 from datetime import timedelta
 from typing import Any
+from urllib.parse import quote
 
 from rich.table import Table
 from rich.text import Text
 
 from .common import NO, add_client, add_command, add_server, out, remote_of
+from .remote import Remote
 from .status import show, summarize
 
 
@@ -101,6 +103,19 @@ def _add_commands_about_batches(commands: Any) -> None:
     seek.add_argument("place", metavar="PLACE", help="a position, earliest (of what is stored), or latest")
     add_server(seek)
 
+    skip = add_command(
+        commands,
+        "skip",
+        skip_command,
+        "skip a transaction that a client cannot take",
+        "Confirm the one transaction that a client gets next, without delivering it: for an output that stands still\n"
+        "at a change that the other side refuses. The position has to lie in that transaction, as the error says it.",
+        "sluice skip example 1001 1/mysql-bin.000003@1767225600:4096:2",
+    )
+    add_client(skip)
+    skip.add_argument("position", metavar="POSITION", help="of the change that cannot be delivered")
+    add_server(skip)
+
 
 def clients_command(options: Any) -> int:
     """List the clients of destinations."""
@@ -159,12 +174,29 @@ def rollback_command(options: Any) -> int:
     return 0
 
 
+def skip_command(options: Any) -> int:
+    """Skip a transaction."""
+    remote = remote_of(options)
+    view = remote.client_call(options.destination, options.client, "skip", {}, {"position": options.position}).json()
+    out.print(Text(f"skipped: client {options.client} goes on at {view['position']}"))
+    _retry_outputs(remote, options)
+    return 0
+
+
 def seek_command(options: Any) -> int:
     """Move the cursor of a client."""
     remote = remote_of(options)
     view = remote.client_call(options.destination, options.client, "seek", {}, {"start": options.place}).json()
     out.print(Text(f"client {options.client} goes on at {view['position'] or options.place}"))
-    for output in remote.call("GET", "/v1/destinations", options.destination)["outputs"]:
-        if output["clientId"] == options.client:
-            out.print(Text(f"it is the output {output['name']}: the cursor wins over the place that Kafka has of it"))
+    for name in _retry_outputs(remote, options):
+        out.print(Text(f"it is the output {name}: the cursor wins over the place that Kafka has of it"))
     return 0
+
+
+def _retry_outputs(remote: Remote, options: Any) -> list[str]:
+    """Have the output that a client is try again now; return its name."""
+    outputs = remote.call("GET", "/v1/destinations", options.destination)["outputs"]
+    found = [output["name"] for output in outputs if output["clientId"] == options.client]
+    if found:
+        remote.request("POST", f"/v1/destinations/{quote(options.destination, safe='')}/start")
+    return found

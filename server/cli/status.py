@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from rich.console import Console
@@ -61,6 +62,10 @@ def _wrong(destination: dict[str, Any]) -> Iterator[str]:
             yield f"{name}, output {output['name']}: {output['state']}: {output['error']}"
 
 
+def _lag(destination: dict[str, Any], client_id: int) -> Iterator[float]:
+    return (client["lag"]["seconds"] for client in destination["clients"] if client["clientId"] == client_id)
+
+
 def show(out: Console, destination: dict[str, Any]) -> None:
     """Print where a destination and its clients stand."""
     state = destination["state"]
@@ -103,6 +108,10 @@ def show(out: Console, destination: dict[str, Any]) -> None:
         again = f", began again {output['retries']} times" if output["retries"] else ""
         skipped = f", {output['skipped']} skipped" if output["skipped"] else ""
         amount = f"{output['rows']} rows in {output['records']} records, {output['bytes']} bytes"
-        out.print(text + Text(f", client {output['clientId']}, {amount}{again}{skipped}"))
+        behind = "".join(f", {seconds:.1f} s behind" for seconds in _lag(destination, output["clientId"]))
+        out.print(text + Text(f", client {output['clientId']}{behind}, {amount}{again}{skipped}"))
+        if output["lastError"] and not output["error"]:
+            at = datetime.fromtimestamp(output["failed"]).astimezone()
+            out.print(Text(f"    before   {at:%Y-%m-%d %H:%M:%S}: {output['lastError']}"))
         if output["lost"]:
             out.print(Text(f"    lost     {output['lost']}"))

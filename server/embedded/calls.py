@@ -1,5 +1,6 @@
 """Canal's calls: subscribe, get, ack, rollback."""
 
+import logging
 import secrets
 import time
 
@@ -11,6 +12,8 @@ from ...store.batch import Batch
 from ...store.cursor import MOVED, Cursor
 from ...store.status import ClientStatus
 from .destinations import Destinations
+
+logger = logging.getLogger(__name__)
 
 DEFAULT_BATCH_SIZE = 1000
 FIRST_DATA = 5.0
@@ -109,6 +112,24 @@ class Calls(Destinations):
         instance.wake()
         await instance.name_place(client_id)
         await instance.flush()
+
+    async def skip(self, destination: str, client_id: int, position: str) -> str:
+        """Confirm the one transaction that a client gets next, durably; ``position`` has to lie in it.
+
+        Returns the place after it, and raises what `Cursors.skip` raises.
+        """
+        instance = self._running(destination)
+        end = instance.cursors.skip(client_id, Position.parse(position), now=time.monotonic())
+        logger.warning(
+            "client %d skips the transaction of %s, up to %s",
+            client_id,
+            position,
+            end,
+            extra={"destination": destination},
+        )
+        instance.wake()
+        await instance.flush()
+        return str(end)
 
     async def unsubscribe(self, destination: str, client_id: int) -> None:
         """Remove a client and its cursor, durably; `NotSubscribedError` when it has not subscribed."""

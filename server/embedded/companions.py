@@ -25,6 +25,10 @@ class OutputStatus:
     """How often it began again after an error."""
     skipped: int
     """What was left out, as configured."""
+    last_error: str
+    """What was in its way last; empty if nothing ever was."""
+    failed: float
+    """When, Unix time; 0 if never."""
     lost: str
     """What the other side had confirmed and has no more, as last noticed; empty if nothing."""
 

@@ -163,6 +163,16 @@ class Place(BaseModel):
     )
 
 
+class Poison(BaseModel):
+    """What to skip: the transaction in which a position lies."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"position": "101/mariadb-bin.000001@1700000000:344:1"}]}
+    )
+
+    position: str = Field(description="As an output says in its error.")
+
+
 class Ack(BaseModel):
     """What to ack: a batch, or everything before a position."""
 
@@ -333,6 +343,18 @@ async def seek(context: Ctx, destination: Destination, client_id: ClientId, body
     taken, and is told that nobody knows of it.
     """
     await context.embedded.seek(destination, client_id, _start(body.start))
+    context.acks.notify((destination, client_id))
+    return _view(context, destination, client_id)
+
+
+@router.post("/skip", operation_id="skip", summary="Skip a transaction")
+async def skip(context: Ctx, destination: Destination, client_id: ClientId, body: Poison) -> ClientView:
+    """Confirm the one transaction that the client gets next, without giving it.
+
+    For what a consumer or an output cannot take. `position` has to lie in it: else nothing changes. Batches that are
+    outstanding are forgotten.
+    """
+    await context.embedded.skip(destination, client_id, body.position)
     context.acks.notify((destination, client_id))
     return _view(context, destination, client_id)
 

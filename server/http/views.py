@@ -132,6 +132,8 @@ class OutputView(View):
     bytes: int
     retries: int = Field(description="How often it began again after an error.")
     skipped: int = Field(description="What was left out, as configured.")
+    last_error: str = Field(description="What was in its way last; empty if nothing ever was.")
+    failed: float = Field(description="When, in seconds since 1970; 0 if never.")
     lost: str = Field(
         description="What the other side had confirmed and has no more, as last noticed; empty if nothing."
     )

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import math
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -49,6 +50,8 @@ class Delivery:
         self._target = target
         self._session = ""
         self._lost = ""
+        self._last_error = ""
+        self._failed = 0.0
         self._again = asyncio.Event()
         self._most = 0  # entries of the next batch, when what follows them cannot be sent
         self._batches = self._records = self._rows = self._bytes = self._retries = self._skipped = 0
@@ -75,6 +78,8 @@ class Delivery:
             self._bytes,
             self._retries,
             self._skipped,
+            self._last_error,
+            self._failed,
             self._lost,
         )
 
@@ -264,6 +269,8 @@ class Delivery:
         logger.warning("output %s has left out %s", self.output.name, text, extra=self._where)
 
     def _set(self, state: str, error: str) -> None:
+        if error:
+            self._last_error, self._failed = error, time.time()  # noqa: TID251  to be shown
         if (state, error) != (self.state, self.error):
             log = logger.error if state == "error" else logger.warning if error else logger.info
             log("output %s: %s%s", self.output.name, state, f": {error}" if error else "", extra=self._where)

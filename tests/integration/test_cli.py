@@ -346,6 +346,11 @@ def test_a_change_is_seen_acked_and_not_seen_again_after_a_restart(
         cursor = serving.call("GET", client)["position"]
         assert cursor in serving.run("status")
         assert serving.run("seek", "shop", "1001", cursor) == f"client 1001 goes on at {cursor}\n"
+        mariadb118.query(f"INSERT INTO {schema}.goods VALUES (2, 'poison')")
+        serving.wait_for(lambda: serving.call("GET", client)["lag"]["rows"] == 1)
+        assert serving.run("skip", "shop", "1001", cursor).startswith("skipped: client 1001 goes on at ")
+        assert serving.call("GET", client)["lag"]["rows"] == 0
+        cursor = serving.call("GET", client)["position"]
         refused = conf.run("seek", "shop", "1001", "nowhere", "--url", serving.url)
         assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
     with conf.serving() as serving:

@@ -1127,6 +1127,53 @@ class TestSeek:
             cursors.seek(CLIENT + 2, "latest", memory="moved", now=NOW)
 
 
+class TestSkip:
+    """One transaction that a client cannot take is confirmed without it."""
+
+    @pytest.fixture
+    def stream(self) -> Stream:
+        self.cursors, stream = make()
+        self.cursors.subscribe(CLIENT, now=NOW)
+        put(self.cursors, stream, b"one")
+        put(self.cursors, stream, b"two", b"three")
+        put(self.cursors, stream, b"four")
+        self.cursors.ack(CLIENT, get(self.cursors, limit=3).batch_id, now=NOW)
+        return stream
+
+    @pytest.mark.parametrize(
+        ("acked", "event"), [(acked, 3 + event) for acked in (0, 1, 3) for event in range(acked, 4)]
+    )
+    def test_what_follows_the_transaction_is_given_next(self, stream: Stream, acked: int, event: int) -> None:
+        outstanding = get(self.cursors, limit=acked or 2)
+        if acked:
+            self.cursors.ack(CLIENT, outstanding.batch_id, now=NOW)
+        assert self.cursors.skip(CLIENT, stream.position(event), now=NOW) == stream.position(7)
+        found = stored(self.cursors)
+        assert (found.position, found.gtid) == (stream.position(7), "0-101-2")
+        assert self.cursors.outstanding(CLIENT) == 0
+        assert entries(get(self.cursors).slices) == [b"begin", b"four", b"end"]
+
+    @pytest.mark.parametrize("event", [0, 2, 7, 8, 30])
+    def test_a_place_outside_of_it_changes_nothing(self, stream: Stream, event: int) -> None:
+        before = self.cursors.status(CLIENT)
+        with pytest.raises(BadPositionError, match="is not in that transaction"):
+            self.cursors.skip(CLIENT, stream.position(event), now=NOW)
+        assert self.cursors.status(CLIENT) == before
+
+    def test_a_transaction_whose_end_is_yet_to_come_is_not_skipped(self, stream: Stream) -> None:
+        for _ in range(2):
+            self.cursors.skip(CLIENT, Position.parse(self.cursors.status(CLIENT).acked), now=NOW)
+        stream.stage(b"begin", Kind.TRANSACTION_BEGIN)
+        stream.put()
+        with pytest.raises(BadPositionError, match=r"the end of the transaction at .* is not stored yet"):
+            self.cursors.skip(CLIENT, stream.position(10), now=NOW)
+
+    def test_a_client_that_is_not_served_skips_nothing(self, stream: Stream) -> None:
+        self.cursors.seek(CLIENT, stream.position(40), memory="", now=NOW)
+        with pytest.raises(BadPositionError, match="is not served yet"):
+            self.cursors.skip(CLIENT, stream.position(40), now=NOW)
+
+
 class TestPlaceAfterABatch:
     """What a client would have confirmed with a batch is known before it confirms it."""
 

@@ -47,6 +47,17 @@ class TestSubscriptions:
             response = await api.call("POST", f"{CLIENT}/getWithoutAck", headers=PROTOBUF)
             assert numbers(Messages.FromString(response.body)) == expected
 
+    async def test_a_transaction_is_skipped_by_its_position(self, api: Api) -> None:
+        api.source.put(3)
+        response = await api.call("POST", f"{CLIENT}/getWithoutAck?maxEntries=1", headers=PROTOBUF)
+        place = response.headers["sluice-from"]
+        for expected in ([1], [2]):
+            view = (await api.call("POST", f"{CLIENT}/skip", json={"position": place})).json()
+            place = view["position"]
+            response = await api.call("POST", f"{CLIENT}/getWithoutAck?maxEntries=1", headers=PROTOBUF)
+            assert numbers(Messages.FromString(response.body)) == expected
+        assert await api.problem("POST", f"{CLIENT}/skip", 422, json={"position": "x"}) == "bad-position"
+
     async def test_a_cursor_is_not_moved_to_a_time_that_may_be_before_what_is_stored(self, api: Api) -> None:
         api.source.put()
         assert await api.problem("POST", f"{CLIENT}/seek", 410, json={"start": {"timestamp": 1}}) == "gone"

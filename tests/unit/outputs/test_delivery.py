@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -187,6 +188,20 @@ async def test_what_cannot_be_sent_stops_the_output_after_all_before_it(setup: S
     setup.target.poison = None
     await setup.outputs.start(NAME)  # as the command to start it does
     await eventually(lambda: setup.target.confirmed == list(range(20)))
+
+
+async def test_one_transaction_that_cannot_be_sent_is_skipped_by_its_position(setup: Setup) -> None:
+    setup.target.poison = 7
+    setup.source.put(20, size=100)
+    await eventually(lambda: setup.state == "error")
+    (status,) = setup.outputs.status(NAME)
+    await setup.embedded.skip(NAME, CLIENT, status.error.rpartition(", at ")[2])
+    await setup.outputs.start(NAME)  # as the command does
+    await eventually(setup.acked)
+    assert setup.target.confirmed == [*range(7), *range(8, 20)]
+    (after,) = setup.outputs.status(NAME)
+    assert (after.state, after.error, after.last_error) == ("running", "", status.error)
+    assert after.failed == pytest.approx(time.time(), abs=60)
 
 
 async def test_a_stop_ends_a_send_that_waits_and_sends_nothing_more(setup: Setup) -> None:

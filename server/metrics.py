@@ -85,6 +85,7 @@ OUTPUT = {
     "output_bytes": ("Bytes that the other side has confirmed, repetitions included", "output", "client"),
     "output_retries": ("How often the output began again after an error", "output", "client"),
     "output_skipped": ("Changes that were left out, as configured", "output", "client"),
+    "output_statistic": ("What the library that sends says of itself, by name", "output", "client", "name"),
 }
 """Our metrics of an output; its lag is that of the client that it is."""
 TOTALS = {
@@ -97,7 +98,7 @@ DURATIONS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0)
 """Upper bounds of our own, seconds."""
 
 
-Sample = tuple[str, float] | tuple[str, float, str] | tuple[str, float, str, str]
+Sample = tuple[str, float] | tuple[str, float, str] | tuple[str, float, str, str] | tuple[str, float, str, str, str]
 
 
 class Reach(Protocol):
@@ -364,6 +365,8 @@ def _outputs(status: DestinationStatus) -> Iterator[Sample]:
             ("skipped", it.skipped),
         ):
             yield f"output_{name}", value, *labels
+        for name, figure in it.statistics.items():
+            yield "output_statistic", figure, *labels, name
 
 
 def untyped(name: str, text: str, values: Mapping[tuple[str, ...], float], *labels: str) -> Metric:

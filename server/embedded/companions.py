@@ -1,6 +1,6 @@
 """What lives with a destination and uses its calls as clients do."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -31,6 +31,8 @@ class OutputStatus:
     """When, Unix time; 0 if never."""
     lost: str
     """What the other side had confirmed and has no more, as last noticed; empty if nothing."""
+    statistics: Mapping[str, float]
+    """Of the connection to the other side, by name."""
 
 
 class Companions(Protocol):

@@ -33,6 +33,8 @@ T = TypeVar("T")
 
 SHORTEST, LONGEST = 0.2, 30.0
 """Seconds before another attempt: the first pause, which doubles, and the longest one."""
+IDLE = 5.0
+"""Seconds without anything to send after which a target may see to what else is due."""
 ENDING = 2.0
 """Seconds that a target has to end what it does when it is abandoned."""
 PERMANENT = (RefusedError, RejectedError, PurgedError, GoneError, SourceChangedError, FilterError, StaleSessionError)
@@ -81,6 +83,7 @@ class Delivery:
             self._last_error,
             self._failed,
             self._lost,
+            self._target.statistics,
         )
 
     def retry(self) -> None:
@@ -210,7 +213,7 @@ class Delivery:
     async def _send(self, ready: asyncio.Queue[Prepared]) -> None:
         """Send what is ready, and ack it once it is confirmed."""
         while True:
-            batches = [await ready.get()]
+            batches = [await self._next(ready)]
             while not ready.empty():
                 batches.append(ready.get_nowait())
             self._check()
@@ -241,6 +244,14 @@ class Delivery:
             )
         except NotStoredError as error:  # it counts, and is stored later; the destination says so, too
             logger.warning("output %s: %s", output.name, error, extra=self._where)
+
+    async def _next(self, ready: asyncio.Queue[Prepared]) -> Prepared:
+        """Return what is ready first."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(IDLE):
+                    return await ready.get()
+            await self._run(self._sender, self._target.idle)
 
     def _place_after(self, batch: Batch) -> Place | None:
         found = self._embedded.place_after(self.output.destination, self.output.client_id, batch.batch_id)

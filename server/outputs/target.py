@@ -1,6 +1,6 @@
 """What a delivery asks of the other side, whatever it is."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -58,6 +58,10 @@ class Target(Protocol):
         """What is in the way just now, although it may pass by itself; empty when all is well."""
 
     @property
+    def statistics(self) -> Mapping[str, float]:
+        """What there is to say of the connection, by name, as people who know the other side name it."""
+
+    @property
     def keeps_place(self) -> bool:
         """Whether the other side keeps the place of the output with what it confirms: each change is there once."""
 
@@ -84,6 +88,9 @@ class Target(Protocol):
         ``place`` is that after them, for a target that keeps it; None when it has no name. After an error nobody knows
         what it has taken. Raises DeliveryError, RejectedError.
         """
+
+    def idle(self) -> None:
+        """See to what is due from time to time while nothing is sent; like `send`, but without waiting."""
 
     def abandon(self) -> None:
         """Let `open` and `send` end soon, by an error, and send nothing more; called on the event loop."""

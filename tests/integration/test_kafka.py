@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from confluent_kafka.admin._resource import ResourceType
 from sluice.instance.properties import Property
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.outputs import delivery
-from sluice.server.outputs.kafka import positions, topics
+from sluice.server.outputs.kafka import positions, target, topics
 from sluice.server.outputs.kafka.settings import KafkaSettings
 from sluice.server.outputs.kafka.target import KafkaTarget
 from sluice.server.outputs.outputs import Outputs
@@ -118,6 +118,23 @@ async def test_rows_are_spread_over_partitions_by_their_keys(setup: Setup, trans
     found = await setup.delivered()
     assert sorted(itertools.chain(*found)) == list(range(100))
     assert all(numbers and numbers == sorted(numbers) for numbers in found)
+
+
+async def test_what_the_library_says_of_itself_is_shown_also_while_nothing_is_sent(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(target, "INTERVAL", 100)
+    monkeypatch.setattr(delivery, "IDLE", 0.05)
+    await setup.start()
+    setup.source.put(5)
+    await setup.delivered()
+    shown: Callable[[], Mapping[str, float]] = lambda: setup.outputs.status(NAME)[0].statistics  # noqa: E731
+    await eventually(lambda: shown().get("record-send-total") == 5)
+    assert shown()["connection-count"] == 1
+    assert shown()["outgoing-byte-total"] > 5 * 100
+    assert 0 < shown()["buffer-available-bytes"] <= 32 << 20
+    assert {"request-latency-avg", "record-queue-time-max", "batch-size-avg"} <= shown().keys()
+    assert setup.error == "running: "
 
 
 async def test_a_topic_that_is_deleted_is_an_error_until_it_exists_again(setup: Setup) -> None:

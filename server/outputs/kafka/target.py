@@ -21,6 +21,7 @@ from .naming import describe, find, position
 from .positions import PARTITION, Positions
 from .positions import TOPIC as POSITIONS
 from .settings import KafkaSettings, Key
+from .statistics import INTERVAL, read_statistics
 from .topics import Topics
 from .translation import FIXED, Translated
 
@@ -54,6 +55,8 @@ class KafkaTarget:
         strict: bool = False,
     ) -> None:
         self.trouble = ""
+        self.statistics: dict[str, float] = {}
+        """See `Target.statistics`."""
         self._settings = settings
         self._config = translated.settings
         self._identify = identify
@@ -86,6 +89,7 @@ class KafkaTarget:
         self._failed = self._denied = None
         self._in_transaction = False
         config: dict[str, Any] = {**self._config, **FIXED, "error_cb": self._note}
+        config |= {"stats_cb": self._measure, "statistics.interval.ms": INTERVAL}
         key = ""
         if self._identify is not None:
             config["transactional.id"], key = self._identify()
@@ -156,6 +160,13 @@ class KafkaTarget:
             return
         self._transact(producer, batches, place)
         self.trouble = ""
+
+    def idle(self) -> None:
+        """See `Target.idle`: statistics would pile up. A connection that a broker closes meanwhile is no trouble."""
+        if self._producer is not None:
+            trouble = self.trouble
+            self._producer.poll(0)
+            self.trouble = trouble
 
     def abandon(self) -> None:
         """See `Target.abandon`."""
@@ -256,6 +267,9 @@ class KafkaTarget:
         self.trouble = str(error.str())
         if error.code() in REJECTED:
             self._denied = error
+
+    def _measure(self, report: str) -> None:
+        self.statistics = read_statistics(report)
 
     def _wait(self) -> None:
         """Wait a moment; raises as `_look`."""

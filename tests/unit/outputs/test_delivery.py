@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,6 +29,7 @@ class ListTarget:
     """Takes numbers."""
 
     trouble = ""
+    statistics: Mapping[str, float] = {}
 
     def __init__(self) -> None:
         self.memory = ""
@@ -74,6 +75,9 @@ class ListTarget:
         self.place = place
         if self.unheard:
             raise self.unheard.pop(0)
+
+    def idle(self) -> None:
+        self.calls.append("idle")
 
     def abandon(self) -> None:
         self.abandoned.set()
@@ -154,6 +158,18 @@ async def test_what_the_target_remembers_counts_only_when_what_it_stands_for_is_
     await eventually(setup.acked)
     assert setup.target.opened_with == ["", "first", "first"]
     assert setup.embedded.memory(NAME, CLIENT) == "second"
+
+
+async def test_a_target_may_see_to_what_is_due_while_there_is_nothing_to_send(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "IDLE", 0.01)
+    await setup.deliver(1)
+    await eventually(lambda: setup.target.calls.count("idle") > 2)
+    for _ in range(50):
+        await setup.deliver(1)
+    assert setup.target.confirmed == list(range(51))
+    assert setup.target.calls.count("open") == 1
 
 
 async def test_what_the_other_side_has_lost_is_logged_and_shown(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -28,6 +29,16 @@ def add_quarantine_commands(commands: Any) -> None:
     )
     held.add_argument("destination", metavar="DESTINATION", help="its name, as in canal.destinations")
     add_conf(held)
+    skipped = add_command(
+        quarantine,
+        "skipped",
+        quarantine_skipped_command,
+        "list what outputs have left out",
+        "List the changes that outputs have left out because they were configured to (onRefused, onMarker).",
+        "sluice quarantine skipped example",
+    )
+    skipped.add_argument("destination", metavar="DESTINATION", help="its name, as in canal.destinations")
+    add_conf(skipped)
     retry = add_command(
         quarantine,
         "retry",
@@ -62,6 +73,17 @@ def quarantine_list_command(options: Any) -> int:
     for item in _listed(Configuration(options.conf, os.environ).instance(options.destination)):
         out.print(Text(f"{item.position}  {item.schema}.{item.table}", style="bold"))
         out.print(Text(f"  {item.length} bytes: {item.error}"))
+    return 0
+
+
+def quarantine_skipped_command(options: Any) -> int:
+    """List what outputs have left out."""
+    from ...instance.skipped import path_of, read
+
+    config = Configuration(options.conf, os.environ).instance(options.destination)
+    for item in read(path_of(config.file_data_dir, config.destination)):
+        out.print(Text(f"{item.position}  output {item.output}", style="bold"))
+        out.print(Text(f"  {datetime.fromtimestamp(item.time).astimezone():%Y-%m-%d %H:%M:%S}: {item.reason}"))
     return 0
 
 

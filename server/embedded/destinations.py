@@ -12,6 +12,7 @@ from ...instance.instance import Instance
 from ...instance.meta.base import MetaStore
 from ...instance.meta.memory import MemoryMetaStore
 from ...instance.quarantine import late_rows
+from ...instance.skipped import Skipped, keep, path_of
 from ...instance.source import ParserFactory
 from ...instance.status import ParserStatus
 from ...instance.zones import local_time_zone
@@ -157,6 +158,11 @@ class Destinations:
             rows = [late_rows(item, again.data, again.positions) for item, again in found if not again.reason]
             given = await instance.redeliver(rows) if rows else {}
         return [Retried(item, again.reason, given.get(item.position, [])) for item, again in found]
+
+    async def list_skipped(self, destination: str, items: Sequence[Skipped]) -> None:
+        """Add to the list of what outputs have left out, durably. Raises OSError."""
+        config = self._known(destination).config
+        await asyncio.to_thread(keep, path_of(config.file_data_dir, destination), items)
 
     async def close(self) -> None:
         """Stop all destinations."""

@@ -5,10 +5,12 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TypeVar
 
+from ...instance.skipped import Skipped
 from ...protocol.errors import (
     FilterError,
     GoneError,
@@ -26,7 +28,7 @@ from ...store.cursor import Cursor
 from ..embedded import EmbeddedServer
 from ..embedded.companions import OutputStatus
 from .settings import Output
-from .target import Place, Prepared, RejectedError, Target
+from .target import DeliveryError, Place, Prepared, RejectedError, Target
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -217,6 +219,7 @@ class Delivery:
             while not ready.empty():
                 batches.append(ready.get_nowait())
             self._check()
+            await self._list([item for it in batches for item in it.skipped])
             place = self._place_after(batches[-1].batch) if self._target.keeps_place else None
             try:
                 await self._run(self._sender, self._target.send, batches, place)
@@ -272,8 +275,20 @@ class Delivery:
         self._records += prepared.records
         self._bytes += prepared.bytes
         self._rows += prepared.batch.rows
-        for text in prepared.skipped:
-            self._skip(text)
+        for item in prepared.skipped:
+            self._skip(f"{item.reason}, at {item.position}")
+
+    async def _list(self, skipped: Sequence[Skipped]) -> None:
+        """Add what is left out to the list of the destination, before nobody asks for it any more."""
+        if not skipped:
+            return
+        now = time.time()  # noqa: TID251  to be shown
+        try:
+            await self._embedded.list_skipped(
+                self.output.destination, [replace(it, output=self.output.name, time=now) for it in skipped]
+            )
+        except OSError as error:
+            raise DeliveryError(f"what was left out cannot be listed: {error}") from error
 
     def _skip(self, text: str) -> None:
         self._skipped += 1

@@ -36,6 +36,13 @@ class OnMarker(StrEnum):
     SEND = "send"
 
 
+class OnRefused(StrEnum):
+    """What is done with a change that cannot be sent."""
+
+    STOP = "stop"
+    SKIP = "skip"
+
+
 class OutputSettings(Settings):
     """The configuration of an output."""
 
@@ -57,6 +64,9 @@ class OutputSettings(Settings):
     on_marker: OnMarker = setting("sluice.output.<name>.onMarker", OnMarker.STOP)
     """What is done with a marker, which stands for changes that could not be decoded or are gone from the source:
     `stop` until somebody decides, `skip` it, or `send` it as a message."""
+    on_refused: OnRefused = setting("sluice.output.<name>.onRefused", OnRefused.STOP)
+    """What is done with a change that the other side cannot take, because it is too large: `stop` until somebody
+    decides, or `skip` it, with all rows of its event. `sluice quarantine skipped` lists what was left out, and why."""
 
 
 @dataclass(frozen=True, slots=True)

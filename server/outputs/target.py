@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from ...instance.skipped import Skipped
 from ...protocol.errors import SluiceError
 from ...store.batch import Batch
 
@@ -32,8 +33,8 @@ class Prepared:
     """What the target has made of it."""
     records: int
     bytes: int
-    skipped: Sequence[str] = ()
-    """What is left out of it, as configured: one text each, with position and reason."""
+    skipped: Sequence[Skipped] = ()
+    """What is left out of it, as configured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclOperation
 from confluent_kafka.admin._resource import ResourceType
 
+from sluice.instance import skipped
 from sluice.instance.properties import Property
 from sluice.server.embedded import EmbeddedServer
 from sluice.server.outputs import delivery
@@ -226,6 +227,19 @@ async def test_a_row_that_is_too_large_stops_the_output_after_all_before_it(setu
     assert f", at {setup.embedded.status(NAME, 1001).acked}" in text
     values = await asyncio.to_thread(setup.kafka.read, setup.topic)
     assert [len(it) for it in values] == [2]
+
+
+async def test_a_row_that_is_too_large_is_left_out_and_listed_as_configured(setup: Setup, tmp_path: Path) -> None:
+    setup.library["max.request.size"] = "20000"
+    await setup.start(on_refused="skip")
+    setup.source.put(2)
+    setup.source.put(1, size=30_000)
+    setup.source.put(1)
+    assert await setup.delivered() == [[0, 1, 3]]
+    (item,) = skipped.read(skipped.path_of(tmp_path, NAME))
+    assert (item.output, item.position) == ("mq", "101/bin.000001@1700000000:204:0")
+    assert "shop.goods is too large for a record: 30" in item.reason
+    assert setup.outputs.status(NAME)[0].skipped == 1
 
 
 @pytest.mark.parametrize(

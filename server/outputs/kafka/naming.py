@@ -48,7 +48,11 @@ def describe(place: Place, form: Form) -> str:
 
 def position(place: Place) -> str:
     """Return where the (first) entry of a record stands in the stream."""
-    batch, entry = place.batch, place.records.entries[place.number]
+    return position_of(place.batch, place.records.entries[place.number])
+
+
+def position_of(batch: Batch, entry: int) -> str:
+    """Return where an entry of a batch stands in the stream."""
     parts = tuple(islice(_varints(batch.positions), 2 * entry, 2 * entry + 2))
     change = next(islice(chain.from_iterable(map(decode_changes, batch.slices)), entry, None))
     ends = Position.parse(batch.from_), Position.parse(batch.to)

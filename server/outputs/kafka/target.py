@@ -9,15 +9,16 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from ....instance.skipped import Skipped
 from ....protocol.canal.records import RecordEncoder, Records
-from ....protocol.errors import MarkerError
+from ....protocol.errors import MarkerError, RefusedError
 from ....store.batch import Batch
 from ....store.cursor import MOVED
 from ..routing import Router, Rules
-from ..settings import OnMarker
+from ..settings import OnMarker, OnRefused
 from ..target import DeliveryError, Place, Prepared, RejectedError
 from .errors import REJECTED, TOO_LARGE, meaning
-from .naming import describe, find, position
+from .naming import describe, find, position, position_of
 from .positions import PARTITION, Positions
 from .positions import TOPIC as POSITIONS
 from .settings import KafkaSettings, Key
@@ -131,18 +132,16 @@ class KafkaTarget:
     def prepare(self, batch: Batch) -> Prepared:
         """See `Target.prepare`."""
         parts: list[Records] = []
-        skipped: list[str] = []
+        skipped: list[Skipped] = []
         begin = 0
         while True:
             records = self._encoder.encode(batch.slices, batch.batch_id, begin=begin)
-            if (refused := records.refused) is not None and not (
-                isinstance(refused, MarkerError) and self._settings.on_marker is OnMarker.SKIP
-            ):
+            if (refused := records.refused) is not None and not self._may_skip(refused):
                 raise refused
             parts.append(records)
             if refused is None:
                 break
-            skipped.append(f"{refused}, in the batch from {batch.from_}")
+            skipped.append(Skipped(position_of(batch, records.end), str(refused)))
             begin = records.end + 1
         return Prepared(
             batch,
@@ -203,6 +202,11 @@ class KafkaTarget:
         return Positions(self._topics, self._config, "", self._wait).examine()
 
     # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _may_skip(self, refused: RefusedError) -> bool:
+        if isinstance(refused, MarkerError):
+            return self._settings.on_marker is OnMarker.SKIP
+        return self._settings.on_refused is OnRefused.SKIP
 
     def _transact(self, producer: Producer, batches: Sequence[Prepared], place: Place | None) -> None:
         """Send batches, and the place after them, as one where there are transactions."""

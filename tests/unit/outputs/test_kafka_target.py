@@ -1,12 +1,14 @@
 """What the Kafka target makes of a batch before anything is sent."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sluice.instance.properties import Property
-from sluice.protocol.canal.entry_pb2 import EventType
-from sluice.protocol.errors import MarkerError
+from sluice.protocol.canal.entry_pb2 import Entry, EventType
+from sluice.protocol.errors import MarkerError, RecordTooLargeError
+from sluice.protocol.wire import varint
 from sluice.server.outputs.kafka.settings import KafkaSettings
 from sluice.server.outputs.registry import make
 from sluice.server.outputs.settings import Output
@@ -15,28 +17,61 @@ from sluice.store.batch import Batch
 from tests.unit.entries import frame
 from tests.unit.test_records import change, marker
 
-
-def target(on_marker: str) -> Target:
-    settings = KafkaSettings(on_marker=on_marker)  # type: ignore[arg-type]
-    library = {"bootstrap.servers": Property("127.0.0.1:1", "test")}
-    return make(Output("shop", "mq", settings, shared=False, library=library, folder=Path()), lambda: "")
+HERE, THERE = "1/mysql-bin.000001@1700000000:4:0", "1/mysql-bin.000001@1700000000:304:0"
 
 
-def batch() -> Batch:
-    """A row, a marker, a row."""
+def target(**settings: Any) -> Target:
+    library = {"bootstrap.servers": Property("127.0.0.1:1", "test"), "max.request.size": Property("1000", "test")}
+    return make(
+        Output("shop", "mq", KafkaSettings(**settings), shared=False, library=library, folder=Path()), lambda: ""
+    )
+
+
+def batch(*middle: Entry) -> Batch:
+    """A row, what is in the middle, a row. Their places are 100 bytes apart."""
     row = change(EventType.INSERT, (None, {"id": "1"}))
-    data = frame([row, marker(), row])
-    return Batch(5, [memoryview(data)], "here", "there", 3, 2, len(data), 0)
+    entries = [row, *middle, row]
+    for it in entries:
+        it.header.logfileName = "mysql-bin.000001"
+    data = frame(entries)
+    places = b"".join(varint(it) for number in range(len(middle) + 2) for it in (4 + 100 * number, 1))
+    return Batch(5, [memoryview(data)], HERE, THERE, 3, 2, len(data), 0, positions=places)
 
 
 def test_a_marker_stops_the_output_at_its_entry() -> None:
     with pytest.raises(MarkerError) as caught:
-        target("stop").prepare(batch())
+        target().prepare(batch(marker()))
     assert caught.value.entry == 1
 
 
 @pytest.mark.parametrize(("on_marker", "records", "skipped"), [("skip", 2, 1), ("send", 3, 0)])
 def test_a_marker_is_left_out_and_named_or_sent_as_configured(on_marker: str, records: int, skipped: int) -> None:
-    prepared = target(on_marker).prepare(batch())
+    prepared = target(on_marker=on_marker).prepare(batch(marker()))
     assert (prepared.records, len(prepared.skipped)) == (records, skipped)
-    assert all("shop.goods" in text and "from here" in text for text in prepared.skipped)
+    for it in prepared.skipped:
+        assert it.position == "1/mysql-bin.000001@1700000000:104:1"
+        assert it.reason.startswith("changes of shop.goods are missing here: ")
+
+
+LARGE = change(EventType.INSERT, (None, {"id": "7", "name": "x" * 2000}))
+
+
+@pytest.mark.parametrize("settings", [{}, {"on_marker": "skip"}])
+def test_a_change_that_is_too_large_stops_the_output_unless_it_may_be_left_out(settings: dict[str, str]) -> None:
+    with pytest.raises(RecordTooLargeError) as caught:
+        target(**settings).prepare(batch(LARGE))
+    assert caught.value.entry == 1
+
+
+def test_changes_that_are_too_large_are_left_out_and_named_as_configured() -> None:
+    prepared = target(on_refused="skip").prepare(batch(LARGE, LARGE))
+    assert prepared.records == 2
+    assert [it.position for it in prepared.skipped] == [f"1/mysql-bin.000001@1700000000:{it}:1" for it in (104, 204)]
+    assert all(
+        it.reason.startswith("the row id=7 of shop.goods is too large for a record: ") for it in prepared.skipped
+    )
+
+
+def test_a_marker_is_not_left_out_with_what_is_too_large() -> None:
+    with pytest.raises(MarkerError):
+        target(on_refused="skip").prepare(batch(LARGE, marker()))

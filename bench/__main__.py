@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from bench import acks, canal, captures, deliver, failover, latency, memory, peers, report, scale, spark, stages
+from bench import acks, canal, captures, deliver, failover, kafka, latency, memory, peers, report, scale, spark, stages
 from bench.environment import environment
 
 BENCHES = {
@@ -17,6 +17,7 @@ BENCHES = {
     "scale": scale,
     "peers": peers,
     "canal": canal,
+    "kafka": kafka,
     "failover": failover,
     "acks": acks,
     "report": report,

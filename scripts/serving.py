@@ -50,12 +50,17 @@ def write_conf(conf: Path, destinations: Mapping[str, Sequence[str]], *main: str
 
 
 @contextlib.contextmanager
-def started(destinations: Mapping[str, Sequence[str]], *, canal_port: int = 0) -> Iterator[Sluice]:
-    """Serve destinations, each with its lines; over Canal's own protocol too where a port is given for it."""
+def started(
+    destinations: Mapping[str, Sequence[str]], *, canal_port: int = 0, main: Sequence[str] = ()
+) -> Iterator[Sluice]:
+    """Serve destinations, each with its lines; over Canal's own protocol too where a port is given for it.
+
+    ``main`` has further lines of the main file.
+    """
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
-        main = f"canal.file.data.dir = {folder}/data", f"sluice.http.port = {port}", f"canal.port = {canal_port}"
-        conf = write_conf(Path(folder, "conf"), destinations, *main)
+        ports = f"sluice.http.port = {port}", f"canal.port = {canal_port}"
+        conf = write_conf(Path(folder, "conf"), destinations, f"canal.file.data.dir = {folder}/data", *ports, *main)
         log = Path(folder, "log")
         command = [sys.executable, "-m", "sluice.server.cli", "serve", "--conf", str(conf)]
         with log.open("wb") as output:

@@ -4,9 +4,13 @@ import com.alibaba.otter.canal.common.zookeeper.running.ServerRunningData;
 import com.alibaba.otter.canal.common.zookeeper.running.ServerRunningListener;
 import com.alibaba.otter.canal.common.zookeeper.running.ServerRunningMonitor;
 import com.alibaba.otter.canal.common.zookeeper.running.ServerRunningMonitors;
+import com.alibaba.otter.canal.connector.core.spi.CanalMQProducer;
+import com.alibaba.otter.canal.connector.kafka.producer.CanalKafkaProducer;
+import com.alibaba.otter.canal.instance.core.CanalMQConfig;
 import com.alibaba.otter.canal.instance.manager.CanalInstanceWithManager;
 import com.alibaba.otter.canal.instance.manager.model.Canal;
 import com.alibaba.otter.canal.instance.manager.model.CanalParameter;
+import com.alibaba.otter.canal.server.CanalMQStarter;
 import com.alibaba.otter.canal.server.embedded.CanalServerWithEmbedded;
 import com.alibaba.otter.canal.server.netty.CanalServerWithNetty;
 import java.io.File;
@@ -53,13 +57,23 @@ public class CanalServer {
         ServerRunningMonitors.setRunningMonitors(monitors);
         EMBEDDED.start();
         monitors.values().forEach(ServerRunningMonitor::start);
-        netty.start();
+        boolean queue = main.getProperty("canal.serverMode", "tcp").equals("kafka");
+        CanalMQStarter starter = queue ? new CanalMQStarter(producer()) : null;
+        if (queue) starter.start(main.getProperty("canal.destinations"));
+        else netty.start();
         System.out.println("ready");
         while (System.in.read() >= 0) {}
-        netty.stop();
+        if (queue) starter.destroy();
+        else netty.stop();
         monitors.values().forEach(ServerRunningMonitor::stop);
         if (nodes != null) nodes.delete(ZookeeperPathUtils.getCanalClusterNode(address));
         System.exit(0);
+    }
+
+    private static CanalMQProducer producer() {
+        CanalMQProducer producer = new CanalKafkaProducer();
+        producer.init(main);
+        return producer;
     }
 
     private static ServerRunningMonitor monitor(String destination, ServerRunningData data, ZkClientx nodes, String address) {
@@ -90,6 +104,16 @@ public class CanalServer {
         return monitor;
     }
 
+    /** What the deployer's instances have besides: where the messages of a destination go. */
+    private static class Instance extends CanalInstanceWithManager {
+        Instance(Canal canal, String filter, String topic) {
+            super(canal, filter);
+            mqConfig = new CanalMQConfig();
+            mqConfig.setTopic(topic);
+            mqConfig.setPartition(0);
+        }
+    }
+
     private static CanalInstanceWithManager instance(String destination) {
         Properties own = new Properties();
         own.putAll(main);
@@ -115,6 +139,10 @@ public class CanalServer {
         parameter.setStorageBatchMode(
             CanalParameter.BatchMode.valueOf(own.getProperty("canal.instance.memory.batch.mode", "MEMSIZE"))
         );
+        // As CanalStarter does for flat messages, which else would be parsed twice.
+        boolean flat = main.getProperty("canal.serverMode", "tcp").equals("kafka")
+            && Boolean.parseBoolean(main.getProperty("canal.mq.flatMessage", "true"));
+        parameter.setMemoryStorageRawEntry(!flat);
         parameter.setMemoryStorageBufferSize(16384);
         parameter.setMemoryStorageBufferMemUnit(1024);
         parameter.setReceiveBufferSize(16384);
@@ -131,7 +159,8 @@ public class CanalServer {
         canal.setId(1L);
         canal.setName(destination);
         canal.setCanalParameter(parameter);
-        return new CanalInstanceWithManager(canal, own.getProperty("canal.instance.filter.regex", ".*\\..*"));
+        String filter = own.getProperty("canal.instance.filter.regex", ".*\\..*");
+        return new Instance(canal, filter, own.getProperty("canal.mq.topic", destination));
     }
 
     /** What the files of beans say of cursors, and of where a destination begins; "parse" is Canal's node of that name. */

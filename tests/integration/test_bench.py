@@ -140,6 +140,20 @@ def test_side_by_side_with_canal() -> None:
 
 @pytest.mark.extended
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ["flat-single", "canal-single"])
+def test_kafka_beside_canals_producer_and_a_bare_loop(name: str) -> None:
+    size = "--source", "mysql56", "--rows", "4000", "--repeats", "1"
+    (case,) = run("kafka", *only(name), *size)["cases"]
+    for figure in ("ours", "anchor", "bare", "ratio", "bare_ratio", "bytes_per_record"):
+        assert case[figure] > 0, figure
+    assert case["rows"] == 4000
+    assert case["peak_mb"].keys() == {"database", "server", "broker"}
+    if name == "flat-single":
+        assert case["records"] == case["anchor_records"] == 12_000
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(300)
 def test_canals_java_client() -> None:
     size = (
         "--source",

@@ -149,6 +149,12 @@ class Kafka(Brokers):
         return f"127.0.0.1:{self.port}"
 
     @property
+    def pid(self) -> int:
+        """The process id; it must have been started."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
     def running(self) -> bool:
         """Whether the process is there, frozen or not."""
         return self._process is not None and self._process.poll() is None

@@ -1,0 +1,227 @@
+"""Changes to Kafka: side by side with Canal 1.1.7 and its producer, and with a loop that sends ready values.
+
+The clock runs while the second third of what is written to the source reaches the topic, by the offsets there; the rest
+is to warm up and to go on after that. Nobody reads the topic meanwhile.
+"""
+
+import argparse
+import contextlib
+import functools
+import itertools
+import statistics
+import tempfile
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from bench.deliver import DESTINATION, TIMES, lines_of
+from bench.measuring import Case, Progress, Run, add_choices, case, chosen, take_turns
+from bench.peers import SERVER_HEAP, java_version
+from bench.processes import cpu_of, peak_of
+from bench.sources import SOURCES, source, version_of
+from bench.workloads import ROWS, Written, write
+from scripts.serving import started, write_conf
+from sluice.server.outputs.kafka.translation import DEFAULTS, FIXED
+from tests.clients.canal_server import CanalServer
+from tests.servers import Server
+from tests.servers.kafka import Kafka
+from tests.servers.server import free_port
+
+CANAL = "Canal 1.1.7 and its producer"
+BARE = "a loop that sends ready values"
+CASES = {
+    "flat-bulk": ("flat", "bulk"),
+    "flat-single": ("flat", "single"),
+    "canal-bulk": ("canal", "bulk"),
+    "canal-single": ("canal", "single"),
+    "wide": ("flat", "wide"),
+    "mixed": ("flat", "mixed"),
+    "text": ("flat", "text"),
+}
+"""The form of the records, and the workload."""
+GOAL = 10
+"""Times Canal's rows per second, with as many times less CPU of the server."""
+RATES = {"bulk": 40_000, "single": 15_000, "wide": 15_000, "mixed": 15_000, "text": 2_000}
+"""Rows per second of Canal, by which the time of a measurement is estimated."""
+AS_SHIPPED = (
+    *("canal.serverMode = kafka", "canal.mq.canalBatchSize = 50", "canal.mq.canalGetTimeout = 100"),
+    *("canal.mq.database.hash = true", "canal.mq.send.thread.size = 30", "canal.mq.build.thread.size = 8"),
+    *("kafka.acks = all", "kafka.compression.type = none", "kafka.batch.size = 16384", "kafka.linger.ms = 1"),
+    *("kafka.max.request.size = 1048576", "kafka.buffer.memory = 33554432", "kafka.retries = 0"),
+    "kafka.max.in.flight.requests.per.connection = 1",
+)
+"""What Canal's canal.properties says of Kafka."""
+PAUSE = 0.01
+"""Seconds from one look at the topic to the next."""
+QUIET = 3.0
+"""Seconds without another record after which all is there."""
+READY = 100_000
+"""Ready values at most; then they come again."""
+_topics = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """What was seen at a time."""
+
+    at: float
+    records: int
+    cpu: dict[str, float]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Say what can be chosen."""
+    add_choices(parser, CASES)
+    parser.add_argument(
+        "--source", choices=SOURCES, default="mariadb1011", help="Canal cannot read MariaDB 11.8 (%(default)s)"
+    )
+    parser.add_argument("--rows", type=int, help="row changes that count; otherwise as many as the workload has")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> dict[str, object]:
+    """Write each workload once; every run has a new server and a new topic."""
+    wanted = [(name, *CASES[name]) for name in chosen(arguments)]
+    rows = {workload: arguments.rows or ROWS[workload] for _, _, workload in wanted}
+    seconds = sum(20 + arguments.repeats * (25 + 2 * TIMES * rows[it] / RATES[it]) for _, _, it in wanted)
+    progress = Progress("kafka", 3 * arguments.repeats * len(wanted), seconds)
+    cases: list[Case] = []
+    version = ""
+    with Kafka() as kafka:
+        for workload, named in itertools.groupby(sorted(wanted, key=lambda it: it[2]), key=lambda it: it[2]):
+            with source(arguments.source) as server:
+                version = version_of(server)
+                if "mariadb" in arguments.source:  # Canal sends the statements, too, as records of their own
+                    server.query("SET GLOBAL binlog_annotate_row_events = OFF")
+                written = write(server, workload, rows[workload], TIMES)
+                for name, form, _ in named:
+                    cases.append(measure(kafka, server, written, name, form, arguments.repeats, progress))
+    cases.sort(key=lambda it: list(CASES).index(it["case"]))
+    versions = {arguments.source: version, "canal": "1.1.7", "kafka": "4.1.1", "java": java_version()}
+    return {"versions": versions, "cases": cases}
+
+
+def measure(
+    kafka: Kafka, server: Server, written: Written, name: str, form: str, repeats: int, progress: Progress
+) -> Case:
+    """Measure a case, and sum it up."""
+    records: dict[str, list[int]] = {name: [], CANAL: [], BARE: []}
+    values: list[bytes] = []
+
+    def deliver(contender: str, start: Callable[[str], contextlib.AbstractContextManager[int]]) -> Run:
+        topic = make_topic(kafka)
+        with start(topic) as pid:
+            found, count = watch(kafka, topic, written, database=server.pid, server=pid, broker=kafka.pid)
+        records[contender].append(count)
+        if contender == name and not values:
+            values.extend(itertools.islice(itertools.chain(*kafka.read(topic)), READY))
+        return found
+
+    turns: dict[str, Callable[[], Run]] = {
+        name: functools.partial(deliver, name, functools.partial(ours, kafka, server, written, form)),
+        CANAL: functools.partial(deliver, CANAL, functools.partial(canal, kafka, server, written, form)),
+        BARE: lambda: send(kafka, values, records[name][0], written.rows),
+    }
+    results = take_turns(name, turns, repeats, progress)
+    result = case(name, results[name], CANAL, results[CANAL])
+    count = statistics.median(records[name])
+    server_cpu, other_cpu = result["cpu_s_per_mrow"]["server"], result["anchor_cpu_s_per_mrow"]["server"]
+    bare = case(name, results[name], BARE, results[BARE])
+    return result | {
+        "goal": GOAL * result["anchor"],
+        "server_cpu_ratio": round(other_cpu / server_cpu, 3) if server_cpu else None,
+        "bare_ratio": bare["ratio"],
+        "bare": bare["anchor"],
+        "bare_spread": bare["anchor_spread"],
+        "records": round(count),
+        "anchor_records": round(statistics.median(records[CANAL])),
+        "server_cpu_us_per_record": round(server_cpu * written.rows / count, 2),
+        "bytes_per_record": round(statistics.mean(map(len, values))),
+    }
+
+
+def make_topic(kafka: Kafka) -> str:
+    """Make a topic with one partition; return its name."""
+    topic = f"bench{next(_topics)}"
+    kafka.create(topic)
+    return topic
+
+
+@contextlib.contextmanager
+def ours(kafka: Kafka, server: Server, written: Written, form: str, topic: str) -> Iterator[int]:
+    """Deliver by our server; gives its process."""
+    main = "canal.serverMode = kafka", *to_topic(kafka, form, topic)
+    with started({DESTINATION: lines_of(server, written)}, main=main) as sluice:
+        yield sluice.pid
+
+
+@contextlib.contextmanager
+def canal(kafka: Kafka, server: Server, written: Written, form: str, topic: str) -> Iterator[int]:
+    """Deliver by Canal's server; gives its process."""
+    with tempfile.TemporaryDirectory(prefix="sluice-canal-") as folder:
+        beans = "canal.instance.global.spring.xml = classpath:spring/memory-instance.xml"
+        main = f"canal.port = {free_port()}", beans, *AS_SHIPPED, *to_topic(kafka, form, topic)
+        conf = write_conf(Path(folder), {DESTINATION: lines_of(server, written)}, *main)
+        with CanalServer(conf, SERVER_HEAP) as running:
+            yield running.pid
+
+
+def to_topic(kafka: Kafka, form: str, topic: str) -> Iterator[str]:
+    """Give the lines of the main file that say where the records go."""
+    yield f"kafka.bootstrap.servers = {kafka.servers}"
+    yield f"canal.mq.topic = {topic}"
+    yield f"canal.mq.flatMessage = {str(form == 'flat').lower()}"
+
+
+def watch(kafka: Kafka, topic: str, written: Written, **pids: int) -> tuple[Run, int]:
+    """Watch a topic until all is there; return what the middle third took, and the number of records of all."""
+    asker = Consumer({"bootstrap.servers": kafka.servers, "group.id": "bench"})
+    moments: list[Moment] = []
+    try:
+        while not moments or not moments[-1].records or moments[-1].at < quiet_since(moments) + QUIET:
+            _, end = asker.get_watermark_offsets(TopicPartition(topic, 0), timeout=20)
+            cpu = {name: cpu_of(pid) for name, pid in pids.items()}
+            moments.append(Moment(time.monotonic(), end, cpu))
+            time.sleep(PAUSE)
+    finally:
+        asker.close()
+    records = moments[-1].records
+    first, last = (moment_of(moments, records * third // TIMES) for third in (1, 2))
+    used = {name: last.cpu[name] - first.cpu[name] for name in pids}
+    peaks = {name: peak_of(pid) for name, pid in pids.items()}
+    return Run(written.rows // TIMES, last.at - first.at, used, peaks), records
+
+
+def quiet_since(moments: list[Moment]) -> float:
+    """Return since when the number of records is what it is now."""
+    return moments[bisect_left(moments, moments[-1].records, key=lambda it: it.records)].at
+
+
+def moment_of(moments: list[Moment], records: int) -> Moment:
+    """Return the first moment at which so many records were there."""
+    return moments[bisect_left(moments, records, key=lambda it: it.records)]
+
+
+def send(kafka: Kafka, values: list[bytes], records: int, rows: int) -> Run:
+    """Send values of an output as fast as the library can; the rate is that of the rows which they stand for."""
+    topic = make_topic(kafka)
+    producer = Producer({"bootstrap.servers": kafka.servers, **DEFAULTS, **FIXED})
+    seconds = 0.0
+    for _ in range(2):  # to warm up, and to measure
+        begin = time.monotonic()
+        for value in itertools.islice(itertools.cycle(values), records // TIMES):
+            while True:
+                try:
+                    producer.produce(topic, value, None, 0)
+                except BufferError:
+                    producer.poll(0.1)
+                    continue
+                break
+        while producer.flush(1):
+            continue
+        seconds = time.monotonic() - begin
+    return Run(rows // TIMES, seconds)

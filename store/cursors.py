@@ -277,10 +277,10 @@ class Cursors:
         here = reading.acked() if reading is not None else None
         if reading is None or here is None:
             raise BadPositionError(f"client {client_id} is not served yet: it skips nothing")
-        sequence = reading.end_of_transaction(reading.ack)
-        end = None if sequence is None else reading.track.position_before(sequence)
-        if sequence is None or end is None:
+        found = reading.end_of_transaction(reading.ack)
+        if found is None:
             raise BadPositionError(f"the end of the transaction at {here} is not stored yet")
+        sequence, end = found
         if not (here.same_history(position) and here.transaction <= position < end):
             raise BadPositionError(
                 f"client {client_id} gets next what is from {here} to {end}; {position} is not in that transaction"

@@ -189,8 +189,8 @@ class Reading:
         position = self.track.position(place)
         return Cursor.at(position, str(gtids.get(self.track.member(place), "")), position)
 
-    def end_of_transaction(self, sequence: int) -> int | None:
-        """Return the slot after the transaction that a slot belongs to; None when the ring has no end of it."""
+    def end_of_transaction(self, sequence: int) -> tuple[int, Position] | None:
+        """Return slot and place after the transaction that a slot belongs to; None when the ring has no end of it."""
         ring = self.track.ring
         low, high = sequence, ring.next
         if ring.last_boundary(low, high) < 0:
@@ -201,7 +201,8 @@ class Reading:
                 low = middle
             else:
                 high = middle
-        return low + 1
+        slot = ring.slot(low)
+        return high, self.track.position((slot.source, slot.next_file, slot.next_begin, slot.next_n))
 
     def executed_at(self, place: "Place") -> str:
         """Return the executed set of the member that a place belongs to; empty if unknown."""

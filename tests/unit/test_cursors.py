@@ -830,6 +830,18 @@ def test_the_text_that_comes_with_an_ack_is_stored_with_its_cursor_and_comes_bac
     assert later.memory(CLIENT) == "a text"
 
 
+def test_the_text_is_stored_also_when_the_cursor_stays_within_a_transaction() -> None:
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, now=NOW)
+    put(cursors, stream, b"one", b"two")
+    batch = get(cursors, limit=2)
+    cursors.take_changes()
+    cursors.ack(CLIENT, batch.batch_id, now=NOW, memory="a text")
+    client = cursors.take_changes()[CLIENT]
+    assert client is not None
+    assert client.memory == "a text"
+
+
 def test_an_ack_that_is_refused_leaves_the_text_as_it_was() -> None:
     cursors, stream = make()
     cursors.subscribe(CLIENT, now=NOW)
@@ -1106,8 +1118,24 @@ class TestSeek:
 
     def test_a_place_that_is_yet_to_come_is_waited_for(self, cursors: Cursors) -> None:
         place = self.place(cursors, 5)
+        cursors.take_changes()
         assert cursors.seek(CLIENT, str(place), memory="moved", now=NOW).state == "ahead"
-        assert stored(cursors).position == place
+        client = cursors.take_changes()[CLIENT]
+        assert client is not None
+        assert client.cursor is not None
+        assert client.cursor.position == place
+
+    def test_a_place_before_what_is_stored_is_caught_up_with(self) -> None:
+        ring = Ring(64)
+        cursors = Cursors(ring, epoch=1, compile_filter=one_table, catches_up=True)
+        stream = Stream(ring)
+        cursors.begin(stream.end, None)
+        cursors.subscribe(CLIENT, now=NOW)
+        start = stream.end
+        put(cursors, stream, b"one")
+        cursors.ack(CLIENT, get(cursors).batch_id, now=NOW)
+        assert cursors.seek(CLIENT, str(start), memory="moved", now=NOW).state == "catching-up"
+        assert cursors.behind[CLIENT].position == start
 
     def test_what_only_it_held_is_freed(self, cursors: Cursors) -> None:
         cursors.unsubscribe(CLIENT + 1)
@@ -1172,6 +1200,22 @@ class TestSkip:
         self.cursors.seek(CLIENT, stream.position(40), memory="", now=NOW)
         with pytest.raises(BadPositionError, match="is not served yet"):
             self.cursors.skip(CLIENT, stream.position(40), now=NOW)
+
+    def test_a_client_skips_nothing_before_the_stream_has_begun(self, stream: Stream) -> None:
+        new = Cursors(Ring(64), epoch=1, compile_filter=one_table)
+        new.subscribe(CLIENT, now=NOW)
+        with pytest.raises(BadPositionError, match="is not served yet"):
+            new.skip(CLIENT, stream.end, now=NOW)
+
+    def test_what_was_given_after_it_is_given_again(self, stream: Stream) -> None:
+        given = [get(self.cursors, limit=4), get(self.cursors)]
+        self.cursors.skip(CLIENT, stream.position(3), now=NOW)
+        assert self.cursors.outstanding(CLIENT) == 0
+        assert entries(get(self.cursors).slices) == entries(given[1].slices) == [b"begin", b"four", b"end"]
+
+    def test_it_counts_as_a_call_of_the_client(self, stream: Stream) -> None:
+        self.cursors.skip(CLIENT, stream.position(3), now=NOW + 5)
+        assert self.cursors.status(CLIENT).last_active == NOW + 5
 
 
 class TestPlaceAfterABatch:

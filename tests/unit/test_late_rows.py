@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from sluice.protocol.errors import AckOutOfOrderError, UnknownBatchError
+from sluice.protocol.errors import AckOutOfOrderError, BadPositionError, UnknownBatchError
 from sluice.store.batch import Batch, LateRows
 from sluice.store.cursor import StoredClient
 from sluice.store.cursors import Cursors
+from sluice.store.ring import Ring
 from tests.stream import Stream, entries
-from tests.unit.test_cursors import CLIENT, NOW, get, make, put
+from tests.unit.test_cursors import CLIENT, NOW, get, make, one_table, put
 
 ENTRY = b"\x12\x04late"
 
@@ -68,12 +69,47 @@ def test_a_client_before_their_place_or_with_another_filter_is_not_given_them(
     assert [it.late for it in cursors.stored()] == [(), ()]
 
 
+def test_a_client_without_a_place_or_in_another_history_is_not_given_them(
+    destination: tuple[Cursors, Stream, LateRows],
+) -> None:
+    cursors, _, rows = destination
+    assert not cursors.give_late(CLIENT, replace(rows, position=replace(rows.position, source="other")))
+    new = Cursors(Ring(64), epoch=1, compile_filter=one_table)
+    new.subscribe(CLIENT, now=NOW)
+    assert not new.give_late(CLIENT, rows)
+
+
+def test_that_they_are_to_be_given_and_that_they_have_arrived_is_stored(
+    destination: tuple[Cursors, Stream, LateRows],
+) -> None:
+    cursors, _, rows = destination
+    cursors.take_changes()
+    cursors.give_late(CLIENT, rows)
+    assert list(cursors.take_changes()) == [CLIENT]
+    cursors.ack(CLIENT, get(cursors).batch_id, now=NOW)
+    assert list(cursors.take_changes()) == [CLIENT]
+
+
+def test_after_they_were_given_nothing_beyond_can_be_acked_by_position(
+    destination: tuple[Cursors, Stream, LateRows],
+) -> None:
+    cursors, _, rows = destination
+    cursors.give_late(CLIENT, rows)
+    later, stream = make(epoch=2)
+    later.late[str(rows.position)] = rows
+    later.restore(stored(cursors), NOW)
+    put(later, stream, b"one")
+    put(later, stream, b"two")
+    assert is_late(get(later))
+    with pytest.raises(BadPositionError, match="beyond what client"):
+        later.ack_to(CLIENT, stream.end, now=NOW)
+
+
 def test_they_are_given_again_after_a_rollback_and_in_another_life_until_they_are_confirmed(
     destination: tuple[Cursors, Stream, LateRows],
 ) -> None:
     cursors, stream, rows = destination
     cursors.give_late(CLIENT, rows)
-    assert cursors.changed
     lost = get(cursors)
     cursors.rollback(CLIENT, now=NOW)
     with pytest.raises(UnknownBatchError):

@@ -263,7 +263,7 @@ class Instance:
     async def redeliver(self, rows: Sequence[LateRows]) -> dict[str, list[int]]:
         """Give rows that were in quarantine to the clients that have passed their places; return which, by place.
 
-        The others get them in their places: the stream begins anew where the clients are, as after a restart. Raises
+        The others get them in their places: the stream begins again where the clients are, as after a restart. Raises
         SluiceError and OSError; when it cannot begin, it is stopped.
         """
         await asyncio.to_thread(keep_late, self._quarantine, rows)

@@ -47,7 +47,7 @@ def add_quarantine_commands(commands: Any) -> None:
         "Decode the events once more, with the tables as they are now, or say why they still cannot be decoded.\n"
         "Their bytes were kept; beyond sluice.instance.quarantine.maxBytes the source is asked for them. Each\n"
         "client that has passed their places gets the missing rows in batches of their own. The others get them in\n"
-        "their places: the destination begins anew where its clients are. With --print nothing is delivered.",
+        "their places: the destination begins again where its clients are. With --print nothing is delivered.",
         "sluice quarantine retry example",
         "sluice quarantine retry example --print",
         "sluice quarantine retry example --position 1/mysql-bin.000003@1767225600:4096:2 --print --json",

@@ -164,7 +164,7 @@ class Place(BaseModel):
 
 
 class Poison(BaseModel):
-    """What to skip: the transaction in which a position lies."""
+    """What to skip: the transaction that holds a position."""
 
     model_config = ConfigDict(
         extra="forbid", json_schema_extra={"examples": [{"position": "101/mariadb-bin.000001@1700000000:344:1"}]}
@@ -340,7 +340,7 @@ async def seek(context: Ctx, destination: Destination, client_id: ClientId, body
     """Move the cursor of a client by hand, forward or back, and forget its outstanding batches.
 
     What is between is not delivered, or is delivered again. Stop its consumer before: one that goes on acks what it has
-    taken, and is told that nobody knows of it.
+    taken, and is told that its batches are unknown.
     """
     await context.embedded.seek(destination, client_id, _start(body.start))
     context.acks.notify((destination, client_id))

@@ -279,7 +279,7 @@ class Delivery:
             self._skip(f"{item.reason}, at {item.position}")
 
     async def _list(self, skipped: Sequence[Skipped]) -> None:
-        """Add what is left out to the list of the destination, before nobody asks for it any more."""
+        """Add what is left out to the list of the destination, before the cursor can pass it."""
         if not skipped:
             return
         now = time.time()  # noqa: TID251  to be shown

@@ -86,7 +86,7 @@ class Target(Protocol):
     def send(self, batches: Sequence[Prepared], place: Place | None) -> None:
         """Return when the other side has confirmed all of them, durably and in this order.
 
-        ``place`` is that after them, for a target that keeps it; None when it has no name. After an error nobody knows
+        ``place`` is that after them, for a target that keeps it; None when it has no name. After an error it is unknown
         what it has taken. Raises DeliveryError, RejectedError.
         """
 

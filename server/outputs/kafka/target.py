@@ -161,7 +161,7 @@ class KafkaTarget:
         self.trouble = ""
 
     def idle(self) -> None:
-        """See `Target.idle`: statistics would pile up. A connection that a broker closes meanwhile is no trouble."""
+        """See `Target.idle`: statistics would pile up. A connection that a broker closes meanwhile is not trouble."""
         if self._producer is not None:
             trouble = self.trouble
             self._producer.poll(0)

@@ -33,7 +33,7 @@ class Topics:
     """Asks the brokers for topics. One thread calls it.
 
     A topic that an output has never sent to may be made by the brokers, as they are configured. One that it has sent to
-    is not made again: consumers would miss what it held, and nobody would know. A topic that was made anew has another
+    is not made again: consumers would miss what it held, unnoticed. A topic that was made again has another
     id, which is how it is told from the one that it was.
     """
 

@@ -121,6 +121,18 @@ async def test_rows_are_spread_over_partitions_by_their_keys(setup: Setup, trans
     assert all(numbers and numbers == sorted(numbers) for numbers in found)
 
 
+async def test_headers_say_where_a_record_stands_and_in_which_epoch_it_was_sent(setup: Setup) -> None:
+    setup.library["queue.buffering.max.messages"] = "2"  # so that some wait for room
+    await setup.start(headers=True)
+    setup.source.put(5)
+    await setup.delivered()
+    epoch = str(setup.embedded.epoch(NAME)).encode()
+    assert await asyncio.to_thread(setup.kafka.read_headers, setup.topic) == [
+        [("sluice-position", f"101/bin.000001@1700000000:{4 + 100 * number}:0".encode()), ("sluice-epoch", epoch)]
+        for number in range(5)
+    ]
+
+
 async def test_what_the_library_says_of_itself_is_shown_also_while_nothing_is_sent(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:

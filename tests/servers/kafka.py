@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, ElectionType, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
@@ -72,6 +72,14 @@ class Brokers:
 
     def read(self, topic: str, *, key: str = "", committed: bool = True) -> list[list[bytes]]:
         """Return the values of a topic, or of a key there, those of each of its partitions in their order."""
+        found = self._messages(topic, committed=committed)
+        return [[it.value() or b"" for it in part if not key or it.key() == key.encode()] for part in found]
+
+    def read_headers(self, topic: str) -> list[list[tuple[str, bytes]]]:
+        """Return the headers of each record of a topic."""
+        return [it.headers() or [] for part in self._messages(topic, committed=True) for it in part]  # type: ignore[misc]
+
+    def _messages(self, topic: str, *, committed: bool) -> list[list[Message]]:
         consumer = Consumer(
             {
                 "bootstrap.servers": self.servers,
@@ -85,7 +93,7 @@ class Brokers:
             found = consumer.list_topics(topic, 20).topics[topic]
             if found.error is not None:
                 return []
-            values: list[list[bytes]] = [[] for _ in found.partitions]
+            values: list[list[Message]] = [[] for _ in found.partitions]
             consumer.assign([TopicPartition(topic, number, 0) for number in found.partitions])
             ended: set[int] = set()
             while len(ended) < len(values):
@@ -94,8 +102,7 @@ class Brokers:
                     assert partition is not None
                     error = message.error()
                     if error is None:
-                        if not key or message.key() == key.encode():
-                            values[partition].append(message.value() or b"")
+                        values[partition].append(message)
                     elif error.code() == KafkaError._PARTITION_EOF:
                         ended.add(partition)
                     else:

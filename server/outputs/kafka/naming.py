@@ -53,14 +53,18 @@ def position(place: Place) -> str:
 
 def position_of(batch: Batch, entry: int) -> str:
     """Return where an entry of a batch stands in the stream."""
-    parts = tuple(islice(_varints(batch.positions), 2 * entry, 2 * entry + 2))
-    change = next(islice(chain.from_iterable(map(decode_changes, batch.slices)), entry, None))
-    ends = Position.parse(batch.from_), Position.parse(batch.to)
-    found = next((it for it in ends if it.canal_place[0] == change.logfile_name), None)
-    if found is None or not parts:  # a batch with more than two files, or one apart from the stream
-        return batch.from_
-    source, file, *_ = found.parts
-    return str(Position.of_parts(source, file, *parts))
+    return next(islice(positions_of(batch), entry, None))
+
+
+def positions_of(batch: Batch) -> Iterator[str]:
+    """Give the place of each entry of a batch; of those that name none, the beginning of the batch."""
+    ends = {it.canal_place[0]: it.parts for it in map(Position.parse, (batch.from_, batch.to))}
+    numbers = _varints(batch.positions)
+    for change in chain.from_iterable(map(decode_changes, batch.slices)):
+        place = tuple(islice(numbers, 2))
+        source, file, *_ = ends.get(change.logfile_name, ("", ("", 0)))
+        # A batch with more than two files, or one apart from the stream, says nothing of an entry.
+        yield str(Position.of_parts(source, file, *place)) if source and place else batch.from_
 
 
 def _varints(data: bytes) -> Iterator[int]:

@@ -33,6 +33,9 @@ class KafkaSettings(OutputSettings):
     topics."""
     split_key_updates: bool = setting("sluice.output.<name>.splitKeyUpdates", default=False)
     """Send an UPDATE that changes the key as a DELETE of the old one and an INSERT of the new one."""
+    headers: bool = setting("sluice.output.<name>.headers", default=False)
+    """Give each record two headers: `sluice-position`, where its (first) entry stands in the stream, and
+    `sluice-epoch`, which counts the lives of the destination over all servers."""
     statements: bool = setting("sluice.output.<name>.statements", default=False)
     """Send the text of the statements, too, where the source writes it (rows-query and annotate events). Canal does;
     it is half of all records then."""

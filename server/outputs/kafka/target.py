@@ -1,10 +1,11 @@
 """A producer of Kafka: batches become records, and are confirmed when the brokers have them all."""
 
 import contextlib
+import itertools
 import json
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -18,7 +19,7 @@ from ..routing import Router, Rules
 from ..settings import OnMarker, OnRefused
 from ..target import DeliveryError, Place, Prepared, RejectedError
 from .errors import REJECTED, TOO_LARGE, meaning
-from .naming import describe, find, position, position_of
+from .naming import describe, find, position, position_of, positions_of
 from .positions import PARTITION, Positions
 from .positions import TOPIC as POSITIONS
 from .settings import KafkaSettings, Key
@@ -75,6 +76,7 @@ class KafkaTarget:
             strict=strict,
         )
         self._positions: Positions | None = None
+        self._epoch = 0
         self._producer: Producer | None = None
         self._sending: Sequence[Prepared] = ()
         self._abandoned = threading.Event()
@@ -87,6 +89,7 @@ class KafkaTarget:
     def open(self, memory: str, epoch: int) -> Place | None:
         """See `Target.open`."""
         self._abandoned.clear()
+        self._epoch = epoch
         self._failed = self._denied = None
         self._in_transaction = False
         config: dict[str, Any] = {**self._config, **FIXED, "error_cb": self._note}
@@ -215,8 +218,9 @@ class KafkaTarget:
             self._call(producer.begin_transaction)
             self._in_transaction = True
         for batch in batches:
+            places = list(positions_of(batch.batch)) if self._settings.headers else []
             for records in batch.content:
-                self._produce(producer, records)
+                self._produce(producer, records, places)
         if self._positions is not None:
             self._put(producer, POSITIONS, self._positions.value(place), self._positions.key.encode(), PARTITION)
         while producer.flush(SLICE):
@@ -228,28 +232,35 @@ class KafkaTarget:
             self._positions.is_written = True
         self._sending = ()
 
-    def _produce(self, producer: Producer, records: Records) -> None:
+    def _produce(self, producer: Producer, records: Records, places: Sequence[str]) -> None:
+        """Hand records over to the library; ``places`` are those of the batch's entries, for headers."""
         names = self._router.topics
         self._topics.require({names[it] for it in records.topics})
         keys = records.keys or [None] * len(records.values)
         produce, report = producer.produce, self._report
-        for topic_number, partition, key, value in zip(
-            records.topics, records.partitions, keys, records.values, strict=True
+        more: Iterable[dict[str, Any]] = itertools.repeat({})
+        if places:
+            epoch = str(self._epoch).encode()
+            more = ({"headers": [("sluice-position", places[it]), ("sluice-epoch", epoch)]} for it in records.entries)
+        for topic_number, partition, key, value, headers in zip(
+            records.topics, records.partitions, keys, records.values, more, strict=False
         ):
             try:
-                produce(names[topic_number], value, key, partition, report)
+                produce(names[topic_number], value, key, partition, report, **headers)
             except BufferError:  # the queue is full
-                self._put(producer, names[topic_number], value, key, partition)
+                self._put(producer, names[topic_number], value, key, partition, **headers)
             except KafkaException as error:
                 raise self._refused(error.args[0], names[topic_number], value) from None
         producer.poll(0)
         self._look()
 
-    def _put(self, producer: Producer, topic: str, value: bytes, key: bytes | None, partition: int) -> None:
+    def _put(
+        self, producer: Producer, topic: str, value: bytes, key: bytes | None, partition: int, **headers: Any
+    ) -> None:
         """Put a record into the queue as soon as it has room."""
         while True:
             try:
-                producer.produce(topic, value, key, partition, self._report)
+                producer.produce(topic, value, key, partition, self._report, **headers)
             except BufferError:
                 producer.poll(SLICE)
                 self._look()

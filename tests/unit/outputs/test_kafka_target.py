@@ -9,6 +9,7 @@ from sluice.instance.properties import Property
 from sluice.protocol.canal.entry_pb2 import Entry, EventType
 from sluice.protocol.errors import MarkerError, RecordTooLargeError
 from sluice.protocol.wire import varint
+from sluice.server.outputs.kafka.naming import positions_of
 from sluice.server.outputs.kafka.settings import KafkaSettings
 from sluice.server.outputs.registry import make
 from sluice.server.outputs.settings import Output
@@ -75,3 +76,15 @@ def test_changes_that_are_too_large_are_left_out_and_named_as_configured() -> No
 def test_a_marker_is_not_left_out_with_what_is_too_large() -> None:
     with pytest.raises(MarkerError):
         target(on_refused="skip").prepare(batch(LARGE, marker()))
+
+
+def test_the_place_of_each_entry_is_in_its_own_file() -> None:
+    row = change(EventType.INSERT, (None, {"id": "1"}))
+    entries = [Entry.FromString(row.SerializeToString()) for _ in range(3)]
+    for number, it in zip((1, 2, 9), entries, strict=True):
+        it.header.logfileName = f"mysql-bin.00000{number}"
+    data, places = frame(entries), b"".join(map(varint, (304, 0, 4, 1, 104, 0)))
+    there = "1/mysql-bin.000002@1700000500:304:0"
+    found = positions_of(Batch(5, [memoryview(data)], HERE, there, 3, 3, len(data), 0, positions=places))
+    unknown = HERE
+    assert list(found) == ["1/mysql-bin.000001@1700000000:304:0", "1/mysql-bin.000002@1700000500:4:1", unknown]

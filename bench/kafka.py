@@ -18,13 +18,14 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from bench import latency
 from bench.deliver import DESTINATION, TIMES, lines_of
 from bench.measuring import Case, Progress, Run, add_choices, case, chosen, take_turns
 from bench.peers import SERVER_HEAP, java_version
 from bench.processes import cpu_of, peak_of
 from bench.sources import SOURCES, source, version_of
 from bench.workloads import ROWS, Written, write
-from scripts.serving import started, write_conf
+from scripts.serving import lines_for, started, write_conf
 from sluice.server.outputs.kafka.translation import DEFAULTS, FIXED
 from tests.clients.canal_server import CanalServer
 from tests.servers import Server
@@ -43,6 +44,14 @@ CASES = {
     "text": ("flat", "text"),
 }
 """The form of the records, and the workload."""
+LATENCIES = {
+    "latency": (),
+    "latency-transactional": ("sluice.output.mq.transactional = true", "sluice.output.mq.transactionalId = bench"),
+}
+"""What is set for the time from when a row was due to be committed until a consumer has its record."""
+PACE = 1000
+"""Commits a second of these."""
+GOAL_MS = {"latency": 5}
 GOAL = 10
 """Times Canal's rows per second, with as many times less CPU of the server."""
 RATES = {"bulk": 40_000, "single": 15_000, "wide": 15_000, "mixed": 15_000, "text": 2_000}
@@ -75,20 +84,24 @@ class Moment:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what can be chosen."""
-    add_choices(parser, CASES)
+    add_choices(parser, (*CASES, *LATENCIES))
     parser.add_argument(
         "--source", choices=SOURCES, default="mariadb1011", help="Canal cannot read MariaDB 11.8 (%(default)s)"
     )
     parser.add_argument("--rows", type=int, help="row changes that count; otherwise as many as the workload has")
+    parser.add_argument("--seconds", type=float, default=10, help="of a latency that count (%(default)s)")
+    parser.add_argument("--warm-up", type=float, default=3, help="seconds before these (%(default)s)")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> dict[str, object]:
     """Write each workload once; every run has a new server and a new topic."""
-    wanted = [(name, *CASES[name]) for name in chosen(arguments)]
+    wanted = [(name, *CASES[name]) for name in chosen(arguments) if name in CASES]
+    latencies = [name for name in chosen(arguments) if name in LATENCIES]
     rows = {workload: arguments.rows or ROWS[workload] for _, _, workload in wanted}
     seconds = sum(20 + arguments.repeats * (25 + 2 * TIMES * rows[it] / RATES[it]) for _, _, it in wanted)
-    progress = Progress("kafka", 3 * arguments.repeats * len(wanted), seconds)
+    seconds += len(latencies) * arguments.repeats * (arguments.seconds + arguments.warm_up + 6)
+    progress = Progress("kafka", arguments.repeats * (3 * len(wanted) + len(latencies)), seconds)
     cases: list[Case] = []
     version = ""
     with Kafka() as kafka:
@@ -100,7 +113,12 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
                 written = write(server, workload, rows[workload], TIMES)
                 for name, form, _ in named:
                     cases.append(measure(kafka, server, written, name, form, arguments.repeats, progress))
-    cases.sort(key=lambda it: list(CASES).index(it["case"]))
+        cases.sort(key=lambda it: list(CASES).index(it["case"]))
+        if latencies:
+            with source(arguments.source) as server:
+                version = version_of(server)
+                latency.make_table(server)
+                cases += [arrive(arguments, kafka, server, name, progress) for name in latencies]
     versions = {arguments.source: version, "canal": "1.1.7", "kafka": "4.1.1", "java": java_version()}
     return {"versions": versions, "cases": cases}
 
@@ -142,6 +160,21 @@ def measure(
         "server_cpu_us_per_record": round(server_cpu * written.rows / count, 2),
         "bytes_per_record": round(statistics.mean(map(len, values))),
     }
+
+
+def arrive(arguments: argparse.Namespace, kafka: Kafka, server: Server, name: str, progress: Progress) -> Case:
+    """Measure how late rows come, and sum it up."""
+    runs = []
+    for _ in range(arguments.repeats):
+        topic = make_topic(kafka)
+        main = "canal.serverMode = kafka", *LATENCIES[name], *to_topic(kafka, "flat", topic)
+        place = lines_for(f"{server.host}:{server.port}", server.user, server.password)
+        with started({DESTINATION: place}, main=main) as sluice:
+            task = {"servers": kafka.servers, "topic": topic}
+            runs.append(latency.beat(arguments, PACE, task, server, sluice))
+        progress.done(f"{name}: p50 {runs[-1].latency['p50_ms']} ms, p99 {runs[-1].latency['p99_ms']} ms")
+    goal = {"goal": {"p50_ms": GOAL_MS[name]}} if name in GOAL_MS else {}
+    return latency.summary(name, runs) | goal
 
 
 def make_topic(kafka: Kafka) -> str:

@@ -116,26 +116,21 @@ def measure(arguments: argparse.Namespace, name: str, server: Server, other: Ser
     with started(destinations) as sluice, contextlib.ExitStack() as stack:
         if other is not None:
             stack.enter_context(loading(sluice, other, arguments.load))
-        return beat(arguments, pace, "poll" if "poll" in name else "stream", server, sluice)
+        way = "poll" if "poll" in name else "stream"
+        task = {"url": sluice.url, "destination": DESTINATION, "filter": TABLE.replace(".", r"\."), "way": way}
+        return beat(arguments, pace, task, server, sluice)
 
 
-def beat(arguments: argparse.Namespace, pace: int, way: str, server: Server, sluice: Sluice) -> Beats:
-    """Run a client, and the writers."""
-    task = {
-        "url": sluice.url,
-        "destination": DESTINATION,
-        "filter": TABLE.replace(".", r"\."),
-        "way": way,
-        "rows": rows_of(arguments, pace),
-        "warm_up_rows": round(arguments.warm_up * pace),
-    }
-    with process("bench.beats", task) as client:
+def beat(arguments: argparse.Namespace, pace: int, task: dict[str, Any], server: Server, sluice: Sluice) -> Beats:
+    """Run a client with a task, and the writers."""
+    rows = rows_of(arguments, pace)
+    with process("bench.beats", task | {"rows": rows, "warm_up_rows": round(arguments.warm_up * pace)}) as client:
         meter = Meter(database=server.pid, server=sluice.pid, client=client.pid)
         read_line(client)  # begin
         meter.begin()
         begin, written = commit(arguments, pace, server)
         read_line(client)  # end
-        used = Run(task["rows"], time.time() - begin, meter.cpu(), meter.peaks())
+        used = Run(rows, time.time() - begin, meter.cpu(), meter.peaks())
         latency = json.loads(client.communicate()[0])
     return Beats(used, latency, written)
 

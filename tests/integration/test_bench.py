@@ -153,6 +153,13 @@ def test_kafka_beside_canals_producer_and_a_bare_loop(name: str) -> None:
 
 
 @pytest.mark.extended
+def test_how_late_rows_come_to_kafka() -> None:
+    size = "--seconds", "1", "--warm-up", "1", "--repeats", "1"
+    for case in run("kafka", *only("latency", "latency-transactional"), *size)["cases"]:
+        assert 0 < case["p50_ms"] <= case["p99_ms"] <= case["max_ms"]
+
+
+@pytest.mark.extended
 @pytest.mark.timeout(300)
 def test_canals_java_client() -> None:
     size = (

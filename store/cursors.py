@@ -254,7 +254,6 @@ class Cursors:
         )
         if known.session is not None:
             subscriber.open_session(known.session)
-        subscriber.resolve(self.track)
         self._name_place(subscriber)
         self._changed.add(client_id)
         self._free()

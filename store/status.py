@@ -49,7 +49,7 @@ class ClientStatus:
     """What is stored for it and not given yet."""
     last_active: float
     """When its last call came, on the clock of the calls (seconds of `time.monotonic`)."""
-    late: int = 0
+    late: int
     """How many events' rows it is still to be given out of their order; see `sluice.store.batch.LateRows`."""
 
     @property

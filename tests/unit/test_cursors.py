@@ -1207,6 +1207,15 @@ class TestSkip:
         with pytest.raises(BadPositionError, match="is not served yet"):
             new.skip(CLIENT, stream.end, now=NOW)
 
+    @pytest.mark.parametrize("more", [0, 1, 2])
+    def test_a_transaction_may_be_the_first_slot_of_the_stream(self, more: int) -> None:
+        cursors, stream = make()
+        cursors.subscribe(CLIENT, now=NOW)
+        for _ in range(1 + more):
+            stream.advance()
+        stream.put()
+        assert cursors.skip(CLIENT, stream.position(0), now=NOW) == stream.position(1)
+
     def test_what_was_given_after_it_is_given_again(self, stream: Stream) -> None:
         given = [get(self.cursors, limit=4), get(self.cursors)]
         self.cursors.skip(CLIENT, stream.position(3), now=NOW)
@@ -1242,6 +1251,28 @@ class TestPlaceAfterABatch:
         place = cursors.place_after(CLIENT, get(cursors, limit=5).batch_id)
         assert place is not None
         assert (place.position, place.gtid) == (stream.position(5), "0-101-1")
+
+    def test_after_a_part_of_a_transaction_is_confirmed_it_is_exact_too(self) -> None:
+        cursors, stream = make()
+        cursors.subscribe(CLIENT, now=NOW)
+        put(cursors, stream, b"one", b"two")
+        put(cursors, stream, b"three")
+        cursors.ack(CLIENT, get(cursors, limit=2).batch_id, now=NOW)
+        assert cursors.ring.first == 2
+        places = [cursors.place_after(CLIENT, get(cursors, limit=limit).batch_id) for limit in (1, 1, 3)]
+        assert [(it.position, it.gtid) for it in places if it is not None] == [
+            (stream.position(3), ""),
+            (stream.position(4), "0-101-1"),
+            (stream.position(7), "0-101-2"),
+        ]
+
+    def test_what_was_executed_is_learned_from_the_stream_where_the_stored_cursor_does_not_say_it(self) -> None:
+        cursors, stream = make()
+        cursors.restore(StoredClient(CLIENT, cursor=Cursor.at(stream.end)), NOW)
+        put(cursors, stream, b"one")
+        place = cursors.place_after(CLIENT, get(cursors).batch_id)
+        assert place is not None
+        assert place.gtid == "0-101-1"
 
     def test_a_batch_that_is_confirmed_has_none(self) -> None:
         cursors, stream = make()

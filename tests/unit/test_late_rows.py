@@ -143,6 +143,18 @@ def test_they_do_not_come_within_a_transaction(destination: tuple[Cursors, Strea
     assert is_late(get(cursors))
 
 
+def test_they_do_not_come_within_a_transaction_whose_beginning_is_freed(
+    destination: tuple[Cursors, Stream, LateRows],
+) -> None:
+    cursors, stream, rows = destination
+    put(cursors, stream, b"two", b"three")
+    cursors.ack(CLIENT, get(cursors, limit=2).batch_id, now=NOW)
+    assert cursors.ring.first > 3
+    cursors.give_late(CLIENT, rows)
+    assert entries(get(cursors).slices) == [b"three", b"end"]
+    assert is_late(get(cursors))
+
+
 def test_an_ack_by_position_confirms_them_only_with_what_was_given_after_them(
     destination: tuple[Cursors, Stream, LateRows],
 ) -> None:

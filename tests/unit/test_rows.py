@@ -222,6 +222,13 @@ def test_every_cut_of_a_batch_is_an_error() -> None:
             decode_changes(data[:size])
 
 
+@pytest.mark.parametrize("wrong", [b"\x80a", b"\xc2a", b"\xff\x80"])
+def test_a_byte_string_that_is_not_utf8_is_an_error(wrong: bytes) -> None:
+    data = insert("blob", 2004, "ÿ").replace("ÿ".encode(), wrong)
+    with pytest.raises(DecodeError, match="not a value of the type blob"):
+        list(decode_rows(data))
+
+
 def test_a_change_keeps_its_bytes_alive() -> None:
     (change,) = decode_changes(bytearray(insert("text", 2005, "kept")))
     rows = change.rows()

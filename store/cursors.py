@@ -416,7 +416,7 @@ class Cursors:
         """
         subscriber = self._subscriber(client_id)
         served = subscriber.served
-        return served is not None and (served.is_held or subscriber.next_late(self.late) is not None)
+        return served is not None and (served.is_held or subscriber.next_late(served.reading, self.late) is not None)
 
     def get(
         self,
@@ -445,7 +445,7 @@ class Cursors:
         if served is None:
             return None
         reading = served.reading
-        late = subscriber.next_late(self.late)
+        late = subscriber.next_late(reading, self.late)
         if late is not None:
             return self._mark_late(subscriber, reading, late)
         collected = served.track.ring.collect(

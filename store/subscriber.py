@@ -195,12 +195,11 @@ class Subscriber:
             raise AckOutOfOrderError(f"batch {batch_id} comes after batch {oldest}, which is still outstanding")
         return state.reading, mark
 
-    def next_late(self, known: Mapping[str, LateRows]) -> LateRows | None:
+    def next_late(self, reading: Reading, known: Mapping[str, LateRows]) -> LateRows | None:
         """Return the late rows that it is to be given now: between two transactions, and none that a mark holds."""
-        served = self.served
-        if not self.late or served is None or not served.reading.is_between:
+        if not self.late or not reading.is_between:
             return None
-        held = {mark.late for mark in self.marks.values()}
+        held = {mark.late for mark in reading.marks.values()}
         found = (known[it] for it in self.late if it in known and it not in held)
         return next((it for it in found if self.wanted is None or self.wanted(it.schema, it.table)), None)
 

@@ -69,6 +69,18 @@ def test_a_client_before_their_place_or_with_another_filter_is_not_given_them(
     assert [it.late for it in cursors.stored()] == [(), ()]
 
 
+def test_a_client_with_a_filter_is_given_those_of_tables_that_it_wants_by_then(
+    destination: tuple[Cursors, Stream, LateRows],
+) -> None:
+    cursors, _, rows = destination
+    cursors.subscribe(CLIENT, filter_text="shop.orders", now=NOW)
+    assert cursors.give_late(CLIENT, rows)
+    assert is_late(get(cursors))
+    cursors.rollback(CLIENT, now=NOW)
+    cursors.subscribe(CLIENT, filter_text="shop.others", now=NOW)
+    assert cursors.get(CLIENT, now=NOW) is None
+
+
 def test_a_client_without_a_place_or_in_another_history_is_not_given_them(
     destination: tuple[Cursors, Stream, LateRows],
 ) -> None:

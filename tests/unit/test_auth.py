@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 from fastapi import Request
+from pydantic import ValidationError
 
 from sluice.protocol.errors import ConfigError, ForbiddenError, TooManyAttemptsError, UnauthorizedError
-from sluice.server.credentials import REREAD_INTERVAL, Credentials, Grant, IssuedToken, Scope
+from sluice.server.credentials import REREAD_INTERVAL, Credentials, Document, Grant, IssuedToken, Scope
 from sluice.server.http.auth import (
     EVERYTHING,
     FREE_FAILURES,
@@ -438,3 +439,10 @@ def test_a_grant_covers_its_destinations() -> None:
     assert READ.covers("example")
     assert not READ.covers("other")
     assert Grant().covers("anything")
+
+
+def test_what_a_token_may_is_not_changed_in_place() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        Grant().scope = Scope.ADMIN
+    with pytest.raises(ValidationError, match="frozen"):
+        Document().users = {}

@@ -215,6 +215,16 @@ class TestTakingOver:
         assert host.questions == [Claim(D, 5, 7)]
         assert host.member.election(late).deadline == POLITENESS
 
+    def test_nothing_is_due_while_it_looks_again(self, host: Host) -> None:
+        host.member.registered({ME: "", OTHER: ""})
+        late = "1"
+        host.member.start(late)
+        host.open()
+        for _ in (D, late):
+            host.answer(Look, FREE)
+        host.member.changed(late)
+        assert host.member.election(late).deadline == math.inf
+
     def test_the_moment_begins_again_when_another_server_had_it_meanwhile(self, host: Host) -> None:
         host.member.registered({ME: "", OTHER: ""})
         host.open()

@@ -392,6 +392,23 @@ class TestPositions:
         setup.source.put(1)
         assert await setup.delivered() == [[0]]
 
+    async def test_a_server_of_an_earlier_epoch_is_kept_out_although_the_cursor_was_moved_without_its_knowledge(
+        self, setup: Setup
+    ) -> None:
+        await self.begin(setup)
+        before = setup.embedded.memory(NAME, 1001)
+        await setup.outputs.stop(NAME)
+        await setup.embedded.seek(NAME, 1001, "latest")
+        await self.start(setup)
+        setup.source.put(1)
+        assert await setup.delivered() == [[0, 1, 2]]
+        await setup.outputs.stop(NAME)
+        epoch = setup.embedded.epoch(NAME)
+        former = make(setup.output(transactional=True, transactional_id=setup.topic), lambda: "")
+        with pytest.raises(RejectedError, match=f"epoch {epoch}, and this server is in epoch {epoch - 1}"):
+            await asyncio.to_thread(former.open, before, epoch - 1)
+        former.close()
+
     async def test_the_topic_is_made_compacted_and_a_check_says_so(self, setup: Setup) -> None:
         with contextlib.suppress(KafkaException):
             setup.kafka.delete(positions.TOPIC)

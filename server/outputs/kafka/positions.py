@@ -71,16 +71,15 @@ class Positions:
         self._topics.learn(topic or self._topics.make(TOPIC, PARTITION + 1, SETTINGS))
         self.examine()
         found = self.read()
-        self._epoch = epoch
-        self.is_written = found is not None and found.epoch == epoch
-        self.moved = (found.moved if found is not None else "") if moved is None else moved
-        if found is None:
-            if is_written:
-                raise RejectedError(f"topic {TOPIC} has no record {self.key}, which this output wrote: {ADVICE}")
+        if found is None and is_written:
+            raise RejectedError(f"topic {TOPIC} has no record {self.key}, which this output wrote: {ADVICE}")
+        self._epoch, self.is_written = epoch, False
+        # What the topic says of moves counts, unless the cursor was moved since the output was open last: a server
+        # that has not heard of a later move is a former owner.
+        if found is None or (moved and not is_written and found.moved != moved):
+            self.moved = moved or ""
             return None
-        if found.moved != self.moved:
-            self.is_written = False
-            return None  # the cursor was moved by hand since the record was written
+        self.moved, self.is_written = found.moved, found.epoch == epoch
         if found.epoch > epoch:
             raise RejectedError(
                 f"topic {TOPIC} has the place of this output from epoch {found.epoch}, and this server is in epoch"

@@ -9,28 +9,23 @@ import contextlib
 import functools
 import itertools
 import statistics
-import tempfile
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from bench import latency
+from bench import latency, peers
 from bench.deliver import DESTINATION, TIMES, lines_of
 from bench.measuring import Case, Progress, Run, add_choices, case, chosen, take_turns
-from bench.peers import SERVER_HEAP, java_version
 from bench.processes import cpu_of, peak_of
 from bench.sources import SOURCES, source, version_of
 from bench.workloads import ROWS, Written, write
-from scripts.serving import lines_for, started, write_conf
+from scripts.serving import lines_for, started
 from sluice.server.outputs.kafka.translation import DEFAULTS, FIXED
-from tests.clients.canal_server import CanalServer
 from tests.servers import Server
 from tests.servers.kafka import Kafka
-from tests.servers.server import free_port
 
 CANAL = "Canal 1.1.7 and its producer"
 BARE = "a loop that sends ready values"
@@ -119,7 +114,7 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
                 version = version_of(server)
                 latency.make_table(server)
                 cases += [arrive(arguments, kafka, server, name, progress) for name in latencies]
-    versions = {arguments.source: version, "canal": "1.1.7", "kafka": "4.1.1", "java": java_version()}
+    versions = {arguments.source: version, "canal": "1.1.7", "kafka": "4.1.1", "java": peers.java_version()}
     return {"versions": versions, "cases": cases}
 
 
@@ -195,12 +190,8 @@ def ours(kafka: Kafka, server: Server, written: Written, form: str, topic: str) 
 @contextlib.contextmanager
 def canal(kafka: Kafka, server: Server, written: Written, form: str, topic: str) -> Iterator[int]:
     """Deliver by Canal's server; gives its process."""
-    with tempfile.TemporaryDirectory(prefix="sluice-canal-") as folder:
-        beans = "canal.instance.global.spring.xml = classpath:spring/memory-instance.xml"
-        main = f"canal.port = {free_port()}", beans, *AS_SHIPPED, *to_topic(kafka, form, topic)
-        conf = write_conf(Path(folder), {DESTINATION: lines_of(server, written)}, *main)
-        with CanalServer(conf, SERVER_HEAP) as running:
-            yield running.pid
+    with peers.canal(server, written, *AS_SHIPPED, *to_topic(kafka, form, topic)) as (_, pid):
+        yield pid
 
 
 def to_topic(kafka: Kafka, form: str, topic: str) -> Iterator[str]:

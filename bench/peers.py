@@ -139,12 +139,12 @@ def drain(port: int, written: Written, batch_size: int, *, decodes: bool = True,
 
 
 @contextlib.contextmanager
-def canal(server: Server, written: Written) -> Iterator[tuple[int, int]]:
-    """Start Canal's server on a source; gives its port and its process."""
+def canal(server: Server, written: Written, *more: str) -> Iterator[tuple[int, int]]:
+    """Start Canal's server on a source, with more lines of its main file; gives its port and its process."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="sluice-canal-") as folder:
         main = f"canal.port = {port}", "canal.instance.global.spring.xml = classpath:spring/memory-instance.xml"
-        conf = write_conf(Path(folder), {DESTINATION: lines_of(server, written)}, *main)
+        conf = write_conf(Path(folder), {DESTINATION: lines_of(server, written)}, *main, *more)
         with CanalServer(conf, SERVER_HEAP) as running:
             yield port, running.pid
 

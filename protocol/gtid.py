@@ -235,6 +235,11 @@ class MariadbGtidSet:
 GtidSet = MysqlGtidSet | MariadbGtidSet
 
 
+def contains(one: GtidSet, other: GtidSet) -> bool:
+    """Whether a set has all of another one; of two families none has the other's."""
+    return type(one) is type(other) and one.contains(other)  # type: ignore[arg-type]
+
+
 def parse_gtids(text: str) -> GtidSet:
     """Read a GTID set of either family."""
     return MysqlGtidSet.parse(text) if ":" in text else MariadbGtidSet.parse(text)

@@ -1,7 +1,7 @@
 """The ring of a destination as its stream, and where in it a cursor or a start is."""
 
 from ..protocol.errors import GoneError, SourceChangedError
-from ..protocol.gtid import GtidSet
+from ..protocol.gtid import GtidSet, contains
 from ..protocol.position import Position
 from .cursor import Cursor
 from .ring import Ring
@@ -83,6 +83,5 @@ class Stream(Track):
     def _has_executed_less(self, gtids: Executed) -> bool:
         """Whether all that was executed before the stream begins is in these sets: they miss nothing."""
         return bool(self.gtids) and all(
-            member in gtids and type(gtids[member]) is type(it) and gtids[member].contains(it)  # type: ignore[arg-type]
-            for member, it in self.gtids.items()
+            member in gtids and contains(gtids[member], it) for member, it in self.gtids.items()
         )

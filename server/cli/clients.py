@@ -3,7 +3,6 @@
 import json
 from datetime import timedelta
 from typing import Any
-from urllib.parse import quote
 
 from rich.table import Table
 from rich.text import Text
@@ -198,5 +197,5 @@ def _retry_outputs(remote: Remote, options: Any) -> list[str]:
     outputs = remote.call("GET", "/v1/destinations", options.destination)["outputs"]
     found = [output["name"] for output in outputs if output["clientId"] == options.client]
     if found:
-        remote.request("POST", f"/v1/destinations/{quote(options.destination, safe='')}/start")
+        remote.call("POST", "/v1/destinations", options.destination, "start")
     return found

@@ -62,10 +62,6 @@ def _wrong(destination: dict[str, Any]) -> Iterator[str]:
             yield f"{name}, output {output['name']}: {output['state']}: {output['error']}"
 
 
-def _lag(destination: dict[str, Any], client_id: int) -> Iterator[float]:
-    return (client["lag"]["seconds"] for client in destination["clients"] if client["clientId"] == client_id)
-
-
 def show(out: Console, destination: dict[str, Any]) -> None:
     """Print where a destination and its clients stand."""
     state = destination["state"]
@@ -102,13 +98,14 @@ def show(out: Console, destination: dict[str, Any]) -> None:
         for name, value in details.items():
             if value:
                 out.print(Text(f"    {name:<8} {value}"))
+    lags = {client["clientId"]: client["lag"]["seconds"] for client in destination["clients"]}
     for output in destination["outputs"]:
         text = Text(f"  output {output['name']}", style="bold")
         text += Text(f"  {output['state']}{': ' + output['error'] if output['error'] else ''}")
         again = f", began again {output['retries']} times" if output["retries"] else ""
         skipped = f", {output['skipped']} skipped" if output["skipped"] else ""
         amount = f"{output['rows']} rows in {output['records']} records, {output['bytes']} bytes"
-        behind = "".join(f", {seconds:.1f} s behind" for seconds in _lag(destination, output["clientId"]))
+        behind = f", {lags[output['clientId']]:.1f} s behind" if output["clientId"] in lags else ""
         out.print(text + Text(f", client {output['clientId']}{behind}, {amount}{again}{skipped}"))
         if output["lastError"] and not output["error"]:
             at = datetime.fromtimestamp(output["failed"]).astimezone()

@@ -153,7 +153,7 @@ class Subscription(BaseModel):
     )
 
 
-class Place(BaseModel):
+class Seek(BaseModel):
     """Where a cursor is moved."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"start": "latest"}]})
@@ -163,7 +163,7 @@ class Place(BaseModel):
     )
 
 
-class Poison(BaseModel):
+class Skip(BaseModel):
     """What to skip: the transaction that holds a position."""
 
     model_config = ConfigDict(
@@ -336,7 +336,7 @@ async def ack(
 
 
 @router.post("/seek", operation_id="seek", summary="Move the cursor")
-async def seek(context: Ctx, destination: Destination, client_id: ClientId, body: Place) -> ClientView:
+async def seek(context: Ctx, destination: Destination, client_id: ClientId, body: Seek) -> ClientView:
     """Move the cursor of a client by hand, forward or back, and forget its outstanding batches.
 
     What is between is not delivered, or is delivered again. Stop its consumer before: one that goes on acks what it has
@@ -348,7 +348,7 @@ async def seek(context: Ctx, destination: Destination, client_id: ClientId, body
 
 
 @router.post("/skip", operation_id="skip", summary="Skip a transaction")
-async def skip(context: Ctx, destination: Destination, client_id: ClientId, body: Poison) -> ClientView:
+async def skip(context: Ctx, destination: Destination, client_id: ClientId, body: Skip) -> ClientView:
     """Confirm the one transaction that the client gets next, without giving it.
 
     For what a consumer or an output cannot take. `position` has to lie in it: else nothing changes. Batches that are

@@ -21,7 +21,7 @@ from ...protocol.errors import (
     SourceChangedError,
     StaleSessionError,
 )
-from ...protocol.gtid import MariadbGtidSet, MysqlGtidSet, parse_gtids
+from ...protocol.gtid import contains, parse_gtids
 from ...protocol.position import Position
 from ...store.batch import Batch
 from ...store.cursor import Cursor
@@ -171,7 +171,8 @@ class Delivery:
         cursor = embedded.cursor(*client)
         if is_new:  # its cursor is lost, or was never stored
             if cursor is None or cursor.position != position:
-                logger.warning("output %s goes on at %s, which the other side has", self.output.name, position)
+                text = "output %s goes on at %s, which the other side has"
+                logger.warning(text, self.output.name, position, extra=self._where)
                 await embedded.seek(*client, place.position, memory="")
         elif cursor is None or cursor.position is None or cursor.position.same_history(position):
             if cursor is None or cursor.order < position.order:
@@ -310,7 +311,4 @@ def _has_executed(cursor: Cursor, place: Place) -> bool:
     """Whether the sets of GTIDs say that a cursor, in another history, is at a place or after it."""
     if not cursor.gtid or not place.gtids:
         return False
-    here, there = parse_gtids(cursor.gtid), parse_gtids(place.gtids)
-    if isinstance(here, MysqlGtidSet) and isinstance(there, MysqlGtidSet):
-        return here.contains(there)
-    return isinstance(here, MariadbGtidSet) and isinstance(there, MariadbGtidSet) and here.contains(there)
+    return contains(parse_gtids(cursor.gtid), parse_gtids(place.gtids))

@@ -3,6 +3,7 @@
 The broker keeps the place of the output with what it takes, as the topic of the positions does.
 """
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -90,10 +91,13 @@ class Output:
         self._session = self._instance.cursors.open_session(OUTPUT, self._now)
         self._ask(self._opened, self._broker.open, self._instance.epoch)
 
-    def check(self) -> None:
-        """Raise if the destination is lost: opening a producer fences others, and may have come too late."""
-        if self._server.check() is not self._instance:
-            raise FencedError("not active")
+    def _is_lost(self) -> bool:
+        """Whether the destination is lost; then another attempt is made, unless this instance is closed."""
+        with contextlib.suppress(FencedError):
+            if self._server.check() is self._instance:
+                return False
+        self._again()
+        return True
 
     @property
     def _now(self) -> float:
@@ -119,10 +123,7 @@ class Output:
 
     def take_over(self, place: Place | None) -> None:
         """Confirm what the broker has, when the stream has come there, then begin to send."""
-        try:
-            self.check()
-        except FencedError:
-            self._again()
+        if self._is_lost():
             return
         cursors = self._instance.cursors
         if place is not None and not cursors.ack_to(OUTPUT, place.position, now=self._now, session=self._session):
@@ -132,10 +133,7 @@ class Output:
         self._send()
 
     def _send(self) -> None:
-        try:
-            self.check()
-        except FencedError:
-            self._again()
+        if self._is_lost():
             return
         cursors = self._instance.cursors
         batch = cursors.get(OUTPUT, now=self._now, max_entries=ENTRIES, session=self._session)

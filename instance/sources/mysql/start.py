@@ -13,7 +13,7 @@ from ....protocol.errors import (
     SourceChangedError,
     SourceError,
 )
-from ....protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet
+from ....protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, contains
 from ....protocol.gtid_text import mariadb_text
 from ....protocol.position import Position, file_number
 from ....store.cursor import Cursor
@@ -170,7 +170,7 @@ class StartFinder:
         if position.n == 0 and gtids and self._facts.gtid:
             state = "@@global.gtid_binlog_state" if self._facts.mariadb else "@@global.gtid_executed"
             here = self._connection.ask(f"SELECT {state}", row=(self._answered_gtids,))
-            if type(here) is type(gtids) and here.contains(gtids):  # type: ignore[arg-type]
+            if contains(here, gtids):
                 return self._after(gtids)
         lacks = "if it is a replica, start again when it has caught up" if gtids else "no GTID set was saved"
         raise SourceChangedError(

@@ -17,7 +17,7 @@ KEY_TEXT: Final = 100
 """Characters of a key in a text."""
 
 
-class Place(NamedTuple):
+class SentRecord(NamedTuple):
     """A record among those that are sent."""
 
     batch: Batch
@@ -25,16 +25,16 @@ class Place(NamedTuple):
     number: int
 
 
-def find(batches: Iterable[Prepared], value: bytes) -> Place | None:
+def find(batches: Iterable[Prepared], value: bytes) -> SentRecord | None:
     """Find the first record of this value."""
     for prepared in batches:
         for records in prepared.content:
             if value in records.values:
-                return Place(prepared.batch, records, records.values.index(value))
+                return SentRecord(prepared.batch, records, records.values.index(value))
     return None
 
 
-def describe(place: Place, form: Form) -> str:
+def describe(place: SentRecord, form: Form) -> str:
     """Say whose rows a record has: ``a record of shop.goods, 2 rows from id=7 on, 30000 bytes``."""
     records, number = place.records, place.number
     value = records.values[number]
@@ -46,7 +46,7 @@ def describe(place: Place, form: Form) -> str:
     return ", ".join([*parts, f"{len(value)} bytes"])
 
 
-def position(place: Place) -> str:
+def position(place: SentRecord) -> str:
     """Return where the (first) entry of a record stands in the stream."""
     return position_of(place.batch, place.records.entries[place.number])
 

@@ -69,7 +69,7 @@ class Positions:
         if topic is None and is_written:
             raise RejectedError(f"topic {TOPIC} is gone, and with it the place of this output: {ADVICE}")
         self._topics.learn(topic or self._topics.make(TOPIC, PARTITION + 1, SETTINGS))
-        self.examine()
+        self._fit()
         found = self.read()
         if found is None and is_written:
             raise RejectedError(f"topic {TOPIC} has no record {self.key}, which this output wrote: {ADVICE}")
@@ -97,6 +97,9 @@ class Positions:
         """Say how the topic fits. Raises RejectedError when it does not, DeliveryError."""
         if self._topics.find(TOPIC) is None:
             return f"topic {TOPIC} does not exist yet: it is made at the start"
+        return self._fit()
+
+    def _fit(self) -> str:
         policy = self._topics.setting(TOPIC, "cleanup.policy")
         if policy is not None and policy != "compact":
             raise RejectedError(

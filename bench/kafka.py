@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from bench import latency, peers
+from bench import latency, memory, peers
 from bench.deliver import DESTINATION, TIMES, lines_of
 from bench.measuring import Case, Progress, Run, add_choices, case, chosen, take_turns
 from bench.processes import cpu_of, peak_of
@@ -59,6 +59,8 @@ AS_SHIPPED = (
     "kafka.max.in.flight.requests.per.connection = 1",
 )
 """What Canal's canal.properties says of Kafka."""
+MEMORY = round(memory.RING + 2 * 32 * 1.048576, 1)
+"""MB that an output may take beside an idle server: the ring, librdkafka's queue of 32 MiB, and 32 MiB."""
 PAUSE = 0.01
 """Seconds from one look at the topic to the next."""
 QUIET = 3.0
@@ -100,6 +102,7 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
     cases: list[Case] = []
     version = ""
     with Kafka() as kafka:
+        warm_up(kafka)
         for workload, named in itertools.groupby(sorted(wanted, key=lambda it: it[2]), key=lambda it: it[2]):
             with source(arguments.source) as server:
                 version = version_of(server)
@@ -143,6 +146,7 @@ def measure(
     result = case(name, results[name], CANAL, results[CANAL])
     count = statistics.median(records[name])
     server_cpu, other_cpu = result["cpu_s_per_mrow"]["server"], result["anchor_cpu_s_per_mrow"]["server"]
+    idle = memory.stay_idle(server).peak_mb["server"]
     bare = case(name, results[name], BARE, results[BARE])
     return result | {
         "goal": GOAL * result["anchor"],
@@ -153,6 +157,8 @@ def measure(
         "records": round(count),
         "anchor_records": round(statistics.median(records[CANAL])),
         "server_cpu_us_per_record": round(server_cpu * written.rows / count, 2),
+        "memory_mb": round(result["peak_mb"]["server"] - idle, 1),
+        "memory_goal_mb": MEMORY,
         "bytes_per_record": round(statistics.mean(map(len, values))),
     }
 
@@ -170,6 +176,12 @@ def arrive(arguments: argparse.Namespace, kafka: Kafka, server: Server, name: st
         progress.done(f"{name}: p50 {runs[-1].latency['p50_ms']} ms, p99 {runs[-1].latency['p99_ms']} ms")
     goal = {"goal": {"p50_ms": GOAL_MS[name]}} if name in GOAL_MS else {}
     return latency.summary(name, runs) | goal
+
+
+def warm_up(kafka: Kafka) -> None:
+    """Let the broker's JVM compile what it needs: the first contender would pay for that."""
+    for size, count in ((500, 2_000_000), (100_000, 10_000)):
+        send(kafka, [bytes(size)], count, count)
 
 
 def make_topic(kafka: Kafka) -> str:

@@ -176,6 +176,12 @@ class NotStoredError(SluiceError):
     type = "not-stored"
 
 
+class HistoryError(SluiceError):
+    """The history of the tables cannot be read or written."""
+
+    type = "history"
+
+
 class BadParameterError(SluiceError, ValueError):
     """A parameter of a call has a value that cannot be used; ``parameter`` is its name, if it has one."""
 

@@ -11,8 +11,8 @@ ADMIN = "there is no admin server: configure destinations by files, start and st
 CORES = "one compiled loop decodes a destination: nothing to do"
 KERNEL = "the kernel sizes the buffers of connections: nothing to do"
 HISTORY = (
-    "the history of table schemas is not recorded yet: SET GLOBAL binlog_row_metadata = 'FULL' on the source, so that"
-    " events name their columns"
+    "the history of tables is a file of the server, canal.instance.tsdb.dir says where: nothing to do, unless servers"
+    " share destinations; then SET GLOBAL binlog_row_metadata = 'FULL' on the source"
 )
 STANDBY = (
     "a standby source is not switched to: when the source has moved, change canal.instance.master.address; by GTID the"

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import logging
 from collections.abc import AsyncIterator, Callable
@@ -24,6 +25,12 @@ from .waiting import Stopping
 
 logger = logging.getLogger(__name__)
 
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+"""Numbers of settings for mallopt(3)."""
+KEPT = 64 << 20
+"""Bytes of freed memory that each arena of the allocator keeps."""
+LARGEST = 8 << 20
+"""Bytes of one allocation that is made of such memory."""
 GROUP_SECONDS = 5.0
 """That ZooKeeper may take to say the name of the servers that share it."""
 
@@ -63,6 +70,17 @@ async def run(configuration: Configuration, listening: Callable[[str], None] | N
             scanning = asyncio.create_task(scanner.run(), name="scan")
             stack.callback(scanning.cancel)
         await serve(embedded, configuration.server, ready)
+
+
+def keep_freed_memory() -> None:
+    """Let the allocator keep what a batch frees for the next one, where it is that of glibc.
+
+    Otherwise the kernel takes and clears the pages of each batch: a third of the time of an output.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, LARGEST)
+        mallopt(_M_TRIM_THRESHOLD, KEPT)
 
 
 def make_cluster(configuration: Configuration, embedded: EmbeddedServer) -> Cluster:

@@ -239,21 +239,10 @@ class Cursors:
         ``start`` is as for `subscribe`; ``memory`` takes the place of the text that it keeps with its cursor. Raises
         NotSubscribedError, and what `subscribe` raises; then nothing changes.
         """
-        known = self._subscriber(client_id)
-        state, cursor = self._begin_at(start, known.wanted, unix_time)
-        subscriber = self._subscribers[client_id] = Subscriber(
-            client_id,
-            known.filter,
-            known.wanted,
-            now,
-            state,
-            cursor=cursor,
-            expire_after=known.expire_after,
-            late=known.late,
-            memory=memory,
-        )
-        if known.session is not None:
-            subscriber.open_session(known.session)
+        subscriber = self._subscriber(client_id)
+        state, cursor = self._begin_at(start, subscriber.wanted, unix_time)
+        subscriber.move(state, cursor, memory)
+        subscriber.last_active = now
         self._name_place(subscriber)
         self._changed.add(client_id)
         self._free()

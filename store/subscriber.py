@@ -63,6 +63,11 @@ class Subscriber:
         """Go on in a state."""
         self.state = state
 
+    def move(self, state: State, cursor: Cursor | None, memory: str) -> None:
+        """Go on at another place, as one that has just subscribed there; what it was given is forgotten."""
+        self.become(state)
+        self._cursor, self.memory, self.given = cursor, memory, True
+
     def resolve(self, stream: Stream) -> None:
         """Be served as soon as the ring has its place."""
         if isinstance(self.state, Ahead | Starting):

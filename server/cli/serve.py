@@ -36,7 +36,7 @@ def serve_command(options: Any) -> int:
     import uvloop
 
     from ..logging import configure_logging
-    from ..process import run
+    from ..process import keep_freed_memory, run
 
     given = {"insecure": True} if options.insecure else {}
     configuration = Configuration(options.conf, os.environ, **given)
@@ -48,6 +48,7 @@ def serve_command(options: Any) -> int:
     def listening(url: str) -> None:
         logger.info("sluice %s serves %s (all calls: %s/docs)", __version__, url, url)
 
+    keep_freed_memory()
     _now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # connections must not keep cursors from being written
     with contextlib.suppress(KeyboardInterrupt):  # a stop while it starts, which ends it in order as well

@@ -24,7 +24,7 @@ from ...protocol.errors import (
 from ...protocol.gtid import contains, parse_gtids
 from ...protocol.position import Position
 from ...store.batch import Batch
-from ...store.cursor import Cursor
+from ...store.cursor import MOVED, Cursor
 from ..embedded import EmbeddedServer
 from ..embedded.companions import OutputStatus
 from .settings import Output
@@ -53,6 +53,7 @@ class Delivery:
         self._embedded = embedded
         self._target = target
         self._session = ""
+        self._memory = ""
         self._lost = ""
         self._last_error = ""
         self._failed = 0.0
@@ -156,7 +157,7 @@ class Delivery:
     async def _open(self) -> None:
         """Open the target, and go on where it says."""
         embedded, client = self._embedded, (self.output.destination, self.output.client_id)
-        memory = embedded.memory(*client)
+        self._memory = memory = embedded.memory(*client)
         place = await self._run(self._sender, self._target.open, memory, embedded.epoch(self.output.destination))
         self._report_losses()
         self._check()  # opening fences others: one that has lost the destination meanwhile must notice
@@ -268,8 +269,15 @@ class Delivery:
             logger.error("output %s: %s", self.output.name, self._lost, extra=self._where)
 
     def _check(self) -> None:
-        """Raise FencedError when this server has lost the destination, StaleSessionError when another the client."""
-        self._embedded.check(self.output.destination, self.output.client_id, self._session)
+        """Raise FencedError when this server has lost the destination, StaleSessionError when another the client.
+
+        Raises DeliveryError when its cursor was moved: the target has to note that before it hears of what follows.
+        """
+        client = self.output.destination, self.output.client_id
+        self._embedded.check(*client, self._session)
+        memory = self._embedded.memory(*client)
+        if memory.startswith(MOVED) and memory != self._memory:
+            raise DeliveryError("its cursor was moved; it goes on there")
 
     def _count(self, prepared: Prepared) -> None:
         self._batches += 1

@@ -38,7 +38,7 @@ class Outputs:
         try:
             for output in await asyncio.to_thread(self._load, destination):
                 known = running.get(output.name)
-                if known is None or known.output != output:
+                if known is None or not known.output.is_same(output):
                     known = Delivery(self._embedded, output, self._make(output))
                 deliveries.append(known)
         except SluiceError as error:

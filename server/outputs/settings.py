@@ -56,7 +56,7 @@ class OutputSettings(Settings):
     """Where it begins when it has no cursor yet: `earliest` that is stored, `latest`, or a position."""
     max_bytes: int = setting("sluice.output.<name>.maxBytes", 1 << 20, unit="bytes", ge=1 << 10, le=64 << 20)
     """The size of a batch that is fetched and confirmed as a whole. One change that is larger comes alone."""
-    window: int = setting("sluice.output.<name>.window", 4, ge=1, le=64)
+    window: int = setting("sluice.output.<name>.window", 16, ge=1, le=64)
     """How many batches are sent before the first of them is confirmed. After a crash so many come again."""
     late: bool = setting("sluice.output.<name>.late", default=False)
     """Whether rows are sent that come out of their order: what was in quarantine, after `sluice quarantine retry`. Else
@@ -80,17 +80,22 @@ class Output:
     """Whether other servers can have the destination, too."""
     strict: bool = False
     """Whether what it sends is exactly as Canal's (`canal.instance.parser.strictCanal`)."""
-    library: Mapping[str, Property] = field(default_factory=dict)
+    library: Mapping[str, Property] = field(default_factory=dict, compare=False)
     """Settings of the library that sends, by the names that they have there."""
     folder: Path = Path()
     """Where relative paths start."""
-    unknown: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = field(default=(), compare=False)
     """Complaints about keys of it that nothing reads."""
 
     @property
     def client_id(self) -> int:
         """The client that it is."""
         return self.settings.client_id
+
+    def is_same(self, other: "Output") -> bool:
+        """Whether it is configured as another one, wherever in the files that stands."""
+        ours, others = ({name: it.value for name, it in of.library.items()} for of in (self, other))
+        return self == other and ours == others
 
     def __str__(self) -> str:
         return f"output {self.name} of {self.destination}"

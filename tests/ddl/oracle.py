@@ -136,7 +136,7 @@ class Oracle:
             assert state == actual, f"{sql}\n{key}\n{state}\nis really\n{actual}"
         for key in self.known():
             assert key in tables, f"{sql}\n{key} does not exist"
-        self.catalog.touched.clear()
+        self.catalog.changes.clear()
 
     def known(self) -> list[Key]:
         """Return the tables of which the catalogue says what they are."""

@@ -474,6 +474,15 @@ class TestPositions:
         found = await setup.delivered()
         assert found == [[0, 1, 0, 1, 2]]
 
+    async def test_what_a_running_output_sends_after_a_move_is_noted_as_sent_after_it(self, setup: Setup) -> None:
+        """Else it would send that once more, if it ended before the cursor is stored."""
+        await self.begin(setup)
+        await setup.embedded.seek(NAME, 1001, "earliest")
+        move = setup.embedded.memory(NAME, 1001)
+        assert await setup.delivered() == [[0, 1, 0, 1]]
+        (*_, last) = await self.records(setup)
+        assert last["moved"] == move
+
     async def test_a_record_of_a_later_epoch_stops_the_output_until_the_cursor_is_moved(self, setup: Setup) -> None:
         await self.begin(setup)
         (*_, last) = await self.records(setup)

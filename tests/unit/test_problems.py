@@ -32,6 +32,7 @@ STATUSES = {
     "fenced": 421,
     "zookeeper-error": 503,
     "not-stored": 507,
+    "history": 500,
     "bad-parameter": 422,
     "bad-request": 400,
     "request-timeout": 408,

@@ -1,9 +1,10 @@
 """The settings of MySQL or MariaDB as a source. Keys that begin with ``canal.`` mean what they mean in Canal."""
 
 import re
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
-from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
+from pydantic import AfterValidator, BeforeValidator, PrivateAttr, SecretStr, model_validator
 
 from ....login.ssl_mode import SslMode
 from ...config import InstanceConfig, is_host, lower, upper
@@ -128,6 +129,16 @@ class MysqlConfig(InstanceConfig):
     """How long an event of the binlog may be, decompressed if necessary; a longer one stops the destination.
     Servers send up to 1 GiB. `max_allowed_packet` limits a value, not an event: an UPDATE holds all columns twice."""
 
+    # What tables were, for sources that do not write the names of columns into the binlog.
+
+    tsdb_enable: bool = setting("canal.instance.tsdb.enable", default=True)
+    """Keep the history of all tables, so that old rows are read with the columns that they had. A source with
+    `binlog_row_metadata = FULL` says them itself: nothing is kept then."""
+    tsdb_dir: FolderPath | None = setting("canal.instance.tsdb.dir", None)
+    """Folder of the history, `schema.db`. Empty means that of `meta.dat`."""
+    tsdb_snapshot_expire: int = setting("canal.instance.tsdb.snapshot.expire", 360, ge=0, le=876_000, unit="h")
+    """How long a part of the history is kept after the stream has left it. 0 keeps it for ever."""
+
     # Where to begin, when no client has a cursor yet.
 
     gtid_on: bool = setting("canal.instance.gtidon", default=False)
@@ -140,6 +151,23 @@ class MysqlConfig(InstanceConfig):
     """Begin with the first transaction at or after this Unix time."""
     master_gtid: str | None = setting("canal.instance.master.gtid", None)
     """Begin after this GTID set; needs `canal.instance.gtidon`."""
+
+    _is_reader: bool = PrivateAttr(default=False)
+
+    @property
+    def is_reader(self) -> bool:
+        """Whether it is for a parser that reads again what the destination's own has read."""
+        return self._is_reader
+
+    @property
+    def history_folder(self) -> Path:
+        """Where the history of the tables is."""
+        return self.tsdb_dir or self.file_data_dir / self.destination
+
+    @property
+    def history_seconds(self) -> float:
+        """How long a part of that is kept; 0 for ever."""
+        return self.tsdb_snapshot_expire * 3600.0
 
     @property
     def address(self) -> Address:
@@ -163,7 +191,9 @@ class MysqlConfig(InstanceConfig):
 
     def for_reader(self) -> Self:
         """See `InstanceConfig.for_reader`; the parser generates a server id of its own."""
-        return super().for_reader().model_copy(update={"slave_id": 0})
+        copy = super().for_reader().model_copy(update={"slave_id": 0})
+        copy._is_reader = True  # noqa: SLF001  of its own class
+        return copy
 
     @model_validator(mode="after")
     def _check_source(self) -> Self:

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Final
 
 from ....protocol import props
@@ -22,6 +23,7 @@ from .decode.events import BinlogEvent, Event
 from .decode.plan import PlanOptions, TablePlan
 from .decode.table_map import TableMap, counts_years
 from .history.statements import Context
+from .history.tables import CatalogChange
 from .schema import Schemas, TableSchema
 from .start import error_text
 from .xa import commits_in_one_phase
@@ -109,7 +111,8 @@ class Control:
         at = self._decoder.position
         if at is None or at.n:  # within a transaction its table maps count
             return
-        self.schemas.settle(at)
+        for it in self.schemas.settle(at):
+            self._forget_plans(it)
         here = at.file_number, at.begin
         for table in [table for table, end in self._doubtful.items() if end <= here]:
             del self._doubtful[table]
@@ -239,14 +242,20 @@ class Control:
             failed=query.error != 0,
             uses_temporary=event.flags & _THREAD_SPECIFIC != 0,
         )
-        touched = self.schemas.apply(sql, context, event.position)
-        if touched and self.schemas.ignore_case:
+        at = event.position
+        after = None if at is None else replace(at, begin=event.offset + event.length, n=0)
+        changes = self.schemas.apply(sql, context, at, after)
+        if changes and self.schemas.ignore_case:
             self._decoder.forget_plans()
-        for it in touched:
-            self._decoder.forget_plans(it.schema, it.table)
-        for schema, table in {(it.schema or "", it.table or "") for it in touched if self.schemas.is_unknown(it)}:
-            if self.asks_schemas and self._filter.accepts(schema, table):
+        for it in changes:
+            self._forget_plans(it)
+        for schema, table in {(it.schema, it.table) for it in changes if self.schemas.is_unknown(it)}:
+            if self.asks_schemas:
                 self.schemas.ask_ahead(schema, table, event.timestamp)
+
+    def _forget_plans(self, change: CatalogChange) -> None:
+        if change.kind != "charset":
+            self._decoder.forget_plans(change.schema or None, change.table or None)
 
     def _passes(self, changes: tuple[Change, ...]) -> bool:
         if self._config.filter_query_ddl:

@@ -27,6 +27,7 @@ from .decode.decoder import Decoder, Status
 from .decode.events import BinlogEvent
 from .dump import Dump, FileStart, GtidStart, Replica
 from .history.lexer import Dialect
+from .history.versions import History
 from .schema import InformationSchema, Schemas, charsets
 from .start import Start, StartFinder, parse_gtids, resume
 
@@ -77,6 +78,9 @@ class Parser:
             path_of(config.file_data_dir, config.destination), most=config.quarantine_max_bytes
         )
         self._control = Control(config, ring, self._decoder, self._quarantine)
+        self._history: History | None = None
+        if config.tsdb_enable:
+            self._history = History(config.history_folder, writes=not config.is_reader, keep=config.history_seconds)
         self._filter: TableFilter | None = None  # instead of the configured one
         self._schema_source = InformationSchema(lambda: Connection(config))
         self._replica = Replica.unique(config.slave_id)
@@ -221,6 +225,8 @@ class Parser:
         finally:
             self._quarantine.sync()
             self._decoder.close()
+            if self._history is not None:
+                self._history.close()
 
     def _failed(self, error: Exception) -> None:
         self._failure = error if isinstance(error, SluiceError) else SluiceError(f"{type(error).__name__}: {error}")
@@ -274,11 +280,15 @@ class Parser:
                 names = self._control.charsets = charsets(connection)
                 self._control.mariadb = facts.mariadb
                 self._control.asks_schemas = facts.row_metadata != "FULL"
+                takes = self._control.asks_schemas and not self._config.is_reader
                 self._control.schemas = Schemas(
                     self._schema_source,
                     Dialect(facts.version, facts.mariadb, frozenset(names.values())),
                     ignore_case=facts.lower_case_table_names != 0,
-                    take=self._schema_source.snapshot if self._control.asks_schemas else None,
+                    take=self._schema_source.snapshot if takes else None,
+                    history=self._history if self._control.asks_schemas else None,
+                    start=_cursor_of(start),
+                    executed=lambda: self._decoder.executed,
                 )
                 self._decoder.forget_plans()
                 self._decoder.begin(
@@ -296,6 +306,8 @@ class Parser:
             finally:
                 self._start = self._resumption(start, facts)
                 dump.close()
+                if self._history is not None:
+                    self._history.pause(self._decoder.executed)
         finally:
             self._schema_source.close()
 
@@ -342,9 +354,10 @@ class Parser:
         gtids = parse_gtids(executed, mariadb=facts.mariadb) if executed else None
         # The set includes the current transaction of the decoder: to ask by it would lose that one.
         self._is_exact = position.n == 0 and position == self._decoder.position
+        cursor = Cursor.at(position, executed if self._is_exact else "")
         if isinstance(start.dump, GtidStart) and gtids and self._is_exact:
-            return Start(GtidStart(gtids), gtids=gtids)
-        return resume(position, gtids)
+            return Start(GtidStart(gtids), gtids=gtids, cursor=cursor)
+        return replace(resume(position, gtids), cursor=cursor)
 
     def _follow(self, dump: Dump, start: Start) -> None:
         """Decode until told to stop, or the stop position; raises SluiceError when the dump breaks off."""
@@ -358,6 +371,8 @@ class Parser:
                 # Before an error too: what precedes it is valid.
                 if decoder.staging.count:
                     self._quarantine.sync()
+                    if self._history is not None and decoder.position is not None:
+                        self._history.cover(decoder.position, lambda: decoder.executed)
                     self._ring.put(decoder.staging, self._stopping)
             if status is Status.STOPPED or self._stopping.is_set():
                 return
@@ -396,3 +411,10 @@ class Parser:
                 self._on_begin(position, start.gtids)
         self._failure = None
         self._set_state("running", "")
+
+
+def _cursor_of(start: Start) -> Cursor | None:
+    """Return the place of a start as it was saved, else as far as it is known."""
+    if start.cursor is not None:
+        return start.cursor
+    return None if start.position is None else Cursor.at(start.position, str(start.gtids or ""))

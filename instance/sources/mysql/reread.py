@@ -25,6 +25,7 @@ from .control import Control
 from .decode.decoder import Decoder, Status
 from .decode.events import BinlogEvent
 from .history.lexer import Dialect
+from .history.versions import History
 from .parser import Parser
 from .schema import InformationSchema, Schemas, charsets
 from .start import StartFinder
@@ -42,8 +43,9 @@ _LONGEST_PACKET: Final = 0xFFFFFF
 def reread(config: MysqlConfig, connection: Connection, item: Item) -> Reread:
     """Decode a row event in quarantine again. See `sluice.instance.source.Examination.reread`."""
     with TemporaryDirectory(prefix="sluice-reread-") as folder:
-        alone = config.model_copy(
-            update={"slave_id": 0, "gtid_on": False, "quarantine": True, "file_data_dir": Path(folder)}
+        alone = config.for_reader().model_copy(
+            update={"gtid_on": False, "quarantine": True}
+            | {"file_data_dir": Path(folder), "tsdb_dir": config.history_folder}
             | {"auto_reset_latest_pos_mode": False, "filter_table_error": False}
         )
         listed = path_of(alone.file_data_dir, alone.destination)
@@ -102,12 +104,16 @@ def _decode(config: MysqlConfig, connection: Connection, item: Item, kept: Kept,
     control.charsets = charsets(connection)
     control.mariadb = facts.mariadb
     control.asks_schemas = facts.row_metadata != "FULL"
+    history = History(config.history_folder, writes=False) if config.tsdb_enable else None
+    position = Position.parse(item.position)
     control.schemas = Schemas(
         InformationSchema(control.connect),
         Dialect(facts.version, facts.mariadb, frozenset(control.charsets.values())),
         ignore_case=facts.lower_case_table_names != 0,
+        history=history if control.asks_schemas else None,
+        start=Cursor.at(position),
     )
-    decoder.begin(source=Position.parse(item.position).source)
+    decoder.begin(source=position.source)
     data = memoryview(b"".join(_packets(item, kept)))
     try:
         while True:
@@ -126,6 +132,8 @@ def _decode(config: MysqlConfig, connection: Connection, item: Item, kept: Kept,
         quarantine.sync()
     finally:
         decoder.close()
+        if history is not None:
+            history.close()
 
 
 def _packets(item: Item, kept: Kept) -> Iterator[bytes]:

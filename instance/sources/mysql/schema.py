@@ -6,18 +6,22 @@ which its rows were written: see `TableSchema.altered` and `Schemas.forget`.
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Final, Protocol
 
 from ....protocol.errors import DecodeError, SourceError, UnknownTableError
 from ....protocol.position import Position, file_number
+from ....store.cursor import Cursor
 from ...columns import SourceColumn
-from .connection import Connection, number, optional_number, optional_text, text
+from .connection import Connection, LongAnswerError, number, optional_number, optional_text, text
 from .decode.table_map import TableMap, Type
 from .history.lexer import Dialect
 from .history.statements import Context, apply
-from .history.tables import UNKNOWN, Catalog, Column, Database, State, Table, Touched
+from .history.tables import UNKNOWN, Catalog, CatalogChange, Column, Database, Table
+from .history.versions import History
 
 logger = logging.getLogger(__name__)
 
@@ -95,24 +99,61 @@ class Snapshot:
     """The account sees all there are."""
 
 
+_OF_THE_SERVER: Final = ("information_schema", "performance_schema", "mysql", "sys")
 _DATABASES: Final = "SELECT schema_name, default_character_set_name FROM information_schema.schemata"
-_NAMES: Final = "SELECT table_schema, table_name FROM information_schema.tables"
+_NAMES: Final = (
+    "SELECT table_schema, table_name, table_type, table_collation FROM information_schema.tables ORDER BY table_schema"
+)
+_ALL_KEYS: Final = (
+    "SELECT table_name, column_name FROM information_schema.statistics"
+    " WHERE table_schema = %s AND index_name = 'PRIMARY' ORDER BY table_name, seq_in_index"
+)
+_ALL_COLUMNS: Final = (
+    "SELECT table_name, column_name, column_type, character_set_name, extra FROM information_schema.columns"
+    " WHERE table_schema = %s ORDER BY table_name, ordinal_position"
+)
 _SEES_ALL: Final = (
     "SELECT COUNT(*) FROM information_schema.user_privileges WHERE privilege_type = 'SELECT'"
     " AND grantee = CONCAT('\\'', REPLACE(CURRENT_USER(), '@', '\\'@\\''), '\\'')"
 )
 
 
-def _snapshot(connection: Connection) -> Snapshot:
+def _snapshot(connection: Connection, *, with_columns: bool) -> Snapshot:
     """Ask which databases and tables there are, views among them. Raises SourceError."""
     is_complete = connection.query(_SEES_ALL, row=(number,)) != [(0,)]
     databases = {name: Database(charset) for name, charset in connection.query(_DATABASES, row=(text, text))}
-    for schema, table in connection.query(_NAMES, row=(text, text)):
-        databases.setdefault(schema, Database(None)).tables[table] = UNKNOWN
+    names = connection.query(_NAMES, row=(text, text, text, optional_text))
+    for schema, its in groupby(names, itemgetter(0)):
+        tables = databases.setdefault(schema, Database(None)).tables
+        kinds = {table: (kind, collation) for _, table, kind, collation in its}
+        tables.update(dict.fromkeys(kinds, UNKNOWN))
+        if with_columns and schema not in _OF_THE_SERVER:
+            tables |= {table: found for table, found in _tables(connection, schema, kinds) if table in kinds}
     for database in databases.values():
         database.is_complete = is_complete
     file, offset, _ = connection.end_of_binlog()
     return Snapshot(databases, (file_number(file), offset), is_complete)
+
+
+def _tables(
+    connection: Connection, schema: str, kinds: Mapping[str, tuple[str, str | None]]
+) -> Iterator[tuple[str, Table]]:
+    """Give the plain tables of a database."""
+    keys = connection.query(_ALL_KEYS, (schema,), row=(text, text))
+    columns = connection.query(_ALL_COLUMNS, (schema,), row=(text, text, text, optional_text, text))
+    key = {table: tuple(name for _, name in its) for table, its in groupby(keys, itemgetter(0))}
+    for table, its in groupby(columns, itemgetter(0)):
+        kind, collation = kinds.get(table, ("", None))
+        if kind == "BASE TABLE":
+            yield table, _table([it[1:] for it in its], key.get(table, ()), collation)
+
+
+def _table(rows: Iterable[tuple[str, str, str | None, str]], key: tuple[str, ...], collation: str | None) -> Table:
+    columns = tuple(
+        Column(name, type_, charset, any(it in extra for it in _GENERATED), "INVISIBLE" in extra)
+        for name, type_, charset, extra in rows
+    )
+    return Table(columns, key, collation and collation.partition("_")[0])
 
 
 class InformationSchema:
@@ -146,11 +187,7 @@ class InformationSchema:
             )
         altered, its_schema, its_name, kind, collation = times[0]
         file, offset, _ = connection.end_of_binlog()
-        columns = tuple(
-            Column(column, column_type, charset, any(it in extra for it in _GENERATED), "INVISIBLE" in extra)
-            for column, column_type, charset, extra in rows
-        )
-        found = Table(columns, tuple(name for (name,) in keys), collation and collation.partition("_")[0])
+        found = _table(rows, tuple(name for (name,) in keys), collation)
         return TableSchema(
             found.source_columns(),
             altered,
@@ -169,10 +206,17 @@ class InformationSchema:
 
         The connection is closed: the next question may come hours later, and a source has few for its destinations.
         """
+        try:
+            return self._snapshot(with_columns=True)
+        except LongAnswerError as error:
+            logger.warning("tables are asked for when their rows come, for there are too many of them: %s", error)
+            return self._snapshot(with_columns=False)
+
+    def _snapshot(self, *, with_columns: bool) -> Snapshot:
         self.close()  # it may have been idle for too long
         connection = self._connection = self._connect()
         try:
-            return _snapshot(connection)
+            return _snapshot(connection, with_columns=with_columns)
         finally:
             self.close()
 
@@ -203,21 +247,31 @@ class Schemas:
         *,
         ignore_case: bool = False,
         take: Callable[[], Snapshot] | None = None,
+        history: History | None = None,
+        start: Cursor | None = None,
+        executed: Callable[[], str] = str,
     ) -> None:
         """Ask `source` for what is unknown; `ignore_case`: lower_case_table_names is not 0.
 
-        `take` asks which tables there are, now and whenever that is in doubt. Without it a statement makes no table
-        for certain if that depends on whether there was one, or on its database. Raises what `take` raises.
+        `history` says what the tables are at `start`, and notes what becomes of them. Where it does not know, `take`
+        asks which tables there are, now and whenever that is in doubt. Without it a statement makes no table for
+        certain if that depends on whether there was one, or on its database. `executed` returns the GTID set at this
+        place. Raises what `take` raises, and HistoryError.
         """
         self._source = source
         self._dialect = dialect
         self.ignore_case = ignore_case
-        self._tables: dict[tuple[str, str], TableSchema] = {}
-        self._catalog = Catalog(ignore_case=ignore_case, ask=self._certain)
+        self._asked: dict[tuple[str, str], TableSchema] = {}
+        self._catalog = Catalog(ignore_case=ignore_case)
+        self._history = history
+        self._executed = executed
+        self._start = start.position if start is not None else None
         self._take = take
-        self._taken = take() if take is not None else None  # until the stream has come to where it was taken
-        self._outdated: set[str] = set()  # databases that statements have touched since then
+        self._taken: Snapshot | None = None  # until the stream has come to where it was taken
+        self._made: set[str] = set()  # databases that statements have made or dropped since then
         self._here = (0, 0)
+        if history is None or not history.begin_at(self._catalog, start):
+            self._ask_for_all()
 
     def table(
         self, table_map: TableMap, charsets: Mapping[int, str], timestamp: int, at: Position | None
@@ -229,19 +283,19 @@ class Schemas:
         if table_map.has_names:
             table_map = self._with_signs(table_map, timestamp)
             return TableSchema(self._refine(table_map, table_map.columns(charsets), timestamp))
-        self.settle(at)
+        self._settle(at)
         state = self._catalog.get(table_map.schema, table_map.table)
         if isinstance(state, Table):
             if len(state.columns) == len(table_map.types):
                 return TableSchema(state.source_columns())
             self.drop(table_map.schema, table_map.table)
         key = self._key(table_map.schema, table_map.table)
-        known = self._tables.get(key)
+        known = self._asked.get(key)
         if known is not None:
             known.columns += _hidden_columns(table_map, known.columns)
         if known is None or len(known.columns) != len(table_map.types):
             known = self._source.fetch(table_map.schema, table_map.table, timestamp)
-            self._tables[key] = known
+            self._asked[key] = known
             known.columns += _hidden_columns(table_map, known.columns)
         known.first_use = known.first_use or at
         if known.is_younger(timestamp, at):
@@ -260,71 +314,101 @@ class Schemas:
         Raises SourceError if the source cannot be asked.
         """
         with contextlib.suppress(DecodeError):  # dropped again already
-            self._tables[self._key(schema, table)] = self._source.fetch(schema, table, timestamp)
+            self._asked[self._key(schema, table)] = self._source.fetch(schema, table, timestamp)
 
     def drop(self, schema: str, table: str) -> None:
         """Ask again for a table that turned out not to fit."""
-        self._tables.pop(self._key(schema, table), None)
+        self._asked.pop(self._key(schema, table), None)
         self._catalog.put(schema, table, UNKNOWN)
-        self._catalog.touched.clear()
+        self._catalog.changes.pop()
 
-    def apply(self, sql: str, context: Context, at: Position | None) -> list[Touched]:
-        """Let a statement at `at` change the tables; return those that may be others now."""
-        self.settle(at)
-        apply(self._catalog, self._dialect, sql, context)
-        touched, self._catalog.touched = self._catalog.touched, []
-        for it in touched:
-            self._forget(it, at)
-        return touched
+    def apply(
+        self, sql: str, context: Context, at: Position | None, after: Position | None = None
+    ) -> list[CatalogChange]:
+        """Let a statement at `at` change the tables; return what may be other now. `after` is the place after it.
 
-    def is_unknown(self, touched: Touched) -> bool:
-        """Whether it is a single table, of which nothing is known."""
-        if touched.schema is None or touched.table is None:
-            return False
-        return self._catalog.get(touched.schema, touched.table) is UNKNOWN
-
-    def settle(self, at: Position | None) -> None:
-        """Take it for certain which tables the source had when the stream has come to the place where it was asked.
-
-        Raises SourceError if it has to be asked again, and cannot be.
+        Raises HistoryError when that cannot be noted.
         """
-        if at is not None:
-            self._here = at.file_number, at.begin
-        taken = self._taken
-        if taken is None or taken.seen > self._here:
+        self._settle(at)
+        if self._start is not None and after is not None and after.same_history(self._start) and after <= self._start:
+            return []  # the dump begins before the place
+        known = self._history is not None and after is not None and self._history.replay(after)
+        if not known:
+            before = len(self._catalog.changes)
+            apply(self._catalog, self._dialect, sql, context)
+            if self._history is not None and after is not None:
+                self._history.add(after, self._executed(), sql, self._catalog.changes[before:])
+        changes = self.changes()
+        for it in changes:
+            self._forget(it, at)
+        return changes
+
+    def changes(self) -> list[CatalogChange]:
+        """Return what has changed since the last call."""
+        found, self._catalog.changes = self._catalog.changes, []
+        return found
+
+    def is_unknown(self, change: CatalogChange) -> bool:
+        """Whether it is of a single table, of which nothing is known."""
+        return change.kind == "table" and self._catalog.get(change.schema, change.table) is UNKNOWN
+
+    def settle(self, at: Position | None) -> list[CatalogChange]:
+        """Take for certain what the source said when the stream has come to the place where it was asked.
+
+        Returns what may be other than what was known. Raises SourceError if it has to be asked again, and cannot be.
+        """
+        self._settle(at)
+        return self.changes()
+
+    def _settle(self, at: Position | None) -> None:
+        if at is None:
             return
-        for name, database in taken.databases.items():
-            if self._key(name, "")[0] not in self._outdated:
-                self._catalog.learn(name, database)
-        if self._outdated:
-            self._ask_for_all()
-        else:
+        self._here = at.file_number, at.begin
+        if self._history is not None:
+            self._history.replay(at.transaction)
+        taken = self._taken
+        if taken is not None and taken.seen <= self._here:
+            for name, database in taken.databases.items():
+                if self._key(name, "")[0] not in self._made:
+                    self._catalog.learn(name, database)
             self._taken = None
             self._catalog.is_complete = taken.is_complete
+            if self._history is not None:
+                self._history.begin(self._catalog, at.transaction, self._executed())
+        for key, known in list(self._asked.items()):
+            if known.table is not None and (known.seen is None or known.seen <= self._here):
+                del self._asked[key]
+                if self._catalog.get(*key) is UNKNOWN:
+                    self._catalog.put(*key, known.table)
+                    change = self._catalog.changes.pop()
+                    if self._history is not None:
+                        self._history.add(at.transaction, self._executed(), "", [change])
 
     def _ask_for_all(self) -> None:
         if self._take is not None:
             self._taken = self._take()
-            self._outdated.clear()
+            self._made.clear()
 
-    def _certain(self, schema: str, table: str) -> State:
-        """Return a table that was asked for, if it is as it was then: no statement has touched it since."""
-        known = self._tables.get((schema, table))
-        if known is None or known.table is None or (known.seen is not None and known.seen > self._here):
-            return UNKNOWN
-        return known.table
-
-    def _forget(self, touched: Touched, at: Position | None) -> None:
+    def _forget(self, change: CatalogChange, at: Position | None) -> None:
         """Drop what was asked of the source before a statement at `at`, and say which rows were read with what."""
-        if touched.schema is None:
-            keys = list(self._tables)
+        schema, table = self._key(change.schema, change.table)
+        taken = self._taken
+        if change.kind == "charset":
+            if taken is not None and change.schema in taken.databases:
+                taken.databases[change.schema].charset = self._catalog.charset(change.schema)
+            return
+        keys = [(schema, table)]
+        if change.kind == "all":
+            keys = list(self._asked)
             self._ask_for_all()
-        else:
-            schema, table = self._key(touched.schema, touched.table or "")
-            self._outdated.add(schema)
-            keys = [(schema, table)] if table else [key for key in self._tables if key[0] == schema]
+        elif change.kind == "database":
+            keys = [key for key in self._asked if key[0] == schema]
+            self._made.add(schema)
+            made = self._catalog.database(schema)
+            if taken is not None and isinstance(made, Database) and not made.is_complete:
+                self._ask_for_all()
         for key in keys:
-            known = self._tables.pop(key, None)
+            known = self._asked.pop(key, None)
             if known is None or known.first_use is None or known.seen is None or at is None:
                 continue
             if known.seen > (at.file_number, at.begin):
@@ -343,9 +427,8 @@ class Schemas:
         """Ask which columns are unsigned if the event can be read in two ways."""
         if table_map.other_unsigned is None or table_map.unsigned is None:
             return table_map
-        try:
-            columns = self._source.fetch(*_name(table_map), timestamp).columns
-        except DecodeError:  # dropped since: most versions in doubt write a sign for years
+        columns = self._known_columns(table_map, timestamp)
+        if not columns:  # most versions in doubt write a sign for years
             return table_map
         live = {column.name: column.is_unsigned for column in columns}
 
@@ -359,16 +442,22 @@ class Schemas:
         """MariaDB's full metadata says binary(16) for a UUID or INET6, binary(4) for an INET4: ask what they are."""
         if not self._dialect.mariadb or not any(column.mysql_type in ("binary(16)", "binary(4)") for column in columns):
             return columns
-        try:
-            live = {column.name: column for column in self._source.fetch(*_name(table_map), timestamp).columns}
-        except DecodeError:  # dropped since: binary is what there is to know
-            return columns
+        live = {column.name: column for column in self._known_columns(table_map, timestamp)}
         return [
             replace(column, mysql_type=live[column.name].mysql_type)
             if column.name in live and live[column.name].data_type in ("uuid", "inet6", "inet4")
             else column
             for column in columns
         ]
+
+    def _known_columns(self, table_map: TableMap, timestamp: int) -> list[SourceColumn]:
+        """Return columns as statements have made them, else as the source has them; none if it has none."""
+        state = self._catalog.get(table_map.schema, table_map.table)
+        if isinstance(state, Table):
+            return state.source_columns()
+        with contextlib.suppress(DecodeError):
+            return self._source.fetch(table_map.schema, table_map.table, timestamp).columns
+        return []
 
 
 _ROW_TIMES: Final = (SourceColumn("row_start", "timestamp(6)"), SourceColumn("row_end", "timestamp(6)"))
@@ -378,10 +467,6 @@ def _hidden_columns(table_map: TableMap, columns: list[SourceColumn]) -> tuple[S
     """Return the two columns that MariaDB's WITH SYSTEM VERSIONING adds and information_schema does not show."""
     extra = table_map.types[len(columns) :]
     return _ROW_TIMES if extra == (Type.TIMESTAMP2, Type.TIMESTAMP2) else ()
-
-
-def _name(table_map: TableMap) -> tuple[str, str]:
-    return table_map.schema, table_map.table
 
 
 def charsets(connection: Connection) -> dict[int, str]:

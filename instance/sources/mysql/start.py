@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ....protocol.errors import (
@@ -35,6 +35,8 @@ class Start:
     """Entries before it are not wanted; None: the beginning of the dump."""
     gtids: GtidSet | None = None
     """The GTID set executed before the place; None if unknown."""
+    cursor: Cursor | None = None
+    """The place as it was saved: it may be of another source, or lack what this one has."""
 
 
 def resume(position: Position, gtids: GtidSet | None = None) -> Start:
@@ -60,8 +62,9 @@ class StartFinder:
 
     def find(self, saved: Cursor | None) -> Start:
         """Find the start for a saved cursor; without one the configuration decides."""
-        if saved is None:
-            return self._configured()
+        return self._configured() if saved is None else replace(self._find(saved), cursor=saved)
+
+    def _find(self, saved: Cursor) -> Start:
         if saved.position is None:
             return self._at_event(saved)
         try:

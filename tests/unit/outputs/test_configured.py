@@ -122,6 +122,18 @@ def test_the_keys_of_older_canals_mean_what_they_meant(conf: Conf) -> None:
     assert (settings_of(output).form, settings_of(output).transactional) == ("canal", True)
 
 
+def test_an_output_is_the_same_wherever_its_lines_stand(conf: Conf) -> None:
+    line = "kafka.bootstrap.servers = a:1\n"
+    conf.write(f"canal.destinations = shop\ncanal.serverMode = kafka\n{line}")
+    (before,) = conf.read().outputs("shop")
+    conf.write(f"# moved\n{line}canal.destinations = shop\ncanal.serverMode = kafka\n", "canal.mq.nothing = 1\n")
+    (moved,) = conf.read().outputs("shop")
+    assert moved.is_same(before)
+    conf.write("canal.destinations = shop\ncanal.serverMode = kafka\nkafka.bootstrap.servers = b:1\n")
+    (other,) = conf.read().outputs("shop")
+    assert not other.is_same(before)
+
+
 def test_a_destination_can_have_several_outputs_with_settings_of_their_own(conf: Conf) -> None:
     conf.write(
         "canal.destinations = shop\nkafka.bootstrap.servers = a:1\nkafka.linger.ms = 5\n",

@@ -36,7 +36,7 @@ class Context:
 
 
 def apply(catalog: Catalog, dialect: Dialect, sql: str, context: Context) -> None:
-    """Bring a catalogue to where it is after the statement. Never raises; `catalog.touched` says what may differ."""
+    """Bring a catalogue to where it is after the statement. Never raises; `catalog.changes` says what may differ."""
     statement = _Statement(catalog, dialect, context, sql)
     try:
         statement.run()
@@ -46,10 +46,12 @@ def apply(catalog: Catalog, dialect: Dialect, sql: str, context: Context) -> Non
         else:
             catalog.put(*statement.named, UNKNOWN)
     if context.failed or (context.uses_temporary and not statement.drops):
-        for it in list(catalog.touched):
-            if it.schema is not None and it.table is not None:
+        for it in list(catalog.changes):
+            if it.kind == "table":
                 catalog.put(it.schema, it.table, UNKNOWN)
-            elif it.schema is not None:
+            elif it.kind == "charset":
+                catalog.put_charset(it.schema, None)
+            elif it.kind == "database":
                 catalog.put_database(it.schema, Database(None))
 
 

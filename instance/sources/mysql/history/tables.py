@@ -1,8 +1,9 @@
 """What tables are made of, and which tables there are."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple, get_args
 
 from ....columns import SourceColumn
 from .lexer import UnreadableError
@@ -50,47 +51,73 @@ class Database:
 
     charset: str | None
     """What new tables have by default; None if unknown."""
-    tables: dict[str, State] = field(default_factory=dict)
+    tables: dict[str, State | str] = field(default_factory=dict)
+    """A text is that of `CatalogChange.body`, until it is asked for."""
     is_complete: bool = False
     """A name that is not in `tables` does not exist; otherwise nothing is known about it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Touched:
-    """What a statement may have changed: a table, all tables of a database, or all tables (both None)."""
+Kind = Literal["table", "charset", "database", "all"]
 
-    schema: str | None = None
-    table: str | None = None
+
+class CatalogChange(NamedTuple):
+    """What has become of a table or of more, as it can be stored."""
+
+    kind: Kind
+    """A table; the default of a database; all of a database; all there is."""
+    schema: str = ""
+    table: str = ""
+    body: str | None = None
+    """JSON of what it is now; None if it is gone."""
+
+    @property
+    def name(self) -> str:
+        """``schema.table``, the schema, or ``*``."""
+        return f"{self.schema}.{self.table}" if self.kind == "table" else self.schema or "*"
+
+
+_TEXTS: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def encode(state: State) -> str | None:
+    """Return the `CatalogChange.body` of a table."""
+    if isinstance(state, Table):
+        columns = [[it.name, it.type, it.charset, it.generated, it.invisible] for it in state.columns]
+        return _TEXTS({"columns": columns, "key": state.key, "charset": state.charset})
+    return None if state is None else "{}"
+
+
+def decode(body: str | None) -> State:
+    """Return the table of a `CatalogChange.body`."""
+    if body is None:
+        return None
+    found = json.loads(body)
+    if not found:
+        return UNKNOWN
+    return Table(tuple(Column(*it) for it in found["columns"]), tuple(found["key"]), found["charset"])
 
 
 class Catalog:
     """The tables of a source at one place of its binlog, as far as they are known."""
 
-    def __init__(self, *, ignore_case: bool = False, ask: Callable[[str, str], State] | None = None) -> None:
-        """Know nothing yet. `ignore_case`: lower_case_table_names is not 0.
-
-        `ask` is asked for a table that is unknown here, and returns what is certain at this place.
-        """
+    def __init__(self, *, ignore_case: bool = False) -> None:
+        """Know nothing yet. `ignore_case`: lower_case_table_names is not 0."""
         self._ignore_case = ignore_case
-        self._ask = ask
         self._databases: dict[str, Database | None] = {}
         self.is_complete = False
         """A database that is not known here does not exist."""
-        self.touched: list[Touched] = []
+        self.changes: list[CatalogChange] = []
         """What has changed since the owner emptied this list."""
 
     def get(self, schema: str, table: str) -> State:
         """Return what is known of a table."""
         database = self.database(schema)
+        if not isinstance(database, Database):
+            return database
         table = self._key(table)
-        state: State
-        if database is None:
-            return None
-        state = UNKNOWN
-        if isinstance(database, Database):
-            state = database.tables.get(table, None if database.is_complete else UNKNOWN)
-        if state is UNKNOWN and self._ask is not None:
-            state = self._ask(self._key(schema), table)
+        state = database.tables.get(table, None if database.is_complete else UNKNOWN)
+        if isinstance(state, str):
+            state = database.tables[table] = decode(state)
         return state
 
     def database(self, schema: str) -> Database | Unknown | None:
@@ -105,33 +132,72 @@ class Catalog:
     def put(self, schema: str, table: str, state: State) -> None:
         """Note what a table is now."""
         self._known(schema).tables[self._key(table)] = state
-        self.touched.append(Touched(schema, table))
+        self.changes.append(CatalogChange("table", schema, table, encode(state)))
 
     def put_charset(self, schema: str, charset: str | None) -> None:
         """Note what new tables of the database have by default from now on."""
         self._known(schema).charset = charset
+        self.changes.append(CatalogChange("charset", schema, body=_TEXTS(charset)))
 
     def put_database(self, schema: str, database: Database | None) -> None:
-        """Note all there is to know about a database."""
-        if database is not None:
-            tables = {self._key(name): state for name, state in database.tables.items()}
-            database = replace(database, tables=tables)
+        """Note all there is to know about a database, without its tables."""
         self._databases[self._key(schema)] = database
-        self.touched.append(Touched(schema))
-
-    def learn(self, schema: str, database: Database) -> None:
-        """Note which tables a database has, and their default; what is known of each of them stays."""
-        known = self._known(schema)
-        known.charset = database.charset
-        known.is_complete = database.is_complete
-        for name in database.tables:
-            known.tables.setdefault(self._key(name), UNKNOWN)
+        self.changes.append(_database(schema, database))
 
     def forget_all(self) -> None:
         """Know nothing any more."""
         self._databases.clear()
         self.is_complete = False
-        self.touched.append(Touched())
+        self.changes.append(CatalogChange("all", body="false"))
+
+    def learn(self, schema: str, database: Database) -> None:
+        """Note which tables a database has, and what they are; what is known of each of them stays."""
+        known = self._known(schema)
+        known.charset = database.charset
+        known.is_complete = database.is_complete
+        for name, state in database.tables.items():
+            known.tables.setdefault(self._key(name), state)
+
+    def everything(self) -> Iterator[CatalogChange]:
+        """Give the changes that make this catalogue of an empty one."""
+        yield CatalogChange("all", body=_TEXTS(self.is_complete))
+        for schema, database in self._databases.items():
+            yield _database(schema, database)
+            for table, state in database.tables.items() if database is not None else ():
+                yield CatalogChange("table", schema, table, state if isinstance(state, str) else encode(state))
+
+    def tables(self) -> Iterator[tuple[tuple[str, str], State]]:
+        """Give schema and name of all tables of which something is known, and what that is."""
+        for schema, database in self._databases.items():
+            for table in list(database.tables) if database is not None else ():
+                if (state := self.get(schema, table)) is not None:
+                    yield (schema, table), state
+
+    def replay(self, changes: Iterable[CatalogChange]) -> None:
+        """CatalogChange what was changed then."""
+        for change in changes:
+            schema, body = self._key(change.schema), change.body
+            if change.kind == "table":
+                self._known(schema).tables[self._key(change.table)] = body
+            elif change.kind == "charset":
+                self._known(schema).charset = json.loads(body or "null")
+            elif change.kind == "database":
+                found = None if body is None else json.loads(body)
+                known = None if found is None else Database(found["charset"], is_complete=found["complete"])
+                self._databases[schema] = known
+            else:
+                self._databases.clear()
+                self.is_complete = body == "true"
+            self.changes.append(change)
+
+    def check(self, changes: Sequence[CatalogChange]) -> None:
+        """Raise ValueError, KeyError or TypeError when changes cannot be replayed."""
+        for it in changes:
+            if it.kind not in get_args(Kind):
+                raise ValueError(f"{it.kind!r} is not one of {', '.join(get_args(Kind))}")
+            if it.kind == "table":
+                decode(it.body)
+        self.replay(changes)
 
     def _known(self, schema: str) -> Database:
         """Return what is known of a database, to note more of it."""
@@ -142,6 +208,11 @@ class Catalog:
 
     def _key(self, name: str) -> str:
         return name.lower() if self._ignore_case else name
+
+
+def _database(schema: str, database: Database | None) -> CatalogChange:
+    body = None if database is None else _TEXTS({"charset": database.charset, "complete": database.is_complete})
+    return CatalogChange("database", schema, body=body)
 
 
 @dataclass(frozen=True, slots=True)

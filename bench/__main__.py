@@ -5,7 +5,22 @@ import json
 import sys
 from pathlib import Path
 
-from bench import acks, canal, captures, deliver, failover, kafka, latency, memory, peers, report, scale, spark, stages
+from bench import (
+    acks,
+    canal,
+    captures,
+    deliver,
+    failover,
+    history,
+    kafka,
+    latency,
+    memory,
+    peers,
+    report,
+    scale,
+    spark,
+    stages,
+)
 from bench.environment import environment
 
 BENCHES = {
@@ -18,6 +33,7 @@ BENCHES = {
     "peers": peers,
     "canal": canal,
     "kafka": kafka,
+    "history": history,
     "failover": failover,
     "acks": acks,
     "report": report,

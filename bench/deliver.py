@@ -5,7 +5,7 @@ import functools
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +87,16 @@ def estimate(arguments: argparse.Namespace, workloads: list[str], turns: int) ->
     return seconds
 
 
-def by_way(server: Server, written: Written, way: str, table: str | None, batch_size: int | None) -> Run:
-    """Deliver to a client, in one of the ways of `bench.client`."""
-    with started({DESTINATION: lines_of(server, written)}, canal_port=free_port()) as sluice:
+def by_way(
+    server: Server,
+    written: Written,
+    way: str,
+    table: str | None,
+    batch_size: int | None,
+    more: Sequence[str] = (),
+) -> Run:
+    """Deliver to a client, in one of the ways of `bench.client`; ``more`` are lines of the configuration."""
+    with started({DESTINATION: [*lines_of(server, written), *more]}, canal_port=free_port()) as sluice:
         task = {
             "url": sluice.url,
             "canal_port": sluice.canal_port,

@@ -20,6 +20,12 @@ def peak_of(pid: int) -> float:
     return _peak(Path(f"/proc/{pid}/status").read_text())
 
 
+def memory_of(pid: int | str = "self") -> float:
+    """Return the resident memory of a process in MB; VmRSS of proc(5)."""
+    found = re.search(r"^VmRSS:\s*(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    return int(found[1]) * 1024 / 1e6 if found else 0.0
+
+
 def cpu_of_server(url: str) -> float:
     """Return the CPU seconds of a `sluice serve`."""
     return _metric(url, "process_cpu_seconds_total")

@@ -7,6 +7,7 @@ from tests.servers import Server
 
 SOURCES: dict[str, tuple[str, tuple[str, ...]]] = {
     "mariadb118": ("mariadb118", ("--binlog-row-metadata=FULL",)),
+    "mariadb118-minimal": ("mariadb118", ("--binlog-row-metadata=NO_LOG",)),
     "mariadb1011": ("mariadb1011", ("--binlog-row-metadata=FULL",)),
     "mysql97": ("mysql97", ("--binlog-row-metadata=FULL",)),
     "mysql97-compressed": ("mysql97", ("--binlog-row-metadata=FULL", "--binlog-transaction-compression=ON")),

@@ -336,12 +336,14 @@ class Instance:
         read = self.cursors.position_before(self.ring.next)
         return read if read is not None and read.same_history(end) and read > end else end
 
-    async def columns(self, schema: str, table: str, wanted: str = "") -> list[SourceColumn]:
-        """Return the columns that a table has now at the source, without those that are filtered out.
+    async def columns(
+        self, schema: str, table: str, wanted: str = "", at: Position | None = None
+    ) -> list[SourceColumn]:
+        """Return the columns that a table has now at the source, or had at a place, without those filtered out.
 
         ``wanted`` is another filter that has to let the table pass. Raises:
             FilterError: the table is filtered out.
-            UnknownTableError: the source has no such table.
+            UnknownTableError: there is no such table, or the history does not go so far.
             SourceError: it cannot be asked.
         """
         parser = self._running_parser()
@@ -350,7 +352,7 @@ class Instance:
             raise FilterError(f"destination {self.config.destination} does not deliver {schema}.{table}: {reason}")
         if not self._filter.narrow(wanted).accepts(schema, table):
             raise FilterError(f"the filter '{wanted}' leaves {schema}.{table} out")
-        return await asyncio.to_thread(parser.columns, schema, table)
+        return await asyncio.to_thread(parser.columns, schema, table, at)
 
     async def tables(self, wanted: str = "") -> list[str]:
         """Return the tables that the source has now and that pass, as ``schema.table``; ``wanted`` is another filter.

@@ -1,7 +1,7 @@
 """What an instance needs of the parser of a source, and a command of the source itself."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, Self
 
@@ -38,10 +38,11 @@ class Parser(Protocol):
     def end(self) -> Position:
         """Ask the source for its current end. Any thread may ask, and may have to wait. Raises SourceError."""
 
-    def columns(self, schema: str, table: str) -> list[SourceColumn]:
-        """Ask the source for the columns that a table has now, without those that are filtered out.
+    def columns(self, schema: str, table: str, at: Position | None = None) -> list[SourceColumn]:
+        """Return the columns that a table has now at the source, without those that are filtered out.
 
-        Any thread may ask, and may have to wait. Raises UnknownTableError and SourceError.
+        With a place: that it had there, as far as the history goes. Any thread may ask, and may have to wait. Raises
+        UnknownTableError and SourceError.
         """
 
     def tables(self) -> list[tuple[str, str]]:
@@ -64,6 +65,47 @@ class Parser(Protocol):
 
     def join(self, timeout: float | None = None) -> None:
         """Wait until it has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaChange:
+    """What changed tables."""
+
+    place: Position
+    """From where on it holds."""
+    time: float
+    """When it was noted, Unix time."""
+    sql: str
+    """The statement; empty if the source was asked."""
+    tables: tuple[str, ...]
+    """``schema.table``, a schema for all in it, ``*`` for all there are."""
+    is_first: bool
+    """The history begins here, with all tables as the source had them."""
+
+
+class SchemaArchive(Protocol):
+    """The history of the tables of a destination; nothing has to run for it. Methods raise HistoryError."""
+
+    def stretches(self) -> Sequence[tuple[Position, Position]]:
+        """Return from where to where it is known what tables were."""
+
+    def tables(self, at: Position | None) -> Mapping[str, Sequence[str]]:
+        """Return the tables at a place, or at the end: the columns of each ``schema.table``, a text for each.
+
+        Raises BadPositionError when they are not known there.
+        """
+
+    def changes(self) -> Iterable[SchemaChange]:
+        """Give what changed tables."""
+
+    def export(self) -> Iterable[Mapping[str, Any]]:
+        """Give everything as objects of JSON, from which `replace` makes it again."""
+
+    def replace(self, lines: Iterable[Mapping[str, Any]]) -> int:
+        """Put what was exported in the place of what is known; return how many places it has.
+
+        Raises BadParameterError that names the object which is wrong; then nothing changes.
+        """
 
 
 @dataclass(frozen=True, slots=True)

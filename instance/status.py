@@ -17,5 +17,7 @@ class ParserStatus:
     """Dumps begun: one, and another after each loss of the connection."""
     quarantined: int = 0
     """Row events in the quarantine list."""
+    future_rows: int = 0
+    """Rows that were read with columns which may be younger than they are."""
     dml_statements: int = 0
     """Changes that the source logged as statements, so that their rows could not be delivered."""

@@ -55,6 +55,7 @@ DESTINATION = {
     "source_transactions": ("Transactions read",),
     "source_connections": ("Binlog dumps begun: 1, and 1 more after each loss of the connection",),
     "quarantined_events": ("Row events in the quarantine list",),
+    "future_rows": ("Rows read with columns that may be younger than they are",),
     "statement_changes": ("Changes that the source logged as statements, whose rows cannot be delivered",),
     "ring_entries": ("Entries stored",),
     "ring_limit_entries": ("Bound of the entries stored",),
@@ -90,7 +91,7 @@ OUTPUT = {
 """Our metrics of an output; its lag is that of the client that it is."""
 TOTALS = {
     *("source_received_bytes", "source_events", "source_transactions", "source_connections"),
-    *("statement_changes", "ring_blocked_seconds", "client_batches", "client_rows", "client_bytes"),
+    *("future_rows", "statement_changes", "ring_blocked_seconds", "client_batches", "client_rows", "client_bytes"),
     *("output_batches", "output_records", "output_rows", "output_bytes", "output_retries", "output_skipped"),
 }
 """Those that only grow; Prometheus gives their names the suffix ``_total``."""
@@ -322,6 +323,7 @@ class DestinationCollector(Collector):
         yield "source_transactions", parser.transactions
         yield "source_connections", parser.connections
         yield "quarantined_events", parser.quarantined
+        yield "future_rows", parser.future_rows
         yield "statement_changes", parser.dml_statements
         yield "ring_entries", status.entries
         yield "ring_limit_entries", ring.size

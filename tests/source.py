@@ -46,7 +46,7 @@ class Source:
         self.count = (start.position.begin - 4) // 100 if start is not None and start.position is not None else 0
         self.on_begin, self.on_state = on_begin, on_state
 
-    def columns(self, schema: str, table: str) -> list[SourceColumn]:
+    def columns(self, schema: str, table: str, at: Position | None = None) -> list[SourceColumn]:
         if (schema, table) != ("shop", "goods"):
             raise UnknownTableError(f"{schema}.{table} is unknown")
         return [SourceColumn("id", "bigint(20) unsigned", is_key=True), SourceColumn("name", "varchar(20)", "utf8mb4")]

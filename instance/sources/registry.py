@@ -1,7 +1,7 @@
 """The parts of each kind of source, by the class of its configuration. To add one, see docs/internals.md."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ...protocol.errors import ConfigError
 from ...protocol.gtid import GtidSet
@@ -12,11 +12,15 @@ from .. import source
 from ..config import InstanceConfig
 from .mysql.config import MysqlConfig
 from .mysql.examination import Examination
+from .mysql.history.archive import Archive
 from .mysql.parser import Parser
+
+T = TypeVar("T")
 
 # Each takes a configuration of its own kind.
 PARSERS: Final[Mapping[type[InstanceConfig], Callable[..., source.Parser]]] = {MysqlConfig: Parser}
 EXAMINATIONS: Final[Mapping[type[InstanceConfig], Callable[[Any], source.Examination]]] = {MysqlConfig: Examination}
+ARCHIVES: Final[Mapping[type[InstanceConfig], Callable[[Any], source.SchemaArchive]]] = {MysqlConfig: Archive}
 
 
 def make_parser(
@@ -37,10 +41,19 @@ def examine(config: InstanceConfig) -> source.Examination:
 
     Raises SourceError, and ConfigError when nothing can be asked of its kind.
     """
-    if type(config) not in EXAMINATIONS:
-        kinds = " or ".join(it.source_title for it in EXAMINATIONS)
+    return _part(EXAMINATIONS, config)(config)
+
+
+def archive(config: InstanceConfig) -> source.SchemaArchive:
+    """Return the history of a destination's tables. Raises ConfigError when its kind of source has none."""
+    return _part(ARCHIVES, config)(config)
+
+
+def _part(parts: Mapping[type[InstanceConfig], T], config: InstanceConfig) -> T:
+    if type(config) not in parts:
+        kinds = " or ".join(it.source_title for it in parts)
         raise ConfigError(
             f"{config.destination}: {config.source_title} as a source cannot be asked this, only {kinds} can"
             f" (sluice.instance.source = {config.source})"
         )
-    return EXAMINATIONS[type(config)](config)
+    return parts[type(config)]

@@ -17,6 +17,7 @@ from .credentials import add_credential_commands
 from .filters import add_filter_command
 from .migrate import add_migrate_command
 from .quarantine import add_quarantine_commands
+from .schema import add_schema_commands
 from .serve import add_serve_command
 from .spark import add_spark_commands
 from .tail import add_tail_command
@@ -81,6 +82,7 @@ def argument_parser() -> argparse.ArgumentParser:
         add_filter_command,
         add_verify_command,
         add_quarantine_commands,
+        add_schema_commands,
         add_credential_commands,
         add_cluster_commands,
         add_migrate_command,

@@ -77,7 +77,9 @@ def show(out: Console, destination: dict[str, Any]) -> None:
     reading = "nothing read yet" if behind is None else f"{behind:.0f} s behind" if behind >= 2 else "up to date"
     again = f", connected {source['connections']} times" if source["connections"] > 1 else ""
     lost = f", {source['quarantined']} row events in quarantine" if source["quarantined"] else ""
-    out.print(f"  parser {reading}, {source['transactions']} transactions{again}{lost}")
+    future = source["futureRows"]
+    doubt = f", {future} rows read with columns that may be younger than they are" if future else ""
+    out.print(f"  parser {reading}, {source['transactions']} transactions{again}{lost}{doubt}")
     full = ", full: the source is not read until clients ack" if destination["full"] else ""
     stored = f"{destination['entries']} entries, {destination['bytes']} bytes, {destination['fill']:.0%} of the ring"
     out.print(f"  stored {stored}{full}")

@@ -200,15 +200,18 @@ class Destinations:
         """Return the source's current end: the place after its last change. Raises as `Instance.source_end`."""
         return await self._running(destination).source_end()
 
-    async def columns(self, destination: str, schema: str, table: str, wanted: str = "") -> list[SourceColumn]:
+    async def columns(
+        self, destination: str, schema: str, table: str, wanted: str = "", at: str = ""
+    ) -> list[SourceColumn]:
         """Return the columns of a table as the source has them now, without those that are filtered out.
 
-        ``wanted`` is a filter that has to pass the table, too. Raises:
+        ``wanted`` is a filter that has to pass the table, too; ``at`` a position: then as they were there. Raises:
             FilterError: the destination does not deliver the table, or that filter leaves it out.
-            UnknownTableError: the source has no such table.
-            SourceError: it cannot be asked.
+            UnknownTableError: there is no such table, or the history does not go so far.
+            SourceError: the source cannot be asked.
+            BadPositionError: ``at`` is not a position.
         """
-        return await self._running(destination).columns(schema, table, wanted)
+        return await self._running(destination).columns(schema, table, wanted, Position.parse(at) if at else None)
 
     async def tables(self, destination: str, wanted: str = "") -> list[str]:
         """Return the tables that the source has now and that pass, as ``schema.table``; ``wanted`` is a filter more.

@@ -124,10 +124,11 @@ async def table(
     destination: Destination,
     table: Annotated[str, Path(description="`schema.table`", pattern=r".+\..+", examples=["shop.orders"])],
     wanted: Annotated[str, Query(alias="filter", description="A filter that has to pass the table, too.")] = "",
+    at: Annotated[str, Query(description="A position: the columns that the table had there.")] = "",
 ) -> TableView:
-    """Ask the source for the columns of a table as they are now."""
+    """Ask the source for the columns of a table as they are now, or the history for what they were."""
     schema, _, name = table.partition(".")
-    columns = await context.embedded.columns(destination, schema, name, wanted)
+    columns = await context.embedded.columns(destination, schema, name, wanted, at)
     return TableView(schema_name=schema, table=name, columns=[ColumnView.model_validate(it) for it in columns])
 
 

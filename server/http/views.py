@@ -110,6 +110,9 @@ class ParserView(View):
     transactions: int
     connections: int = Field(description="One, and one more after each loss of the connection to the source.")
     quarantined: int = Field(description="Row events in quarantine.")
+    future_rows: int = Field(
+        description="Rows that were read with columns which may be younger than they are: see `sluice.schema`."
+    )
     dml_statements: int = Field(
         description="Changes that the source logged as statements, so that their rows could not be delivered."
     )
@@ -194,7 +197,7 @@ class ColumnView(View):
 
 
 class TableView(View):
-    """A table as the source has it now."""
+    """A table as the source has it now, or had it at a place."""
 
     schema_name: str = Field(serialization_alias="schema")
     table: str

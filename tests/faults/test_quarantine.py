@@ -11,7 +11,8 @@ from tests.servers import Server
 
 def put_into_quarantine(sluice: Sluice, server: Server, schema: str, *clients: int) -> None:
     """Let the rows 1 to 3 of `t` be read when the table is gone, for clients that have read row 0 of `u`."""
-    sluice.add("shop", server, canal__instance__filter__regex=rf"{schema}\\..*")
+    settings = {"canal__instance__filter__regex": rf"{schema}\\..*", "canal__instance__tsdb__enable": "false"}
+    sluice.add("shop", server, **settings)
     server.query(f"CREATE TABLE {schema}.u (id INT)")
     server.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY, name VARCHAR(9))")
     sluice.start()

@@ -609,7 +609,7 @@ def test_quarantined_events_are_decoded_again_once_their_table_is_back_even_if_t
     conf: Conf, mariadb118: Server, database: Database, tmp_path: Path
 ) -> None:
     schema = database(mariadb118)
-    conf.destination("shop", mariadb118, f"{schema}\\\\..*")
+    conf.destination("shop", mariadb118, f"{schema}\\\\..*", canal__instance__tsdb__enable="false")
     mariadb118.query(f"CREATE TABLE {schema}.kept (id INT)")
     mariadb118.query(f"CREATE TABLE {schema}.t (id INT, name VARCHAR(99))")
     with conf.serving() as serving:

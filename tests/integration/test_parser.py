@@ -253,14 +253,14 @@ def test_a_table_that_is_gone_is_put_into_quarantine_and_the_others_flow_on(
 ) -> None:
     name = database(mysql97)
     mysql97.query("CREATE TABLE u (id INT)", database=name)
-    with Reading(config(mysql97, tmp_path)) as reading:
+    with Reading(config(mysql97, tmp_path, tsdb_enable=False)) as reading:
         reading.wait(lambda: reading.running)
         mysql97.query("CREATE TABLE t (id INT)", database=name)
         reading.wait_for(f"CREATE {name}.t")
         begin = reading.boundaries()[0]
     mysql97.script("INSERT INTO u VALUES (1);\nDROP TABLE u;\nINSERT INTO t VALUES (2);\n", database=name)
     for _ in range(2):  # a second reading lists nothing again
-        with Reading(config(mysql97, tmp_path), start=cursor(begin)) as reading:
+        with Reading(config(mysql97, tmp_path, tsdb_enable=False), start=cursor(begin)) as reading:
             reading.wait_for(f"INSERT {name}.t 2")
             assert f"QUERY {name}.u" in reading.lines()
             assert Kind.QUARANTINE in reading.kinds()
@@ -276,11 +276,11 @@ def test_without_quarantine_the_destination_stops_at_what_cannot_be_decoded(
 ) -> None:
     name = database(mysql97)
     mysql97.query("CREATE TABLE u (id INT)", database=name)
-    with Reading(config(mysql97, tmp_path, quarantine=False)) as reading:
+    with Reading(config(mysql97, tmp_path, tsdb_enable=False, quarantine=False)) as reading:
         reading.wait(lambda: reading.running)
         begin = cursor(reading.begun[0][0])  # type: ignore[arg-type]
     mysql97.script("INSERT INTO u VALUES (1);\nDROP TABLE u;\n", database=name)
-    with Reading(config(mysql97, tmp_path, quarantine=False), start=begin) as reading:
+    with Reading(config(mysql97, tmp_path, tsdb_enable=False, quarantine=False), start=begin) as reading:
         reading.wait(lambda: f"{name}.u is unknown" in reading.error)
         assert reading.lines() == ["BEGIN"]
 
@@ -290,7 +290,7 @@ def test_rows_older_than_their_tables_last_ddl_are_flagged(
 ) -> None:
     name = database(mariadb118)
     mariadb118.query("CREATE TABLE t (a INT, b INT)", database=name)
-    with Reading(config(mariadb118, tmp_path)) as reading:
+    with Reading(config(mariadb118, tmp_path, tsdb_enable=False)) as reading:
         reading.wait(lambda: reading.running)
         begin = cursor(reading.begun[0][0])  # type: ignore[arg-type]
     mariadb118.query("INSERT INTO t VALUES (1, 2)", database=name)
@@ -298,11 +298,12 @@ def test_rows_older_than_their_tables_last_ddl_are_flagged(
     mariadb118.query("ALTER TABLE t CHANGE a c INT", database=name)
     next_second()  # within the second of the DDL it is in doubt
     mariadb118.query("INSERT INTO t VALUES (3, 4)", database=name)
-    with Reading(config(mariadb118, tmp_path), start=begin) as reading:
+    with Reading(config(mariadb118, tmp_path, tsdb_enable=False), start=begin) as reading:
         reading.wait_for(f"INSERT {name}.t 3,4")
         slots = [reading.ring.slot(number) for number in range(reading.ring.first, reading.ring.next)]
         flags = [bool(slot.flags & Flag.FUTURE_SCHEMA) for slot in slots if slot.kind == Kind.ROW_DATA]
         assert flags == [True, False]
+        assert reading.parser.status.future_rows == 1
 
 
 @pytest.mark.parametrize("mode", ["DISABLED", "PREFERRED"])

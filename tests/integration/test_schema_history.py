@@ -93,3 +93,6 @@ async def test_each_row_has_the_columns_that_its_table_had_then(
         assert await stream(server, ack=True) == expected, "after a restart that was too late for the last statement"
         await server.seek(NAME, CLIENT, begin)
         assert await stream(server) == expected, "by a reader of its own"
+    source.query("DROP TABLE t", database=schema)
+    async with serving(source, schema, tmp_path) as server:
+        assert await stream(server) == expected, "after its table was dropped"

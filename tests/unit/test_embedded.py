@@ -79,7 +79,7 @@ class WrittenByTest:
     def refilter(self, table_filter: TableFilter) -> None:
         self.filter = table_filter
 
-    def columns(self, schema: str, table: str) -> list[SourceColumn]:
+    def columns(self, schema: str, table: str, at: Position | None = None) -> list[SourceColumn]:
         return [SourceColumn("id", f"int of {schema}.{table}", is_key=True)]
 
     def tables(self) -> list[tuple[str, str]]:

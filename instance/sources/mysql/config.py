@@ -135,7 +135,8 @@ class MysqlConfig(InstanceConfig):
     """Keep the history of all tables, so that old rows are read with the columns that they had. A source with
     `binlog_row_metadata = FULL` says them itself: nothing is kept then."""
     tsdb_dir: FolderPath | None = setting("canal.instance.tsdb.dir", None)
-    """Folder of the history, `schema.db`. Empty means that of `meta.dat`."""
+    """Folder of `<destination>/schema.db`; a folder with the name of the destination is that of `schema.db` itself, as
+    in Canal's own files. Empty means the folder of `meta.dat`."""
     tsdb_snapshot_expire: int = setting("canal.instance.tsdb.snapshot.expire", 360, ge=0, le=876_000, unit="h")
     """How long a part of the history is kept after the stream has left it. 0 keeps it for ever."""
 
@@ -162,7 +163,8 @@ class MysqlConfig(InstanceConfig):
     @property
     def history_folder(self) -> Path:
         """Where the history of the tables is."""
-        return self.tsdb_dir or self.file_data_dir / self.destination
+        folder = self.tsdb_dir or self.file_data_dir / self.destination
+        return folder if folder.name == self.destination else folder / self.destination
 
     @property
     def history_seconds(self) -> float:

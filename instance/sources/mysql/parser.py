@@ -27,6 +27,7 @@ from .decode.decoder import Decoder, Status
 from .decode.events import BinlogEvent
 from .dump import Dump, FileStart, GtidStart, Replica
 from .history.lexer import Dialect
+from .history.tables import UNKNOWN, Catalog, Table
 from .history.versions import History
 from .schema import InformationSchema, Schemas, charsets
 from .start import Start, StartFinder, parse_gtids, resume
@@ -125,6 +126,7 @@ class Parser:
             transactions=decoder.transaction_count,
             connections=self._connections,
             quarantined=len(self._quarantine),
+            future_rows=decoder.future_rows,
             dml_statements=self._control.dml_statements,
         )
 
@@ -146,11 +148,13 @@ class Parser:
             known = [files[number] for number in range(1, len(files) + 1)] if self._failure is None else []
             return finder.end_position(known)
 
-    def columns(self, schema: str, table: str) -> list[SourceColumn]:
-        """Ask the source for the columns that a table has now, without those that are filtered out.
+    def columns(self, schema: str, table: str, at: Position | None = None) -> list[SourceColumn]:
+        """See `sluice.instance.source.Parser.columns`."""
+        found = self._columns_at(schema, table, at) if at is not None else self._columns_now(schema, table)
+        fields = self._config.field_filter()
+        return [column for column in found if fields.keeps(schema, table, column.name)]
 
-        Any thread may ask. Raises UnknownTableError and SourceError.
-        """
+    def _columns_now(self, schema: str, table: str) -> list[SourceColumn]:
         source = InformationSchema(lambda: Connection(self._config))
         try:
             found = source.fetch(schema, table)
@@ -158,8 +162,19 @@ class Parser:
             source.close()
         if found.name != (schema, table):
             raise UnknownTableError(f"{schema}.{table} is called {'.'.join(found.name or ())} by the source")
-        fields = self._config.field_filter()
-        return [column for column in found.columns if fields.keeps(schema, table, column.name)]
+        return found.columns
+
+    def _columns_at(self, schema: str, table: str, at: Position) -> list[SourceColumn]:
+        history, catalog = History(self._config.history_folder, writes=False), Catalog()
+        try:
+            is_known = history.begin_at(catalog, Cursor.at(at))
+        finally:
+            history.close()
+        state = catalog.get(schema, table) if is_known else UNKNOWN
+        if isinstance(state, Table):
+            return state.source_columns()
+        reason = "is not known there" if state is UNKNOWN else "does not exist there"
+        raise UnknownTableError(f"{schema}.{table} at {at}: the table {reason}, as far as the history of tables goes")
 
     def tables(self) -> list[tuple[str, str]]:
         """Ask the source for schema and name of its tables, whatever the filter.

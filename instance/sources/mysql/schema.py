@@ -20,7 +20,7 @@ from .connection import Connection, LongAnswerError, number, optional_number, op
 from .decode.table_map import TableMap, Type
 from .history.lexer import Dialect
 from .history.statements import Context, apply
-from .history.tables import UNKNOWN, Catalog, CatalogChange, Column, Database, Table
+from .history.tables import UNKNOWN, Catalog, CatalogChange, Column, Database, Table, encode
 from .history.versions import History
 
 logger = logging.getLogger(__name__)
@@ -128,7 +128,8 @@ def _snapshot(connection: Connection, *, with_columns: bool) -> Snapshot:
         kinds = {table: (kind, collation) for _, table, kind, collation in its}
         tables.update(dict.fromkeys(kinds, UNKNOWN))
         if with_columns and schema not in _OF_THE_SERVER:
-            tables |= {table: found for table, found in _tables(connection, schema, kinds) if table in kinds}
+            # As texts: most of them are never asked for.
+            tables.update((table, encode(found) or "") for table, found in _tables(connection, schema, kinds))
     for database in databases.values():
         database.is_complete = is_complete
     file, offset, _ = connection.end_of_binlog()
@@ -365,7 +366,7 @@ class Schemas:
             return
         self._here = at.file_number, at.begin
         if self._history is not None:
-            self._history.replay(at.transaction)
+            self._history.replay(at.transaction if at.n else at)
         taken = self._taken
         if taken is not None and taken.seen <= self._here:
             for name, database in taken.databases.items():
@@ -386,6 +387,7 @@ class Schemas:
 
     def _ask_for_all(self) -> None:
         if self._take is not None:
+            logger.info("asking the source for all tables")
             self._taken = self._take()
             self._made.clear()
 

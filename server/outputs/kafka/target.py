@@ -1,11 +1,10 @@
 """A producer of Kafka: batches become records, and are confirmed when the brokers have them all."""
 
 import contextlib
-import itertools
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -237,20 +236,20 @@ class KafkaTarget:
         names = self._router.topics
         self._topics.require({names[it] for it in records.topics})
         keys = records.keys or [None] * len(records.values)
-        produce, report = producer.produce, self._report
-        more: Iterable[dict[str, Any]] = itertools.repeat({})
+        parts = zip(records.topics, records.partitions, keys, records.values, strict=True)
         if places:
             epoch = str(self._epoch).encode()
-            more = ({"headers": [("sluice-position", places[it]), ("sluice-epoch", epoch)]} for it in records.entries)
-        for topic_number, partition, key, value, headers in zip(
-            records.topics, records.partitions, keys, records.values, more, strict=False
-        ):
+            for (topic, partition, key, value), entry in zip(parts, records.entries, strict=True):
+                headers = [("sluice-position", places[entry].encode()), ("sluice-epoch", epoch)]
+                self._put(producer, names[topic], value, key, partition, headers=headers)
+        produce, report = producer.produce, self._report
+        for topic, partition, key, value in parts:
             try:
-                produce(names[topic_number], value, key, partition, report, **headers)
+                produce(names[topic], value, key, partition, report)
             except BufferError:  # the queue is full
-                self._put(producer, names[topic_number], value, key, partition, **headers)
+                self._put(producer, names[topic], value, key, partition)
             except KafkaException as error:
-                raise self._refused(error.args[0], names[topic_number], value) from None
+                raise self._refused(error.args[0], names[topic], value) from None
         producer.poll(0)
         self._look()
 

@@ -82,7 +82,7 @@ class Source:
     def refilter(self, table_filter: TableFilter) -> None:
         """The test says what comes."""
 
-    def columns(self, schema: str, table: str) -> list[columns.SourceColumn]:
+    def columns(self, schema: str, table: str, at: Position | None = None) -> list[columns.SourceColumn]:
         return [columns.SourceColumn("id", f"int of {schema}.{table}", is_key=True)]
 
     def tables(self) -> list[tuple[str, str]]:

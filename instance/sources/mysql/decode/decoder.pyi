@@ -39,6 +39,8 @@ class Decoder:
     packets: PacketBuffer
     event_count: int
     transaction_count: int
+    future_rows: int
+    """Rows that were read with a schema that may be younger than they are."""
     execute_ms: int
     server_version: str | None
 

@@ -56,6 +56,7 @@ from .....protocol.wire cimport (
 from .....store.ring cimport (
     ADVANCE,
     BOUNDARY,
+    FUTURE_SCHEMA,
     QUERY,
     ROW_DATA,
     TRANSACTION_BEGIN,
@@ -1326,6 +1327,8 @@ cdef class Decoder:
         slot.table = (<KnownTable>found).plan.number
         slot.rows = <uint32_t>count
         slot.flags |= (<KnownTable>found).plan.slot_flags
+        if (<KnownTable>found).plan.slot_flags & FUTURE_SCHEMA:
+            self.future_rows += count
         self.has_entries = self.is_put = True
         self.in_rows = False
         return 0

@@ -5,16 +5,15 @@ the stream was followed without a gap. Within a stretch the tables of every plac
 """
 
 import contextlib
-import json
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from .....protocol.errors import BadParameterError, BadPositionError, HistoryError, SluiceError
+from .....protocol.errors import BadPositionError, HistoryError
 from .....protocol.gtid import contains, parse_gtids
 from .....protocol.position import Position
 from .....store.cursor import Cursor
@@ -239,38 +238,17 @@ class History:
             for number, _, place, gtids, sql, time_ in places
         ]
 
-    def export(self, stretch: Stretch) -> Iterator[dict[str, Any]]:
-        """Give a stretch and its versions as objects of JSON, from which `replace` makes them again."""
-        yield {"stretch": asdict(stretch) | {"since": str(stretch.since), "until": str(stretch.until)}}
-        for it in self.versions(stretch):
-            changes = [change._asdict() for change in it.changes]
-            for change in changes:
-                change["body"] = None if change["body"] is None else json.loads(change["body"])
-            yield {"place": str(it.place), "gtids": it.gtids, "sql": it.sql, "time": it.time, "changes": changes}
-
-    def replace(self, lines: Iterable[Mapping[str, Any]]) -> int:
-        """Put what was exported in the place of all that is known; return how many places it has.
-
-        Raises BadParameterError that names the object which is wrong; then nothing changes.
-        """
-        count, stretch = 0, None
+    def replace(self, stretches: Sequence[tuple[Stretch, Sequence[Version]]]) -> None:
+        """Put these in the place of all that is known."""
         with self._transaction() as database:
-            for table in ("stretches", "places", "changes"):
-                database.execute(f"DELETE FROM {table}")  # noqa: S608
-            for number, line in enumerate(lines, 1):
-                try:
-                    if "stretch" in line:
-                        stretch = _stretch(line["stretch"])
-                        end = str(stretch.since), stretch.gtids, str(stretch.until), stretch.until_gtids
-                        database.execute("INSERT INTO stretches VALUES (?, ?, ?, ?, ?)", (stretch.number, *end))
-                    else:
-                        _insert(database, _number(stretch), _version(line))
-                        count += 1
-                except (ValueError, KeyError, TypeError, AttributeError, SluiceError, sqlite3.Error) as error:
-                    raise BadParameterError(
-                        f"object {number} of the history: {type(error).__name__}: {error}"
-                    ) from error
-        return count
+            database.execute("DELETE FROM stretches")
+            database.execute("DELETE FROM places")
+            database.execute("DELETE FROM changes")
+            for stretch, versions in stretches:
+                ends = str(stretch.since), stretch.gtids, str(stretch.until), stretch.until_gtids
+                database.execute("INSERT INTO stretches VALUES (?, ?, ?, ?, ?)", (stretch.number, *ends))
+                for version in versions:
+                    _insert(database, stretch.number, version)
 
     def close(self) -> None:
         """Close the files."""
@@ -381,28 +359,6 @@ class History:
     @property
     def _end_path(self) -> Path:
         return self._path.with_suffix(".end")
-
-
-def _number(stretch: Stretch | None) -> int:
-    if stretch is None:
-        raise ValueError("it belongs to no stretch")
-    return stretch.number
-
-
-def _stretch(found: Mapping[str, Any]) -> Stretch:
-    places = Position.parse(found["since"]), Position.parse(found["until"])
-    return Stretch(int(found["number"]), places[0], str(found["gtids"]), places[1], str(found["until_gtids"]))
-
-
-def _version(found: Mapping[str, Any]) -> Version:
-    changes = []
-    for it in found["changes"]:
-        body = None if it["body"] is None else json.dumps(it["body"], ensure_ascii=False, separators=(",", ":"))
-        changes.append(CatalogChange(it["kind"], str(it["schema"]), str(it["table"]), body))
-    Catalog().check(changes)
-    return Version(
-        Position.parse(found["place"]), str(found["gtids"]), str(found["sql"]), float(found["time"]), tuple(changes)
-    )
 
 
 def _insert(database: sqlite3.Connection, stretch: int, version: Version) -> None:

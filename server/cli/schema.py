@@ -1,0 +1,172 @@
+"""``sluice schema``: the history of the tables of a destination."""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from ...protocol.errors import BadParameterError
+from ...protocol.position import Position
+from ..config import Configuration
+from .common import NO, add_command, add_conf, add_group, out
+
+if TYPE_CHECKING:
+    from ...instance.source import SchemaArchive
+
+POSITION = "1/mysql-bin.000003@1767225600:4096:0"
+AT = "a position, as sluice status shows it; otherwise the end of what the stream has passed"
+
+
+def add_schema_commands(commands: Any) -> None:
+    """Add the commands to those of the command line."""
+    schema = add_group(commands, "schema", "show which columns tables had, and when")
+    show = add_command(
+        schema,
+        "show",
+        schema_show_command,
+        "show the tables at a place of the stream",
+        "Show the columns that the tables of a destination had at a place of its stream. A source that writes\n"
+        "binlog_row_metadata = FULL says the columns in each event: nothing is kept for it.",
+        "sluice schema show example",
+        f"sluice schema show example shop.orders --at {POSITION}",
+    )
+    _add_destination(show)
+    show.add_argument("table", metavar="SCHEMA.TABLE", nargs="?", help="only this table")
+    show.add_argument("--at", metavar="POSITION", help=AT)
+    add_conf(show)
+    history = add_command(
+        schema,
+        "history",
+        schema_history_command,
+        "list what has changed tables",
+        "List each statement that has changed tables, with its place, and which tables it has changed.",
+        "sluice schema history example",
+        "sluice schema history example shop.orders",
+    )
+    _add_destination(history)
+    history.add_argument("table", metavar="SCHEMA.TABLE", nargs="?", help="only what has changed this table")
+    add_conf(history)
+    diff = add_command(
+        schema,
+        "diff",
+        schema_diff_command,
+        "show what differs between two places",
+        "Show which columns differ between two places of the stream: those that were there with a -, those that\n"
+        "are there now with a +.",
+        f"sluice schema diff example {POSITION}",
+    )
+    _add_destination(diff)
+    diff.add_argument("from_", metavar="FROM", help="a position, as sluice status shows it")
+    diff.add_argument("to", metavar="TO", nargs="?", help=AT)
+    add_conf(diff)
+    exported = add_command(
+        schema,
+        "export",
+        schema_export_command,
+        "write the history as JSON lines",
+        "Write all that is known of tables to standard output: a line for each stretch of the stream, and after it\n"
+        "a line for each place with what changed there.",
+        "sluice schema export example > tables.jsonl",
+    )
+    _add_destination(exported)
+    add_conf(exported)
+    imported = add_command(
+        schema,
+        "import",
+        schema_import_command,
+        "take over a history from JSON lines",
+        "Put an exported history, as it was or after a correction, in the place of what is known. The destination\n"
+        "uses it from its next start on: stop it before. `sluice quarantine retry` uses it, too.",
+        "sluice schema import example tables.jsonl",
+    )
+    _add_destination(imported)
+    imported.add_argument("file", metavar="FILE", type=Path, help="the file of JSON lines")
+    add_conf(imported)
+
+
+def _add_destination(command: Any) -> None:
+    command.add_argument("destination", metavar="DESTINATION", help="its name, as in canal.destinations")
+
+
+def _archive(options: Any) -> "SchemaArchive":
+    from ...instance.sources.registry import archive
+
+    return archive(Configuration(options.conf, os.environ).instance(options.destination))
+
+
+def _place(text: str | None) -> Position | None:
+    return Position.parse(text) if text else None
+
+
+def schema_show_command(options: Any) -> int:
+    """Show the tables at a place."""
+    found = _archive(options).tables(_place(options.at))
+    wanted = {name: columns for name, columns in found.items() if options.table in (None, name)}
+    for name, columns in wanted.items():
+        out.print(Text(name, style="bold"))
+        for column in columns:
+            out.print(Text(f"  {column}"))
+    if options.table and not wanted:
+        print(f"there is no table {options.table} at this place", file=sys.stderr)
+        return NO
+    return 0
+
+
+def schema_history_command(options: Any) -> int:
+    """List what has changed tables."""
+    names = {None, "*", options.table, (options.table or "").partition(".")[0]}
+    for it in _archive(options).changes():
+        if options.table is not None and not it.is_first and names.isdisjoint(it.tables):
+            continue
+        out.print(Text(f"{it.place}  {datetime.fromtimestamp(it.time).astimezone():%Y-%m-%d %H:%M:%S}", style="bold"))
+        what = "all tables, as the source had them" if it.is_first else it.sql or "the source was asked"
+        out.print(Text(f"  {what}"))
+        if it.tables:
+            out.print(Text(f"  → {', '.join(it.tables)}"))
+    return 0
+
+
+def schema_diff_command(options: Any) -> int:
+    """Show what differs between two places."""
+    archive = _archive(options)
+    before, after = archive.tables(_place(options.from_)), archive.tables(_place(options.to))
+    for name in sorted({*before, *after}):
+        old, new = before.get(name, ()), after.get(name, ())
+        if list(old) != list(new):
+            out.print(Text(name, style="bold"))
+            for sign, columns, others in (("-", old, new), ("+", new, old)):
+                for column in columns:
+                    if column not in others:
+                        out.print(Text(f"  {sign} {column}"))
+    return 0
+
+
+def schema_export_command(options: Any) -> int:
+    """Write the history as JSON lines."""
+    for line in _archive(options).export():
+        print(json.dumps(line, ensure_ascii=False))
+    return 0
+
+
+def schema_import_command(options: Any) -> int:
+    """Take over a history from JSON lines."""
+    with options.file.open(encoding="utf-8") as file:
+        count = _archive(options).replace(_parsed(options.file, file))
+    out.print(f"{count} places")
+    return 0
+
+
+def _parsed(name: Path, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(lines, 1):
+        try:
+            found = json.loads(line)
+        except ValueError as error:
+            raise BadParameterError(f"{name}:{number}: {error}") from None
+        if not isinstance(found, dict):
+            raise BadParameterError(f"{name}:{number}: it is not an object")
+        yield found

@@ -1,0 +1,141 @@
+"""The history of tables on the command line."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sluice.instance.sources.mysql.history.tables import Catalog, Column, Database, Table
+from sluice.instance.sources.mysql.history.versions import History
+from sluice.protocol.position import Position
+from sluice.server.cli.command import main
+
+SOURCE = "canal.instance.master.address = 127.0.0.1:1\ncanal.instance.dbUsername = cdc\n"
+FIRST, SECOND, LAST = (f"1/bin.000003@7:{begin}:0" for begin in (100, 200, 300))
+Sluice = Callable[..., tuple[int, list[str], str]]
+
+
+@pytest.fixture
+def sluice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Sluice:
+    """Runs `sluice schema` for a destination without any history; gives exit status, lines and errors."""
+    (tmp_path / "example").mkdir()
+    (tmp_path / "canal.properties").write_text("canal.destinations = example\n")
+    (tmp_path / "example" / "instance.properties").write_text(SOURCE)
+    monkeypatch.setenv("SLUICE_CONF", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*arguments: str) -> tuple[int, list[str], str]:
+        with pytest.raises(SystemExit) as exit_:
+            main(("schema", arguments[0], "example", *arguments[1:]))
+        written = capsys.readouterr()
+        assert isinstance(exit_.value.code or 0, int)
+        return int(exit_.value.code or 0), written.out.splitlines(), written.err
+
+    return run
+
+
+@pytest.fixture
+def followed(sluice: Sluice, tmp_path: Path) -> Sluice:
+    """The same after a stream in which a table got a column, and another one was made."""
+    history, catalog = History(tmp_path / "example", writes=True), Catalog()
+    orders = Table((Column("id", "bigint"), Column("é", "varchar(9)", "latin1")), ("id",), "latin1")
+    catalog.put_database("shop", Database("latin1", {"orders": orders}, is_complete=True))
+    history.begin_at(catalog, None)
+    history.begin(catalog, Position.parse(FIRST), "")
+    catalog.changes.clear()
+    more = Table((*orders.columns, Column("total", "int", generated=True, invisible=True)), ("id",), "latin1")
+    catalog.put("shop", "orders", more)
+    catalog.put("shop", "goods", Table((Column("id", "int"),), (), None))
+    history.add(Position.parse(SECOND), "", "a statement", catalog.changes)
+    history.cover(Position.parse(LAST), str)
+    history.close()
+    return sluice
+
+
+ORDERS = ["shop.orders", "  id bigint key", "  é varchar(9) latin1"]
+
+
+def test_the_tables_of_a_place_are_shown(followed: Sluice) -> None:
+    assert followed("show", "--at", FIRST) == (0, ORDERS, "")
+    assert followed("show") == (0, ["shop.goods", "  id int", *ORDERS, "  total int generated invisible"], "")
+    assert followed("show", "shop.goods") == (0, ["shop.goods", "  id int"], "")
+
+
+def test_a_table_that_is_not_there_is_an_error(followed: Sluice) -> None:
+    assert followed("show", "shop.goods", "--at", FIRST) == (1, [], "there is no table shop.goods at this place\n")
+
+
+def test_a_place_that_was_not_passed_is_an_error_that_names_what_is_known(followed: Sluice, sluice: Sluice) -> None:
+    status, _, error = followed("show", "--at", "1/bin.000004@9:4:0")
+    assert status != 0
+    assert f"known; example knows from {FIRST} to {LAST}" in error
+
+
+def test_without_a_history_it_says_so(sluice: Sluice) -> None:
+    status, _, error = sluice("show")
+    assert status != 0
+    assert "the tables at the end are not known; example knows nowhere" in error
+
+
+def test_what_has_changed_tables_is_listed_with_its_place(followed: Sluice) -> None:
+    status, lines, _ = followed("history")
+    assert (status, [it.split("  ")[0] for it in lines if "bin" in it]) == (0, [FIRST, SECOND])
+    assert [it for it in lines if "bin" not in it] == [
+        "  all tables, as the source had them",
+        "  a statement",
+        "  → shop.orders, shop.goods",
+    ]
+    assert len(followed("history", "shop.goods")[1]) == 5
+    assert len(followed("history", "shop.others")[1]) == 2
+
+
+def test_two_places_are_compared(followed: Sluice) -> None:
+    expected = ["shop.goods", "  + id int", "shop.orders", "  + total int generated invisible"]
+    assert followed("diff", FIRST) == (0, expected, "")
+    assert followed("diff", LAST, FIRST)[1] == [it.replace("+", "-") for it in expected]
+    assert followed("diff", SECOND, LAST) == (0, [], "")
+
+
+def test_what_was_exported_can_be_imported_after_a_correction(followed: Sluice, tmp_path: Path) -> None:
+    _, lines, _ = followed("export")
+    assert followed("import", write(tmp_path, lines))[:2] == (0, ["2 places"])
+    assert followed("export")[1] == lines
+    corrected = [line.replace('"goods"', '"wares"').replace('["id", "int"', '["number", "int"') for line in lines]
+    assert followed("import", write(tmp_path, corrected))[0] == 0
+    assert followed("show", "shop.wares") == (0, ["shop.wares", "  number int"], "")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("?", "tables.jsonl:2: "),
+        ("[]", "tables.jsonl:2: it is not an object"),
+        ("{}", "object 2 of the history cannot be read: KeyError: 'changes'"),
+        ('{"changes": [{"kind": "x", "schema": "", "table": "", "body": null}]}', "'x' is not one of table, charset"),
+        ('{"changes": [], "place": "nowhere"}', "object 2 of the history cannot be read"),
+    ],
+)
+def test_a_mistake_is_named_and_changes_nothing(followed: Sluice, tmp_path: Path, line: str, said: str) -> None:
+    _, lines, _ = followed("export")
+    status, _, error = followed("import", write(tmp_path, [lines[0], line]))
+    assert status != 0
+    assert said in error
+    assert followed("export")[1] == lines
+
+
+def test_a_place_without_a_stretch_is_a_mistake(followed: Sluice, tmp_path: Path) -> None:
+    _, (_, *lines), _ = followed("export")
+    assert "object 1 of the history belongs to no stretch" in followed("import", write(tmp_path, lines))[2]
+
+
+def write(folder: Path, lines: list[str]) -> str:
+    path = folder / "tables.jsonl"
+    path.write_text("\n".join(lines))
+    return str(path)
+
+
+def test_lines_are_json(followed: Sluice) -> None:
+    stretch, *versions = map(json.loads, followed("export")[1])
+    assert (stretch["since"], stretch["until"]) == (FIRST, LAST)
+    assert [it["place"] for it in versions] == [FIRST, SECOND]

@@ -18,10 +18,21 @@ cdef enum:
     NO_IMAGE = 0                                   # beside IMAGE_BEFORE and IMAGE_AFTER
 
     COLUMNS_MAX = 4096                             # of a MySQL table
+    HINTS = 64                                     # columns whose beginning is known again
+    HINT_SIZE = 160                                # bytes of it
+    QUOTED_SIZE = 80                               # bytes of its name
 
     NO_MEMORY = -2                                 # as MALFORMED: what functions without the GIL return
     UNKNOWN_TYPE = -3
     NO_COLUMN = -4
+
+
+cdef struct Hint:
+    # How a column at a place of a row began last: the next row mostly begins the same.
+    uint8_t prefix[HINT_SIZE]
+    Cell cell                                      # of these bytes; its `prefix` is their number, 0 for none
+    uint8_t quoted[QUOTED_SIZE]                    # its name as the key of an object, colon included
+    size_t quoted_size                             # 0 for a longer name, or one that has to be escaped
 
 
 cdef struct Writer:
@@ -31,6 +42,8 @@ cdef struct Writer:
     Cell *columns                                  # of the entry: names and types, in order; COLUMNS_MAX
     Py_ssize_t column_count
     uint8_t *marked                                # by column index: COLUMNS_MAX
+    Hint hints[HINTS]
+    const Hint *hint                               # of the column that was read last; NULL for none
     int64_t batch_id
     int64_t ts
     bint strict

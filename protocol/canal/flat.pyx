@@ -24,7 +24,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcpy, memset, strlen
+from libc.string cimport memcmp, memcpy, memset, strlen
 
 from ..escapes cimport skip_plain
 from ..wire cimport Span, is_same
@@ -36,6 +36,7 @@ from .entry cimport (
     Fields,
     fields_of,
     get_cell,
+    get_changing,
     get_entry,
     get_header,
     get_row_change,
@@ -133,15 +134,48 @@ cdef int put_string(Writer *out, Span text) noexcept nogil:
             out.size += 4
 
 
-cdef int read_column(Span message, Cell *column) noexcept nogil:
+cdef int read_column(Writer *out, Span message, size_t place, Cell *column) noexcept nogil:
+    """The column at a place of an image."""
+    cdef Hint *hint = &out.hints[place % HINTS]
+    cdef size_t size = hint.cell.prefix
+    out.hint = NULL
+    if size and message.size >= size and memcmp(message.data, hint.prefix, size) == 0:
+        column[0] = hint.cell
+        column.start = message.data
+        column.name.data = message.data + (hint.cell.name.data - hint.prefix)
+        column.mysql_type.data = message.data + (hint.cell.mysql_type.data - hint.prefix)
+        if get_changing(message.data + size, message.data + message.size, column):
+            out.hint = hint
+            return 0
     if not get_cell(message, column):
         return MALFORMED
-    return 0 if 0 <= column.index < COLUMNS_MAX else NO_COLUMN
+    if not 0 <= column.index < COLUMNS_MAX:
+        return NO_COLUMN
+    size = column.prefix
+    hint.cell.prefix = 0
+    if size and size <= HINT_SIZE and column.name.size and column.mysql_type.size:
+        memcpy(hint.prefix, message.data, size)
+        hint.cell = column[0]
+        hint.cell.name.data = hint.prefix + (column.name.data - message.data)
+        hint.cell.mysql_type.data = hint.prefix + (column.mysql_type.data - message.data)
+        hint.quoted_size = 0
+        size = column.name.size
+        if size + 3 <= QUOTED_SIZE and skip_plain(column.name.data, column.name.data + size) == column.name.data + size:
+            hint.quoted[0] = 34
+            memcpy(hint.quoted + 1, column.name.data, size)
+            memcpy(hint.quoted + 1 + size, b'":', 2)
+            hint.quoted_size = size + 3
+    return 0
 
 
 cdef int put_value(Writer *out, Cell *column, bint first) noexcept nogil:
     """`"name":"value"`, after a comma unless it is the first."""
-    if not first and put(out, b",", 1) < 0 or put_string(out, column.name) < 0 or put(out, b":", 1) < 0:
+    if not first and put(out, b",", 1) < 0:
+        return NO_MEMORY
+    if out.hint != NULL and out.hint.quoted_size:
+        if put(out, <const char *>out.hint.quoted, out.hint.quoted_size) < 0:
+            return NO_MEMORY
+    elif put_string(out, column.name) < 0 or put(out, b":", 1) < 0:
         return NO_MEMORY
     return put(out, b"null", 4) if column.is_null else put_string(out, column.value)
 
@@ -192,13 +226,15 @@ cdef int put_columns(Writer *out, Span row, int image, Py_ssize_t *place) noexce
     cdef Fields columns = fields_of(row)
     cdef Span message
     cdef Cell column
+    cdef size_t seen = 0
     cdef int status
     cdef int found
     while True:
         found = next_column_of(&columns, image, &message)
         if found <= 0:
             return found
-        status = read_column(message, &column)
+        status = read_column(out, message, seen, &column)
+        seen += 1
         if status == 0 and out.partial:
             if out.marked[column.index]:
                 continue
@@ -218,6 +254,7 @@ cdef int put_old(Writer *out, Span row) noexcept nogil:
     cdef Span message
     cdef Cell column
     cdef bint first = True
+    cdef size_t seen = 0
     cdef int status
     cdef int found
     if not out.strict:
@@ -228,7 +265,8 @@ cdef int put_old(Writer *out, Span row) noexcept nogil:
             return found
         if found == 0:
             break
-        status = read_column(message, &column)
+        status = read_column(out, message, seen, &column)
+        seen += 1
         if status < 0:
             return status
         if column.updated:
@@ -236,8 +274,10 @@ cdef int put_old(Writer *out, Span row) noexcept nogil:
     if put(out, b"{", 1) < 0:
         return NO_MEMORY
     columns = fields_of(row)
+    seen = 0
     while next_column_of(&columns, IMAGE_BEFORE, &message) > 0:
-        status = read_column(message, &column)
+        status = read_column(out, message, seen, &column)
+        seen += 1
         if status == 0 and out.marked[column.index]:
             status = put_value(out, &column, first)
             first = False
@@ -274,10 +314,12 @@ cdef int put_keys(Writer *out, Span body, int image) noexcept nogil:
     cdef Span message
     cdef Cell column
     cdef bint first = True
+    cdef size_t seen = 0
     if next_row(&rows, &message) > 0:
         columns = fields_of(message)
         while next_column_of(&columns, image, &message) > 0:
-            read_column(message, &column)
+            read_column(out, message, seen, &column)
+            seen += 1
             if column.is_key:
                 if put(out, b"[" if first else b",", 1) < 0 or put_string(out, column.name) < 0:
                     return NO_MEMORY

@@ -237,6 +237,15 @@ def test_the_beginning_of_a_stretch_is_dropped_after_its_time(folder: Path) -> N
     assert found == ["x?", "c", "d", "e"]
 
 
+def test_a_clock_that_was_set_back_drops_nothing_that_is_needed(folder: Path) -> None:
+    with sqlite3.connect(folder / "schema.db") as database:
+        database.execute("UPDATE places SET time = 0 WHERE place LIKE '%:400:0'")
+    stream = Stream(folder, Source("x", seen=900), Cursor.at(place(600)), keep=3600)
+    stream.read((700, "ALTER TABLE t CHANGE d e INT")).go_to(800).stop()
+    found = [Stream(folder, Source("x", seen=900), Cursor.at(place(at))).columns(at) for at in (150, 250, 350, 750)]
+    assert found == ["a", "b", "c", "e"]
+
+
 def test_only_the_owner_may_read_it(folder: Path) -> None:
     assert {it.stat().st_mode & 0o777 for it in folder.iterdir()} == {0o600}
 

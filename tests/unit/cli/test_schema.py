@@ -124,6 +124,13 @@ def test_a_mistake_is_named_and_changes_nothing(followed: Sluice, tmp_path: Path
     assert followed("export")[1] == lines
 
 
+def test_places_that_are_not_in_their_order_are_a_mistake(followed: Sluice, tmp_path: Path) -> None:
+    _, (stretch, first, second), _ = followed("export")
+    status, _, error = followed("import", write(tmp_path, [stretch, second, first]))
+    assert status != 0
+    assert "the places of stretch 1 are not in their order" in error
+
+
 def test_a_place_without_a_stretch_is_a_mistake(followed: Sluice, tmp_path: Path) -> None:
     _, (_, *lines), _ = followed("export")
     assert "object 1 of the history belongs to no stretch" in followed("import", write(tmp_path, lines))[2]

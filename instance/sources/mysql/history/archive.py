@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 from .....protocol.errors import BadParameterError, BadPositionError
@@ -71,6 +72,10 @@ class Archive:
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 text = f"object {number} of the history cannot be read: {type(error).__name__}: {error}"
                 raise BadParameterError(text) from error
+        for stretch, versions in found:
+            places = [stretch.since, *(it.place for it in versions), stretch.until]
+            if any(one > other for one, other in pairwise(places)):
+                raise BadParameterError(f"the places of stretch {stretch.number} are not in their order")
         self._history(writes=True).replace(found)
         return sum(len(versions) for _, versions in found)
 

@@ -10,6 +10,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -279,18 +280,17 @@ class History:
         database.execute("DELETE FROM changes WHERE place NOT IN (SELECT id FROM places)")
 
     def _fold(self, database: sqlite3.Connection, stretch: Stretch, before: float) -> None:
-        """Let a stretch begin with its last version that was noted before a time."""
-        catalog = Catalog()
-        old = [it for it in self.versions(stretch) if it.time < before]
-        for version in old[:-1]:
-            catalog.replay(version.changes)
-        if not catalog.changes:
+        """Let a stretch begin with its last version that was noted before a time, as were all before it."""
+        old = list(takewhile(lambda it: it.time < before, self.versions(stretch)))
+        if len(old) < 2:
             return
-        first = old[-1]
-        catalog.replay(first.changes)
-        named = stretch.number, before
-        (number,) = database.execute("SELECT MAX(id) FROM places WHERE stretch = ? AND time < ?", named).fetchone()
+        catalog, first = Catalog(), old[-1]
+        for version in old:
+            catalog.replay(version.changes)
+        found = database.execute("SELECT id FROM places WHERE stretch = ? ORDER BY id", (stretch.number,)).fetchall()
+        (number,) = found[len(old) - 1]
         database.execute("DELETE FROM places WHERE stretch = ? AND id < ?", (stretch.number, number))
+        database.execute("UPDATE places SET sql = '' WHERE id = ?", (number,))
         database.execute("DELETE FROM changes WHERE place = ?", (number,))
         _insert_changes(database, number, catalog.everything())
         stretch.since, stretch.gtids = first.place, first.gtids

@@ -285,6 +285,8 @@ def test_a_marker_ends_the_query_unless_it_is_to_be_skipped(
     source.query(f"INSERT INTO {schema}.t VALUES (1, 2)")
     source.query(f"ALTER TABLE {schema}.t DROP b")  # the metadata is not FULL: it is not known any more what b was
     source.query(f"INSERT INTO {schema}.t VALUES (3)")
+    for file in (sluice.data / "shop").glob("schema.*"):
+        file.unlink()
     sluice.start()
     sluice.wait_running()
     error = failure(sink.start(load(spark, sluice, **others), availableNow=True))

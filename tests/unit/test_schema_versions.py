@@ -250,14 +250,58 @@ def test_only_the_owner_may_read_it(folder: Path) -> None:
     assert {it.stat().st_mode & 0o777 for it in folder.iterdir()} == {0o600}
 
 
-def test_a_file_that_cannot_be_read_is_an_error_that_names_it(folder: Path) -> None:
-    (folder / "schema.db").write_bytes(b"?" * 4096)
-    with pytest.raises(HistoryError, match=r"schema\.db cannot be used"):
-        History(folder, writes=True).stretches()
+@pytest.fixture(params=["damaged", "of a later version"])
+def unusable(request: pytest.FixtureRequest, folder: Path) -> Path:
+    if request.param == "damaged":
+        (folder / "schema.db").write_bytes(b"?" * 4096)
+    else:
+        with sqlite3.connect(folder / "schema.db") as database:
+            database.execute("PRAGMA user_version = 99")
+    return folder
 
 
-def test_a_file_of_a_later_version_is_not_touched(folder: Path) -> None:
-    with sqlite3.connect(folder / "schema.db") as database:
-        database.execute("PRAGMA user_version = 99")
-    with pytest.raises(HistoryError, match=r"is of a later version of Sluice"):
-        History(folder, writes=True).stretches()
+def test_a_file_that_cannot_be_used_is_an_error_that_names_it(unusable: Path) -> None:
+    with pytest.raises(HistoryError, match=r"schema\.db (cannot be used|is of a later version of Sluice \(99\))"):
+        History(unusable, writes=True).stretches()
+
+
+def test_with_a_file_that_cannot_be_used_the_stream_goes_on_without_a_history(
+    unusable: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = (unusable / "schema.db").read_bytes()
+    stream = Stream(unusable, Source("today", seen=300), Cursor.at(place(250)))
+    assert stream.columns(250) == "today?"
+    stream.go_to(310).read((400, "ALTER TABLE t CHANGE today later INT"))
+    assert stream.columns(410) == "later"
+    stream.stop()
+    assert [it.partition(":")[0] for it in caplog.messages] == [
+        "nothing is known of earlier tables",
+        "schema-from-the-future",
+        "what becomes of tables is not noted until the next connection to the source",
+    ]
+    assert (unusable / "schema.db").read_bytes() == before
+
+
+class TestTheDiskIsFull:
+    """As sqlite3 says it: a page more than the file may have."""
+
+    def fill(self, stream: Stream) -> None:
+        database = stream.history._database
+        assert database is not None
+        (pages,) = database.execute("PRAGMA page_count").fetchone()
+        database.execute(f"PRAGMA max_page_count = {pages}")
+
+    def test_nothing_passes_a_statement_that_cannot_be_noted(self, folder: Path) -> None:
+        stream = Stream(folder, Source("x", seen=900), Cursor.at(place(600)))
+        self.fill(stream)
+        with pytest.raises(HistoryError, match="is full"):
+            stream.read((700, f"ALTER TABLE t CHANGE d {'e' * 60} INT COMMENT '{'x' * 90_000}'"))
+        found = [Stream(folder, Source("x", seen=900), Cursor.at(place(at))).columns(at) for at in (690, 700)]
+        assert found == ["d", "x?"]
+
+    def test_rows_flow(self, folder: Path) -> None:
+        stream = Stream(folder, Source("x", seen=900), Cursor.at(place(600)))
+        self.fill(stream)
+        stream.executed = ",".join(f"{T1}:{number}" for number in range(1, 20_000, 2))
+        stream.go_to(650).stop()
+        assert Stream(folder, Source("x", seen=900), Cursor.at(place(650))).columns(650) == "d"

@@ -26,7 +26,8 @@ from .statistics import INTERVAL, read_statistics
 from .topics import Topics
 from .translation import FIXED, Translated
 
-logger = logging.getLogger(__name__)
+_library = logging.getLogger(f"{__name__}.library")
+_library.disabled = True  # what is in the way is told by errors, that of a fenced producer too
 
 SLICE: Final = 0.25
 """Seconds after which a call that waits for brokers looks whether it was abandoned."""
@@ -97,7 +98,7 @@ class KafkaTarget:
         if self._identify is not None:
             config["transactional.id"], key = self._identify()
         try:
-            self._producer = producer = Producer(config, logger=logger)
+            self._producer = producer = Producer(config, logger=_library)
         except KafkaException as error:
             raise meaning(error.args[0]) from None
         if self._identify is not None:
@@ -166,7 +167,7 @@ class KafkaTarget:
         """See `Target.idle`: statistics would pile up. A connection that a broker closes meanwhile is not trouble."""
         if self._producer is not None:
             trouble = self.trouble
-            self._producer.poll(0)
+            self._serve(self._producer.poll, 0)
             self.trouble = trouble
 
     def abandon(self) -> None:
@@ -222,7 +223,7 @@ class KafkaTarget:
                 self._produce(producer, records, places)
         if self._positions is not None:
             self._put(producer, POSITIONS, self._positions.value(place), self._positions.key.encode(), PARTITION)
-        while producer.flush(SLICE):
+        while self._serve(producer.flush, SLICE):
             self._look()
         self._look()
         if self._positions is not None:
@@ -250,7 +251,7 @@ class KafkaTarget:
                 self._put(producer, names[topic], value, key, partition)
             except KafkaException as error:
                 raise self._refused(error.args[0], names[topic], value) from None
-        producer.poll(0)
+        self._serve(producer.poll, 0)
         self._look()
 
     def _put(
@@ -261,7 +262,7 @@ class KafkaTarget:
             try:
                 producer.produce(topic, value, key, partition, self._report, **headers)
             except BufferError:
-                producer.poll(SLICE)
+                self._serve(producer.poll, SLICE)
                 self._look()
                 continue
             except KafkaException as error:
@@ -309,6 +310,13 @@ class KafkaTarget:
         if isinstance(found, RejectedError):
             found.position = position(place)
         return found
+
+    def _serve(self, call: Callable[[float], int], seconds: float) -> int:
+        """Let the library work, and call back."""
+        try:
+            return call(seconds)
+        except SystemError as error:  # confluent-kafka gives NULL without an exception where a producer was fenced
+            raise DeliveryError(f"the producer has ended: {error}") from error
 
     def _call(self, call: Callable[[], None]) -> None:
         try:

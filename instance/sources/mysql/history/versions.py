@@ -5,6 +5,7 @@ the stream was followed without a gap. Within a stretch the tables of every plac
 """
 
 import contextlib
+import logging
 import os
 import sqlite3
 import time
@@ -20,6 +21,8 @@ from .....protocol.position import Position
 from .....store.cursor import Cursor
 from ....files import make_private_folder, restrict
 from .tables import Catalog, CatalogChange
+
+logger = logging.getLogger(__name__)
 
 NAME: Final = "schema.db"
 """The file of the database in the folder of a destination."""
@@ -103,7 +106,7 @@ class Version:
 class History:
     """The history of a destination. One thread uses it; others, and other processes, have their own of the same file.
 
-    Every method raises `HistoryError` when the database cannot be used.
+    While it cannot be used, the stream goes on without it: nothing is known then, and nothing is wrong.
     """
 
     def __init__(self, folder: Path, *, writes: bool, keep: float = 0.0) -> None:
@@ -130,14 +133,20 @@ class History:
 
         Returns whether they are known. If not, `begin` says when they are.
         """
-        self._catalog, self._upcoming, self._followed = None, [], None
-        stretches = self.stretches()
-        self._last = stretches[-1] if stretches else None
-        self._noted = self._last.until if self._last is not None else None
-        found = None if cursor is None else next((it for it in reversed(stretches) if it.covers(cursor)), None)
+        self._catalog, self._upcoming, self._followed, self._noted = None, [], None, None
+        try:
+            stretches = self.stretches()
+            self._last = stretches[-1] if stretches else None
+            self._noted = self._last.until if self._last is not None else None
+            found = None if cursor is None else next((it for it in reversed(stretches) if it.covers(cursor)), None)
+            versions = [] if found is None else self.versions(found)
+        except HistoryError as error:
+            self._last = None
+            logger.warning("nothing is known of earlier tables: %s", error)
+            return False
         if found is None or cursor is None:
             return False
-        for version in self.versions(found):
+        for version in versions:
             if version.is_past(cursor):
                 catalog.replay(version.changes)
             else:
@@ -164,7 +173,8 @@ class History:
             self.begin(self._catalog, position, executed())
         elif position > last.until:
             last.until = position
-            self._write_end(last)
+            with self._giving_up():
+                self._write_end(last)
 
     def pause(self, executed: str) -> None:
         """Say what is executed where the stream breaks off."""
@@ -172,7 +182,7 @@ class History:
         if self._catalog is None or not self._writes or last is None:
             return
         last.until_gtids = executed
-        with self._transaction() as database:
+        with self._giving_up(), self._transaction() as database:
             _set_end(database, last)
 
     def begin(self, catalog: Catalog, place: Position, gtids: str) -> None:
@@ -180,19 +190,33 @@ class History:
         self._catalog, self._followed = catalog, None
         if not self._writes:
             return
-        with self._transaction() as database:
-            row = str(place), gtids, str(place), gtids
-            number = database.execute("INSERT INTO stretches VALUES (NULL, ?, ?, ?, ?)", row).lastrowid
-            assert number is not None
-            _insert(database, number, Version(place, gtids, "", _now(), tuple(catalog.everything())))
-            if self._last is not None:
-                _set_end(database, self._last)
-            self._last = Stretch(number, place, gtids, place, gtids)
-            self._tidy(database)
-        self._write_end(self._last)
+        with self._giving_up():
+            with self._transaction() as database:
+                row = str(place), gtids, str(place), gtids
+                number = database.execute("INSERT INTO stretches VALUES (NULL, ?, ?, ?, ?)", row).lastrowid
+                assert number is not None
+                _insert(database, number, Version(place, gtids, "", _now(), tuple(catalog.everything())))
+                if self._last is not None:
+                    _set_end(database, self._last)
+                last = Stretch(number, place, gtids, place, gtids)
+                self._tidy(database, last)
+            self._last = last
+            self._write_end(last)
+
+    @contextlib.contextmanager
+    def _giving_up(self) -> Iterator[None]:
+        """Go on without a history when it cannot be written: it ends at the last place that it has."""
+        try:
+            yield
+        except HistoryError as error:
+            self._catalog = None
+            logger.warning("what becomes of tables is not noted until the next connection to the source: %s", error)
 
     def add(self, place: Position, gtids: str, sql: str, changes: Sequence[CatalogChange]) -> None:
-        """Note what a statement changed, or without one what the source was asked. When it returns, that is durable."""
+        """Note what a statement changed, or without one what the source was asked. When it returns, that is durable.
+
+        Raises HistoryError when it is not: then nothing after the statement may be given to a client.
+        """
         last, noted = self._last, self._noted
         if self._catalog is None or not self._writes or not changes:
             return
@@ -202,7 +226,7 @@ class History:
         if noted is not None and noted.same_history(place) and (place <= noted if sql else place < noted):
             return
         with self._transaction() as database:
-            self._tidy(database)
+            self._tidy(database, last)
             _insert(database, last.number, Version(place, gtids, sql, _now(), tuple(changes)))
             last.until, last.until_gtids = max(last.until, place), gtids
             _set_end(database, last)
@@ -210,7 +234,7 @@ class History:
     # --- what was noted ----------------------------------------------------------------------------------------------
 
     def stretches(self) -> list[Stretch]:
-        """Return the stretches in the order in which they began."""
+        """Return the stretches in the order in which they began. Raises HistoryError."""
         with self._reading() as database:
             rows = [] if database is None else database.execute("SELECT * FROM stretches ORDER BY id").fetchall()
         found = [Stretch(it[0], Position.parse(it[1]), it[2], Position.parse(it[3]), it[4]) for it in rows]
@@ -219,7 +243,7 @@ class History:
         return found
 
     def versions(self, stretch: Stretch) -> list[Version]:
-        """Return what a stretch has, in the order of the stream."""
+        """Return what a stretch has, in the order of the stream. Raises HistoryError."""
         with self._reading() as database:
             if database is None:
                 return []
@@ -240,7 +264,7 @@ class History:
         ]
 
     def replace(self, stretches: Sequence[tuple[Stretch, Sequence[Version]]]) -> None:
-        """Put these in the place of all that is known."""
+        """Put these in the place of all that is known. Raises HistoryError."""
         with self._transaction() as database:
             database.execute("DELETE FROM stretches")
             database.execute("DELETE FROM places")
@@ -262,7 +286,7 @@ class History:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _tidy(self, database: sqlite3.Connection) -> None:
+    def _tidy(self, database: sqlite3.Connection, last: Stretch) -> None:
         """Once a day, drop what is older than what is kept: stretches that are over, and the beginning of the last."""
         now = _now()
         if not self._keep or now < self._tidied + _DAY:
@@ -275,8 +299,7 @@ class History:
             (before,),
         )
         database.execute("DELETE FROM places WHERE stretch NOT IN (SELECT id FROM stretches)")
-        if (last := self._last) is not None:
-            self._fold(database, last, before)
+        self._fold(database, last, before)
         database.execute("DELETE FROM changes WHERE place NOT IN (SELECT id FROM places)")
 
     def _fold(self, database: sqlite3.Connection, stretch: Stretch, before: float) -> None:

@@ -17,13 +17,12 @@ def cpu_of(pid: int) -> float:
 
 def peak_of(pid: int) -> float:
     """Return the largest resident memory that a process has had, in MB; VmHWM of proc(5)."""
-    return _peak(Path(f"/proc/{pid}/status").read_text())
+    return _memory(Path(f"/proc/{pid}/status").read_text(), "VmHWM")
 
 
 def memory_of(pid: int | str = "self") -> float:
     """Return the resident memory of a process in MB; VmRSS of proc(5)."""
-    found = re.search(r"^VmRSS:\s*(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
-    return int(found[1]) * 1024 / 1e6 if found else 0.0
+    return _memory(Path(f"/proc/{pid}/status").read_text(), "VmRSS")
 
 
 def cpu_of_server(url: str) -> float:
@@ -43,7 +42,7 @@ def cpu_of_session() -> float:
 
 def peak_of_session() -> float:
     """Return the sum of the largest resident memory that each process of this session has had, in MB."""
-    return sum(_peak(status) for _, status in _session())
+    return sum(_memory(status, "VmHWM") for _, status in _session())
 
 
 class Meter:
@@ -85,8 +84,8 @@ def _stat(process: Path) -> list[str]:
     return (process / "stat").read_text().rpartition(")")[2].split()
 
 
-def _peak(status: str) -> float:
-    found = re.search(r"^VmHWM:\s*(\d+) kB$", status, re.MULTILINE)
+def _memory(status: str, field: str) -> float:
+    found = re.search(rf"^{field}:\s*(\d+) kB$", status, re.MULTILINE)
     return int(found[1]) * 1024 / 1e6 if found else 0.0
 
 

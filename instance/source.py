@@ -86,9 +86,6 @@ class SchemaChange:
 class SchemaArchive(Protocol):
     """The history of the tables of a destination; nothing has to run for it. Methods raise HistoryError."""
 
-    def stretches(self) -> Sequence[tuple[Position, Position]]:
-        """Return from where to where it is known what tables were."""
-
     def tables(self, at: Position | None) -> Mapping[str, Sequence[str]]:
         """Return the tables at a place, or at the end: the columns of each ``schema.table``, a text for each.
 

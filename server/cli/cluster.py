@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...protocol.errors import ConfigError, ZooKeeperError
 from ..config import Configuration, ServerConfig
-from .common import add_command, add_conf, out
+from .common import add_command, add_conf, add_destination, out
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -32,7 +32,7 @@ def add_cluster_commands(commands: Any) -> None:
         "once; without another, the same one after 5 s.",
         "sluice yield example --conf conf",
     )
-    give_up.add_argument("destination", metavar="DESTINATION", help="its name, as in canal.destinations")
+    add_destination(give_up)
     add_conf(give_up)
     rebalance = add_command(
         commands,

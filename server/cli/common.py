@@ -66,9 +66,14 @@ def add_server(command: argparse.ArgumentParser) -> None:
     authority.complete = FILES  # type: ignore[attr-defined]  # as `shtab` reads it
 
 
+def add_destination(command: argparse.ArgumentParser) -> None:
+    """Add which destination is meant: ``destination``."""
+    command.add_argument("destination", metavar="DESTINATION", help="its name, as in canal.destinations")
+
+
 def add_client(command: argparse.ArgumentParser) -> None:
     """Add whose batches are meant: ``destination`` and ``client``."""
-    command.add_argument("destination", metavar="DESTINATION", help="its name, as in canal.destinations")
+    add_destination(command)
     command.add_argument("client", type=int, metavar="CLIENT", help="client id")
 
 

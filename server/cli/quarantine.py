@@ -9,7 +9,7 @@ from urllib.parse import quote
 from rich.text import Text
 
 from ..config import Configuration
-from .common import NO, add_command, add_conf, add_group, add_server, out, remote_of
+from .common import NO, add_command, add_conf, add_destination, add_group, add_server, out, remote_of
 
 if TYPE_CHECKING:
     from ...instance.config import InstanceConfig
@@ -27,7 +27,7 @@ def add_quarantine_commands(commands: Any) -> None:
         "List the row events of a destination that could not be decoded, so that a marker was delivered instead.",
         "sluice quarantine list example",
     )
-    held.add_argument("destination", metavar="DESTINATION", help="its name, as in canal.destinations")
+    add_destination(held)
     add_conf(held)
     skipped = add_command(
         quarantine,
@@ -37,7 +37,7 @@ def add_quarantine_commands(commands: Any) -> None:
         "List the changes that outputs have left out because they were configured to (onRefused, onMarker).",
         "sluice quarantine skipped example",
     )
-    skipped.add_argument("destination", metavar="DESTINATION", help="its name, as in canal.destinations")
+    add_destination(skipped)
     add_conf(skipped)
     retry = add_command(
         quarantine,
@@ -52,7 +52,7 @@ def add_quarantine_commands(commands: Any) -> None:
         "sluice quarantine retry example --print",
         "sluice quarantine retry example --position 1/mysql-bin.000003@1767225600:4096:2 --print --json",
     )
-    retry.add_argument("destination", metavar="DESTINATION", help="its name, as in canal.destinations")
+    add_destination(retry)
     retry.add_argument("--position", metavar="POSITION", help="only this one, as sluice quarantine list shows it")
     retry.add_argument("--print", action="store_true", help="print the changes; no server has to run")
     retry.add_argument(

@@ -13,7 +13,7 @@ from rich.text import Text
 from ...protocol.errors import BadParameterError
 from ...protocol.position import Position
 from ..config import Configuration
-from .common import NO, add_command, add_conf, add_group, out
+from .common import NO, add_command, add_conf, add_destination, add_group, out
 
 if TYPE_CHECKING:
     from ...instance.source import SchemaArchive
@@ -35,7 +35,7 @@ def add_schema_commands(commands: Any) -> None:
         "sluice schema show example",
         f"sluice schema show example shop.orders --at {POSITION}",
     )
-    _add_destination(show)
+    add_destination(show)
     show.add_argument("table", metavar="SCHEMA.TABLE", nargs="?", help="only this table")
     show.add_argument("--at", metavar="POSITION", help=AT)
     add_conf(show)
@@ -48,7 +48,7 @@ def add_schema_commands(commands: Any) -> None:
         "sluice schema history example",
         "sluice schema history example shop.orders",
     )
-    _add_destination(history)
+    add_destination(history)
     history.add_argument("table", metavar="SCHEMA.TABLE", nargs="?", help="only what has changed this table")
     add_conf(history)
     diff = add_command(
@@ -60,7 +60,7 @@ def add_schema_commands(commands: Any) -> None:
         "are there now with a +.",
         f"sluice schema diff example {POSITION}",
     )
-    _add_destination(diff)
+    add_destination(diff)
     diff.add_argument("from_", metavar="FROM", help="a position, as sluice status shows it")
     diff.add_argument("to", metavar="TO", nargs="?", help=AT)
     add_conf(diff)
@@ -73,7 +73,7 @@ def add_schema_commands(commands: Any) -> None:
         "a line for each place with what changed there.",
         "sluice schema export example > tables.jsonl",
     )
-    _add_destination(exported)
+    add_destination(exported)
     add_conf(exported)
     imported = add_command(
         schema,
@@ -84,13 +84,9 @@ def add_schema_commands(commands: Any) -> None:
         "uses it from its next start on: stop it before. `sluice quarantine retry` uses it, too.",
         "sluice schema import example tables.jsonl",
     )
-    _add_destination(imported)
+    add_destination(imported)
     imported.add_argument("file", metavar="FILE", type=Path, help="the file of JSON lines")
     add_conf(imported)
-
-
-def _add_destination(command: Any) -> None:
-    command.add_argument("destination", metavar="DESTINATION", help="its name, as in canal.destinations")
 
 
 def _archive(options: Any) -> "SchemaArchive":

@@ -17,7 +17,7 @@ from ...protocol.errors import ConfigError, SluiceError
 from ...protocol.formats import FORMATS, PROTOBUF
 from ...protocol.formats.rows import sql_time
 from ..logging import one_line
-from .common import add_command, add_server, interrupt, out, positive, remote_of
+from .common import add_command, add_destination, add_server, interrupt, out, positive, remote_of
 from .remote import Remote
 
 CLIENT_IDS = range(30_000, 1 << 15)
@@ -43,7 +43,7 @@ def add_tail_command(commands: Any) -> None:
         "sluice tail example --rows | jq 'select(.type == \"DELETE\").before'",
         "sluice tail example --json --limit 10 | jq .data",
     )
-    tail.add_argument("destination", metavar="DESTINATION", help="its name, as in canal.destinations")
+    add_destination(tail)
     tail.add_argument("--filter", default="", metavar="REGEX", help=r"tables to show, such as 'shop\..*'")
     tail.add_argument(
         "--from",

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from ..config import Configuration
-from .common import NO, add_command, add_conf, out
+from .common import NO, add_command, add_conf, add_destination, out
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,7 +26,7 @@ def add_verify_command(commands: Any) -> None:
         "sluice verify example",
         "sluice verify example --from mysql-bin.000003 --to mysql-bin.000005:1000000",
     )
-    verify.add_argument("destination", metavar="DESTINATION", help="its name, as in canal.destinations")
+    add_destination(verify)
     verify.add_argument(
         "--from",
         dest="start",

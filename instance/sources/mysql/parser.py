@@ -5,7 +5,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Final
 
@@ -165,11 +165,9 @@ class Parser:
         return found.columns
 
     def _columns_at(self, schema: str, table: str, at: Position) -> list[SourceColumn]:
-        history, catalog = History(self._config.history_folder, writes=False), Catalog()
-        try:
+        catalog = Catalog()
+        with closing(History(self._config.history_folder, writes=False)) as history:
             is_known = history.begin_at(catalog, Cursor.at(at))
-        finally:
-            history.close()
         state = catalog.get(schema, table) if is_known else UNKNOWN
         if isinstance(state, Table):
             return state.source_columns()

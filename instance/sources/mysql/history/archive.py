@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from itertools import pairwise
 from typing import Any
 
@@ -21,17 +22,15 @@ class Archive:
         """Read the files of a destination; nothing has to run."""
         self._config = config
 
-    def stretches(self) -> list[tuple[Position, Position]]:
-        """See `SchemaArchive.stretches`."""
-        return [(it.since, it.until) for it in self._stretches()]
-
     def tables(self, at: Position | None) -> dict[str, list[str]]:
         """See `SchemaArchive.tables`."""
-        stretches = self._stretches()
         catalog = Catalog()
-        if at is None and stretches:
-            at = stretches[-1].until
-        if at is None or not self._history().begin_at(catalog, Cursor.at(at)):
+        with self._history() as history:
+            stretches = history.stretches()
+            if at is None and stretches:
+                at = stretches[-1].until
+            is_known = at is not None and history.begin_at(catalog, Cursor.at(at))
+        if not is_known:
             known = ", ".join(f"from {it.since} to {it.until}" for it in stretches[-5:]) or "nowhere"
             place, name = at or "the end", self._config.destination
             raise BadPositionError(f"the tables at {place} are not known; {name} knows {known}")
@@ -39,20 +38,18 @@ class Archive:
 
     def changes(self) -> Iterator[SchemaChange]:
         """See `SchemaArchive.changes`."""
-        history = self._history()
-        for stretch in history.stretches():
-            for it in history.versions(stretch):
+        for stretch, versions in self._all():
+            for it in versions:
                 names = tuple(change.name for change in it.changes)
                 is_first = it.place == stretch.since and not it.sql
                 yield SchemaChange(it.place, it.time, it.sql, () if is_first else names, is_first=is_first)
 
     def export(self) -> Iterator[dict[str, Any]]:
         """See `SchemaArchive.export`."""
-        history = self._history()
-        for stretch in history.stretches():
+        for stretch, versions in self._all():
             ends = {"since": str(stretch.since), "until": str(stretch.until)}
             yield {"stretch": stretch.number, **ends, "gtids": stretch.gtids, "untilGtids": stretch.until_gtids}
-            for it in history.versions(stretch):
+            for it in versions:
                 changes = [change._asdict() for change in it.changes]
                 for change in changes:
                     change["body"] = None if change["body"] is None else json.loads(change["body"])
@@ -76,14 +73,17 @@ class Archive:
             places = [stretch.since, *(it.place for it in versions), stretch.until]
             if any(one > other for one, other in pairwise(places)):
                 raise BadParameterError(f"the places of stretch {stretch.number} are not in their order")
-        self._history(writes=True).replace(found)
+        with self._history(writes=True) as history:
+            history.replace(found)
         return sum(len(versions) for _, versions in found)
 
-    def _history(self, *, writes: bool = False) -> History:
-        return History(self._config.history_folder, writes=writes)
+    def _all(self) -> Iterator[tuple[Stretch, list[Version]]]:
+        with self._history() as history:
+            for stretch in history.stretches():
+                yield stretch, history.versions(stretch)
 
-    def _stretches(self) -> list[Stretch]:
-        return self._history().stretches()
+    def _history(self, *, writes: bool = False) -> closing[History]:
+        return closing(History(self._config.history_folder, writes=writes))
 
 
 def _lines(state: State) -> Iterator[str]:

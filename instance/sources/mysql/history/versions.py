@@ -150,7 +150,8 @@ class History:
             if version.is_past(cursor):
                 catalog.replay(version.changes)
             else:
-                self._upcoming.insert(0, version)
+                self._upcoming.append(version)
+        self._upcoming.reverse()
         catalog.changes.clear()
         self._catalog, self._followed = catalog, found.until
         return True

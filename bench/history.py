@@ -7,6 +7,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from bench.deliver import DESTINATION, TIMES, by_way, estimate
 from bench.measuring import Case, Progress, add_choices, case, chosen, take_turns
 from bench.sources import source, version_of
 from bench.workloads import ROWS, TABLES, Written, write
+from scripts.serving import lines_for, started
 from sluice.instance.sources.mysql.history.versions import History
 from tests.servers import Server
 
@@ -21,6 +23,8 @@ CASES = {"decode-bulk": "bulk", "decode-mixed": "mixed"}
 """The workloads that are delivered."""
 FULL, MINIMAL = "mariadb118", "mariadb118-minimal"
 GOAL = 0.95
+PATIENCE = 30.0
+"""Seconds until a server knows the tables of its source."""
 TABLE_COUNT = 10_000
 LOAD_GOALS = {"load-10000": {"s": 2, "mb": 50}, "ddl": {"p50_ms": 5}}
 DEFAULT_CASES = (*CASES, *LOAD_GOALS)
@@ -59,8 +63,7 @@ def decode(arguments: argparse.Namespace, name: str, full: Server, minimal: Serv
         deliver = functools.partial(by_way, way="stream", table=TABLES[workload], batch_size=None)
         known = write(minimal, workload, rows, TIMES)
         more = (f"tsdb.dir = {folder}",)
-        deliver(minimal, known, more=more)
-        begin_with_file(Path(folder, DESTINATION), known)
+        learn(minimal, known, Path(folder), more)
         turns = {
             "history": functools.partial(deliver, minimal, known, more=more),
             "FULL metadata": functools.partial(deliver, full, write(full, workload, rows, TIMES)),
@@ -70,10 +73,17 @@ def decode(arguments: argparse.Namespace, name: str, full: Server, minimal: Serv
     return result | {"goal": round(GOAL * result["anchor"])}
 
 
-def begin_with_file(folder: Path, written: Written) -> None:
-    """Say that the tables were at the beginning of a file what they were at its end."""
-    history = History(folder, writes=True)
-    stretch = history.stretches()[-1]
+def learn(server: Server, written: Written, folder: Path, more: tuple[str, ...]) -> None:
+    """Make a history at the end of the binlog, and say that it holds from the beginning of the file."""
+    history = History(folder / DESTINATION, writes=True)
+    with started({DESTINATION: lines_for(f"{server.host}:{server.port}", server.user, server.password, *more)}):
+        server.query("CREATE DATABASE noted")
+        deadline = time.monotonic() + PATIENCE
+        while not (stretches := history.stretches()):
+            if time.monotonic() > deadline:
+                raise SystemExit(f"the history of tables has not begun within {PATIENCE:g} s")
+            time.sleep(0.1)
+    stretch = stretches[-1]
     (first, *_) = history.versions(stretch)
     if stretch.since.file != written.file:
         raise SystemExit(f"the workload ends in {stretch.since.file}, and began in {written.file}")

@@ -55,7 +55,11 @@ class SqlType(IntEnum):
 
 
 class JsonExpression(str):
-    """The change of a JSON column when the source sent only a difference: ``JSON_REPLACE(`column`, '$.a', 1)``."""
+    """The change of a JSON column whose document is not known: ``JSON_REPLACE(column, '$.a', 1)``.
+
+    The source sent only a difference (``binlog_row_value_options=PARTIAL_JSON``), and the row before lacks the column
+    (``binlog_row_image=MINIMAL``).
+    """
 
     __slots__ = ()
 

@@ -32,6 +32,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "client_sdk/spark/changes.pyx": ("test_spark_changes",),
     "instance/sources/mysql/decode/charset.pyx": ("test_charset", "test_plan"),
     "instance/sources/mysql/decode/json.pyx": ("test_json",),
+    "instance/sources/mysql/decode/json_differences.pyx": ("test_json_differences",),
     "instance/sources/mysql/decode/plan.pyx": ("test_plan", "test_values", "test_decoder"),
     "instance/sources/mysql/decode/values.pyx": ("test_values", "test_plan"),
     "protocol/canal/arrow.pyx": ("test_arrow",),

@@ -123,46 +123,45 @@ class TestFieldFilter:
 
 
 class TestPartialJson:
-    """PARTIAL_UPDATE_ROWS of binlog_row_value_options=PARTIAL_JSON."""
+    """PARTIAL_UPDATE_ROWS of binlog_row_value_options=PARTIAL_JSON. What differences do: test_json_differences.py."""
 
     DOCUMENT = bytes.fromhex("00 0100 0c00 0b00 0100 05 0100 61")  # {"a": 1}
+    AFTER = b"\x01\x01\xfc" + ONE + b"\x09\0\0\0" + b"\0\3$.a\3\5\2\0"  # replace $.a by 2
 
-    def encode(self, differences: bytes, *, strict_canal: bool = False) -> list[PbColumn]:
-        before = b"\xfc" + ONE + len(self.DOCUMENT).to_bytes(4, "little") + self.DOCUMENT
-        after = b"\x01\x01\xfc" + ONE + len(differences).to_bytes(4, "little") + differences
+    def encode(self, before: bytes, present: bytes = b"\3", *, strict_canal: bool = False) -> list[PbColumn]:
         encoded = plan("int", "json", strict_canal=strict_canal).encode(
-            before + after, EventType.UPDATE, partial_json=True
+            before + self.AFTER, EventType.UPDATE, present, b"\3", partial_json=True
         )
-        ((images, result),) = rows(encoded)
-        assert images[1].value == '{"a": 1}'
-        return result
+        ((_, after),) = rows(encoded)
+        return after
+
+    def test_the_value_is_the_document_after_the_change(self) -> None:
+        before = b"\xfc" + ONE + len(self.DOCUMENT).to_bytes(4, "little") + self.DOCUMENT
+        assert values(self.encode(before)) == [(0, "1", False), (1, '{"a": 2}', True)]
+
+    def test_under_strict_canal_it_is_canals_expression(self) -> None:
+        before = b"\xfc" + ONE + len(self.DOCUMENT).to_bytes(4, "little") + self.DOCUMENT
+        after = self.encode(before, strict_canal=True)
+        assert values(after) == [(0, "1", False), (1, "JSON_REPLACE(c1, '$.a', 2)", True)]
 
     @pytest.mark.parametrize(
-        ("differences", "value"),
-        [
-            (b"\0\3$.a\3\5\2\0", "JSON_REPLACE(c1, '$.a', 2)"),
-            (b"\1\3$.b\3\4\0\0", "JSON_INSERT(c1, '$.b', null)"),
-            (b"\1\6$.b[0]\3\x0c\1x", "JSON_ARRAY_INSERT(c1, '$.b[0]', \"x\")"),
-            (b"\2\3$.a", "JSON_REMOVE(c1, '$.a')"),
-            (b"\2\6$.\"it'", "JSON_REMOVE(c1, '$.\"it\\'')"),
-            (b'\2\x08$."it\'s"', "JSON_REMOVE(c1, '$.\"it\\'s\"')"),
-            (
-                b"\0\3$.a\3\5\2\0\0\3$.b\3\5\3\0\2\3$.c",
-                "JSON_REMOVE(JSON_REPLACE(c1, '$.a', 2, '$.b', 3), '$.c')",
-            ),
-        ],
+        ("before", "present"), [(b"\xfe" + ONE, b"\1"), (b"\xfe" + ONE, b"\3")], ids=["absent", "NULL"]
     )
-    def test_differences_are_written_as_calls(self, differences: bytes, value: str) -> None:
-        assert values(self.encode(differences)) == [(0, "1", False), (1, value, True)]
+    def test_without_a_document_before_it_is_an_expression(self, before: bytes, present: bytes) -> None:
+        after = self.encode(before, present)
+        assert values(after) == [(0, "1", False), (1, "JSON_REPLACE(c1, '$.a', 2)", True)]
 
-    def test_no_difference_is_the_value_before(self) -> None:
-        assert values(self.encode(b"")) == [(0, "1", False), (1, '{"a": 1}', False)]
-        assert values(self.encode(b"", strict_canal=True)) == [(0, "1", False), (1, "c1", True)]
+    def test_the_document_of_another_row_is_not_taken(self) -> None:
+        first = b"\xfc" + ONE + len(self.DOCUMENT).to_bytes(4, "little") + self.DOCUMENT + self.AFTER
+        second = b"\xfe" + TWO + self.AFTER.replace(ONE, TWO, 1)
+        encoded = plan("int", "json").encode(first + second, EventType.UPDATE, partial_json=True)
+        assert [values(after)[1][1] for _, after in rows(encoded)] == ['{"a": 2}', "JSON_REPLACE(c1, '$.a', 2)"]
 
-    @pytest.mark.parametrize("differences", [b"\3\3$.a", b"\0\3$.a", b"\0\x09$.a", b"\1\3$.a\0", b"\0\3$.a\3\5"])
-    def test_broken_differences_are_an_error(self, differences: bytes) -> None:
-        with pytest.raises(DecodeError, match=r"shop\.t\.c1: not a JSON value"):
-            self.encode(differences)
+    def test_differences_that_do_not_fit_are_an_error_of_the_column(self) -> None:
+        array = bytes.fromhex("02 0000 0400")
+        before = b"\xfc" + ONE + len(array).to_bytes(4, "little") + array
+        with pytest.raises(DecodeError, match=r"shop\.t\.c1: .* do not fit the value before them, at byte"):
+            self.encode(before)
 
     def test_unknown_options_are_an_error(self) -> None:
         with pytest.raises(DecodeError, match="options of a partial update"):

@@ -17,14 +17,14 @@ what Canal prints.
 
 from libc.math cimport isinf, isnan
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free
+from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 
 from .....protocol.escapes cimport skip_plain
 from .....protocol.floats cimport put_java_double, put_plain_digits, shortest
-from .....protocol.littleendian cimport le, length_encoded
+from .....protocol.littleendian cimport le
 from .....protocol.utf8 cimport is_utf8, put_utf8, utf8_size
 from .....protocol.wire cimport LENGTH_MAX, get_varint, put_decimal, put_signed_decimal
 from .values cimport Field, Value, fail, put_packed_decimal, reserve
@@ -54,23 +54,9 @@ cdef enum:
     DATETIME = 12
     NEWDECIMAL = 246
 
-    REPLACE = 0            # operations of a difference
-    INSERT = 1
-    REMOVE = 2
-
-    MAX_DEPTH = 100        # as the server
-    NUMBER_SIZE = 400      # more bytes than a number can take
-
 cdef const char *BROKEN = b"not a JSON value"
 cdef const char *DIGITS = b"0123456789abcdef"
 cdef const char *BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-
-
-cdef struct Output:
-    Value *value
-    size_t size
-    size_t limit           # parts of a document do not overlap, so its text cannot be longer
-    bint is_strict
 
 
 cdef inline uint8_t *room(Output *out, size_t size) noexcept nogil:
@@ -83,7 +69,7 @@ cdef inline uint8_t *room(Output *out, size_t size) noexcept nogil:
     return p + out.size if p != NULL else NULL
 
 
-cdef inline int put(Output *out, const void *text, size_t size) noexcept nogil:
+cdef int put(Output *out, const void *text, size_t size) noexcept nogil:
     cdef uint8_t *p = room(out, size)
     if p == NULL:
         return -1
@@ -324,64 +310,85 @@ cdef int put_opaque(Output *out, const uint8_t *data, const uint8_t *end) noexce
     return put_base64(out, kind, content, size)
 
 
-cdef int put_container(
-    Output *out, bint is_object, int width, const uint8_t *data, const uint8_t *end, int depth
-) noexcept nogil:
-    cdef size_t available = end - data
-    cdef size_t count
-    cdef size_t size
-    cdef size_t i
-    cdef size_t offset
-    cdef size_t length
-    cdef const uint8_t *entry
-    cdef int kind
-    cdef bint is_inline
-    cdef size_t key_entries
-    if depth > MAX_DEPTH or available < <size_t>(2 * width):
-        return fail(out.value, BROKEN)
-    count = le(data, width)
-    size = le(data + width, width)
-    key_entries = count * (width + 2) if is_object else 0
-    if size > available or 2 * width + key_entries + count * (1 + width) > size:
-        return fail(out.value, BROKEN)
-    end = data + size
-    if put(out, b"{" if is_object else b"[", 1):
+cdef int open_container(const Json *json, Container *container) noexcept nogil:
+    cdef size_t available = json.end - json.data
+    cdef int width = 2 if json.kind == SMALL_OBJECT or json.kind == SMALL_ARRAY else 4
+    if not SMALL_OBJECT <= json.kind <= LARGE_ARRAY or available < <size_t>(2 * width):
         return -1
-    for i in range(count):
+    container.data = json.data
+    container.width = width
+    container.is_object = json.kind <= LARGE_OBJECT
+    container.count = le(json.data, width)
+    container.size = le(json.data + width, width)
+    container.values = 2 * width + (container.count * (width + 2) if container.is_object else 0)
+    if container.size > available or container.values + container.count * (1 + width) > container.size:
+        return -1
+    return 0
+
+
+cdef const uint8_t *get_key(const Container *container, size_t i, size_t *size) noexcept nogil:
+    cdef int width = container.width
+    cdef const uint8_t *entry = container.data + 2 * width + i * (width + 2)
+    cdef size_t offset = le(entry, width)
+    size[0] = le(entry + width, 2)
+    if offset > container.size or size[0] > container.size - offset:
+        return NULL
+    return container.data + offset
+
+
+cdef int get_child(const Container *container, size_t i, Json *child) noexcept nogil:
+    cdef int width = container.width
+    cdef const uint8_t *entry = container.data + container.values + i * (1 + width)
+    cdef size_t offset
+    child.kind = entry[0]
+    if child.kind == LITERAL or child.kind == INT16 or child.kind == UINT16 or (
+        width == 4 and (child.kind == INT32 or child.kind == UINT32)
+    ):
+        child.data = entry + 1
+        child.end = entry + 1 + width
+        return 0
+    offset = le(entry + 1, width)
+    child.data = container.data + offset
+    child.end = container.data + container.size
+    return -1 if offset > container.size else 0
+
+
+cdef int put_container(Output *out, const Json *json, int depth) noexcept nogil:
+    cdef Container container
+    cdef Json child
+    cdef const uint8_t *key
+    cdef size_t size = 0
+    cdef size_t i
+    if depth > MAX_DEPTH or open_container(json, &container):
+        return fail(out.value, BROKEN)
+    if put(out, b"{" if container.is_object else b"[", 1):
+        return -1
+    for i in range(container.count):
         if i and put(out, b", ", 2):
             return -1
-        if is_object:
-            entry = data + 2 * width + i * (width + 2)
-            offset = le(entry, width)
-            length = le(entry + width, 2)
-            if offset > size or length > size - offset:
+        if container.is_object:
+            key = get_key(&container, i, &size)
+            if key == NULL:
                 return fail(out.value, BROKEN)
-            if put_string(out, data + offset, length) or put(out, b": ", 2):
+            if put_string(out, key, size) or put(out, b": ", 2):
                 return -1
-        entry = data + 2 * width + key_entries + i * (1 + width)
-        kind = entry[0]
-        is_inline = kind == LITERAL or kind == INT16 or kind == UINT16
-        if is_inline or (width == 4 and (kind == INT32 or kind == UINT32)):
-            if put_value(out, kind, entry + 1, entry + 1 + width, depth + 1):
-                return -1
-            continue
-        offset = le(entry + 1, width)
-        if offset > size:
+        if get_child(&container, i, &child):
             return fail(out.value, BROKEN)
-        if put_value(out, kind, data + offset, end, depth + 1):
+        if put_value(out, &child, depth + 1):
             return -1
-    return put(out, b"}" if is_object else b"]", 1)
+    return put(out, b"}" if container.is_object else b"]", 1)
 
 
-cdef int put_value(Output *out, int kind, const uint8_t *data, const uint8_t *end, int depth) noexcept nogil:
+cdef int put_value(Output *out, const Json *json, int depth) noexcept nogil:
+    cdef int kind = json.kind
+    cdef const uint8_t *data = json.data
+    cdef const uint8_t *end = json.end
     cdef size_t size = 0
     cdef uint8_t *p
     cdef uint8_t *after
     cdef double number
-    if kind == SMALL_OBJECT or kind == LARGE_OBJECT:
-        return put_container(out, True, 2 if kind == SMALL_OBJECT else 4, data, end, depth)
-    if kind == SMALL_ARRAY or kind == LARGE_ARRAY:
-        return put_container(out, False, 2 if kind == SMALL_ARRAY else 4, data, end, depth)
+    if kind <= LARGE_ARRAY:
+        return put_container(out, json, depth)
     if kind == STRING:
         data = get_length(data, end, &size)
         if data == NULL:
@@ -420,7 +427,14 @@ cdef int put_value(Output *out, int kind, const uint8_t *data, const uint8_t *en
     return fail(out.value, BROKEN)
 
 
-cdef inline int finish(Output *out) noexcept nogil:
+cdef void begin(Output *out, const Field *field, size_t size, Value *value) noexcept nogil:
+    out.value = value
+    out.size = 0
+    out.limit = 1024 + 64 * size
+    out.is_strict = field.is_strict
+
+
+cdef int finish(Output *out) noexcept nogil:
     out.value.text = out.value.scratch
     out.value.size = out.size
     return 0
@@ -429,146 +443,22 @@ cdef inline int finish(Output *out) noexcept nogil:
 cdef int json_document(Field *field, const uint8_t *data, size_t size, Value *value) noexcept nogil:
     """A JSON column. A value of no bytes, which old servers wrote in place of NULL, is an empty text."""
     cdef Output out
-    out.value = value
-    out.size = 0
-    out.limit = 1024 + 64 * size
-    out.is_strict = field.is_strict
-    if size and put_value(&out, data[0], data + 1, data + size, 0):
-        return -1
+    cdef Json json
+    begin(&out, field, size, value)
+    if size:
+        json = Json(data[0], data + 1, data + size)
+        if put_value(&out, &json, 0):
+            return -1
     return finish(&out)
 
 
-# The image after of a PARTIAL_UPDATE_ROWS event has, for a JSON column, differences one after the other:
-#   operation 1 byte, path (length packed), and except for REMOVE the value (length packed): a document
-
-cdef const uint8_t *get_packed(const uint8_t *p, const uint8_t *end, size_t *size) noexcept nogil:
-    """A packed length; the place after it, or NULL when it or what it counts goes beyond the end."""
-    cdef uint64_t length
-    p = length_encoded(p, end, &length)
-    if p == NULL or length > <uint64_t>(end - p):
-        return NULL
-    size[0] = <size_t>length
-    return p
-
-
-cdef struct Difference:
-    const char *function   # what Canal writes it as
-    const uint8_t *path
-    size_t path_size
-    const uint8_t *value
-    size_t value_size
-
-
-cdef const uint8_t *get_difference(const uint8_t *p, const uint8_t *end, Difference *difference) noexcept nogil:
-    """The place after it, or NULL."""
-    cdef int operation = p[0]
-    if operation > REMOVE:
-        return NULL
-    p = get_packed(p + 1, end, &difference.path_size)
-    if p == NULL:
-        return NULL
-    difference.path = p
-    p += difference.path_size
-    difference.value_size = 0
-    if operation == REPLACE:
-        difference.function = b"JSON_REPLACE("
-    elif operation == REMOVE:
-        difference.function = b"JSON_REMOVE("
-        return p
-    elif difference.path_size and (p - 1)[0] == b"]":
-        difference.function = b"JSON_ARRAY_INSERT("
-    else:
-        difference.function = b"JSON_INSERT("
-    p = get_packed(p, end, &difference.value_size)
-    if p == NULL or difference.value_size == 0:
-        return NULL
-    difference.value = p
-    return p + difference.value_size
-
-
-cdef inline size_t text_size(const char *text) noexcept nogil:
-    cdef size_t size = 0
-    while text[size]:
-        size += 1
-    return size
-
-
-cdef int put_path(Output *out, const uint8_t *path, size_t size) noexcept nogil:
-    """As a string of SQL."""
-    cdef const uint8_t *end = path + size
-    cdef const uint8_t *run
-    if put(out, b"'", 1):
-        return -1
-    while path < end:
-        run = path
-        while path < end and path[0] != b"'" and path[0] != b"\\":
-            path += 1
-        if put_text(out, run, path - run):
-            return -1
-        if path < end:
-            if put(out, b"\\", 1) or put(out, path, 1):
-                return -1
-            path += 1
-    return put(out, b"'", 1)
-
-
-cdef int json_differences(
-    Field *field, const uint8_t *name, size_t name_size, const uint8_t *data, size_t size, Value *value
-) noexcept nogil:
-    """Canal's expression of the differences: `JSON_REPLACE(JSON_INSERT(name, '$.a', 1), '$.b', 2, '$.c', 3)`.
-
-    The first difference is the innermost call; those of one function that follow each other share a call.
-    """
-    cdef const uint8_t *end = data + size
-    cdef const uint8_t *p = data
-    cdef Difference *differences
-    cdef size_t count = 0
-    cdef int result
-    cdef Output out
-    out.value = value
-    out.size = 0
-    out.limit = 1024 + 64 * (size + name_size)
-    out.is_strict = field.is_strict
-    differences = <Difference *>calloc(size // 2 + 1, sizeof(Difference))  # the shortest takes two bytes
-    if differences == NULL:
-        return fail(value, b"out of memory")
-    value.error = BROKEN
-    while p < end:
-        p = get_difference(p, end, &differences[count])
-        if p == NULL:
-            free(differences)
-            return -1
-        count += 1
-    result = put_differences(&out, differences, count, name, name_size)
-    free(differences)
-    return finish(&out) if result == 0 else -1
-
-
-cdef int put_differences(
-    Output *out, Difference *differences, size_t count, const uint8_t *name, size_t name_size
-) noexcept nogil:
-    cdef Difference *difference
-    cdef size_t i = count
-    while i > 0:
-        i -= 1
-        difference = &differences[i]
-        if i == 0 or (difference - 1).function != difference.function:
-            if put(out, difference.function, text_size(difference.function)):
-                return -1
-    if put(out, name, name_size):
-        return -1
-    for i in range(count):
-        difference = &differences[i]
-        if i and (difference - 1).function != difference.function and put(out, b")", 1):
-            return -1
-        if put(out, b", ", 2) or put_path(out, difference.path, difference.path_size):
-            return -1
-        if difference.value_size:
-            if put(out, b", ", 2) or put_value(
-                out, difference.value[0], difference.value + 1, difference.value + difference.value_size, 0
-            ):
-                return -1
-    return put(out, b")", 1) if count else 0
+cdef str take_text(int status, Value *value):
+    try:
+        if status < 0:
+            raise DecodeError(value.error.decode())
+        return value.text[:value.size].decode("utf-8")
+    finally:
+        free(value.scratch)
 
 
 def decode(bytes data not None, *, bint strict_canal=False):
@@ -578,9 +468,6 @@ def decode(bytes data not None, *, bint strict_canal=False):
     memset(&field, 0, sizeof(field))
     memset(&value, 0, sizeof(value))
     field.is_strict = strict_canal
-    try:
-        if json_document(&field, <const uint8_t *>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), &value):
-            raise DecodeError(value.error.decode())
-        return value.text[:value.size].decode("utf-8")
-    finally:
-        free(value.scratch)
+    return take_text(
+        json_document(&field, <const uint8_t *>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), &value), &value
+    )

@@ -22,6 +22,8 @@ cdef struct Planned:       # a column on the wire
     const uint8_t *name    # in UTF-8
     int64_t before         # offset of the text of the image before from the start of the entry, or ABSENT, NULL_VALUE
     size_t before_size
+    const uint8_t *document    # the value before on the wire, while its row is read: what differences of JSON change
+    size_t document_size
 
 
 cdef class Scratch:        # where values become texts, one after the other: one for all plans of a decoder

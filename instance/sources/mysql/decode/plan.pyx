@@ -64,13 +64,14 @@ from .....store.ring cimport Flag
 from .....store.segment cimport SegmentPool, SegmentWriter
 from . cimport charset as charsets
 from . cimport values
-from .json cimport json_differences, json_document
+from .json cimport json_document
+from .json_differences cimport changed_document, differences_expression
 from .values cimport Field, Value
 
 from .....protocol import props
 from .....protocol.canal.types import SqlType
 from .....protocol.errors import DecodeError
-from .table_map import Type
+from .table_map import Type, type_name
 
 cdef enum:
     # The place of the text of the image before, if it has none
@@ -229,8 +230,7 @@ cdef class TablePlan:
         if word not in WIRE_TYPES:
             raise DecodeError(f"the type {column.mysql_type} is unknown")
         if code not in WIRE_TYPES[word]:
-            written = Type(code).name if code in set(Type) else str(code)
-            raise DecodeError(f"the event has the type {written}, but the known schema has {column.mysql_type}")
+            raise DecodeError(f"the event has the type {type_name(code)}, but the known schema has {column.mysql_type}")
         field.is_strict = options.strict_canal
         null = promoted = 0
         if code in INTEGERS:
@@ -541,11 +541,10 @@ cdef class TablePlan:
             if <size_t>(end - p) < size:
                 self.fail(i, p - start, b"the event ends within a value")
             value.promoted = False
-            if is_partial and size == 0 and column.before >= 0 and not column.field.is_strict:
-                # No differences: the value is that of the image before. (Canal writes the name of the column.)
-                status = values.copy(value, writer.entry + column.before, column.before_size)
+            if is_partial and column.before >= 0 and not column.field.is_strict:
+                status = changed_document(&column.field, column.document, column.document_size, p, size, value)
             elif is_partial:
-                status = json_differences(&column.field, column.name, column.name_size, p, size, value)
+                status = differences_expression(&column.field, column.name, column.name_size, p, size, value)
             else:
                 status = column.field.decode(&column.field, p, size, value)
             if status < 0:
@@ -571,6 +570,8 @@ cdef class TablePlan:
             if not after:
                 column.before = out - writer.entry
                 column.before_size = value.size
+                column.document = p - size
+                column.document_size = size
             writer.cursor = out + value.size
         return p
 

@@ -89,6 +89,11 @@ class Optional(IntEnum):
     VECTOR_DIMENSIONALITY = 13
 
 
+def type_name(code: int) -> str:
+    """Return the name of a column type, its number if it is unknown."""
+    return Type(code).name if code in set(Type) else str(code)
+
+
 _METADATA_BYTES: dict[int, int] = {
     Type.FLOAT: 1,
     Type.DOUBLE: 1,

@@ -44,7 +44,6 @@ cdef class Zone:
 
 cdef Zone get_zone(str name)
 cdef uint8_t *reserve(Value *value, size_t size) noexcept nogil
-cdef int copy(Value *value, const uint8_t *text, size_t size) noexcept nogil
 cdef int fail(Value *value, const char *error) noexcept nogil
 cdef uint8_t *put_packed_decimal(
     uint8_t *p, const uint8_t *data, size_t size, int precision, int scale, bint strict

@@ -69,15 +69,6 @@ cdef int fail(Value *value, const char *error) noexcept nogil:
     return -1
 
 
-cdef int copy(Value *value, const uint8_t *text, size_t size) noexcept nogil:
-    """Makes a copy of a temporary text the value."""
-    cdef uint8_t *p = reserve(value, size)
-    if p == NULL:
-        return -1
-    memcpy(p, text, size)
-    return finish(value, p + size)
-
-
 cdef inline int finish(Value *value, const uint8_t *end) noexcept nogil:
     """The text is the content of scratch up to `end`."""
     value.text = value.scratch

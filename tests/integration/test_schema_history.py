@@ -1,14 +1,16 @@
 """Rows that are read long after they were written, from sources that do not say the names of their columns."""
 
-from collections.abc import Iterable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sluice.protocol.canal.rows import Change, decode_changes
 from sluice.server.embedded import EmbeddedServer
 from tests.conftest import Database
+from tests.delivery import end_of_binlog, execute
 from tests.reading import config, embedded
 from tests.servers import Server
 from tests.source import eventually
@@ -27,8 +29,17 @@ def source(request: pytest.FixtureRequest) -> Server:
     return found
 
 
-def serving(source: Server, schema: str, folder: Path) -> AbstractAsyncContextManager[EmbeddedServer]:
-    return embedded(config(source, folder, filter_regex=rf"{schema}\.t"))
+def serving(source: Server, schema: str, folder: Path, **settings: Any) -> AbstractAsyncContextManager[EmbeddedServer]:
+    return embedded(config(source, folder, filter_regex=rf"{schema}\.t", **settings))
+
+
+@asynccontextmanager
+async def followed(source: Server, schema: str, folder: Path, **settings: Any) -> AsyncIterator[EmbeddedServer]:
+    """A server whose client is to have all that is written from here on."""
+    async with serving(source, schema, folder, **settings) as server:
+        await server.subscribe(NAME, CLIENT)
+        await eventually(lambda: server.status(NAME, CLIENT).position)
+        yield server
 
 
 def change(source: Server, schema: str) -> Found:
@@ -80,9 +91,7 @@ async def test_each_row_has_the_columns_that_its_table_had_then(
 ) -> None:
     schema = database(source)
     source.query("CREATE TABLE t (id INT PRIMARY KEY, c0 INT)", database=schema)
-    async with serving(source, schema, tmp_path) as server:
-        await server.subscribe(NAME, CLIENT)
-        await eventually(lambda: server.status(NAME, CLIENT).position)
+    async with followed(source, schema, tmp_path) as server:
         expected = change(source, schema)
         assert await stream(server) == expected, "while it is written"
     async with serving(source, schema, tmp_path) as server:
@@ -96,3 +105,84 @@ async def test_each_row_has_the_columns_that_its_table_had_then(
     source.query("DROP TABLE t", database=schema)
     async with serving(source, schema, tmp_path) as server:
         assert await stream(server) == expected, "after its table was dropped"
+
+
+async def test_a_start_at_a_configured_place_has_the_history_of_that_place(
+    source: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(source)
+    source.query("CREATE TABLE t (id INT PRIMARY KEY, c0 INT)", database=schema)
+    noted = tmp_path / "tables"
+    async with followed(source, schema, tmp_path / "first", tsdb_dir=noted) as server:
+        file, offset = end_of_binlog(source)
+        expected = change(source, schema)
+        assert await stream(server) == expected
+    place = {"master_journal_name": file, "master_position": offset}
+    async with serving(source, schema, tmp_path / "second", tsdb_dir=noted, **place) as server:
+        await server.subscribe(NAME, CLIENT)
+        assert await stream(server) == expected
+
+
+async def test_the_history_goes_on_where_another_server_had_the_destination(
+    source: Server, database: Database, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    schema = database(source)
+    source.query("CREATE TABLE t (id INT PRIMARY KEY, a INT)", database=schema)
+    async with followed(source, schema, tmp_path, tsdb_dir=tmp_path / "ours") as server:
+        source.query("INSERT INTO t VALUES (1, 1)", database=schema)
+        assert rows_of(await changes(server)) == [("id=1 a=1", "")]
+    async with serving(source, schema, tmp_path, tsdb_dir=tmp_path / "theirs") as server:
+        for statement in ("ALTER TABLE t CHANGE a b INT", "FLUSH BINARY LOGS", "INSERT INTO t VALUES (2, 2)"):
+            source.query(statement, database=schema)
+        while rows_of(await changes(server)) != [("id=2 b=2", "")]:
+            pass
+    for statement in ("INSERT INTO t VALUES (3, 3)", "ALTER TABLE t CHANGE b c INT", "INSERT INTO t VALUES (4, 4)"):
+        source.query(statement, database=schema)
+    with caplog.at_level("INFO"):
+        async with serving(source, schema, tmp_path, tsdb_dir=tmp_path / "ours") as server:
+            found = rows_of(await changes(server))
+            while len(found) < 2:
+                found += rows_of(await changes(server))
+            assert found == [("id=3 b=3", ""), ("id=4 c=4", "")]
+    assert "reading which statements changed tables from" in caplog.text
+    assert "asking the source for all tables" not in caplog.text
+
+
+async def test_rows_that_contradict_the_history_are_quarantined_where_nothing_says_which_columns_they_had(
+    source: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(source)
+    source.query("CREATE TABLE t (id INT PRIMARY KEY, c0 INT)", database=schema)
+    unlogged = ["SET sql_log_bin = 0", "ALTER TABLE t ADD added VARCHAR(9) AFTER id", "SET sql_log_bin = 1"]
+    in_doubt = "SET timestamp = UNIX_TIMESTAMP() - 3"  # older than the ALTER, as far as one can see
+    async with followed(source, schema, tmp_path) as server:
+        execute(source, ["INSERT INTO t VALUES (0, 0)"], database=schema)
+        assert rows_of(await changes(server)) == [("id=0 c0=0", "")]
+        execute(source, [*unlogged, in_doubt, "INSERT INTO t VALUES (1, 'x', 1)"], database=schema)
+        (marker,) = await changes(server)
+        reason = marker.header_props["sluice.quarantine"]
+        assert "the event has the columns (LONG, VARCHAR, LONG), the history of tables (id int" in reason
+        assert "what the source has now may be younger than these rows" in reason
+        execute(source, [in_doubt, "INSERT INTO t VALUES (2, 'y', 2)"], database=schema)
+        assert rows_of(await changes(server)) == [("id=2 added=y c0=2", "")], "the source was asked before this row"
+
+
+async def test_the_history_is_corrected_by_a_source_that_had_the_columns_before_the_rows(
+    source: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(source)
+    source.query("CREATE TABLE t (id INT PRIMARY KEY, c0 INT)", database=schema)
+    async with followed(source, schema, tmp_path) as server:
+        unlogged = ["SET sql_log_bin = 0", "ALTER TABLE t MODIFY c0 VARCHAR(9)", "SET sql_log_bin = 1"]
+        later = "SET timestamp = UNIX_TIMESTAMP() + 3"
+        execute(source, [*unlogged, later, "INSERT INTO t VALUES (1, 'x')"], database=schema)
+        assert rows_of(await changes(server)) == [("id=1 c0=x", "")]
+
+
+async def changes(server: EmbeddedServer) -> list[Change]:
+    """The next changes of rows, and markers."""
+    while True:
+        batch = await server.get_without_ack(NAME, CLIENT, timeout=20)
+        await server.ack(NAME, CLIENT, batch_id=batch.batch_id)
+        if found := [it for part in batch.slices for it in decode_changes(part) if it.header_props or it.table == "t"]:
+            return found

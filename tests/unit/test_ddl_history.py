@@ -244,7 +244,19 @@ def test_if_there_was_a_table_is_known_from_the_place_on_at_which_the_source_was
     assert column(schemas, 940) == "a"
 
 
-def test_a_table_that_does_not_fit_the_event_is_asked_for_again() -> None:
+def test_a_table_that_does_not_fit_the_event_is_asked_for_and_says_what_it_contradicts() -> None:
     schemas = Schemas(Source(), MYSQL80)
-    schemas.apply("CREATE TABLE shop.t (a INT, b INT)", Context(""), place(600))
-    assert column(schemas, 610) == "now"
+    schemas.apply("CREATE TABLE shop.t (a INT, b INT)", Context(""), place(400))
+    event = TableMap.parse(table_map((3, b"")))
+    schemas.drop(event, schemas.table(event, {}, 7, place(410)), "2 columns")
+    found = schemas.table(event, {}, 7, place(420))
+    assert [it.name for it in found.columns] == ["now"]
+    assert (
+        found.contradiction
+        == "2 columns; the event has the columns (LONG), the history of tables (a int(11), b int(11))"
+    )
+    assert schemas.table(event, {}, 7, place(500)).contradiction == "", "the source was asked here"
+    schemas.drop(event, schemas.table(event, {}, 7, place(510)), "another")
+    schemas.apply("DROP TABLE shop.t", Context(""), place(520))
+    schemas.apply("ALTER TABLE shop.t ADD c INT", Context(""), place(530))
+    assert schemas.table(event, {}, 7, place(540)).contradiction == "", "that was another table"

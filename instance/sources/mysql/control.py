@@ -106,6 +106,16 @@ class Control:
             self._filter = table_filter
             self._decoder.forget_plans()
 
+    def follow(self, event: Event) -> None:
+        """Let an event that is before the start change the tables, if it is a statement that does."""
+        query = Query.parse(event.body) if event.type == BinlogEvent.QUERY_EVENT and event.body else None
+        if query is None:
+            return
+        sql = self._text(query)
+        changes = classify(sql, query.schema).changes
+        if not changes or changes[0].event_type not in DML:
+            self._apply(event, query, sql)
+
     def settle(self) -> None:
         """Stop flagging rows once the stream reaches the place at which their schema was asked for."""
         at = self._decoder.position
@@ -150,8 +160,8 @@ class Control:
         known = self.schemas.table(table_map, self.charsets, event.timestamp, event.position)
         try:
             return self._plan_with(known, event, table_map, number, options)
-        except DecodeError:  # known from before a DDL that left no trace in the binlog?
-            self.schemas.drop(table_map.schema, table_map.table)
+        except DecodeError as error:  # known from before a DDL that left no trace in the binlog?
+            self.schemas.drop(table_map, known, str(error))
         known = self.schemas.table(table_map, self.charsets, event.timestamp, event.position)
         return self._plan_with(known, event, table_map, number, options)
 
@@ -163,6 +173,8 @@ class Control:
             flags = Flag.FUTURE_SCHEMA
             if known.seen is not None:
                 self._doubtful[table_map.schema, table_map.table] = known.seen
+            if known.contradiction:
+                raise DecodeError(f"{known.contradiction}; what the source has now may be younger than these rows")
         return TablePlan(table_map, known.columns, number, options, flags)
 
     def _undecodable(self, event: Event, error: DecodeError) -> None:

@@ -37,6 +37,8 @@ logger = logging.getLogger(__name__)
 FIRST_DELAY: Final = 0.2
 LONGEST_DELAY: Final = 30.0
 """Seconds between two attempts to connect: doubled from the first on, and varied by a third."""
+MOST_FOLLOWED: Final = 1 << 30
+"""Bytes of binlog that are read for their statements alone; a start farther on asks the source for its tables."""
 QUIET: Final = 1.0
 """Seconds without a byte after which the source has nothing to send: it has sent all it has."""
 
@@ -290,20 +292,12 @@ class Parser:
                 start = self._start = self._find_start(connection)
                 facts = connection.facts
                 self._control.connect = self._further_connection
-                names = self._control.charsets = charsets(connection)
+                self._control.charsets = charsets(connection)
                 self._control.mariadb = facts.mariadb
                 self._control.asks_schemas = facts.row_metadata != "FULL"
-                takes = self._control.asks_schemas and not self._config.is_reader
-                self._control.schemas = Schemas(
-                    self._schema_source,
-                    Dialect(facts.version, facts.mariadb, frozenset(names.values())),
-                    ignore_case=facts.lower_case_table_names != 0,
-                    take=self._schema_source.snapshot if takes else None,
-                    history=self._history if self._control.asks_schemas else None,
-                    start=_cursor_of(start),
-                    executed=lambda: self._decoder.executed,
-                )
                 self._decoder.forget_plans()
+                if not self._follow_to(connection, start):
+                    self._control.schemas = self._schemas(facts, _cursor_of(start))
                 self._decoder.begin(
                     source=facts.source,
                     gtid=isinstance(start.dump, GtidStart),
@@ -323,6 +317,52 @@ class Parser:
                     self._history.pause(self._decoder.executed)
         finally:
             self._schema_source.close()
+
+    def _schemas(self, facts: ServerFacts, start: Cursor | None) -> Schemas:
+        """Return the tables at a place."""
+        takes = self._control.asks_schemas and not self._config.is_reader
+        return Schemas(
+            self._schema_source,
+            Dialect(facts.version, facts.mariadb, frozenset(self._control.charsets.values())),
+            ignore_case=facts.lower_case_table_names != 0,
+            take=self._schema_source.snapshot if takes else None,
+            history=self._history if self._control.asks_schemas else None,
+            start=start,
+            executed=lambda: self._decoder.executed,
+        )
+
+    def _follow_to(self, connection: Connection, start: Start) -> bool:
+        """Let the statements between the end of the history and a start after it change the tables.
+
+        Another server may have had the destination meanwhile. Returns False if there is nothing to follow, or too much.
+        """
+        cursor = _cursor_of(start)
+        if self._history is None or cursor is None or not self._control.asks_schemas or self._config.is_reader:
+            return False
+        end, position = self._history.end_before(cursor), cursor.position
+        if end is None or position is None or position.source != connection.facts.source:
+            return False
+        finder = StartFinder(connection, self._config, lambda: Connection(self._config))
+        decoder = Decoder(Ring(), self._config)
+        try:
+            distance = finder.distance(end, position)
+            if distance is None or distance > MOST_FOLLOWED:
+                return False
+            logger.info("reading which statements changed tables from %s to %s", end, position)
+            schemas = self._control.schemas = self._schemas(connection.facts, Cursor.at(end))
+            schemas.executed = lambda: decoder.executed
+            with closing(finder.between(decoder, end, position)) as events:
+                for event in events:
+                    if self._stopping.is_set():
+                        return False
+                    self._control.follow(event)
+        except SluiceError as error:
+            logger.warning("the tables at %s are not known from the statements before it: %s", position, error)
+            return False
+        finally:
+            decoder.close()
+        schemas.executed = lambda: self._decoder.executed
+        return True
 
     def _find_start(self, connection: Connection) -> Start:
         finder = StartFinder(connection, self._config, lambda: Connection(self._config))

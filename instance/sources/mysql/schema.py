@@ -17,7 +17,7 @@ from ....protocol.position import Position, file_number
 from ....store.cursor import Cursor
 from ...columns import SourceColumn
 from .connection import Connection, LongAnswerError, number, optional_number, optional_text, text
-from .decode.table_map import TableMap, Type
+from .decode.table_map import TableMap, Type, type_name
 from .history.lexer import Dialect
 from .history.statements import Context, apply
 from .history.tables import UNKNOWN, Catalog, CatalogChange, Column, Database, Table, encode
@@ -41,6 +41,8 @@ class TableSchema:
     """Schema and name as the source writes them, if it was asked."""
     table: Table | None = None
     """The same columns for statements to change; None if it is not a plain table."""
+    contradiction: str = ""
+    """Why these are not the columns that statements have made; "" if nothing else was known."""
 
     def is_younger(self, timestamp: int, at: Position | None) -> bool:
         """Whether the table may have been altered after the Unix time `timestamp`, so that older rows may not fit.
@@ -263,9 +265,10 @@ class Schemas:
         self._dialect = dialect
         self.ignore_case = ignore_case
         self._asked: dict[tuple[str, str], TableSchema] = {}
+        self._contradicted: dict[tuple[str, str], str] = {}  # tables that events had otherwise than statements said
         self._catalog = Catalog(ignore_case=ignore_case)
         self._history = history
-        self._executed = executed
+        self.executed = executed
         self._start = start.position if start is not None else None
         self._take = take
         self._taken: Snapshot | None = None  # until the stream has come to where it was taken
@@ -287,9 +290,7 @@ class Schemas:
         self._settle(at)
         state = self._catalog.get(table_map.schema, table_map.table)
         if isinstance(state, Table):
-            if len(state.columns) == len(table_map.types):
-                return TableSchema(state.source_columns())
-            self.drop(table_map.schema, table_map.table)
+            return TableSchema(state.source_columns())
         key = self._key(table_map.schema, table_map.table)
         known = self._asked.get(key)
         if known is not None:
@@ -299,7 +300,8 @@ class Schemas:
             self._asked[key] = known
             known.columns += _hidden_columns(table_map, known.columns)
         known.first_use = known.first_use or at
-        if known.is_younger(timestamp, at):
+        known.contradiction = self._contradicted.get(key, "")
+        if known.is_younger(timestamp, at) and not known.contradiction:
             logger.warning(
                 "schema-from-the-future: the rows of %s.%s at %s may be older than its last DDL;"
                 " set binlog_row_metadata=FULL on the source to rule this out",
@@ -317,9 +319,15 @@ class Schemas:
         with contextlib.suppress(DecodeError):  # dropped again already
             self._asked[self._key(schema, table)] = self._source.fetch(schema, table, timestamp)
 
-    def drop(self, schema: str, table: str) -> None:
-        """Ask again for a table that turned out not to fit."""
-        self._asked.pop(self._key(schema, table), None)
+    def drop(self, table_map: TableMap, known: TableSchema, reason: str) -> None:
+        """Ask again for a table that turned out not to fit a table map."""
+        schema, table = table_map.schema, table_map.table
+        key = self._key(schema, table)
+        self._asked.pop(key, None)
+        if isinstance(self._catalog.get(schema, table), Table) and not table_map.has_names:
+            theirs = ", ".join(map(type_name, table_map.types))
+            ours = ", ".join(f"{it.name} {it.mysql_type}" for it in known.columns)
+            self._contradicted[key] = f"{reason}; the event has the columns ({theirs}), the history of tables ({ours})"
         self._catalog.put(schema, table, UNKNOWN)
         self._catalog.changes.pop()
 
@@ -338,7 +346,7 @@ class Schemas:
             before = len(self._catalog.changes)
             apply(self._catalog, self._dialect, sql, context)
             if self._history is not None and after is not None:
-                self._history.add(after, self._executed(), sql, self._catalog.changes[before:])
+                self._history.add(after, self.executed(), sql, self._catalog.changes[before:])
         changes = self.changes()
         for it in changes:
             self._forget(it, at)
@@ -375,15 +383,16 @@ class Schemas:
             self._taken = None
             self._catalog.is_complete = taken.is_complete
             if self._history is not None:
-                self._history.begin(self._catalog, at.transaction, self._executed())
+                self._history.begin(self._catalog, at.transaction, self.executed())
         for key, known in list(self._asked.items()):
             if known.table is not None and (known.seen is None or known.seen <= self._here):
                 del self._asked[key]
+                self._contradicted.pop(key, None)
                 if self._catalog.get(*key) is UNKNOWN:
                     self._catalog.put(*key, known.table)
                     change = self._catalog.changes.pop()
                     if self._history is not None:
-                        self._history.add(at.transaction, self._executed(), "", [change])
+                        self._history.add(at.transaction, self.executed(), "", [change])
 
     def _ask_for_all(self) -> None:
         if self._take is not None:
@@ -401,15 +410,16 @@ class Schemas:
             return
         keys = [(schema, table)]
         if change.kind == "all":
-            keys = list(self._asked)
+            keys = [*self._asked, *self._contradicted]
             self._ask_for_all()
         elif change.kind == "database":
-            keys = [key for key in self._asked if key[0] == schema]
+            keys = [key for key in (*self._asked, *self._contradicted) if key[0] == schema]
             self._made.add(schema)
             made = self._catalog.database(schema)
             if taken is not None and isinstance(made, Database) and not made.is_complete:
                 self._ask_for_all()
         for key in keys:
+            self._contradicted.pop(key, None)
             known = self._asked.pop(key, None)
             if known is None or known.first_use is None or known.seen is None or at is None:
                 continue

@@ -108,10 +108,7 @@ class StartFinder:
         file, offset = self._connection.binlog_status()[:2]
         # The newest of that name: RESET MASTER begins with the same names again.
         created = next((time for name, time in reversed(list(known)) if name == file), None)
-        if created is None:
-            with closing(self._walk(file)) as walk:
-                created = next(walk)[1].created
-        return Position(self._facts.source, file, created, offset, 0)
+        return Position(self._facts.source, file, self._created_at(file) if created is None else created, offset, 0)
 
     def check(self, position: Position) -> None:
         """Check that the source still has the place of a position; the decoder checks its `created`."""
@@ -121,15 +118,42 @@ class StartFinder:
         """Check what `check` leaves to the decoder, for a position of this source from which nothing is decoded."""
         if position.source != self._facts.source:
             return
-        if position.file not in self._created:
-            with closing(self._walk(position.file)) as walk:
-                self._created[position.file] = next(walk)[1].created
-        created = self._created[position.file]
+        created = self._created_at(position.file)
         if created != position.created:
             raise SourceChangedError(
                 f"{position.file} of {self._connection.name} was created at {created}, that of the position {position}"
                 " at another time: it was reset, restored, or is another server"
             )
+
+    def _created_at(self, file: str) -> int:
+        """Return when a file was created, as its beginning says."""
+        if file not in self._created:
+            with closing(self._walk(file)) as walk:
+                self._created[file] = next(walk)[1].created
+        return self._created[file]
+
+    def distance(self, since: Position, until: Position) -> int | None:
+        """Return how many bytes lie between two places of this source; None if it has no longer all of them."""
+        sizes = dict(self._connection.binlog_files())
+        if since.file not in sizes or until.file not in sizes:
+            return None
+        before = sum(size for file, size in sizes.items() if since.file_number <= file_number(file) < until.file_number)
+        return before - since.begin + until.begin
+
+    def between(self, decoder: Decoder, since: Position, until: Position) -> "Generator[Event]":
+        """Read what lies between two places of this source, as `_walk` does; ``decoder`` knows what is executed."""
+        self.check_history(since)
+        executed = str(self._executed(since.file, since.begin) or "") if self._config.gtid_on else ""
+        for file, _ in self._connection.binlog_files():
+            if not since.file_number <= file_number(file) <= until.file_number:
+                continue
+            decoder.begin(source=self._facts.source, walking=True, executed=executed)
+            with closing(self._events(decoder, file, since.begin if file == since.file else FIRST_EVENT)) as events:
+                for event, position in events:
+                    if file == until.file and position.begin >= until.begin:
+                        return
+                    yield event
+            executed = decoder.executed
 
     def _check_file(self, file: str, offset: int) -> None:
         files = self._connection.binlog_files()
@@ -239,7 +263,8 @@ class StartFinder:
         raise SourceError(f"no event starts at {place}")
 
     def _at_boundary(self, file: str, offset: int) -> Start:
-        return Start(FileStart(file, offset), gtids=self._executed(file, offset))
+        position = Position(self._facts.source, file, self._created_at(file), offset, 0)
+        return resume(position, self._executed(file, offset))
 
     def _executed(self, file: str, offset: int) -> GtidSet | None:
         """Return what is executed at a place between transactions; None if the source has no GTIDs.
@@ -305,10 +330,20 @@ class StartFinder:
         """Read the events of one file, from its FORMAT_DESCRIPTION event to its end; see `Decoder.begin`."""
         decoder = Decoder(Ring(), self._config)
         decoder.begin(source=self._facts.source, walking=True)
+        try:
+            yield from self._events(decoder, file, FIRST_EVENT)
+        finally:
+            decoder.close()
+
+    def _events(self, decoder: Decoder, file: str, offset: int) -> "Generator[tuple[Event, Position]]":
         connection = self._connect()
         try:
             dump = Dump(
-                connection, FileStart(file), Replica.unique(), timeout=self._config.so_timeout, non_blocking=True
+                connection,
+                FileStart(file, offset),
+                Replica.unique(),
+                timeout=self._config.so_timeout,
+                non_blocking=True,
             )
         finally:
             connection.close()
@@ -336,7 +371,6 @@ class StartFinder:
             raise SourceError(f"{dump.name}: {error}") from error
         finally:
             dump.close()
-            decoder.close()
 
 
 def parse_gtids(text: str, *, mariadb: bool) -> GtidSet:

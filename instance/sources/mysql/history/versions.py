@@ -156,6 +156,16 @@ class History:
         self._catalog, self._followed = catalog, found.until
         return True
 
+    def end_before(self, cursor: Cursor) -> Position | None:
+        """Return how far the stream was followed, where a cursor is after that in the same history; else None."""
+        with contextlib.suppress(HistoryError):  # as `begin_at` will say
+            stretches = self.stretches()
+            position = cursor.position
+            if position is not None and stretches and not any(it.covers(cursor) for it in stretches):
+                end = stretches[-1].until
+                return end if end.same_history(position) and end < position else None
+        return None
+
     def replay(self, place: Position) -> bool:
         """Bring the catalogue to a later place by what was noted; returns whether that is all there was."""
         followed = self._followed

@@ -29,6 +29,7 @@ from sluice.store.status import ClientStatus
 from tests import certificates
 from tests.servers.kafka import Kafka
 from tests.source import Source, eventually, start_embedded
+from tests.unit.outputs.test_kafka_target import batch
 
 NAME = "example"
 _numbers = itertools.count(1)
@@ -338,6 +339,25 @@ async def test_a_second_producer_of_the_same_transactions_ends_the_first(setup: 
     assert await setup.delivered() == [[0, 1]]
     other.abandon()
     other.close()
+
+
+async def test_a_producer_that_is_fenced_within_a_transaction_leaves_without_an_alarm(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose(*_: object) -> None:
+        raise DeliveryError("the answer is lost")
+
+    output = setup.output(transactional=True, transactional_id=setup.topic)
+    first, second = (make(output, lambda: "") for _ in range(2))
+    await asyncio.to_thread(first.open, "", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaTarget, "_resume", lose)
+        with pytest.raises(DeliveryError, match="lost"):
+            await asyncio.to_thread(first.send, [first.prepare(batch())], None)
+    await asyncio.to_thread(second.open, "", 2)
+    for it in (first, second):
+        it.abandon()
+        await asyncio.to_thread(it.close)
 
 
 class TestPositions:

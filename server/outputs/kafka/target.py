@@ -183,10 +183,10 @@ class KafkaTarget:
         if producer is None:
             return
         producer.purge()
-        if self._in_transaction:  # readers of committed records wait for its end
-            with contextlib.suppress(KafkaException):
+        with contextlib.suppress(KafkaException, DeliveryError):  # a fenced producer fails in every call
+            if self._in_transaction:  # readers of committed records wait for its end
                 producer.abort_transaction(1.0)
-        producer.flush(0)
+            self._serve(producer.flush, 0)
 
     # --- questions before anything is sent ---------------------------------------------------------------------------
 
@@ -312,9 +312,11 @@ class KafkaTarget:
         return found
 
     def _serve(self, call: Callable[[float], int], seconds: float) -> int:
-        """Let the library work, and call back."""
+        """Let the library work, and call back. Raises DeliveryError where that has ended the producer."""
         try:
             return call(seconds)
+        except KafkaException as error:  # what is fatal is raised by whatever call hears of it, and by no callback
+            raise meaning(error.args[0]) from None
         except SystemError as error:  # confluent-kafka gives NULL without an exception where a producer was fenced
             raise DeliveryError(f"the producer has ended: {error}") from error
 

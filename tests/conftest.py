@@ -5,6 +5,7 @@ A server that cannot be had is an error of the test, never a skip. The older ser
 """
 
 import itertools
+import logging
 import os
 import shutil
 import subprocess
@@ -47,6 +48,18 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reports = [it for found in terminalreporter.stats.values() for it in found if isinstance(it, pytest.TestReport)]
     for part, time in sorted(schedule.seconds(reports).items()):
         terminalreporter.write_line(f"{part:<24}{time:>6.0f} s")
+
+
+@pytest.fixture(autouse=True)
+def restored_logging() -> Iterator[None]:
+    """Leave no trace of a command that has configured the logs of this process."""
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    yield
+    root.handlers = handlers
+    root.setLevel(level)
+    logging.captureWarnings(capture=False)
+    logging.getLogger("sluice").setLevel(logging.NOTSET)
 
 
 def _serve(name: str) -> Iterator[Server]:

@@ -3,7 +3,6 @@
 import io
 import json
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,17 +12,6 @@ from sluice.protocol.errors import SourceError
 from sluice.server.logging import LogFormat, LogLevel, Redactor, configure_logging, one_line, redactor
 
 log = logging.getLogger("sluice.test")
-
-
-@pytest.fixture(autouse=True)
-def restored_root() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers, root.level
-    yield
-    root.handlers = handlers
-    root.setLevel(level)
-    logging.captureWarnings(capture=False)
-    logging.getLogger("sluice").setLevel(logging.NOTSET)
 
 
 @pytest.fixture

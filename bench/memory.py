@@ -82,7 +82,8 @@ def summary(name: str, runs: list[Run], idle: float, largest: float) -> Case:
 
 def stay_idle(server: Server) -> Run:
     """Start a server whose client has had a row, so that all is loaded which it needs for that, and waits for more."""
-    server.query("CREATE OR REPLACE DATABASE idle")
+    server.query("DROP DATABASE IF EXISTS idle")
+    server.query("CREATE DATABASE idle")
     server.query("CREATE TABLE idle.t (id INT PRIMARY KEY)")
     with started({DESTINATION: lines_for(f"{server.host}:{server.port}", server.user, server.password)}) as sluice:
         meter = Meter(database=server.pid, server=sluice.pid)

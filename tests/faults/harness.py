@@ -156,6 +156,13 @@ class Sluice:
         status: dict[str, Any] = self.call("GET", f"/{name}")
         return status
 
+    @contextlib.contextmanager
+    def reading(self) -> Iterator[None]:
+        """Start, and read the sources: without a cursor, what was written before that is not delivered."""
+        with self:
+            self.wait_running()
+            yield
+
     def wait_running(self, *names: str) -> None:
         for name in names or tuple(self._names):
             eventually(

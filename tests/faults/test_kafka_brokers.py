@@ -155,7 +155,7 @@ def test_no_change_is_lost_or_out_of_order(
         topic = make_topics(brokers)
         configure(sluice, brokers, topic, mariadb118, schema, **settings(topic))
         scene = Scene(load, brokers, topic)
-        with sluice, load:
+        with sluice.reading(), load:
             scene.go_on()
             fault(scene)
             scene.go_on()
@@ -180,7 +180,7 @@ def test_a_broker_whose_disk_was_full_has_every_change_once_there_is_room(
         topic = make_topics(broker)
         configure(sluice, broker, topic, mariadb118, schema, **settings(topic))
         scene = Scene(load, broker, topic)
-        with sluice, load:
+        with sluice.reading(), load:
             scene.go_on()
             filler = disk / "filler"
             with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
@@ -213,6 +213,7 @@ def test_no_change_is_lost_or_out_of_order_when_another_server_takes_over(
             configure(server, brokers, topic, mariadb118, schema, main=shared, **settings(topic))
             stack.enter_context(server)
         scene = Scene(load, brokers, topic)
+        wait_active(servers)
         with load:
             for _ in range(2):
                 active = wait_active(servers)
@@ -247,7 +248,7 @@ def test_another_server_knows_that_a_topic_was_deleted_while_none_had_the_destin
     for server in servers:
         shared = {"canal__zkServers": own_zookeeper.hosts, "sluice__ha__sessionTimeout": 2}
         configure(server, kafka, topic, mariadb118, schema, main=shared)
-    with first, load:
+    with first.reading(), load:
         load.finish()
         load.check(seen(once(ops(arrived(kafka, topic)))))
         eventually(lambda: first.destination()["clients"][0]["lag"]["entries"] == 0, first.destination)

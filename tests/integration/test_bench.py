@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def run(*arguments: str) -> dict[str, Any]:
     command = [sys.executable, "-W", "error", "-m", "bench", *arguments]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    ran = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     result = json.loads(ran.stdout)
     assert isinstance(result, dict)
     return result
@@ -27,6 +27,7 @@ def test_workloads() -> None:
     assert [case["anchor"] for case in cases] == [None, plain, plain]
 
 
+@pytest.mark.extended
 def test_stages() -> None:
     (case,) = run("stages", "--rows", "4000", "--repeats", "1", *only("mixed"))["cases"]
     assert case["anchor"] > 0
@@ -55,6 +56,7 @@ def rates(*arguments: str, names: Sequence[str]) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.extended
 def test_delivery() -> None:
     rates("deliver", names=("single", "single-get", "single-rows", "single-json"))
 
@@ -78,6 +80,7 @@ def test_report_and_comparison_of_two_results(tmp_path: Path) -> None:
     assert "worse  bulk" in compared.stdout
 
 
+@pytest.mark.extended
 def test_latency() -> None:
     names = ("100", "100-poll-loaded")
     size = ("--seconds", "1", "--warm-up", "0.5", "--load", "1000", "--repeats", "1")
@@ -88,6 +91,7 @@ def test_latency() -> None:
         assert case["ours"] == case["p50_ms"]
 
 
+@pytest.mark.extended
 def test_memory() -> None:
     (case,) = run("memory", *only("row"), "--scale", "0.01", "--repeats", "1")["cases"]
     assert case["rows"] == 1
@@ -95,6 +99,7 @@ def test_memory() -> None:
     assert case["ours"] >= case["idle_mb"] - 5
 
 
+@pytest.mark.extended
 def test_scale() -> None:
     names = ("subscribers-1", "subscribers-10", "destinations-10", "batch-100")
     found = run("scale", *only(*names), "--rows", "4000", "--repeats", "1")["cases"]
@@ -113,6 +118,7 @@ def test_of_everything_what_fits_into_the_time(tmp_path: Path) -> None:
     assert "are left: python -m bench memory --repeats 1 --only transaction" in ran.stderr
 
 
+@pytest.mark.extended
 def test_acks() -> None:
     names = ("zookeeper", "period")
     size = ("--repeats", "1", "--clients", "2", "--acks", "20")
@@ -123,6 +129,16 @@ def test_acks() -> None:
         assert 0 < case["ack_p50_ms"] <= case["ack_p99_ms"] <= case["ack_max_ms"]
 
 
+def test_history() -> None:
+    names = ("decode-bulk", "load-10000")
+    decode, load = run("history", *only(*names), "--rows", "4000", "--repeats", "1")["cases"]
+    assert (decode["case"], decode["anchor_name"]) == ("decode-bulk", "names in the events")
+    assert decode["ours"] > 0
+    assert 0 < load["s"] == load["ours"]
+    assert load["rows"] == 10_000
+
+
+@pytest.mark.extended
 def test_failover() -> None:
     (case,) = run("failover", *only("2s"), "--kills", "1")["cases"]
     assert (case["case"], case["goal_s"]) == ("2s", 3)

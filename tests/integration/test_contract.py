@@ -98,7 +98,7 @@ class Driver:
         save(self.commits / f"{number}.json", {})
 
 
-@pytest.mark.parametrize("name", ["mariadb118", "mysql97"])
+@pytest.mark.parametrize("name", ["mariadb118", pytest.param("mysql97", marks=pytest.mark.extended)])
 def test_every_range_is_the_same_for_ever_though_both_sides_are_killed(  # noqa: PLR0915
     request: pytest.FixtureRequest, database: Database, tmp_path: Path, name: str
 ) -> None:

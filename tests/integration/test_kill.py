@@ -45,7 +45,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("name", ["mariadb118", "mysql97"])
+@pytest.mark.parametrize("name", ["mysql97", pytest.param("mariadb118", marks=pytest.mark.extended)])
 async def test_kill_at_random_moments_under_load(  # noqa: PLR0915
     request: pytest.FixtureRequest, database: Database, tmp_path: Path, name: str
 ) -> None:

@@ -41,7 +41,18 @@ class Brokers:
         """Make a topic, and wait until it is there."""
         config = {name.replace("_", "."): value for name, value in options.items()}
         admin = self._admin()  # which has to live until the answer
-        admin.create_topics([NewTopic(topic, partitions, self.size, config=config)])[topic].result(20)
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                admin.create_topics([NewTopic(topic, partitions, self.size, config=config)])[topic].result(20)
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code == KafkaError.TOPIC_ALREADY_EXISTS:
+                    return  # by an attempt whose answer was lost
+                if code != KafkaError._DESTROY_BROKER or time.monotonic() > deadline:
+                    raise
+            else:
+                return
 
     def alter(self, topic: str, **options: str) -> None:
         """Change options of a topic."""

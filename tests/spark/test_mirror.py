@@ -267,6 +267,7 @@ def test_the_password_is_in_no_plan(mirror: Mirror) -> None:
     assert not any("Geheim" in plan for plan in plans)
 
 
+@pytest.mark.extended
 @pytest.mark.timeout(600)
 def test_the_command_goes_on_after_kill_and_ends_in_order_when_it_is_asked_to(mirror: Mirror) -> None:
     mirror.create(codes=CODES)

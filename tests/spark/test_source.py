@@ -147,7 +147,9 @@ def test_nothing_wanted_leaves_the_offset_alone(
     assert lag(sluice)["stage"] in ("none", "client")
 
 
-@pytest.mark.parametrize(("number", "whole"), [(0, True), (1, True), (1, False)])
+@pytest.mark.parametrize(
+    ("number", "whole"), [(1, True), *(pytest.param(*it, marks=pytest.mark.extended) for it in ((0, True), (1, False)))]
+)
 def test_a_batch_that_failed_is_repeated_unchanged_and_the_rest_follows(
     spark: SparkSession, source: Server, numbers: str, sluice: Sluice, tmp_path: Path, number: int, whole: bool
 ) -> None:

@@ -36,7 +36,9 @@ async def output_of(*command: object, **environ: str) -> str:
 
 
 @pytest.mark.timeout(600)  # the first time it is downloaded
-@pytest.mark.parametrize("generator", ["openapi-python-client", "openapi-generator"])
+@pytest.mark.parametrize(
+    "generator", ["openapi-python-client", pytest.param("openapi-generator", marks=pytest.mark.extended)]
+)
 async def test_a_generated_client_works(tmp_path: Path, generator: str) -> None:
     token = Credentials(tmp_path / "credentials.json").issue("generated", Grant(destinations=("example",))).text
     async with running(tmp_path) as api:

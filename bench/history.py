@@ -16,6 +16,7 @@ from bench.measuring import Case, Progress, add_choices, case, chosen, take_turn
 from bench.sources import source, version_of
 from bench.workloads import ROWS, TABLES, Written, write
 from scripts.serving import lines_for, started
+from sluice.instance.sources.mysql.history.file import FileDatabase
 from sluice.instance.sources.mysql.history.versions import History
 from tests.servers import Server
 
@@ -75,7 +76,7 @@ def decode(arguments: argparse.Namespace, name: str, full: Server, minimal: Serv
 
 def learn(server: Server, written: Written, folder: Path, more: tuple[str, ...]) -> None:
     """Make a history at the end of the binlog, and say that it holds from the beginning of the file."""
-    history = History(folder / DESTINATION, writes=True)
+    history = History(FileDatabase(folder / DESTINATION, writes=True), writes=True)
     with started({DESTINATION: lines_for(f"{server.host}:{server.port}", server.user, server.password, *more)}):
         server.query("CREATE DATABASE noted")
         deadline = time.monotonic() + PATIENCE

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from bench.processes import memory_of
+from sluice.instance.sources.mysql.history.file import FileDatabase
 from sluice.instance.sources.mysql.history.lexer import Dialect
 from sluice.instance.sources.mysql.history.statements import Context, apply
 from sluice.instance.sources.mysql.history.tables import Catalog, Column, Database, Table
@@ -27,7 +28,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="sluice-tables-") as folder:
         make(Path(folder), count, start)
         before = memory_of()
-        history, catalog = History(Path(folder), writes=True), Catalog()
+        history, catalog = History(FileDatabase(Path(folder), writes=True), writes=True), Catalog()
         begin = time.perf_counter()
         if not history.begin_at(catalog, Cursor.at(start)):
             raise SystemExit("the place is not known")
@@ -47,7 +48,7 @@ def make(folder: Path, count: int, start: Position) -> None:
     columns = tuple(Column(f"column_{number}", "varchar(255)", "utf8mb4") for number in range(COLUMNS))
     tables = {f"table_{number}": Table(columns, ("column_0",), "utf8mb4") for number in range(count)}
     catalog.put_database("shop", Database("utf8mb4", dict(tables), is_complete=True))
-    history = History(folder, writes=True)
+    history = History(FileDatabase(folder, writes=True), writes=True)
     history.begin(catalog, start, "")
     history.close()
 

@@ -187,7 +187,7 @@ class Instance:
         self.ring.on_put = on_put
         start, *later = self._places()
         parser = self._make_parser(
-            self.config, self.ring, start=start, later=later, on_begin=on_begin, on_state=on_state
+            self.config, self.ring, start=start, later=later, on_begin=on_begin, on_state=on_state, epoch=epoch
         )
         return parser
 

@@ -217,6 +217,7 @@ class ParserFactory(Protocol):
         later: Sequence[Cursor | None] = (),
         on_begin: Callable[[Position | None, GtidSet | None], None],
         on_state: Callable[[str, str], None],
+        epoch: int = 0,
     ) -> Parser:
         """Make a parser that begins at ``start``, or where the configuration says if that is None.
 
@@ -225,4 +226,6 @@ class ParserFactory(Protocol):
 
         It calls, in its own thread, ``on_begin`` with the place where the stream begins and the GTIDs executed there
         (None if unknown) before its first put, and ``on_state`` with ``running`` or ``error`` and a text.
+
+        What it writes where other servers write, too, it writes as of ``epoch``: a later one keeps it out.
         """

@@ -10,10 +10,7 @@ BATCHES = "batches are cut by sluice.output.mq.maxBytes, and sent as soon as the
 ADMIN = "there is no admin server: configure destinations by files, start and stop them over HTTP"
 CORES = "one compiled loop decodes a destination: nothing to do"
 KERNEL = "the kernel sizes the buffers of connections: nothing to do"
-HISTORY = (
-    "the history of tables is a file of the server, canal.instance.tsdb.dir says where: nothing to do, unless servers"
-    " share destinations; then SET GLOBAL binlog_row_metadata = 'FULL' on the source"
-)
+HISTORY = "the history of tables notes each statement, and needs no snapshots in between: nothing to do"
 STANDBY = (
     "a standby source is not switched to: when the source has moved, change canal.instance.master.address; by GTID the"
     " cursors go on there"

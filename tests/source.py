@@ -37,6 +37,7 @@ class Source:
         later: Sequence[Cursor | None] = (),
         on_begin: Callable[[Position | None, GtidSet | None], None],
         on_state: Callable[[str, str], None],
+        epoch: int = 0,
     ) -> None:
         self.ring = ring
         self.writer = SegmentWriter(ring.pool)

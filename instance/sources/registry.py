@@ -31,9 +31,11 @@ def make_parser(
     later: Sequence[Cursor | None] = (),
     on_begin: Callable[[Position | None, GtidSet | None], None],
     on_state: Callable[[str, str], None],
+    epoch: int = 0,
 ) -> source.Parser:
     """Make the parser of a destination: see `sluice.instance.source.ParserFactory`."""
-    return PARSERS[type(config)](config, ring, start=start, later=later, on_begin=on_begin, on_state=on_state)
+    make = PARSERS[type(config)]
+    return make(config, ring, start=start, later=later, on_begin=on_begin, on_state=on_state, epoch=epoch)
 
 
 def examine(config: InstanceConfig) -> source.Examination:

@@ -92,6 +92,20 @@ def read(server: Sluice, wanted: int) -> tuple[list[int], list[int]]:
     return rows, batches
 
 
+def images(server: Sluice, wanted: int) -> list[dict[str, str]]:
+    """Get without ack until so many rows have come; return them, and what their entries say of their columns."""
+    found: list[dict[str, str]] = []
+
+    def more() -> bool:
+        for entry in call(server, "getWithoutAck?timeout=500").json().get("entries", ()):
+            doubt = {"doubt": text} if (text := entry.get("props", {}).get("sluice.schema")) else {}
+            found.extend(row | doubt for row in entry.get("data") or [])
+        return len(found) >= wanted
+
+    eventually(more, lambda: (found, "".join(server.log)))
+    return found
+
+
 def ack(server: Sluice, batches: list[int]) -> list[int]:
     """The statuses of the acks of these batches."""
     return [call(server, "ack", {"batchId": batch}).status for batch in batches]
@@ -105,6 +119,35 @@ def pair(tmp_path: Path, own_zookeeper: ZooKeeper, mariadb118: Server, database:
             stack.callback(server.__exit__)
         list(pool.map(Sluice.start, pair.servers))
         yield pair
+
+
+def test_the_server_that_takes_over_knows_the_tables_of_the_former_one(
+    tmp_path: Path, own_zookeeper: ZooKeeper, mariadb118: Server, database: Database
+) -> None:
+    tables, statements = database(mariadb118), ("CHANGE id a INT", "CHANGE a b INT", "CHANGE b id INT")
+    account = {
+        "canal__instance__tsdb__dbUsername": mariadb118.user,
+        "canal__instance__tsdb__dbPassword": mariadb118.password,
+    }
+    url = f"jdbc:mysql://{mariadb118.host}:{mariadb118.port}/{tables}"
+    pair = Pair(
+        tmp_path, own_zookeeper.hosts, mariadb118, database(mariadb118), canal__instance__tsdb__url=url, **account
+    )
+    with ExitStack() as stack:
+        for server in pair.servers:
+            stack.enter_context(server)
+        first = pair.active()
+        assert call(first, "subscribe").status == 200
+        for number, statement in enumerate(statements):
+            pair.insert(number)
+            mariadb118.query(f"ALTER TABLE t {statement}", database=pair.schema)
+        pair.insert(9)
+        expected = [{"id": "0"}, {"a": "1"}, {"b": "2"}, {"id": "9"}]
+        assert images(first, 4) == expected
+        first.kill()
+        second = pair.active()
+        assert images(second, 4) == expected
+    assert "asking the source for all tables" not in second.log_file.read_text()
 
 
 def test_other_server_goes_on_from_the_durable_cursor_when_the_active_one_is_killed(

@@ -377,12 +377,12 @@ def test_a_key_that_a_placeholder_names_is_not_unknown(conf: Conf) -> None:
 def test_keys_of_canal_without_effect_are_one_warning_for_each_reason(conf: Conf) -> None:
     conf.write(
         "canal.properties",
-        "canal.mq.flatMessage = true\nkafka.acks = all\ncanal.instance.tsdb.url = x\ncanal.user =\n",
+        "canal.mq.flatMessage = true\nkafka.acks = all\ncanal.instance.tsdb.snapshot.interval = 24\ncanal.user =\n",
     )
     queues, history = conf.read().warnings()
     assert queues.startswith("without effect here: they are for canal.serverMode = kafka, or for queues that")
     assert queues.endswith("canal.properties: canal.mq.flatMessage (line 1), kafka.acks (line 2)")
-    assert "canal.instance.tsdb.url (line 3)" in history
+    assert "canal.instance.tsdb.snapshot.interval (line 3)" in history
 
 
 CANALS_OWN = r"""

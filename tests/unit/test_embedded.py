@@ -65,6 +65,7 @@ class WrittenByTest:
         later: Sequence[Cursor | None] = (),
         on_begin: Callable[[Position | None, GtidSet | None], None],
         on_state: Callable[[str, str], None],
+        epoch: int = 0,
     ) -> None:
         self.start_cursor = start
         self.filter = config.table_filter()

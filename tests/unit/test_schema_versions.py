@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 
 from sluice.instance.sources.mysql.decode.table_map import TableMap
+from sluice.instance.sources.mysql.history import versions
+from sluice.instance.sources.mysql.history.database import HistoryDatabase
+from sluice.instance.sources.mysql.history.file import FileDatabase
 from sluice.instance.sources.mysql.history.lexer import Dialect
 from sluice.instance.sources.mysql.history.statements import Context
 from sluice.instance.sources.mysql.history.tables import Catalog, Column, Database, Table
@@ -47,10 +50,17 @@ class Stream:
     """A parser that follows a binlog, and stops."""
 
     def __init__(
-        self, folder: Path, source: Source, start: Cursor | None, *, writes: bool = True, keep: float = 0
+        self,
+        where: Path | HistoryDatabase,
+        source: Source,
+        start: Cursor | None,
+        *,
+        writes: bool = True,
+        keep: float = 0,
     ) -> None:
         self.executed = ""
-        self.history = History(folder, writes=writes, keep=keep)
+        database = FileDatabase(where, writes=writes) if isinstance(where, Path) else where
+        self.history = History(database, writes=writes, keep=keep)
         take = source.take if writes else None
         self.schemas = Schemas(
             source, MYSQL80, take=take, history=self.history, start=start, executed=lambda: self.executed
@@ -134,7 +144,7 @@ def test_it_says_how_far_the_stream_was_followed_also_after_a_kill(tmp_path: Pat
 
 
 def test_statements_that_are_read_again_are_noted_once(folder: Path) -> None:
-    history = History(folder, writes=False)
+    history = History(FileDatabase(folder, writes=False), writes=False)
     (stretch,) = history.stretches()
     before = history.versions(stretch)
     Stream(folder, Source("x", seen=900), Cursor.at(place(100))).read(*DDL).go_to(600).stop()
@@ -153,7 +163,7 @@ def test_a_parser_beside_that_of_the_destination_reads_and_notes_nothing(folder:
     assert reader.columns(150) == "a"
     assert reader.read(*DDL, (700, "ALTER TABLE t CHANGE d e INT")).columns(750) == "e"
     reader.stop()
-    assert History(folder, writes=False).stretches()[-1].until == place(600)
+    assert History(FileDatabase(folder, writes=False), writes=False).stretches()[-1].until == place(600)
 
 
 def test_a_table_of_which_the_source_was_asked_is_noted_where_that_is_certain(tmp_path: Path) -> None:
@@ -171,7 +181,7 @@ def test_a_table_of_which_the_source_was_asked_is_noted_where_that_is_certain(tm
 
 def test_the_same_names_of_files_after_a_reset_are_another_history(folder: Path) -> None:
     reset = Cursor.at(place(250, created=2))
-    assert not History(folder, writes=False).begin_at(Catalog(), reset)
+    assert not History(FileDatabase(folder, writes=False), writes=False).begin_at(Catalog(), reset)
 
 
 class TestAnotherSourceTakesOver:
@@ -211,26 +221,26 @@ class TestAnotherSourceTakesOver:
 def age(folder: Path, *, up_to: int) -> None:
     """Let what was noted up to a place be very old."""
     with sqlite3.connect(folder / "schema.db") as database:
-        for number, text in database.execute("SELECT id, place FROM places").fetchall():
+        for number, text in database.execute("SELECT id, place FROM schema_places").fetchall():
             if Position.parse(text).begin <= up_to:
-                database.execute("UPDATE places SET time = 0 WHERE id = ?", (number,))
+                database.execute("UPDATE schema_places SET time = 0 WHERE id = ?", (number,))
 
 
 def test_parts_that_the_stream_has_left_are_dropped_after_their_time(folder: Path) -> None:
     age(folder, up_to=600)
-    history = History(folder, writes=True, keep=3600)
+    history = History(FileDatabase(folder, writes=True), writes=True, keep=3600)
     assert not history.begin_at(Catalog(), None)
     history.begin(Catalog(), place(2000), "")
     assert [it.since.begin for it in history.stretches()] == [2000]
     with sqlite3.connect(folder / "schema.db") as database:
-        assert database.execute("SELECT COUNT(*) FROM changes").fetchone() == (1,)
+        assert database.execute("SELECT COUNT(*) FROM schema_changes").fetchone() == (1,)
 
 
 def test_the_beginning_of_a_stretch_is_dropped_after_its_time(folder: Path) -> None:
     age(folder, up_to=300)
     stream = Stream(folder, Source("x", seen=900), Cursor.at(place(600)), keep=3600)
     stream.read((700, "ALTER TABLE t CHANGE d e INT")).go_to(800).stop()
-    history = History(folder, writes=False)
+    history = History(FileDatabase(folder, writes=False), writes=False)
     (stretch,) = history.stretches()
     assert [it.place.begin for it in history.versions(stretch)] == [300, 400, 500, 700]
     found = [Stream(folder, Source("x", seen=900), Cursor.at(place(at))).columns(at) for at in (250, 350, 550, 750)]
@@ -239,7 +249,7 @@ def test_the_beginning_of_a_stretch_is_dropped_after_its_time(folder: Path) -> N
 
 def test_a_clock_that_was_set_back_drops_nothing_that_is_needed(folder: Path) -> None:
     with sqlite3.connect(folder / "schema.db") as database:
-        database.execute("UPDATE places SET time = 0 WHERE place LIKE '%:400:0'")
+        database.execute("UPDATE schema_places SET time = 0 WHERE place LIKE '%:400:0'")
     stream = Stream(folder, Source("x", seen=900), Cursor.at(place(600)), keep=3600)
     stream.read((700, "ALTER TABLE t CHANGE d e INT")).go_to(800).stop()
     found = [Stream(folder, Source("x", seen=900), Cursor.at(place(at))).columns(at) for at in (150, 250, 350, 750)]
@@ -248,6 +258,33 @@ def test_a_clock_that_was_set_back_drops_nothing_that_is_needed(folder: Path) ->
 
 def test_only_the_owner_may_read_it(folder: Path) -> None:
     assert {it.stat().st_mode & 0o777 for it in folder.iterdir()} == {0o600}
+
+
+FORMAT_1 = """
+CREATE TABLE stretches (id INTEGER PRIMARY KEY, since TEXT, gtids TEXT, until TEXT, until_gtids TEXT);
+CREATE TABLE places (id INTEGER PRIMARY KEY, stretch INTEGER, place TEXT, gtids TEXT, sql TEXT, time REAL);
+CREATE TABLE changes (place INTEGER, kind TEXT, db TEXT, tbl TEXT, body TEXT);
+INSERT INTO stretches SELECT id, since, gtids, until, until_gtids FROM schema_stretches;
+INSERT INTO places SELECT id, stretch, place, gtids, statement, time FROM schema_places;
+INSERT INTO changes SELECT place, kind, db, tbl, body FROM schema_changes ORDER BY id;
+DROP TABLE schema_stretches;
+DROP TABLE schema_places;
+DROP TABLE schema_changes;
+CREATE INDEX changes_of_places ON changes (place);
+PRAGMA user_version = 1;
+"""
+
+
+def test_a_file_of_an_earlier_version_goes_on(folder: Path) -> None:
+    with sqlite3.connect(folder / "schema.db") as database:
+        database.executescript(FORMAT_1)
+    with pytest.raises(HistoryError, match="of an earlier version of Sluice: start the server once, to renew it"):
+        History(FileDatabase(folder, writes=False), writes=False).stretches()
+    found = [Stream(folder, Source("x", seen=900), Cursor.at(place(at))).columns(at) for at in (150, 250, 600)]
+    assert found == ["a", "b", "d"]
+    stream = Stream(folder, Source("x", seen=900), Cursor.at(place(600)))
+    stream.read((700, "ALTER TABLE t CHANGE d e INT")).go_to(800).stop()
+    assert Stream(folder, Source("x", seen=900), Cursor.at(place(750))).columns(750) == "e"
 
 
 @pytest.fixture(params=["damaged", "of a later version"])
@@ -262,7 +299,7 @@ def unusable(request: pytest.FixtureRequest, folder: Path) -> Path:
 
 def test_a_file_that_cannot_be_used_is_an_error_that_names_it(unusable: Path) -> None:
     with pytest.raises(HistoryError, match=r"schema\.db (cannot be used|is of a later version of Sluice \(99\))"):
-        History(unusable, writes=True).stretches()
+        History(FileDatabase(unusable, writes=True), writes=True).stretches()
 
 
 def test_with_a_file_that_cannot_be_used_the_stream_goes_on_without_a_history(
@@ -277,7 +314,7 @@ def test_with_a_file_that_cannot_be_used_the_stream_goes_on_without_a_history(
     assert [it.partition(":")[0] for it in caplog.messages] == [
         "nothing is known of earlier tables",
         "schema-from-the-future",
-        "what becomes of tables is not noted until the next connection to the source",
+        "what becomes of tables is not noted, until the next attempt in a minute",
     ]
     assert (unusable / "schema.db").read_bytes() == before
 
@@ -285,11 +322,11 @@ def test_with_a_file_that_cannot_be_used_the_stream_goes_on_without_a_history(
 class TestTheDiskIsFull:
     """As sqlite3 says it: a page more than the file may have."""
 
-    def fill(self, stream: Stream) -> None:
-        database = stream.history._database
-        assert database is not None
-        (pages,) = database.execute("PRAGMA page_count").fetchone()
-        database.execute(f"PRAGMA max_page_count = {pages}")
+    def fill(self, stream: Stream, *, more: int = 0) -> None:
+        with stream.history._database.reading() as session:
+            assert session is not None
+            ((pages,),) = session.execute("PRAGMA page_count").fetchall()
+            session.execute(f"PRAGMA max_page_count = {pages + more}")
 
     def test_nothing_passes_a_statement_that_cannot_be_noted(self, folder: Path) -> None:
         stream = Stream(folder, Source("x", seen=900), Cursor.at(place(600)))
@@ -305,3 +342,13 @@ class TestTheDiskIsFull:
         stream.executed = ",".join(f"{T1}:{number}" for number in range(1, 20_000, 2))
         stream.go_to(650).stop()
         assert Stream(folder, Source("x", seen=900), Cursor.at(place(650))).columns(650) == "d"
+
+    def test_once_it_has_room_the_history_goes_on(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(versions, "AGAIN", 0.0)
+        stream = Stream(folder, Source("x", seen=900), Cursor.at(place(600)))
+        self.fill(stream)
+        stream.executed = ",".join(f"{T1}:{number}" for number in range(1, 20_000, 2))
+        stream.history.pause(stream.executed)
+        self.fill(stream, more=1000)
+        stream.read((700, "ALTER TABLE t CHANGE d e INT")).go_to(800).stop()
+        assert Stream(folder, Source("x", seen=900), Cursor.at(place(750))).columns(750) == "e"

@@ -3,10 +3,11 @@
 import re
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from urllib.parse import unquote
 
 from pydantic import AfterValidator, BeforeValidator, PrivateAttr, SecretStr, model_validator
 
-from ....login.ssl_mode import SslMode
+from ....login.ssl_mode import SslMode, tls_options
 from ...config import InstanceConfig, is_host, lower, upper
 from ...settings import FolderPath, setting
 
@@ -53,6 +54,30 @@ def parse_address(value: Any) -> Any:
     return Address(host, int(port or DEFAULT_PORT))
 
 
+class HistoryUrl(NamedTuple):
+    """A database of MySQL or MariaDB for the history of tables."""
+
+    address: Address
+    database: str
+    tls: dict[str, Any]
+    """See `tls_options`."""
+
+
+def parse_history_url(value: Any) -> Any:
+    """``jdbc:mysql://host:port/database?…`` as a HistoryUrl; None for an embedded database of Canal, and no text."""
+    if not isinstance(value, str):
+        return value
+    if not value or value.startswith("jdbc:h2:"):
+        return None
+    url = re.fullmatch(r"jdbc:(?:mysql|mariadb)://([^/?]*)/([^/?]+)(?:\?(.*))?", value)
+    if url is None:  # without the text, in which a password may be
+        raise ValueError("write jdbc:mysql://host:port/database?sslMode=VERIFY_IDENTITY, or leave it empty for a file")
+    options = (url[3] or "").split("&")  # most are for a driver of Java
+    tls = tls_options("&".join(it for it in options if it.startswith(("ssl", "serverPublicKey"))))
+    mode = SslMode.DISABLED if "useSSL=false" in options else SslMode.PREFERRED
+    return HistoryUrl(parse_address(url[1]), unquote(url[2]), {"ssl_mode": mode, **tls})
+
+
 def _items(value: Any) -> Any:
     return [item.strip().upper() for item in value.split(",") if item.strip()] if isinstance(value, str) else value
 
@@ -66,6 +91,7 @@ def _zero_is_none(value: int | None) -> int | None:
 
 
 AddressText = Annotated[Address, BeforeValidator(parse_address)]
+HistoryUrlText = Annotated[HistoryUrl | None, BeforeValidator(parse_history_url)]
 Above0 = Annotated[int | None, AfterValidator(_zero_is_none)]
 
 
@@ -137,6 +163,15 @@ class MysqlConfig(InstanceConfig):
     tsdb_dir: FolderPath | None = setting("canal.instance.tsdb.dir", None)
     """Folder of `<destination>/schema.db`; a folder with the name of the destination is that of `schema.db` itself, as
     in Canal's own files. Empty means the folder of `meta.dat`."""
+    tsdb_url: HistoryUrlText = setting("canal.instance.tsdb.url", None)
+    """Database for servers that share destinations, `jdbc:mysql://host:port/database?sslMode=VERIFY_IDENTITY`; Sluice
+    makes its tables there, `schema_…`. `sslMode` means what it means to MySQL's Java driver, `PREFERRED` if there is
+    none; `&sslCa=FILE` names the authorities (PEM). Empty, or `jdbc:h2:…` as in Canal's own files, means the file
+    `schema.db` of each server."""
+    tsdb_username: str = setting("canal.instance.tsdb.dbUsername", "")
+    """Account on that database. It needs CREATE, SELECT, INSERT, UPDATE and DELETE there."""
+    tsdb_password: SecretStr = setting("canal.instance.tsdb.dbPassword", SecretStr(""))
+    """Password of the account."""
     tsdb_snapshot_expire: int = setting("canal.instance.tsdb.snapshot.expire", 360, ge=0, le=876_000, unit="h")
     """How long a part of the history is kept after the stream has left it. 0 keeps it for ever."""
 

@@ -1,6 +1,7 @@
 """What the commands ask a MySQL or MariaDB without starting anything."""
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import cached_property
 from importlib.util import find_spec
 from typing import Self
@@ -12,6 +13,7 @@ from ...source import Report, Reread
 from .config import MysqlConfig
 from .connection import Connection
 from .dump import FileStart
+from .history.versions import open_history
 from .reread import reread
 from .schema import InformationSchema
 from .shortage import shortage
@@ -38,6 +40,9 @@ class Examination:
     def check(self, *, is_replaced: bool) -> None:
         """See `sluice.instance.source.Examination.check`."""
         self._connection.check(self._config, 0 if is_replaced else self._config.slave_id)
+        if self._config.tsdb_url is not None and self._connection.facts.row_metadata != "FULL":
+            with closing(open_history(self._config, writes=False)) as history:
+                history.stretches()
 
     def summary(self) -> str:
         """Return what it is, and where its binlog ends."""

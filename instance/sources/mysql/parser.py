@@ -28,7 +28,7 @@ from .decode.events import BinlogEvent
 from .dump import Dump, FileStart, GtidStart, Replica
 from .history.lexer import Dialect
 from .history.tables import UNKNOWN, Catalog, Table
-from .history.versions import History
+from .history.versions import History, open_history
 from .schema import InformationSchema, Schemas, charsets
 from .start import Start, StartFinder, parse_gtids, resume
 
@@ -60,6 +60,7 @@ class Parser:
         stop: Position | None = None,
         on_begin: Callable[[Position | None, GtidSet | None], None] | None = None,
         on_state: Callable[[str, str], None] | None = None,
+        epoch: int = 0,
     ) -> None:
         """Read from `start`, or from where the configuration says, until `stop`.
 
@@ -83,7 +84,7 @@ class Parser:
         self._control = Control(config, ring, self._decoder, self._quarantine)
         self._history: History | None = None
         if config.tsdb_enable:
-            self._history = History(config.history_folder, writes=not config.is_reader, keep=config.history_seconds)
+            self._history = open_history(config, writes=not config.is_reader, epoch=epoch)
         self._filter: TableFilter | None = None  # instead of the configured one
         self._schema_source = InformationSchema(lambda: Connection(config))
         self._replica = Replica.unique(config.slave_id)
@@ -168,7 +169,7 @@ class Parser:
 
     def _columns_at(self, schema: str, table: str, at: Position) -> list[SourceColumn]:
         catalog = Catalog()
-        with closing(History(self._config.history_folder, writes=False)) as history:
+        with closing(open_history(self._config, writes=False)) as history:
             is_known = history.begin_at(catalog, Cursor.at(at))
         state = catalog.get(schema, table) if is_known else UNKNOWN
         if isinstance(state, Table):
@@ -289,12 +290,14 @@ class Parser:
         try:
             with self._connect() as connection:
                 connection.check(self._config, self._config.slave_id)
-                start = self._start = self._find_start(connection)
                 facts = connection.facts
                 self._control.connect = self._further_connection
                 self._control.charsets = charsets(connection)
                 self._control.mariadb = facts.mariadb
                 self._control.asks_schemas = facts.row_metadata != "FULL"
+                if self._history is not None and self._control.asks_schemas:
+                    self._history.open()  # before the end of the binlog is looked up, for it may be in there
+                start = self._start = self._find_start(connection)
                 self._decoder.forget_plans()
                 if not self._follow_to(connection, start):
                     self._control.schemas = self._schemas(facts, _cursor_of(start))

@@ -25,7 +25,7 @@ from .control import Control
 from .decode.decoder import Decoder, Status
 from .decode.events import BinlogEvent
 from .history.lexer import Dialect
-from .history.versions import History
+from .history.versions import open_history
 from .parser import Parser
 from .schema import InformationSchema, Schemas, charsets
 from .start import StartFinder
@@ -104,7 +104,7 @@ def _decode(config: MysqlConfig, connection: Connection, item: Item, kept: Kept,
     control.charsets = charsets(connection)
     control.mariadb = facts.mariadb
     control.asks_schemas = facts.row_metadata != "FULL"
-    history = History(config.history_folder, writes=False) if config.tsdb_enable else None
+    history = open_history(config, writes=False) if config.tsdb_enable else None
     position = Position.parse(item.position)
     control.schemas = Schemas(
         InformationSchema(control.connect),

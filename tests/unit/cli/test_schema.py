@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sluice.instance.sources.mysql.history.file import FileDatabase
 from sluice.instance.sources.mysql.history.tables import Catalog, Column, Database, Table
 from sluice.instance.sources.mysql.history.versions import History
 from sluice.protocol.position import Position
@@ -38,7 +39,7 @@ def sluice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 @pytest.fixture
 def followed(sluice: Sluice, tmp_path: Path) -> Sluice:
     """The same after a stream in which a table got a column, and another one was made."""
-    history, catalog = History(tmp_path / "example", writes=True), Catalog()
+    history, catalog = History(FileDatabase(tmp_path / "example", writes=True), writes=True), Catalog()
     orders = Table((Column("id", "bigint"), Column("é", "varchar(9)", "latin1")), ("id",), "latin1")
     catalog.put_database("shop", Database("latin1", {"orders": orders}, is_complete=True))
     history.begin_at(catalog, None)

@@ -71,6 +71,7 @@ class Source:
         later: Sequence[Cursor | None] = (),
         on_begin: Callable[..., None],
         on_state: Callable[[str, str], None],
+        epoch: int = 0,
     ) -> "Source":
         self._ring, self._on_begin, self._on_state = ring, on_begin, on_state
         self._first = 0 if start is None or start.position is None else (start.position.begin - 4) // STEP

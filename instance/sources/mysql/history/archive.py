@@ -12,7 +12,7 @@ from .....store.cursor import Cursor
 from ....source import SchemaChange
 from ..config import MysqlConfig
 from .tables import Catalog, CatalogChange, State, Table
-from .versions import History, Stretch, Version
+from .versions import History, Stretch, Version, open_history
 
 
 class Archive:
@@ -83,7 +83,7 @@ class Archive:
                 yield stretch, history.versions(stretch)
 
     def _history(self, *, writes: bool = False) -> closing[History]:
-        return closing(History(self._config.history_folder, writes=writes))
+        return closing(open_history(self._config, writes=writes))
 
 
 def _lines(state: State) -> Iterator[str]:

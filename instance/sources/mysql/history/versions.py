@@ -1,4 +1,4 @@
-"""What tables were at each place that the stream has passed: a database beside the cursors of a destination.
+"""What tables were at each place that the stream has passed.
 
 It has stretches. A stretch begins with all tables at a place, and goes on with what each statement changed, as far as
 the stream was followed without a gap. Within a stretch the tables of every place are known.
@@ -6,57 +6,29 @@ the stream was followed without a gap. Within a stretch the tables of every plac
 
 import contextlib
 import logging
-import os
-import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from pathlib import Path
 from typing import Final
 
-from .....protocol.errors import BadPositionError, HistoryError
+from .....protocol.errors import HistoryError
 from .....protocol.gtid import contains, parse_gtids
 from .....protocol.position import Position
 from .....store.cursor import Cursor
-from ....files import make_private_folder, restrict
+from ..config import MysqlConfig
+from .database import HistoryDatabase, Session
+from .file import FileDatabase
+from .shared import SharedDatabase
 from .tables import Catalog, CatalogChange
 
 logger = logging.getLogger(__name__)
 
-NAME: Final = "schema.db"
-"""The file of the database in the folder of a destination."""
-FORMAT: Final = 1
-_TABLES: Final = """
-CREATE TABLE IF NOT EXISTS stretches (
-    id INTEGER PRIMARY KEY,
-    since TEXT NOT NULL,
-    gtids TEXT NOT NULL,
-    until TEXT NOT NULL,
-    until_gtids TEXT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS places (
-    id INTEGER PRIMARY KEY,
-    stretch INTEGER NOT NULL,
-    place TEXT NOT NULL,
-    gtids TEXT NOT NULL,
-    sql TEXT NOT NULL,
-    time REAL NOT NULL
-);
-CREATE TABLE IF NOT EXISTS changes (
-    place INTEGER NOT NULL,
-    kind TEXT NOT NULL,
-    db TEXT NOT NULL,
-    tbl TEXT NOT NULL,
-    body TEXT
-);
-CREATE INDEX IF NOT EXISTS changes_of_places ON changes (place);
-"""
-_END_SIZE: Final = 2048
-"""Bytes of the file that says how far the stream was followed; a position has fewer."""
+AGAIN: Final = 60.0
+"""Seconds after which it is tried again to write, where it was not possible."""
 _DAY: Final = 86_400.0
-_BUSY: Final = 10.0
-"""Seconds that another process may keep the database locked."""
+_LONGEST: Final = 1 << 16
+"""Characters of a statement that are kept, for people."""
 
 
 @dataclass(slots=True)
@@ -104,23 +76,23 @@ class Version:
 
 
 class History:
-    """The history of a destination. One thread uses it; others, and other processes, have their own of the same file.
+    """The history of a destination. One thread uses it; others, and other processes, have their own.
 
     While it cannot be used, the stream goes on without it: nothing is known then, and nothing is wrong.
     """
 
-    def __init__(self, folder: Path, *, writes: bool, keep: float = 0.0) -> None:
-        """Use the database in `folder`; it is made with the first stretch, or only read without `writes`.
+    def __init__(self, database: HistoryDatabase, *, writes: bool, keep: float = 0.0) -> None:
+        """Use a database; it is only read without `writes`.
 
         `keep`: seconds for which versions are kept that are no longer the last ones of their tables; 0 for ever.
         """
-        self._path = folder / NAME
+        self._database = database
         self._writes = writes
         self._keep = keep
-        self._database: sqlite3.Connection | None = None
-        self._end_file: int | None = None
         self._last: Stretch | None = None  # the one that goes on
-        self._catalog: Catalog | None = None  # None while the tables here are not known
+        self._catalog: Catalog | None = None  # None while the tables here are not known, or cannot be noted ...
+        self._unnoted: Catalog | None = None  # ... and this is what they are
+        self._again = 0.0  # monotonic time of the next attempt
         self._upcoming: list[Version] = []  # known changes after this place, the next one last
         self._followed: Position | None = None  # up to where these are all there were
         self._noted: Position | None = None  # up to where nothing is to be noted
@@ -128,12 +100,17 @@ class History:
 
     # --- where the stream is -----------------------------------------------------------------------------------------
 
+    def open(self) -> None:
+        """Connect, and keep out servers of earlier epochs."""
+        with contextlib.suppress(HistoryError), self._database.reading():  # as `begin_at` will say
+            pass
+
     def begin_at(self, catalog: Catalog, cursor: Cursor | None) -> bool:
         """Fill an empty catalogue with the tables of a place, and follow the stream from there with it.
 
         Returns whether they are known. If not, `begin` says when they are.
         """
-        self._catalog, self._upcoming, self._followed, self._noted = None, [], None, None
+        self._catalog, self._unnoted, self._upcoming, self._followed, self._noted = None, None, [], None, None
         try:
             stretches = self.stretches()
             self._last = stretches[-1] if stretches else None
@@ -177,7 +154,11 @@ class History:
 
     def cover(self, position: Position, executed: Callable[[], str]) -> None:
         """Say that the stream is followed up to a place, before a client can be given what is before that place."""
-        if self._catalog is None or not self._writes:
+        if not self._writes:
+            return
+        if self._unnoted is not None and time.monotonic() >= self._again:
+            self.begin(self._unnoted, position, executed())
+        if self._catalog is None:
             return
         last = self._last
         if last is None or not last.since.same_history(position):
@@ -185,7 +166,7 @@ class History:
         elif position > last.until:
             last.until = position
             with self._giving_up():
-                self._write_end(last)
+                self._database.note_end(last.number, position)
 
     def pause(self, executed: str) -> None:
         """Say what is executed where the stream breaks off."""
@@ -193,26 +174,24 @@ class History:
         if self._catalog is None or not self._writes or last is None:
             return
         last.until_gtids = executed
-        with self._giving_up(), self._transaction() as database:
-            _set_end(database, last)
+        with self._giving_up(), self._database.writing() as session:
+            _set_end(session, last)
 
     def begin(self, catalog: Catalog, place: Position, gtids: str) -> None:
         """Begin a stretch with the tables of a catalogue, and follow the stream from here with it."""
-        self._catalog, self._followed = catalog, None
+        self._catalog, self._unnoted, self._followed = catalog, None, None
         if not self._writes:
             return
+        last = Stretch(0, place, gtids, place, gtids)
         with self._giving_up():
-            with self._transaction() as database:
-                row = str(place), gtids, str(place), gtids
-                number = database.execute("INSERT INTO stretches VALUES (NULL, ?, ?, ?, ?)", row).lastrowid
-                assert number is not None
-                _insert(database, number, Version(place, gtids, "", _now(), tuple(catalog.everything())))
+            with self._database.writing() as session:
+                self._insert_stretch(session, last, None)
+                _insert(session, last.number, Version(place, gtids, "", _now(), tuple(catalog.everything())))
                 if self._last is not None:
-                    _set_end(database, self._last)
-                last = Stretch(number, place, gtids, place, gtids)
-                self._tidy(database, last)
+                    _set_end(session, self._last)
+                self._tidy(session, last)
             self._last = last
-            self._write_end(last)
+            self._database.note_end(last.number, place)
 
     @contextlib.contextmanager
     def _giving_up(self) -> Iterator[None]:
@@ -220,8 +199,9 @@ class History:
         try:
             yield
         except HistoryError as error:
-            self._catalog = None
-            logger.warning("what becomes of tables is not noted until the next connection to the source: %s", error)
+            self._catalog, self._unnoted = None, self._catalog
+            self._again = time.monotonic() + AGAIN
+            logger.warning("what becomes of tables is not noted, until the next attempt in a minute: %s", error)
 
     def add(self, place: Position, gtids: str, sql: str, changes: Sequence[CatalogChange]) -> None:
         """Note what a statement changed, or without one what the source was asked. When it returns, that is durable.
@@ -236,84 +216,90 @@ class History:
             return
         if noted is not None and noted.same_history(place) and (place <= noted if sql else place < noted):
             return
-        with self._transaction() as database:
-            self._tidy(database, last)
-            _insert(database, last.number, Version(place, gtids, sql, _now(), tuple(changes)))
+        with self._database.writing() as session:
+            self._tidy(session, last)
+            _insert(session, last.number, Version(place, gtids, sql, _now(), tuple(changes)))
             last.until, last.until_gtids = max(last.until, place), gtids
-            _set_end(database, last)
+            _set_end(session, last)
 
     # --- what was noted ----------------------------------------------------------------------------------------------
 
     def stretches(self) -> list[Stretch]:
         """Return the stretches in the order in which they began. Raises HistoryError."""
-        with self._reading() as database:
-            rows = [] if database is None else database.execute("SELECT * FROM stretches ORDER BY id").fetchall()
+        with self._database.reading() as session:
+            rows = [] if session is None else self._select_stretches(session)
         found = [Stretch(it[0], Position.parse(it[1]), it[2], Position.parse(it[3]), it[4]) for it in rows]
-        if found and (end := self._read_end(found[-1].number)) is not None and end.same_history(found[-1].until):
+        if found and (end := self._database.end(found[-1].number)) is not None and end.same_history(found[-1].until):
             found[-1].until = max(found[-1].until, end)
         return found
 
     def versions(self, stretch: Stretch) -> list[Version]:
         """Return what a stretch has, in the order of the stream. Raises HistoryError."""
-        with self._reading() as database:
-            if database is None:
+        with self._database.reading() as session:
+            if session is None:
                 return []
-            places = database.execute(
-                "SELECT * FROM places WHERE stretch = ? ORDER BY id", (stretch.number,)
+            places = session.execute(
+                "SELECT id, place, gtids, statement, time FROM schema_places WHERE stretch = ? ORDER BY id",
+                (stretch.number,),
             ).fetchall()
             changes: dict[int, list[CatalogChange]] = {number: [] for number, *_ in places}
-            found = database.execute(
-                "SELECT place, kind, db, tbl, body FROM changes WHERE place IN"
-                " (SELECT id FROM places WHERE stretch = ?) ORDER BY rowid",
+            found = session.execute(
+                "SELECT place, kind, db, tbl, body FROM schema_changes WHERE place IN"
+                " (SELECT id FROM schema_places WHERE stretch = ?) ORDER BY id",
                 (stretch.number,),
             )
-            for number, *change in found:
+            for number, *change in found.fetchall():
                 changes[number].append(CatalogChange(*change))
         return [
             Version(Position.parse(place), gtids, sql, time_, tuple(changes[number]))
-            for number, _, place, gtids, sql, time_ in places
+            for number, place, gtids, sql, time_ in places
         ]
 
     def replace(self, stretches: Sequence[tuple[Stretch, Sequence[Version]]]) -> None:
         """Put these in the place of all that is known. Raises HistoryError."""
-        with self._transaction() as database:
-            database.execute("DELETE FROM stretches")
-            database.execute("DELETE FROM places")
-            database.execute("DELETE FROM changes")
+        with self._database.writing() as session:
+            numbers = [number for number, *_ in self._select_stretches(session)]
+            for number in numbers:
+                _drop_stretch(session, number)
             for stretch, versions in stretches:
-                ends = str(stretch.since), stretch.gtids, str(stretch.until), stretch.until_gtids
-                database.execute("INSERT INTO stretches VALUES (?, ?, ?, ?, ?)", (stretch.number, *ends))
+                self._insert_stretch(session, stretch, stretch.number if stretch.number in numbers else None)
                 for version in versions:
-                    _insert(database, stretch.number, version)
+                    _insert(session, stretch.number, version)
 
     def close(self) -> None:
-        """Close the files."""
-        if self._database is not None:
-            self._database.close()
-            self._database = None
-        if self._end_file is not None:
-            os.close(self._end_file)
-            self._end_file = None
+        """Close the database."""
+        self._database.close()
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _tidy(self, database: sqlite3.Connection, last: Stretch) -> None:
+    def _select_stretches(self, session: Session) -> Sequence[tuple[int, str, str, str, str]]:
+        return session.execute(
+            "SELECT id, since, gtids, until, until_gtids FROM schema_stretches WHERE destination = ? ORDER BY id",
+            (self._database.destination,),
+        ).fetchall()
+
+    def _insert_stretch(self, session: Session, stretch: Stretch, number: int | None) -> None:
+        """Insert a stretch and give it its number, a new one for None."""
+        ends = str(stretch.since), stretch.gtids, str(stretch.until), stretch.until_gtids
+        row = number, self._database.destination, *ends
+        found = session.execute("INSERT INTO schema_stretches VALUES (?, ?, ?, ?, ?, ?)", row).lastrowid
+        stretch.number = _given(found)
+
+    def _tidy(self, session: Session, last: Stretch) -> None:
         """Once a day, drop what is older than what is kept: stretches that are over, and the beginning of the last."""
         now = _now()
         if not self._keep or now < self._tidied + _DAY:
             return
         self._tidied = now
         before = now - self._keep
-        over = "SELECT id FROM stretches WHERE id < (SELECT MAX(id) FROM stretches)"
-        database.execute(
-            f"DELETE FROM stretches WHERE id IN ({over}) AND id NOT IN (SELECT stretch FROM places WHERE time >= ?)",  # noqa: S608
-            (before,),
-        )
-        database.execute("DELETE FROM places WHERE stretch NOT IN (SELECT id FROM stretches)")
-        self._fold(database, last, before)
-        database.execute("DELETE FROM changes WHERE place NOT IN (SELECT id FROM places)")
+        for number, *_ in self._select_stretches(session)[:-1]:
+            sql = "SELECT COUNT(*) FROM schema_places WHERE stretch = ? AND time >= ?"
+            ((kept,),) = session.execute(sql, (number, before)).fetchall()
+            if not kept:
+                _drop_stretch(session, number)
+        self._fold(session, last, before)
 
-    def _fold(self, database: sqlite3.Connection, stretch: Stretch, before: float) -> None:
+    def _fold(self, session: Session, stretch: Stretch, before: float) -> None:
         """Let a stretch begin with its last version that was noted before a time, as were all before it."""
         old = list(takewhile(lambda it: it.time < before, self.versions(stretch)))
         if len(old) < 2:
@@ -321,94 +307,56 @@ class History:
         catalog, first = Catalog(), old[-1]
         for version in old:
             catalog.replay(version.changes)
-        found = database.execute("SELECT id FROM places WHERE stretch = ? ORDER BY id", (stretch.number,)).fetchall()
-        (number,) = found[len(old) - 1]
-        database.execute("DELETE FROM places WHERE stretch = ? AND id < ?", (stretch.number, number))
-        database.execute("UPDATE places SET sql = '' WHERE id = ?", (number,))
-        database.execute("DELETE FROM changes WHERE place = ?", (number,))
-        _insert_changes(database, number, catalog.everything())
+        found = session.execute("SELECT id FROM schema_places WHERE stretch = ? ORDER BY id", (stretch.number,))
+        places = [number for (number,) in found.fetchall()][: len(old)]
+        session.executemany("DELETE FROM schema_changes WHERE place = ?", [(it,) for it in places])
+        session.executemany("DELETE FROM schema_places WHERE id = ?", [(it,) for it in places[:-1]])
+        session.execute("UPDATE schema_places SET statement = '' WHERE id = ?", (places[-1],))
+        _insert_changes(session, places[-1], catalog.everything())
         stretch.since, stretch.gtids = first.place, first.gtids
         since = str(first.place), first.gtids, stretch.number
-        database.execute("UPDATE stretches SET since = ?, gtids = ? WHERE id = ?", since)
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._reading(make=True) as database:
-            assert database is not None
-            with database:
-                database.execute("BEGIN IMMEDIATE")
-                yield database
-
-    @contextlib.contextmanager
-    def _reading(self, *, make: bool = False) -> Iterator[sqlite3.Connection | None]:
-        """Give the database, None if there is none."""
-        try:
-            if self._database is None and (make or self._path.exists()):
-                self._database = self._open()
-            yield self._database
-        except (sqlite3.Error, OSError) as error:
-            raise HistoryError(f"the history of tables in {self._path} cannot be used: {error}") from error
-
-    def _open(self) -> sqlite3.Connection:
-        if self._writes:
-            make_private_folder(self._path.parent)
-            restrict(self._path)
-            self._path.touch(0o600)
-        mode = "rw" if self._writes else "ro"
-        database = sqlite3.connect(
-            f"{self._path.absolute().as_uri()}?mode={mode}",
-            _BUSY,
-            uri=True,
-            isolation_level=None,
-            check_same_thread=False,
-        )
-        (version,) = database.execute("PRAGMA user_version").fetchone()
-        if version not in (0, FORMAT):
-            database.close()
-            raise HistoryError(
-                f"{self._path} is of a later version of Sluice ({version}): move it away, and the history begins anew"
-            )
-        if self._writes:
-            database.execute("PRAGMA journal_mode = WAL")
-            database.execute("PRAGMA synchronous = FULL")
-            database.executescript(_TABLES)
-            database.execute(f"PRAGMA user_version = {FORMAT}")
-        return database
-
-    def _write_end(self, last: Stretch) -> None:
-        """One write of a page: a process that is killed leaves the former text or this one."""
-        try:
-            if self._end_file is None:
-                self._end_file = os.open(self._end_path, os.O_RDWR | os.O_CREAT, 0o600)
-            os.pwrite(self._end_file, f"{last.number} {last.until}".encode().ljust(_END_SIZE), 0)
-        except OSError as error:
-            raise HistoryError(f"{self._end_path} cannot be written: {error}") from error
-
-    def _read_end(self, number: int) -> Position | None:
-        with contextlib.suppress(FileNotFoundError, ValueError, BadPositionError):
-            stretch, place = self._end_path.read_text("ascii").split()
-            return Position.parse(place) if int(stretch) == number else None
-        return None
-
-    @property
-    def _end_path(self) -> Path:
-        return self._path.with_suffix(".end")
+        session.execute("UPDATE schema_stretches SET since = ?, gtids = ? WHERE id = ?", since)
 
 
-def _insert(database: sqlite3.Connection, stretch: int, version: Version) -> None:
-    row = stretch, str(version.place), version.gtids, version.sql, version.time
-    number = database.execute("INSERT INTO places VALUES (NULL, ?, ?, ?, ?, ?)", row).lastrowid
-    assert number is not None
-    _insert_changes(database, number, version.changes)
+def open_history(config: MysqlConfig, *, writes: bool, epoch: int | None = None) -> History:
+    """Return the history of a destination; a server writes it in an epoch, a command in none. Raises HistoryError."""
+    database: HistoryDatabase
+    if config.tsdb_url is None:
+        database = FileDatabase(config.history_folder, writes=writes)
+    else:
+        database = SharedDatabase(config, config.tsdb_url, epoch=epoch if writes else None)
+    return History(database, writes=writes, keep=config.history_seconds)
 
 
-def _insert_changes(database: sqlite3.Connection, place: int, changes: Iterable[CatalogChange]) -> None:
-    database.executemany("INSERT INTO changes VALUES (?, ?, ?, ?, ?)", ((place, *it) for it in changes))
+def _drop_stretch(session: Session, number: int) -> None:
+    session.execute(
+        "DELETE FROM schema_changes WHERE place IN (SELECT id FROM schema_places WHERE stretch = ?)", (number,)
+    )
+    session.execute("DELETE FROM schema_places WHERE stretch = ?", (number,))
+    session.execute("DELETE FROM schema_stretches WHERE id = ?", (number,))
 
 
-def _set_end(database: sqlite3.Connection, stretch: Stretch) -> None:
+def _insert(session: Session, stretch: int, version: Version) -> None:
+    row = stretch, str(version.place), version.gtids, version.sql[:_LONGEST], version.time
+    found = session.execute("INSERT INTO schema_places VALUES (NULL, ?, ?, ?, ?, ?)", row).lastrowid
+    _insert_changes(session, _given(found), version.changes)
+
+
+def _insert_changes(session: Session, place: int, changes: Iterable[CatalogChange]) -> None:
+    rows = ((place, *it) for it in changes)
+    session.executemany("INSERT INTO schema_changes (place, kind, db, tbl, body) VALUES (?, ?, ?, ?, ?)", rows)
+
+
+def _set_end(session: Session, stretch: Stretch) -> None:
     end = str(stretch.until), stretch.until_gtids, stretch.number
-    database.execute("UPDATE stretches SET until = ?, until_gtids = ? WHERE id = ?", end)
+    found = session.execute("UPDATE schema_stretches SET until = ?, until_gtids = ? WHERE id = ?", end)
+    if not found.rowcount:
+        raise HistoryError("the history of tables was replaced meanwhile")
+
+
+def _given(number: int | None) -> int:
+    assert number is not None
+    return number
 
 
 def _now() -> float:

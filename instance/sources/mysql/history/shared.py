@@ -35,10 +35,10 @@ _TYPES: Final = {
 _OWNERS: Final = """
 CREATE TABLE IF NOT EXISTS schema_owners (destination {name} PRIMARY KEY, epoch BIGINT NOT NULL);
 """
-_IDLE: Final = 10
+_IDLE: Final = 5
 """Seconds after which the database drops a connection without statements: one that has stopped in the middle of a
 transaction would keep all others out."""
-_WAIT: Final = 15
+_WAIT: Final = 8
 """Seconds that a statement waits for another transaction, and a little more than that may take."""
 _LIMITS: Final = SessionLimits(login_timeout=5.0, answer_timeout=120.0, answer_bytes=1 << 30)
 _SHORT, _LONG, _FAR = 1.0, 60.0, 1 << 20
@@ -179,8 +179,8 @@ class _Session:
             autocommit=True,
             client_flag=CLIENT.FOUND_ROWS,  # rowcount then says how many rows there are, also where they have the value
             program_name="sluice",
-            read_timeout=_WAIT + 5,
-            write_timeout=_WAIT + 5,
+            read_timeout=_WAIT + 2,
+            write_timeout=_WAIT + 2,
             limits=_LIMITS,
             init_command=f"SET SESSION wait_timeout = {_IDLE}, innodb_lock_wait_timeout = {_WAIT}",
         )

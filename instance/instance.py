@@ -29,6 +29,7 @@ from .catchup import CatchUp
 from .columns import SourceColumn
 from .config import InstanceConfig
 from .meta.base import MetaStore
+from .purges import PurgeWatch, Threat
 from .quarantine import keep_late, path_of, read_late, remove
 from .sink.filters import TableFilter
 from .source import Parser, ParserFactory
@@ -75,6 +76,7 @@ class Instance:
         self._quarantine = path_of(config.file_data_dir, config.destination)
         self._parser: Parser | None = None
         self._periodic: list[asyncio.Task[None]] = []
+        self._purges: PurgeWatch | None = None
         self._writing: set[asyncio.Task[None]] = set()
         self._unstored = asyncio.Event()
         self._changed = asyncio.Event()
@@ -134,7 +136,9 @@ class Instance:
         if earlier is not None:
             self.cursors.continue_after(earlier)
         parser.start()
+        self._purges = PurgeWatch(self.config.destination, self.cursors, parser)
         self._periodic = [
+            asyncio.create_task(self._purges.run(), name=f"watch purges of {self.config.destination}"),
             asyncio.create_task(self._flush_each_period(), name=f"flush {self.config.destination}"),
             asyncio.create_task(self._look_each_second(), name=f"look {self.config.destination}"),
         ]
@@ -286,6 +290,11 @@ class Instance:
     def parser_status(self) -> ParserStatus:
         """How far the parser is; nothing is known without a parser."""
         return self._parser.status if self._parser is not None else ParserStatus()
+
+    @property
+    def threats(self) -> Mapping[int, Threat]:
+        """The clients that the source is about to leave behind."""
+        return self._purges.threats if self._purges is not None else {}
 
     def check_running(self) -> None:
         """Raise `DestinationStoppedError` unless it runs, FencedError if another server may serve its clients.

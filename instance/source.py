@@ -20,6 +20,16 @@ EXAMPLES: Final = 20
 """Differences that a report describes; further ones are counted."""
 
 
+@dataclass(frozen=True, slots=True)
+class Expiry:
+    """When a source may purge a place."""
+
+    at: float
+    """Unix time after which it may, as it is configured; 0: at any time, for nothing older is left."""
+    kept: float
+    """Seconds for which it keeps what it has written; 0 if it does not say."""
+
+
 class Parser(Protocol):
     """What fills the ring, in a thread of its own."""
 
@@ -47,6 +57,12 @@ class Parser(Protocol):
 
     def tables(self) -> list[tuple[str, str]]:
         """Ask the source for schema and name of the tables that it has now, whatever the filter.
+
+        Any thread may ask, and may have to wait. Raises SourceError.
+        """
+
+    def expiries(self, places: Sequence[Position]) -> Sequence[Expiry | None]:
+        """Ask the source when it may purge each of these places; None: no end is in sight.
 
         Any thread may ask, and may have to wait. Raises SourceError.
         """

@@ -73,6 +73,10 @@ CLIENT = {
     "client_lag_bytes": ("Bytes of entries, by stage: given and not acked, or waiting", "client", "stage"),
     "client_lag_rows": ("Rows, by stage: given and not acked, or waiting", "client", "stage"),
     "client_lag_transactions": ("Transactions, by stage: given and not acked, or waiting", "client", "stage"),
+    "client_purge_seconds": (
+        "Until the source may purge the binlog at the cursor, once that is soon; 0: any time",
+        "client",
+    ),
     "client_batches": ("Batches given to the client, repetitions included", "client"),
     "client_rows": ("Rows given to the client, repetitions included", "client"),
     "client_bytes": ("Bytes of entries given to the client, repetitions included", "client"),
@@ -347,6 +351,8 @@ class DestinationCollector(Collector):
                 yield "client_lag_bytes", amount.bytes, label, stage
                 yield "client_lag_rows", amount.rows, label, stage
                 yield "client_lag_transactions", amount.transactions, label, stage
+            if threat := status.threats.get(client.client_id):
+                yield "client_purge_seconds", max(0.0, threat.at - now), label
             batches, rows, size = self._delivered.get((status.destination, client.client_id), (0, 0, 0))
             yield "client_batches", batches, label
             yield "client_rows", rows, label

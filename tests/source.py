@@ -9,6 +9,7 @@ from typing import Any
 from sluice.instance.columns import SourceColumn
 from sluice.instance.config import InstanceConfig
 from sluice.instance.sink.filters import TableFilter
+from sluice.instance.source import Expiry
 from sluice.instance.status import ParserStatus
 from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChange
 from sluice.protocol.canal.packet_pb2 import Messages
@@ -54,6 +55,10 @@ class Source:
 
     def tables(self) -> list[tuple[str, str]]:
         return [("crm", "notes"), ("shop", "goods"), ("shop", "orders")]
+
+    def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:
+        """Nothing is purged."""
+        return [None] * len(places)
 
     def begin_at(self, places: Sequence[Cursor | None]) -> None:
         """It has begun."""

@@ -57,6 +57,8 @@ def _wrong(destination: dict[str, Any]) -> Iterator[str]:
     for client in destination["clients"]:
         if client["state"] == "gone":
             yield f"{name}, client {client['clientId']}: gone: {sentences(client['error'], client['advice'])}"
+        if client["threat"]:
+            yield f"{name}, client {client['clientId']}: {client['threat']}"
     for output in destination["outputs"]:
         if output["error"]:
             yield f"{name}, output {output['name']}: {output['state']}: {output['error']}"

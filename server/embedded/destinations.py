@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,7 @@ from ...instance.config import InstanceConfig
 from ...instance.instance import Instance
 from ...instance.meta.base import MetaStore
 from ...instance.meta.memory import MemoryMetaStore
+from ...instance.purges import Threat
 from ...instance.quarantine import late_rows
 from ...instance.skipped import Skipped, keep, path_of
 from ...instance.source import ParserFactory
@@ -56,6 +57,8 @@ class DestinationStatus:
     """The zone that TIMESTAMP values are written in; empty where that of the process has no name."""
     active: str
     """Among several servers the address of the one that has it; empty when none has it, or there are no others."""
+    threats: Mapping[int, Threat]
+    """The clients that the source is about to leave behind."""
     outputs: Sequence[OutputStatus] = ()
     """Those that run here."""
 
@@ -193,6 +196,7 @@ class Destinations:
             parser=instance.parser_status,
             time_zone=instance.config.time_zone or local_time_zone(),
             active=cluster.active(destination) if cluster is not None else "",
+            threats=instance.threats,
             outputs=self.companions.status(destination),
         )
 

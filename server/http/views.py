@@ -68,6 +68,7 @@ class ClientView(View):
     marks: list[int] = Field(description="Ids of the outstanding batches, oldest first.")
     late: int = Field(description="Row events from quarantine whose rows it is still to be given.")
     idle: float = Field(description="Seconds since the client's last call.")
+    threat: str = Field(description="That the source may soon purge the binlog at the cursor; empty if not.")
     lag: LagView
 
     @classmethod
@@ -87,6 +88,7 @@ class ClientView(View):
             marks=status.marks,
             late=status.late,
             idle=time.monotonic() - status.last_active,
+            threat=threat.text if (threat := destination.threats.get(status.client_id)) else "",
             lag=LagView(
                 **AmountView.of(status.lag).model_dump(exclude={"seconds"}),
                 seconds=max(lag.age(status.lag, time.time()), destination.parser.behind or 0.0),  # noqa: TID251  shown

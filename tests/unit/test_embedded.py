@@ -14,6 +14,7 @@ from sluice.instance.columns import SourceColumn
 from sluice.instance.config import BatchMode, InstanceConfig
 from sluice.instance.meta.memory import MemoryMetaStore
 from sluice.instance.sink.filters import TableFilter
+from sluice.instance.source import Expiry
 from sluice.instance.status import ParserStatus
 from sluice.protocol.errors import (
     BadParameterError,
@@ -73,6 +74,10 @@ class WrittenByTest:
         self.stream = Stream(ring, events=(begin - 4) // STEP)
         self.on_begin = on_begin
         self.on_state = on_state
+
+    def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:
+        """Nothing is purged."""
+        return [None] * len(places)
 
     def begin_at(self, places: Sequence[Cursor | None]) -> None:
         self.places = places

@@ -54,6 +54,7 @@ def destination(*clients: ClientStatus, behind: float | None = 0.0, **values: ob
         "parser": ParserStatus(behind=behind),
         "time_zone": "UTC",
         "active": "",
+        "threats": {},
     }
     return DestinationStatus(**(status | values))  # type: ignore[arg-type]
 

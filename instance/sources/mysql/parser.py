@@ -19,6 +19,7 @@ from ...columns import SourceColumn
 from ...context import current_destination
 from ...quarantine import Quarantine, path_of
 from ...sink.filters import TableFilter
+from ...source import Expiry
 from ...status import ParserStatus
 from .config import MysqlConfig
 from .connection import Connection, ServerFacts
@@ -187,6 +188,13 @@ class Parser:
             return source.tables()
         finally:
             source.close()
+
+    def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:
+        """See `sluice.instance.source.Parser.expiries`."""
+        if not places:
+            return []
+        with Connection(self._config) as connection:
+            return StartFinder(connection, self._config, lambda: Connection(self._config)).expiries(places)
 
     def begin_at(self, places: Sequence[Cursor | None]) -> None:
         """Begin at the first of these places that the source has, at once, unless it has begun; any thread may ask."""

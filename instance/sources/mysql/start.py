@@ -18,8 +18,9 @@ from ....protocol.gtid_text import mariadb_text
 from ....protocol.position import Position, file_number
 from ....store.cursor import Cursor
 from ....store.ring import Ring
+from ...source import Expiry
 from .config import MysqlConfig
-from .connection import Connection, optional_text
+from .connection import Connection, optional_text, text
 from .decode.decoder import Decoder, Status
 from .decode.events import BinlogEvent, Event
 from .decode.gtid_event import mysql_gtid
@@ -43,6 +44,10 @@ def resume(position: Position, gtids: GtidSet | None = None) -> Start:
     """Start at a position of this same source: the dump begins with its transaction, which has its table maps."""
     offset = position.begin if position.begin <= MAX_DUMP_OFFSET else FIRST_EVENT
     return Start(FileStart(position.file, offset), position, gtids)
+
+
+_EXPIRY: Final = ("binlog_expire_logs_seconds", "binlog_expire_logs_auto_purge", "expire_logs_days")
+"""https://dev.mysql.com/doc/refman/8.4/en/replication-options-binary-log.html; MariaDB has the first and the last."""
 
 
 class StartFinder:
@@ -124,6 +129,25 @@ class StartFinder:
                 f"{position.file} of {self._connection.name} was created at {created}, that of the position {position}"
                 " at another time: it was reset, restored, or is another server"
             )
+
+    def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:
+        """See `sluice.instance.source.Parser.expiries`. Files are purged so long after their last event."""
+        files = [name for name, _ in self._connection.binlog_files()]
+        found = self._connection.query(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN {_EXPIRY}", row=(text, text))
+        variables = dict(found)
+        seconds = float(variables.get("binlog_expire_logs_seconds", 0))
+        seconds = seconds or 86_400 * float(variables.get("expire_logs_days", 0))
+        if variables.get("binlog_expire_logs_auto_purge") == "OFF":
+            seconds = 0.0
+        return [self._expiry(it, files, seconds) for it in places]
+
+    def _expiry(self, place: Position, files: Sequence[str], seconds: float) -> Expiry | None:
+        if place.source != self._facts.source or place.file not in files[:-1]:
+            return None  # another source's, purged already, or in the file that is written
+        number = files.index(place.file)
+        if number == 0 and file_number(place.file) > 1:
+            return Expiry(0.0, seconds)
+        return Expiry(self._created_at(files[number + 1]) + seconds, seconds) if seconds else None
 
     def _created_at(self, file: str) -> int:
         """Return when a file was created, as its beginning says."""

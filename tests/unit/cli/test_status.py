@@ -18,8 +18,9 @@ def destination(state: str = "running", *clients: dict[str, Any], error: str = "
     }
 
 
-def client(state: str = "attached", seconds: float = 0.0, error: str = "", advice: str = "") -> dict[str, Any]:
-    return {"clientId": 7, "state": state, "error": error, "advice": advice, "lag": {"seconds": seconds}}
+def client(state: str = "attached", seconds: float = 0.0, **texts: str) -> dict[str, Any]:
+    none = {"error": "", "advice": "", "threat": ""}
+    return {"clientId": 7, "state": state, "lag": {"seconds": seconds}} | none | texts
 
 
 def test_destinations_clients_and_the_longest_lag_are_told() -> None:
@@ -54,6 +55,10 @@ def test_what_runs_or_stands_by_is_well(sound: dict[str, Any]) -> None:
         (
             destination("running", client("gone", error="purged", advice="Subscribe again.")),
             "shop, client 7: gone: purged. Subscribe again.",
+        ),
+        (
+            destination("running", client(threat="the source may purge the binlog")),
+            "shop, client 7: the source may purge the binlog",
         ),
     ],
 )

@@ -14,6 +14,7 @@ from sluice.client_sdk import AsyncClient, Batch
 from sluice.instance import columns
 from sluice.instance.config import InstanceConfig
 from sluice.instance.sink.filters import TableFilter
+from sluice.instance.source import Expiry
 from sluice.instance.status import ParserStatus
 from sluice.protocol.canal.entry_pb2 import INSERT, ROWDATA, Column, Entry, Header, RowChange
 from sluice.protocol.errors import SluiceError
@@ -76,6 +77,10 @@ class Source:
         self._ring, self._on_begin, self._on_state = ring, on_begin, on_state
         self._first = 0 if start is None or start.position is None else (start.position.begin - 4) // STEP
         return self
+
+    def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:
+        """Nothing is purged."""
+        return [None] * len(places)
 
     def begin_at(self, places: Sequence[Cursor | None]) -> None:
         """It has begun."""

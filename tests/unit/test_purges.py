@@ -1,0 +1,117 @@
+"""What is said of clients that the source is about to leave behind, and when."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from sluice.instance import purges
+from sluice.instance.purges import PurgeWatch
+from sluice.instance.source import Expiry
+from sluice.protocol.errors import SourceError
+from sluice.protocol.position import Position
+from sluice.store.cursor import Cursor
+from tests.source import eventually
+
+HERE = Position("1", "bin.000007", 1_700_000_000, 400, 0)
+HOUR = 3600.0
+
+
+class Cursors:
+    """Of a client with a place, and of one that has none yet."""
+
+    client_ids = (1001, 1002)
+
+    def cursor(self, client_id: int) -> Cursor | None:
+        return Cursor.at(HERE) if client_id == 1001 else None
+
+
+class Parser:
+    """Answers what the test says."""
+
+    failure: SourceError | None = None
+
+    def __init__(self, *answers: Expiry | SourceError | None) -> None:
+        self.answers = list(answers)
+        self.asked: list[Sequence[Position]] = []
+
+    def expiries(self, places: Sequence[Position]) -> Sequence[Expiry | None]:
+        self.asked.append(places)
+        answer = self.answers.pop(0)
+        if isinstance(answer, SourceError):
+            raise answer
+        return [answer]
+
+
+def watch(parser: Any) -> PurgeWatch:
+    cursors: Any = Cursors()
+    return PurgeWatch("shop", cursors, parser)
+
+
+def expiry(hours: float) -> Expiry:
+    """Of a source that keeps its binlog for 40 h."""
+    return Expiry(time.time() + hours * HOUR, 40 * HOUR)
+
+
+@pytest.mark.parametrize(
+    ("hours", "text"),
+    [(30, ""), (10.1, ""), (9.01, "in 9.0 h"), (-1, "in 0.0 h")],
+    ids=["long", "just long enough", "soon", "overdue"],
+)
+async def test_it_is_said_when_less_than_a_quarter_of_the_time_is_left(hours: float, text: str) -> None:
+    await check(expiry(hours), text)
+
+
+async def test_it_is_said_of_the_oldest_file_that_is_left() -> None:
+    await check(Expiry(0.0, 0.0), "any time: no older file is left")
+
+
+async def test_nothing_is_said_where_no_end_is_in_sight() -> None:
+    await check(None, "")
+
+
+async def check(found: Expiry | None, text: str) -> None:
+    it = watch(Parser(found))
+    await it.look()
+    prefix = f"the source may purge the binlog at its cursor, {HERE}, "
+    assert [threat.text.removeprefix(prefix) for threat in it.threats.values()] == [text] * bool(text)
+
+
+async def test_only_clients_with_a_place_are_asked_for() -> None:
+    parser = Parser(None)
+    await watch(parser).look()
+    assert parser.asked == [[HERE]]
+
+
+async def test_it_is_logged_once_each_time_it_begins(caplog: pytest.LogCaptureFixture) -> None:
+    it = watch(Parser(expiry(1), expiry(0.9), None, expiry(0.8)))
+    with caplog.at_level(logging.WARNING):
+        for count in (1, 1, 1, 2):
+            await it.look()
+            assert len(caplog.messages) == count
+    assert caplog.messages[0].startswith("client 1001: the source may purge the binlog at its cursor, ")
+
+
+async def test_what_was_known_stays_while_the_source_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(purges, "PERIOD", 0.001)
+    parser = Parser(Expiry(0.0, 0.0), *[SourceError("away")] * 10, *[None] * 1000)
+    it = watch(parser)
+    await it.look()
+    running = asyncio.create_task(it.run())
+    await eventually(lambda: len(parser.asked) > 2)
+    assert 1001 in it.threats
+    await eventually(lambda: not it.threats)
+    running.cancel()
+
+
+async def test_a_source_that_cannot_be_read_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(purges, "PERIOD", 0.001)
+    parser = Parser()
+    parser.failure = SourceError("away")
+    running = asyncio.create_task(watch(parser).run())
+    await asyncio.sleep(0.05)
+    assert parser.asked == []
+    running.cancel()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.harness import Sluice
-from tests.servers import Server
+from tests.servers import Server, ZooKeeper
 
 
 @pytest.fixture
@@ -15,6 +15,13 @@ def sluice(tmp_path: Path) -> Iterator[Sluice]:
     made = Sluice(tmp_path)
     yield made
     made.__exit__()
+
+
+@pytest.fixture
+def own_zookeeper() -> Iterator[ZooKeeper]:
+    """A ZooKeeper of the test's own."""
+    with ZooKeeper() as zookeeper:
+        yield zookeeper
 
 
 @pytest.fixture(params=["mariadb118", "mysql97"])

@@ -23,13 +23,6 @@ NAME = "shop"
 ROOT = f"/otter/canal/destinations/{NAME}"
 
 
-@pytest.fixture
-def own_zookeeper() -> Iterator[ZooKeeper]:
-    """A ZooKeeper of the test's own."""
-    with ZooKeeper() as zookeeper:
-        yield zookeeper
-
-
 class Pair:
     """Two servers with the same destination."""
 

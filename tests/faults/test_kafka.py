@@ -82,16 +82,16 @@ def test_each_change_is_committed_once_whatever_is_killed(
 @pytest.mark.extended
 @pytest.mark.timeout(1200)
 def test_each_change_is_committed_once_over_fifty_kills_of_everything(
-    tmp_path: Path, zookeeper: ZooKeeper, broker: Kafka, topic: str, doomed: Server, database: Database
+    tmp_path: Path, own_zookeeper: ZooKeeper, broker: Kafka, topic: str, doomed: Server, database: Database
 ) -> None:
     schema = database(doomed)
     chance = random.Random(50)
     load = Load(doomed, schema)
     servers = [Sluice(tmp_path / name) for name in "ab"]
-    everything: list[Victim] = [*servers, *servers, broker, zookeeper, doomed]
+    everything: list[Victim] = [*servers, *servers, broker, own_zookeeper, doomed]
     with contextlib.ExitStack() as stack:
         for server in servers:
-            others = {"canal__zkServers": zookeeper.hosts, "sluice__ha__sessionTimeout": 2}
+            others = {"canal__zkServers": own_zookeeper.hosts, "sluice__ha__sessionTimeout": 2}
             configure(server, broker, topic, doomed, schema, main=others)
             stack.enter_context(server)
         wait_active(servers)
@@ -134,14 +134,14 @@ def test_a_stop_does_not_wait_for_a_broker_that_does_not_answer(
 
 
 def test_a_server_that_was_frozen_past_its_session_leaves_the_topic_to_the_newer_one(
-    tmp_path: Path, zookeeper: ZooKeeper, broker: Kafka, topic: str, mariadb118: Server, database: Database
+    tmp_path: Path, own_zookeeper: ZooKeeper, broker: Kafka, topic: str, mariadb118: Server, database: Database
 ) -> None:
     schema = database(mariadb118)
     load = Load(mariadb118, schema)
     servers = [Sluice(tmp_path / name) for name in "ab"]
     with contextlib.ExitStack() as stack:
         for server in servers:
-            others = {"canal__zkServers": f"{zookeeper.hosts}", "sluice__ha__sessionTimeout": 2}
+            others = {"canal__zkServers": f"{own_zookeeper.hosts}", "sluice__ha__sessionTimeout": 2}
             configure(server, broker, topic, mariadb118, schema, main=others)
             stack.enter_context(server)
         wait_active(servers)

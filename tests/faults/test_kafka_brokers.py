@@ -4,7 +4,7 @@ import contextlib
 import itertools
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,13 +25,6 @@ BROKERS: dict[str, Callable[[], Kafka | KafkaCluster]] = {
     "three": KafkaCluster,
     "three-39": lambda: KafkaCluster("kafka39"),
 }
-
-
-@pytest.fixture
-def own_zookeeper() -> Iterator[ZooKeeper]:
-    """A ZooKeeper of the test's own."""
-    with ZooKeeper() as zookeeper:
-        yield zookeeper
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Catching up: parsers of their own on the source, for what is no longer in the ring.
+"""Catching up: readers of the log or the source, for what is no longer in the ring.
 
 A reader has a ring of its own. One that serves ranges is shared: ranges that overlap or follow each other, such as the
 parts of one, are read from the source once. A subscriber that is behind the ring has a reader for itself. They take
@@ -25,23 +25,23 @@ from ..store.patience import Reading, Turns
 from ..store.ring import Collected, Flag, Ring
 from ..store.track import TableFilter, TableMask, Track
 from .config import InstanceConfig
-from .source import Parser, ParserFactory
+from .source import Feed, FeedFactory
 
 logger = logging.getLogger(__name__)
 
 LONGEST_QUEUE = 8.0
 """Seconds that a range waits for a reader; asked for again it waits after the others."""
 CLOSING = 3.0
-"""Seconds that the parser of a reader has to end."""
+"""Seconds that a reader has to end."""
 CHUNK = 256 * 1024
 """Bytes of entries that are handed on at a time."""
 
 
 class Reader:
-    """A parser of its own, from a place on, into a ring of its own. All methods belong to the event loop."""
+    """What fills a ring of its own, from a place on. All methods belong to the event loop."""
 
     def __init__(
-        self, config: InstanceConfig, make_parser: ParserFactory, start: Cursor, on_change: Callable[[], None]
+        self, config: InstanceConfig, make_feed: FeedFactory, start: Cursor, on_change: Callable[[], None]
     ) -> None:
         """Start to read; ``on_change`` is called when there is more to read, or the reader has failed."""
         config = config.for_reader()
@@ -54,20 +54,20 @@ class Reader:
         self.ring.on_put = self._notify
         if start.position is not None:  # from the start of its transaction, so that the BEGIN is read too
             start = replace(start, position=start.position.transaction)
-        self._parser: Parser = make_parser(
+        self._feed: Feed = make_feed(
             config, self.ring, start=start, on_begin=self._begin, on_state=lambda _state, _text: self._notify()
         )
-        self._parser.start()
+        self._feed.start()
 
     def close(self) -> None:
-        """Stop the parser. What was read stays valid while it is referenced."""
-        self._parser.stop()
+        """Stop reading. What was read stays valid while it is referenced."""
+        self._feed.stop()
         self.ring.close()
         self.ring.on_put = None
 
     def join(self, timeout: float) -> None:
-        """Wait until the parser has ended."""
-        self._parser.join(timeout)
+        """Wait until it has ended."""
+        self._feed.join(timeout)
 
     def _begin(self, position: Position | None, gtids: GtidSet | None) -> None:
         del gtids
@@ -82,7 +82,7 @@ class Reader:
     def _changed(self) -> None:
         self._notified.clear()
         if not self.ring.closed:
-            self.error = self._parser.failure
+            self.error = self._feed.failure
             self._on_change()
 
 
@@ -288,14 +288,14 @@ class SharedReader:
 class CatchUp:
     """The readers of a destination; `turns` says which clients and ranges have one."""
 
-    def __init__(self, config: InstanceConfig, make_parser: ParserFactory, on_change: Callable[[], None]) -> None:
+    def __init__(self, config: InstanceConfig, make_feed: FeedFactory, on_change: Callable[[], None]) -> None:
         """``on_change`` is called when the reader of a subscriber has something new, or a range wants a reader."""
         self.config = config
         """The configuration of readers that are made from now on."""
         self.turns = Turns(config.catch_up_readers, config.detach_after)
         self.clients: dict[int, Reader] = {}
         self._shared: list[SharedReader] = []
-        self._make_parser = make_parser
+        self._make_feed = make_feed
         self._on_change = on_change
         self._requests = 0
         self._changed = asyncio.Event()
@@ -381,7 +381,7 @@ class CatchUp:
         return reader
 
     def _make_reader(self, start: Cursor, on_change: Callable[[], None]) -> Reader:
-        return Reader(self.config, self._make_parser, start, on_change)
+        return Reader(self.config, self._make_feed, start, on_change)
 
     def _covering(self, from_: Position) -> SharedReader | None:
         """Return a reader that reads a place anyway, and whose turn is not over."""

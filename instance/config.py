@@ -13,6 +13,8 @@ from .settings import FolderPath, Settings, setting
 from .sink.filters import FieldFilter, Patterns, TableFilter
 from .zones import offsets_of
 
+CODEC = 1
+"""Raised when the same change is written as other entries than before."""
 DESTINATION_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
 
 
@@ -140,6 +142,25 @@ class InstanceConfig(Settings):
     get_ddl_isolation: bool = setting("canal.instance.get.ddl.isolation", default=False)
     """Deliver every DDL in a batch of its own."""
 
+    # The log on disk.
+
+    store: Annotated[Literal["memory", "mixed"], BeforeValidator(lower)] = setting("sluice.instance.store", "memory")
+    """Where changes are kept. `memory`: in the ring alone; what is no longer there is read from the source again.
+    `mixed`: in a [log on disk](guide.md#a-log-on-disk), too. Clients that are behind read that, also when the source
+    has purged its binlog, and no client waits for the slowest. The source is read on without any client."""
+    store_dir: FolderPath | None = setting("sluice.instance.store.dir", None)
+    """Folder of `<destination>/log`. Empty means that of `meta.dat`."""
+    store_max_bytes: int = setting("sluice.instance.store.maxBytes", 0, ge=0, le=1 << 50, unit="bytes")
+    """How much the log keeps, in files of 64 MiB; the oldest go first, whoever needs them. 0 is a tenth of the disk, in
+    equal shares for all destinations with a log in the same folder."""
+    store_max_age: int = setting("sluice.instance.store.maxAge", 0, ge=0, le=876_000, unit="h")
+    """How long the log keeps a file after it was written. 0 keeps it for ever."""
+    store_min_free: int = setting("sluice.instance.store.minFree", 1 << 30, ge=0, le=1 << 50, unit="bytes")
+    """How much of the disk stays free. The oldest files of the log go first; if there is none, the source waits."""
+    store_sync_period: int = setting("sluice.instance.store.syncPeriod", 1000, ge=0, le=3_600_000, unit="ms")
+    """How often the log is synced to the disk; 0 after every write. What a power loss takes is read from the source
+    again."""
+
     # Subscriptions and cursors.
 
     auto_reset_latest_pos_mode: bool = setting("canal.auto.reset.latest.pos.mode", default=False)
@@ -205,6 +226,17 @@ class InstanceConfig(Settings):
         """Seconds between two writes of cursors that no call waits for."""
         milliseconds = self.zookeeper_flush_period if self.meta.is_shared else self.file_flush_period
         return milliseconds / 1000
+
+    @property
+    def log_folder(self) -> Path:
+        """Where the log on disk is."""
+        return (self.store_dir or self.file_data_dir) / self.destination / "log"
+
+    def shape(self) -> dict[str, Any]:
+        """Return everything that shapes entries, as JSON can hold it."""
+        names = [name for name in type(self).model_fields if name.startswith("filter_")]
+        found = self.model_dump(mode="json", include={*names, "strict_canal", "time_zone", "quarantine"})
+        return {**found, "codec": CODEC}
 
     def table_filter(self) -> TableFilter:
         """Compile the filter of tables."""

@@ -24,15 +24,17 @@ from ..store.batch import LateRows
 from ..store.commits import Commits
 from ..store.cursor import Cursor, StoredClient, starts
 from ..store.cursors import Cursors
+from ..store.log.log import Extent, Log
 from ..store.ring import Ring
 from .catchup import CatchUp
 from .columns import SourceColumn
 from .config import InstanceConfig
+from .log import LogReader, LogWriter, open_log
 from .meta.base import MetaStore
 from .purges import PurgeWatch, Threat
 from .quarantine import keep_late, path_of, read_late, remove
 from .sink.filters import TableFilter
-from .source import Parser, ParserFactory
+from .source import Feed, Parser, ParserFactory
 from .status import ParserStatus
 
 logger = logging.getLogger(__name__)
@@ -41,6 +43,8 @@ CLOSING = 3.0
 """Seconds that the parser has to end when the destination stops."""
 GLANCE = 1.0
 """Seconds between two looks at which clients hold others back, whose turns are over, and which have expired."""
+LOGGED = 1
+"""Seconds for which a client may hold a full ring back if it can read the log instead."""
 BEGINNING = 5.0
 """Seconds that a subscription waits for the source to say where the stream begins."""
 
@@ -77,6 +81,8 @@ class Instance:
         self._parser: Parser | None = None
         self._periodic: list[asyncio.Task[None]] = []
         self._purges: PurgeWatch | None = None
+        self._log_writer: LogWriter | None = None
+        self._log_writing: asyncio.Task[None] | None = None
         self._writing: set[asyncio.Task[None]] = set()
         self._unstored = asyncio.Event()
         self._changed = asyncio.Event()
@@ -90,12 +96,12 @@ class Instance:
             self.ring,
             epoch=epoch,
             compile_filter=self._compile_filter,
-            detach_after=config.detach_after,
+            detach_after=min(config.detach_after or LOGGED, LOGGED) if config.store == "mixed" else config.detach_after,
             expire_after=config.client_expiry,
             catches_up=config.catch_up_readers > 0,
         )
         self._commits: Commits[asyncio.Future[None]] = Commits(self.cursors)
-        self.catch_up = CatchUp(config, self._make_parser, self._tend)
+        self.catch_up = CatchUp(config, self._make_feed, self._tend)
 
     # --- life cycle --------------------------------------------------------------------------------------------------
 
@@ -131,10 +137,20 @@ class Instance:
         late = await asyncio.to_thread(read_late, self._quarantine, needed)
         if self.check_active is not None and earlier is not None:  # it may have been given up meanwhile
             self.check_active()
-        parser = self._parser = self._prepare(epoch, clients)
+        log = await asyncio.to_thread(open_log, self.config) if self.config.store == "mixed" else None
+        try:
+            parser = self._parser = self._prepare(epoch, clients, log)
+        except BaseException:
+            if log is not None:
+                log.close()
+            raise
         self.cursors.late = {str(it.position): it for it in late}
         if earlier is not None:
             self.cursors.continue_after(earlier)
+        if self._log_writer is not None:
+            writing = self._log_writer.run()
+            self._log_writing = asyncio.create_task(writing, name=f"log of {self.config.destination}")
+            self._log_writing.add_done_callback(self._log_ended)
         parser.start()
         self._purges = PurgeWatch(self.config.destination, self.cursors, parser)
         self._periodic = [
@@ -143,27 +159,15 @@ class Instance:
             asyncio.create_task(self._look_each_second(), name=f"look {self.config.destination}"),
         ]
 
-    def _prepare(self, epoch: int, clients: Sequence[StoredClient]) -> Parser:
+    def _prepare(self, epoch: int, clients: Sequence[StoredClient], log: Log | None) -> Parser:
         """Make a new ring and new cursors, and the parser that will fill the ring."""
         self._failure = ""
         self._make_ring(epoch)
-        for client in clients:
-            try:
-                self.share_filter(client.filter)
-            except FilterError as error:
-                logger.error("%s", error, extra={"destination": self.config.destination})  # noqa: TRY400  says all
+        self._log_writer = None
+        if log is not None:
+            self._log_writer = LogWriter(log, self.cursors, self.config, self._note_log)
+        self._restore(clients)
         loop = asyncio.get_running_loop()
-        now = time.monotonic()
-        for client in clients:
-            self.cursors.restore(client, now)
-            refusal = self.cursors.status(client.client_id).error
-            if refusal:
-                logger.error(
-                    "client %d is not served: %s. Let it subscribe with another filter; its cursor is kept",
-                    client.client_id,
-                    refusal,
-                    extra={"destination": self.config.destination},
-                )
         self._notified.clear()
         ring, cursors = self.ring, self.cursors
 
@@ -195,10 +199,31 @@ class Instance:
         )
         return parser
 
+    def _restore(self, clients: Sequence[StoredClient]) -> None:
+        """Take stored clients over."""
+        for client in clients:
+            try:
+                self.share_filter(client.filter)
+            except FilterError as error:
+                logger.error("%s", error, extra={"destination": self.config.destination})  # noqa: TRY400  says all
+        now = time.monotonic()
+        for client in clients:
+            self.cursors.restore(client, now)
+            refusal = self.cursors.status(client.client_id).error
+            if refusal:
+                logger.error(
+                    "client %d is not served: %s. Let it subscribe with another filter; its cursor is kept",
+                    client.client_id,
+                    refusal,
+                    extra={"destination": self.config.destination},
+                )
+
     def _places(self) -> list[Cursor | None]:
         """Return where the stream may begin, best first; None means where the configuration says."""
         cursors = [self.cursors.cursor(client_id) for client_id in self.cursors.client_ids]
         places = starts(cursors, self._meta.place)
+        if self._log_writer is not None and (end := self._log_writer.start_after(places[0])) is not None:
+            places.insert(0, end)
         if self.config.auto_reset_latest_pos_mode:  # clients that have lost their places go on, at the current end
             return [place for place in places if place is not None] or places
         return places
@@ -222,7 +247,7 @@ class Instance:
         """Tell the clients that have lost their places; the stream has begun without them."""
         for client_id in self.cursors.client_ids:
             cursor = self.cursors.awaited(client_id)
-            if cursor is not None and cursor in refused:
+            if cursor is not None and cursor in refused and not self.cursors.track.is_logged(cursor):
                 self._fall_out(client_id, refused[cursor])
 
     def _fall_out(self, client_id: int, error: SluiceError) -> None:
@@ -255,6 +280,8 @@ class Instance:
         for task in self._periodic:
             task.cancel()
         parser.stop()
+        if self._log_writer is not None:
+            self._log_writer.stop()
         self.ring.close()
         try:
             for client_id in self.cursors.catching_up:
@@ -263,6 +290,8 @@ class Instance:
         finally:
             await self.catch_up.close()
             await asyncio.to_thread(parser.join, CLOSING)
+            if self._log_writing is not None:
+                await asyncio.wait({self._log_writing}, timeout=CLOSING)
 
     async def redeliver(self, rows: Sequence[LateRows]) -> dict[str, list[int]]:
         """Give rows that were in quarantine to the clients that have passed their places; return which, by place.
@@ -296,6 +325,12 @@ class Instance:
         """The clients that the source is about to leave behind."""
         return self._purges.threats if self._purges is not None else {}
 
+    @property
+    def log_extent(self) -> Extent | None:
+        """What the log on disk holds; None without one."""
+        log = self.cursors.track.log
+        return None if log is None else log.extent
+
     def check_running(self) -> None:
         """Raise `DestinationStoppedError` unless it runs, FencedError if another server may serve its clients.
 
@@ -321,6 +356,8 @@ class Instance:
         if parser is None or failure is None or client_id in self.cursors.catching_up:
             return
         awaited = self.cursors.awaited(client_id)
+        if awaited is not None and self.cursors.track.is_logged(awaited):
+            return
         # A client that waits for a later place has lost nothing, unless the stream could not begin: it would have begun
         # there.
         if awaited is None or self.cursors.position_before(self.ring.next) is None:
@@ -407,6 +444,8 @@ class Instance:
 
     def _advance(self) -> None:
         self._notified.clear()
+        if self._log_writer is not None:
+            self._log_writer.wake()
         self._tend()
 
     def _tend(self) -> None:
@@ -436,6 +475,30 @@ class Instance:
         if self._parser is not None:
             self._parser.stop()
         self._set_state("error", self._failure)
+
+    def _make_feed(
+        self,
+        config: InstanceConfig,
+        ring: Ring,
+        *,
+        start: Cursor,
+        on_begin: Callable[[Position | None, GtidSet | None], None],
+        on_state: Callable[[str, str], None],
+    ) -> Feed:
+        """Make what fills the ring of a catch-up reader: from the log if that has the place, else from the source."""
+        log, place = self.cursors.track.log, start.position
+        if log is not None and place is not None and log.covers(place):
+            return LogReader(log, self._make_parser, config, ring, start=start, on_begin=on_begin, on_state=on_state)
+        return self._make_parser(config, ring, start=start, on_begin=on_begin, on_state=on_state)
+
+    def _note_log(self, problem: str) -> None:
+        """Say why the log cannot be written; an empty text when it can be again."""
+        self._set_state(self.state, self._failure or problem)
+
+    def _log_ended(self, writing: asyncio.Task[None]) -> None:
+        if not writing.cancelled() and (error := writing.exception()) is not None:
+            assert isinstance(error, Exception)
+            self._fail(error)
 
     def _tend_readers(self) -> None:
         """Give readers to the clients that are behind the ring, and take them from those that have joined or failed."""

@@ -52,7 +52,12 @@ class PurgeWatch:
     async def look(self) -> None:
         """Ask the source once. Raises what `Parser.expiries` raises."""
         cursors = {it: self._cursors.cursor(it) for it in self._cursors.client_ids}
-        places = {it: cursor.position for it, cursor in cursors.items() if cursor is not None and cursor.position}
+        log = self._cursors.track.log
+        places = {
+            it: cursor.position
+            for it, cursor in cursors.items()
+            if cursor is not None and cursor.position and (log is None or not log.covers(cursor.position))
+        }
         found = await asyncio.to_thread(self._parser.expiries, list(places.values()))
         now, threats = time.time(), dict[int, Threat]()  # noqa: TID251  beside the source's clock
         for (client, place), expiry in zip(places.items(), found, strict=True):

@@ -30,16 +30,44 @@ class Expiry:
     """Seconds for which it keeps what it has written; 0 if it does not say."""
 
 
-class Parser(Protocol):
-    """What fills the ring, in a thread of its own."""
+class Feed(Protocol):
+    """What fills a ring, in a thread of its own."""
+
+    @property
+    def failure(self) -> SluiceError | None:
+        """Why it cannot read at present; None if it can."""
+
+    def start(self) -> None:
+        """Start the thread."""
+
+    def stop(self) -> None:
+        """Tell the thread to end; return at once."""
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait until it has ended."""
+
+
+class FeedFactory(Protocol):
+    """Makes what fills the ring of a catch-up reader; see `ParserFactory`."""
+
+    def __call__(
+        self,
+        config: InstanceConfig,
+        ring: Ring,
+        *,
+        start: Cursor,
+        on_begin: Callable[[Position | None, GtidSet | None], None],
+        on_state: Callable[[str, str], None],
+    ) -> Feed:
+        """Make one that begins at ``start``."""
+
+
+class Parser(Feed, Protocol):
+    """What fills the ring of a destination from its source."""
 
     @property
     def status(self) -> ParserStatus:
         """How far it is."""
-
-    @property
-    def failure(self) -> SluiceError | None:
-        """Why it cannot read the source at present; None if it can."""
 
     @property
     def refused(self) -> Mapping[Cursor, SluiceError]:
@@ -72,15 +100,6 @@ class Parser(Protocol):
 
     def refilter(self, table_filter: TableFilter) -> None:
         """Use another filter, from the next statement that arrives."""
-
-    def start(self) -> None:
-        """Start the thread."""
-
-    def stop(self) -> None:
-        """Tell the thread to end; return at once."""
-
-    def join(self, timeout: float | None = None) -> None:
-        """Wait until it has ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,8 @@ from .subscriber import Subscriber
 from .track import TableFilter, Track
 
 IDS_PER_EPOCH = 10**9
+LOG = -1
+"""What stands for the log among the ids of clients, which are not negative."""
 
 
 class Cursors:
@@ -64,6 +66,8 @@ class Cursors:
         self.late: dict[str, LateRows] = {}
         """Rows for the clients that have passed their place, by its text."""
         self.track = Stream(ring, catches_up=catches_up)
+        self.unlogged: int | None = None
+        """The first slot that is not in the log yet; None without a log."""
         self._detach_after = detach_after
         self._pace = Pace(detach_after)
         self._expire_after = expire_after
@@ -282,7 +286,7 @@ class Cursors:
         self._subscriber(client_id)
         del self._subscribers[client_id]
         self._changed.add(client_id)
-        if self._subscribers:
+        if self._subscribers or self.unlogged is not None:
             self._free()
 
     def expire(self, now: float) -> list[int]:
@@ -714,6 +718,8 @@ class Cursors:
         self, start: str | int | Position, wanted: TableFilter | None, unix_time: float
     ) -> tuple[InRing | Ahead, Cursor | None]:
         """Return the state of a subscriber that begins at a place, and its cursor if that is yet to be reached."""
+        if start == "earliest" and self.track.catches_up:
+            start = self.track.oldest_logged() or start
         sequence = self.track.start(start, unix_time)
         if sequence is not None:
             return InRing(Reading(self.track, wanted, sequence)), None
@@ -788,7 +794,12 @@ class Cursors:
         ring = self.ring
         if not (ring.waiting or self._pace.running):
             return
-        for client_id in self._pace.too_slow(self._needs(), ring.next, now, full=ring.waiting):
+        needs = self._needs()
+        if self.unlogged is not None:
+            needs[LOG] = self.unlogged
+        for client_id in self._pace.too_slow(needs, ring.next, now, full=ring.waiting):
+            if client_id == LOG:  # nothing else holds what it has not written
+                continue
             error = GoneError(
                 f"client {client_id} held the others back for more than {self._detach_after:g} s "
                 "and left the buffer; its cursor is kept"
@@ -796,7 +807,7 @@ class Cursors:
             self._subscribers[client_id].detach(self.track, error)
 
     def _free(self) -> None:
-        """Free what no subscriber needs; without subscribers everything is kept for the first one.
+        """Free what neither a subscriber nor the log needs; without either everything is kept for the first subscriber.
 
         The ring of a reader, which no other subscriber reads, is freed up to what its subscriber has confirmed.
         """
@@ -805,5 +816,8 @@ class Cursors:
             state = subscriber.state
             if isinstance(state, CatchingUp | Meeting) and state.reading.ack > state.track.ring.first:
                 state.track.free_to(state.reading.ack)
-        if needs := self._needs().values():
+        needs = list(self._needs().values())
+        if self.unlogged is not None:
+            needs.append(self.unlogged)
+        if needs:
             self.track.free_to(min(needs))

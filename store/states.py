@@ -66,6 +66,8 @@ class Ahead(_Waiting):
             if not self.gtids or stream.is_source_of(self.resume):
                 return Gone(self.track, error, self.resume)
             return self._leave(stream, error)  # a reader may find the place of that set
+        if sequence is None and stream.catches_up and stream.is_logged(self.resume):
+            return Behind(self.track, self.resume, self.gtids)
         return self if sequence is None else InRing(self._read(wanted, sequence))
 
     def _leave(self, stream: Stream, error: SluiceError) -> "State":

@@ -1,11 +1,16 @@
 """The ring of a destination as its stream, and where in it a cursor or a start is."""
 
+from typing import TYPE_CHECKING
+
 from ..protocol.errors import GoneError, SourceChangedError
 from ..protocol.gtid import GtidSet, contains
 from ..protocol.position import Position
 from .cursor import Cursor
 from .ring import Ring
 from .track import ONE, Executed, Track
+
+if TYPE_CHECKING:
+    from .log.log import Log
 
 
 class Stream(Track):
@@ -19,6 +24,8 @@ class Stream(Track):
     def __init__(self, ring: Ring, *, catches_up: bool) -> None:
         super().__init__(ring)
         self.catches_up = catches_up
+        self.log: Log | None = None
+        """What has passed the ring, and stays when that is freed."""
         self._begun = False
 
     def open(self, position: Position | None, gtids: GtidSet | None) -> None:
@@ -74,6 +81,18 @@ class Stream(Track):
             if not gtids or gtids != self.gtids or self.is_source_of(cursor):
                 raise
             return self.ring.first
+
+    def oldest_logged(self) -> Position | None:
+        """Return where the log begins, if that is before the ring."""
+        start, floor = None if self.log is None else self.log.start, self.floor
+        if start is None or (floor is not None and not (start.is_comparable(floor) and start < floor)):
+            return None
+        return start
+
+    def is_logged(self, cursor: Cursor) -> bool:
+        """Whether the log holds what comes after a cursor; a place at its end is where the stream goes on."""
+        place = cursor.position
+        return self.log is not None and place is not None and place != self.log.end and self.log.covers(place)
 
     def is_past_end(self, place: Position | None) -> bool:
         """Whether a place comes after what the ring holds."""

@@ -14,6 +14,8 @@ from sluice.instance.source import Expiry
 from sluice.protocol.errors import SourceError
 from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor
+from sluice.store.ring import Ring
+from sluice.store.stream import Stream
 from tests.source import eventually
 
 HERE = Position("1", "bin.000007", 1_700_000_000, 400, 0)
@@ -24,6 +26,7 @@ class Cursors:
     """Of a client with a place, and of one that has none yet."""
 
     client_ids = (1001, 1002)
+    track = Stream(Ring(), catches_up=True)
 
     def cursor(self, client_id: int) -> Cursor | None:
         return Cursor.at(HERE) if client_id == 1001 else None

@@ -1,0 +1,284 @@
+"""The files of a log: blocks one after the other, each with its checksums, and beside them an index.
+
+A file is `<number>.log`, 20 digits. Its first block has no slots: its words say what the file is. `<number>.index` has
+a line for each further block, with blanks between: offset, length, and the places before and after it. The index can
+be made again from the file.
+
+A block, numbers little-endian::
+
+    "SLB1"  u32 words  u32 slots  u32 count  u64 entries  u32 crc of the entries  u32 crc of all but the entries
+    words (JSON, UTF-8) | slots (see `slots.pyx`) | entries, as in the ring
+"""
+
+import json
+import os
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ...protocol.position import Position
+from .errors import DamagedLogError, LogError
+
+FORMAT: Final = 1
+MAGIC: Final = b"SLB1"
+HEADER: Final = struct.Struct("<4sIIIQII")
+CHECKED: Final = HEADER.size - 4
+"""Bytes of the header that its checksum covers: all but the checksum."""
+LONGEST_HEAD: Final = 64 << 20
+"""Bytes of words, or of slots, that are read at most."""
+BUFFERS: Final = 512
+"""Pieces that are given to the system at once, which takes 1024."""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What a block says of itself in JSON."""
+
+    from_: Position
+    to: Position
+    boundary: bool
+    """The place after it is outside any transaction."""
+    execute_ms: int
+    """The event timestamp of its last entry; 0 without entries."""
+    rows: int
+    sources: list[Any]
+    files: list[Any]
+    tables: list[Any]
+    gtid_sources: list[Any]
+    """What its slots refer to, in the order of their numbers."""
+    gtids: list[Any]
+    """The transactions that end in it: index in ``gtid_sources``, first, last."""
+
+    def encode(self) -> bytes:
+        """Return the JSON."""
+        return _dumps(
+            {
+                "from": str(self.from_),
+                "to": str(self.to),
+                "boundary": self.boundary,
+                "ms": self.execute_ms,
+                "rows": self.rows,
+                "sources": self.sources,
+                "files": self.files,
+                "tables": self.tables,
+                "gtidSources": [(member, _plain(key)) for member, key in self.gtid_sources],
+                "gtids": self.gtids,
+            }
+        )
+
+    @classmethod
+    def decode(cls, data: Mapping[str, Any]) -> "Words":
+        """Read the JSON. Raises what malformed data raise."""
+        return cls(
+            Position.parse(data["from"]),
+            Position.parse(data["to"]),
+            bool(data["boundary"]),
+            int(data["ms"]),
+            int(data["rows"]),
+            [(member, source) for member, source in data["sources"]],
+            [(name, created) for name, created in data["files"]],
+            [(schema, table) for schema, table in data["tables"]],
+            [(member, _gtid_key(*key)) for member, key in data["gtidSources"]],
+            [(int(source), int(first), int(last)) for source, first, last in data["gtids"]],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FileHead:
+    """What the first block of a file says."""
+
+    destination: str
+    start: Position
+    """The place before its first entry."""
+    continues: bool
+    """It begins where the file before it ends: nothing is missing between them."""
+    executed: str | None
+    """The GTIDs executed at its start; None if that is unknown."""
+    shape: Mapping[str, Any]
+    """What was configured that shapes entries."""
+
+    def encode(self) -> bytes:
+        """Return the JSON."""
+        return _dumps(
+            {
+                "format": FORMAT,
+                "destination": self.destination,
+                "start": str(self.start),
+                "continues": self.continues,
+                "executed": self.executed,
+                "shape": dict(self.shape),
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block in a file: where it is, and everything of it but its entries."""
+
+    offset: int
+    end: int
+    words: Mapping[str, Any]
+    slots: bytes
+    count: int
+    size: int
+    """Bytes of its entries."""
+    crc: int
+    """Their checksum."""
+
+
+def frame(words: bytes, slots: bytes, count: int, entries: Sequence[memoryview]) -> list[bytes | memoryview]:
+    """Return the bytes of a block, in pieces: the entries are not copied."""
+    crc = size = 0
+    for piece in entries:
+        crc = zlib.crc32(piece, crc)
+        size += len(piece)
+    start = HEADER.pack(MAGIC, len(words), len(slots), count, size, crc, 0)[:CHECKED]
+    head = zlib.crc32(slots, zlib.crc32(words, zlib.crc32(start)))
+    return [start + struct.pack("<I", head), words, slots, *entries]
+
+
+def write_at(fd: int, pieces: Sequence[bytes | memoryview], offset: int) -> int:
+    """Write pieces one after the other; return the offset after them. Raises OSError."""
+    left = [memoryview(piece) for piece in pieces if len(piece)]
+    while left:
+        done = os.pwritev(fd, left[:BUFFERS], offset)
+        offset += done
+        while left and done >= len(left[0]):
+            done -= len(left.pop(0))
+        if done:
+            left[0] = left[0][done:]
+    return offset
+
+
+def read_block(fd: int, offset: int, path: Path) -> Block | None:
+    """Read the block at an offset, without its entries; None if the file ends there.
+
+    Raises:
+        DamagedLogError: no whole block is there, or its checksum is wrong.
+        LogError: the disk does not give it.
+    """
+    header = _pread(fd, HEADER.size, offset)
+    if not header:
+        return None
+    if len(header) < HEADER.size:
+        raise _damaged(path, offset, "its header is cut off")
+    magic, words, slots, count, size, crc, head = HEADER.unpack(header)
+    if magic != MAGIC or max(words, slots) > LONGEST_HEAD:
+        raise _damaged(path, offset, "no block begins there")
+    data = _pread(fd, words + slots, offset + HEADER.size)
+    if len(data) < words + slots:
+        raise _damaged(path, offset, "it is cut off")
+    if zlib.crc32(data, zlib.crc32(header[:CHECKED])) != head:
+        raise _damaged(path, offset, "the checksum of its head is wrong")
+    try:
+        said = json.loads(data[:words])
+    except ValueError as error:
+        raise _damaged(path, offset, str(error)) from error
+    if not isinstance(said, dict):
+        raise _damaged(path, offset, "its words are not an object")
+    end = offset + HEADER.size + len(data) + size
+    return Block(offset, end, said, data[words:], count, size, crc)
+
+
+def read_entries(fd: int, block: Block, path: Path) -> bytes:
+    """Read the entries of a block. Raises LogError when they are not what was written."""
+    entries = _pread(fd, block.size, block.end - block.size)
+    if len(entries) < block.size:
+        raise _damaged(path, block.offset, "it is cut off")
+    if zlib.crc32(entries) != block.crc:
+        raise _damaged(path, block.offset, "the checksum of its entries is wrong")
+    return entries
+
+
+def check_entries(fd: int, block: Block, path: Path, piece: int = 1 << 20) -> None:
+    """Read the entries of a block as `read_entries` does, a piece at a time."""
+    crc, left, offset = 0, block.size, block.end - block.size
+    while left:
+        data = _pread(fd, min(left, piece), offset)
+        if not data:
+            raise _damaged(path, block.offset, "it is cut off")
+        crc = zlib.crc32(data, crc)
+        left -= len(data)
+        offset += len(data)
+    if crc != block.crc:
+        raise _damaged(path, block.offset, "the checksum of its entries is wrong")
+
+
+def words_of(block: Block, path: Path) -> Words:
+    """Return what a block says of itself. Raises LogError."""
+    try:
+        return Words.decode(block.words)
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(path, block.offset, f"its words make no sense ({type(error).__name__}: {error})") from error
+
+
+def read_head(fd: int, path: Path) -> tuple[FileHead, int]:
+    """Read what a file is, and where its second block begins. Raises LogError."""
+    block = read_block(fd, 0, path)
+    if block is None:
+        raise _damaged(path, 0, "the file is empty")
+    words = block.words
+    try:
+        if words["format"] != FORMAT:
+            raise LogError(f"{path} has format {words['format']!r}, which another version of Sluice has written")
+        executed = words["executed"]
+        head = FileHead(
+            str(words["destination"]),
+            Position.parse(words["start"]),
+            bool(words["continues"]),
+            None if executed is None else str(executed),
+            dict(words["shape"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(path, 0, f"its words make no sense ({type(error).__name__}: {error})") from error
+    return head, block.end
+
+
+def index_line(offset: int, end: int, from_: Position, to: Position) -> bytes:
+    """Return the line of a block in the index."""
+    return f"{offset} {end - offset} {from_} {to}\n".encode()
+
+
+def scan(fd: int, start: int, path: Path) -> Iterator[Block]:
+    """Give the blocks of a file from an offset on, with all bytes checked. Raises LogError at a damaged one."""
+    offset = start
+    while (block := read_block(fd, offset, path)) is not None:
+        check_entries(fd, block, path)
+        yield block
+        offset = block.end
+
+
+def _pread(fd: int, size: int, offset: int) -> bytes:
+    """Read so many bytes, less only where the file ends. Raises LogError when they cannot be read."""
+    pieces = []
+    while size:
+        try:
+            piece = os.pread(fd, min(size, 1 << 30), offset)
+        except OSError as error:
+            raise LogError(f"the log cannot be read: {error}") from error
+        if not piece:
+            break
+        pieces.append(piece)
+        size -= len(piece)
+        offset += len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _damaged(path: Path, offset: int, why: str) -> DamagedLogError:
+    return DamagedLogError(f"the block at byte {offset} of {path} is damaged: {why}")
+
+
+def _plain(key: Any) -> Any:
+    """Return what numbers transactions as JSON can hold it: MySQL's UUID is bytes."""
+    return [part.hex() if isinstance(part, bytes) else part for part in key]
+
+
+def _gtid_key(first: str | int, second: str | int) -> Any:
+    return (bytes.fromhex(first), str(second)) if isinstance(first, str) else (int(first), int(second))
+
+
+def _dumps(data: Mapping[str, Any]) -> bytes:
+    return json.dumps(data, separators=(",", ":")).encode()

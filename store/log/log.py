@@ -1,0 +1,536 @@
+"""The log of a destination: which files it has, what is added to them, and what is taken away.
+
+One thread at a time writes (`begin`, `append`, `sync`, `prune`, `close`), any number read. What is in memory is what
+begins and ends where; for all else a file is asked.
+
+After a power loss what was not synced may be missing, in any part. So a file is synced before the next one is made, and
+when the log is opened every block of the last file is read: at the first that is damaged, or ends inside a transaction
+that has no end, the file is cut.
+"""
+
+import contextlib
+import fcntl
+import logging
+import os
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Final, Self
+
+from ...protocol.errors import SourceChangedError
+from ...protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, parse_gtids
+from ...protocol.position import Position
+from ..track import ONE, Track
+from .errors import DamagedLogError, LogError
+from .files import (
+    FileHead,
+    Words,
+    frame,
+    index_line,
+    read_block,
+    read_head,
+    scan,
+    words_of,
+    write_at,
+)
+from .slots import Packed, pack
+
+logger = logging.getLogger(__name__)
+
+FILE_SIZE: Final = 64 << 20
+"""Bytes after which the next transaction begins another file."""
+BLOCK_SIZE: Final = 1 << 20
+"""Bytes of entries in a block, unless a single one has more."""
+SHARE: Final = 0.1
+"""The part of a disk that all logs on it may take together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much a log may keep."""
+
+    bytes: int = 0
+    """0: a tenth of the disk, for all logs beside each other."""
+    seconds: float = 0.0
+    """0: for ever."""
+    free: int = 0
+    """Bytes of the disk that stay free."""
+
+
+@dataclass(slots=True)
+class File:
+    """A file of the log."""
+
+    number: int
+    path: Path
+    head: FileHead
+    first: int
+    """Offset of its first block with slots."""
+    end: Position
+    """The place after its last block."""
+    size: int
+    """Bytes of whole blocks."""
+    written: float
+    """Unix time of the last block."""
+
+    @property
+    def index(self) -> Path:
+        """Its index."""
+        return self.path.with_suffix(".index")
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Slots of a ring on their way to the log; it pins their entries."""
+
+    words: Words
+    packed: Packed
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What a log holds, for people."""
+
+    bytes: int
+    files: int
+    stretches: tuple[tuple[Position, Position], ...]
+    """Where its uninterrupted parts begin and end."""
+
+
+def take(track: Track, start: int, stop: int) -> Piece:
+    """Take the slots of a ring from one on that make the next block, before another one at most."""
+    packed = pack(track.ring, start, stop, BLOCK_SIZE)
+    return Piece(_words(track, start, packed), packed)
+
+
+def _words(track: Track, start: int, packed: Packed) -> Words:
+    ring = track.ring
+    from_, to = track.position_before(start), track.position_before(packed.stop)
+    assert from_ is not None
+    assert to is not None
+    places = {number: index for index, number in enumerate(packed.gtid_sources)}
+    return Words(
+        from_,
+        to,
+        packed.boundary,
+        packed.execute_ms,
+        packed.rows,
+        [ring.sources[it] for it in packed.sources],
+        [ring.files[it] for it in packed.files],
+        [ring.tables[it] for it in packed.tables],
+        [ring.gtid_sources[it] for it in packed.gtid_sources],
+        [(places[source], first, last) for source, first, last in ring.gtid_runs(start, packed.stop)],
+    )
+
+
+@dataclass(slots=True)
+class _Writing:
+    """The file that is written."""
+
+    fd: int
+    index_fd: int
+    index_size: int
+    boundary: bool = True
+    synced: bool = False
+    executed: GtidSet | None = field(default=None)
+
+
+class Log:
+    """The log in a folder, which no other process uses until `close`."""
+
+    def __init__(self, folder: Path, destination: str, limits: Limits, *, file_size: int = FILE_SIZE) -> None:
+        """Open the log, or make an empty one. The folder has to exist.
+
+        Raises LogError when it cannot be used, and OSError.
+        """
+        self.folder = folder
+        self._destination = destination
+        self._limits = limits
+        self._file_size = file_size
+        self._files: list[File] = []
+        self._changed = threading.Condition()
+        self._writing: _Writing | None = None
+        self._closed = False
+        self._lock = self._take_lock()
+        try:
+            self._load()
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- what it holds -----------------------------------------------------------------------------------------------
+
+    @property
+    def start(self) -> Position | None:
+        """Where its last uninterrupted part begins; None while it is empty."""
+        with self._changed:
+            start = None
+            for file in self._files:
+                start = start if start is not None and file.head.continues else file.head.start
+            return start
+
+    @property
+    def end(self) -> Position | None:
+        """Where it ends; None while it is empty."""
+        with self._changed:
+            return self._files[-1].end if self._files else None
+
+    @property
+    def written(self) -> float:
+        """The Unix time of its last block; 0 while it is empty."""
+        with self._changed:
+            return self._files[-1].written if self._files else 0.0
+
+    @property
+    def executed(self) -> str:
+        """The GTIDs executed at its end; empty if that is unknown."""
+        writing = self._writing
+        return "" if writing is None or writing.executed is None else str(writing.executed)
+
+    @property
+    def extent(self) -> Extent:
+        """What it holds."""
+        with self._changed:
+            stretches: list[tuple[Position, Position]] = []
+            for file in self._files:
+                if stretches and file.head.continues:
+                    stretches[-1] = (stretches[-1][0], file.end)
+                else:
+                    stretches.append((file.head.start, file.end))
+            return Extent(sum(it.size for it in self._files), len(self._files), tuple(stretches))
+
+    def covers(self, position: Position) -> bool:
+        """Whether it holds what follows a place, as far as the place itself tells."""
+        with self._changed:
+            return self._file_of(position) is not None
+
+    def _file_of(self, position: Position) -> File | None:
+        for file in reversed(self._files):
+            if not file.head.start.is_comparable(position) or not file.end.is_comparable(position):
+                continue
+            if file.head.start <= position and (position < file.end or (position == file.end and self._is_last(file))):
+                return file
+        return None
+
+    def _is_last(self, file: File) -> bool:
+        return file is self._files[-1]
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    def find(self, position: Position) -> tuple[File, int] | None:
+        """Return the file with a place, and the offset of the block with it or after it; None if it has no such place.
+
+        Raises LogError when the file cannot be read.
+        """
+        with self._changed:
+            file = self._file_of(position)
+        if file is None:
+            return None
+        try:
+            lines = file.index.read_bytes().splitlines()
+            begin = bisect_right(lines, position.order, key=lambda line: _from(line).order) - 1
+            offset = int(lines[begin].split()[0]) if begin >= 0 else file.first
+            fd = os.open(file.path, os.O_RDONLY)
+        except (OSError, ValueError, IndexError) as error:
+            raise LogError(f"the log cannot be read: {error}") from error
+        try:
+            if offset >= file.size:
+                return file, offset
+            block = read_block(fd, offset, file.path)
+        finally:
+            os.close(fd)
+        assert block is not None
+        words = words_of(block, file.path)
+        files = {*words.files, words.from_.file_key, words.to.file_key}
+        if position < words.to and position.file_key not in files:
+            raise SourceChangedError(f"{position} is in a file that the log did not pass: another history")
+        return file, offset
+
+    def after(self, file: File) -> File | None:
+        """Return the next file if nothing is missing between the two; None if there is none, or it was taken away."""
+        with self._changed:
+            following = next((it for it in self._files if it.number > file.number), None)
+            if following is None or following.number != file.number + 1 or not following.head.continues:
+                return None
+            return following
+
+    def has_more(self, file: File, offset: int, seconds: float) -> bool | None:
+        """Wait until a file has more than that; None when it will get no more, because another one follows it.
+
+        False when that takes longer, or the log is closed.
+        """
+        deadline = time.monotonic() + seconds
+        with self._changed:
+            while not self._closed:
+                if offset < file.size:
+                    return True
+                if not self._files or not self._is_last(file):
+                    return None
+                if not self._changed.wait(deadline - time.monotonic()):
+                    return False
+        return False
+
+    # --- writing -----------------------------------------------------------------------------------------------------
+
+    def begin(self, start: Position, executed: str | None, shape: Mapping[str, Any]) -> None:
+        """Go on from a place with what is configured now: in the last file, or in another one.
+
+        ``executed`` are the GTIDs executed there, None if unknown. Raises LogError and OSError.
+        """
+        writing = self._writing
+        continues = writing is not None and (
+            self.end == start or (bool(executed) and writing.executed == parse_gtids(executed or ""))
+        )
+        if continues and self._files[-1].head.shape == shape and self.end == start:
+            return
+        self._roll(FileHead(self._destination, start, continues, executed, shape))
+
+    def append(self, pieces: list[Piece]) -> None:
+        """Add pieces; each leaves the list when it is written.
+
+        Raises LogError while there is no room, and OSError; then what is left in the list may be added later.
+        """
+        while pieces:
+            piece = pieces[0]
+            self._make_room(piece.packed.size)
+            file, writing = self._files[-1], self._writing
+            assert writing is not None
+            if file.size >= self._file_size and writing.boundary:
+                executed = None if writing.executed is None else str(writing.executed)
+                self._roll(FileHead(self._destination, piece.words.from_, True, executed, file.head.shape))
+                file, writing = self._files[-1], self._writing
+                assert writing is not None
+            self._add(file, writing, piece)
+            del pieces[0]
+
+    def _add(self, file: File, writing: _Writing, piece: Piece) -> None:
+        packed, words = piece.packed, piece.words
+        pieces = frame(words.encode(), packed.slots, packed.slot_count, packed.slices)
+        try:
+            end = write_at(writing.fd, pieces, file.size)
+            line = index_line(file.size, end, words.from_, words.to)
+            index_end = write_at(writing.index_fd, [line], writing.index_size)
+        except OSError:
+            with contextlib.suppress(OSError):  # what is left there is written over
+                os.ftruncate(writing.fd, file.size)
+                os.ftruncate(writing.index_fd, writing.index_size)
+            raise
+        writing.index_size, writing.boundary, writing.synced = index_end, words.boundary, False
+        _execute(writing, words)
+        with self._changed:
+            file.size, file.end, file.written = end, words.to, time.time()  # noqa: TID251  beside the files' times
+            self._changed.notify_all()
+
+    def sync(self) -> None:
+        """Return when everything that was added is on the disk. Raises OSError; then the log cannot be trusted."""
+        writing = self._writing
+        if writing is not None and not writing.synced:
+            writing.synced = True  # before: what is added meanwhile is not
+            os.fdatasync(writing.fd)
+
+    def prune(self) -> list[File]:
+        """Take the oldest files away as far as the limits ask; return them. Raises OSError."""
+        taken = []
+        while (file := self._surplus()) is not None:
+            with self._changed:
+                self._files.remove(file)
+            file.path.unlink(missing_ok=True)
+            file.index.unlink(missing_ok=True)
+            taken.append(file)
+        return taken
+
+    def close(self) -> None:
+        """Sync, and let another process use the log. Raises OSError."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        try:
+            self._end_file()
+        finally:
+            self._lock.close()
+
+    def _surplus(self) -> File | None:
+        """Return the oldest file if it is to go; the last one stays."""
+        if len(self._files) < 2:
+            return None
+        disk = os.statvfs(self.folder)
+        oldest, size = self._files[0], sum(it.size for it in self._files)
+        most = self._limits.bytes or int(SHARE * disk.f_blocks * disk.f_frsize / self._neighbours())
+        is_old = bool(self._limits.seconds) and oldest.written < time.time() - self._limits.seconds  # noqa: TID251
+        return oldest if size > most or is_old or disk.f_bavail * disk.f_frsize < self._limits.free else None
+
+    def _neighbours(self) -> int:
+        """How many logs share the disk, as far as the folders tell: ``<destination>/log`` beside each other."""
+        return max(1, sum(1 for _ in self.folder.parent.parent.glob(f"*/{self.folder.name}/lock")))
+
+    def _make_room(self, size: int) -> None:
+        disk = os.statvfs(self.folder)
+        if disk.f_bavail * disk.f_frsize - size < self._limits.free:
+            self.prune()
+            disk = os.statvfs(self.folder)
+            if disk.f_bavail * disk.f_frsize - size < self._limits.free:
+                raise LogError(
+                    f"the log waits for room on the disk of {self.folder}: {self._limits.free} bytes have to stay free"
+                    " (sluice.instance.store.minFree)"
+                )
+
+    def _roll(self, head: FileHead) -> None:
+        """End the last file, and begin another one."""
+        self._end_file()
+        number = self._files[-1].number + 1 if self._files else 1
+        path = self.folder / f"{number:020d}.log"
+        fd = _create(path)
+        try:
+            index_fd = _create(path.with_suffix(".index"))
+        except OSError:
+            os.close(fd)
+            raise
+        executed = None if head.executed is None else parse_gtids(head.executed)
+        self._writing = _Writing(fd, index_fd, 0, executed=executed)
+        size = write_at(fd, frame(head.encode(), b"", 0, []), 0)
+        os.fsync(fd)
+        _sync_folder(self.folder)
+        with self._changed:
+            self._files.append(File(number, path, head, size, head.start, size, time.time()))  # noqa: TID251
+            self._changed.notify_all()
+        self.prune()
+
+    def _end_file(self) -> None:
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            try:
+                os.fsync(writing.fd)
+                os.fsync(writing.index_fd)
+            finally:
+                os.close(writing.fd)
+                os.close(writing.index_fd)
+
+    # --- opening -----------------------------------------------------------------------------------------------------
+
+    def _take_lock(self) -> IO[bytes]:
+        path = self.folder / "lock"
+        lock = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.close()
+            raise LogError(f"another process uses the log in {self.folder}: stop it") from None
+        return lock
+
+    def _load(self) -> None:
+        paths = sorted(it for it in self.folder.glob("*.log") if it.stem.isdecimal())
+        for path in paths:
+            try:
+                self._files.append(_load_file(path, is_last=path == paths[-1]))
+            except DamagedLogError as error:
+                if path != paths[-1]:
+                    raise
+                # As a crash leaves it that comes before its first sync: nothing was added to it.
+                logger.warning("the last file of the log is left out, and renamed to *.damaged: %s", error)
+                path.rename(path.with_suffix(".damaged"))
+        for file in self._files:
+            if file.head.destination != self._destination:
+                raise LogError(f"{file.path} belongs to the destination {file.head.destination!r}")
+        if self._files:
+            self._reopen(self._files[-1])
+
+    def _reopen(self, file: File) -> None:
+        """Check all blocks of the last file, cut what is not whole, make its index again, and go on writing there."""
+        fd = os.open(file.path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            index_fd = os.open(file.index, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        except OSError:
+            os.close(fd)
+            raise
+        executed = None if file.head.executed is None else parse_gtids(file.head.executed)
+        writing = self._writing = _Writing(fd, index_fd, 0, executed=executed)
+        lines, pending = [], list[Words]()
+        whole, pending_lines = file.first, list[bytes]()
+        try:
+            for block in scan(fd, file.first, file.path):
+                words = words_of(block, file.path)
+                pending.append(words)
+                pending_lines.append(index_line(block.offset, block.end, words.from_, words.to))
+                if words.boundary:
+                    whole = block.end
+                    for it in pending:
+                        _execute(writing, it)
+                    file.end = words.to
+                    lines += pending_lines
+                    pending, pending_lines = [], []
+        except DamagedLogError as error:
+            logger.warning("the log is cut at byte %d of %s: %s", whole, file.path, error)
+        file.size = whole
+        os.ftruncate(fd, whole)
+        writing.index_size = write_at(index_fd, lines, 0)
+
+
+def _load_file(path: Path, *, is_last: bool) -> File:
+    """Read where a file begins, and if it is not the last one where it ends. Raises LogError and OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        head, first = read_head(fd, path)
+        status = os.fstat(fd)
+        file = File(0, path, head, first, head.start, status.st_size, status.st_mtime)
+        file.number = int(path.stem)
+        if not is_last and status.st_size > first:
+            file.end = _end_of(file, fd)
+        return file
+    finally:
+        os.close(fd)
+
+
+def _end_of(file: File, fd: int) -> Position:
+    """Return where a file ends, by the last line of its index, which is made again if it does not fit the file."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        with file.index.open("rb") as index:
+            index.seek(-min(4096, os.fstat(index.fileno()).st_size), os.SEEK_END)
+            line = index.read().splitlines()[-1].split()
+        if int(line[0]) + int(line[1]) == file.size:
+            return Position.parse(line[3].decode())
+    logger.warning("the index of %s is made again", file.path)
+    end, lines, offset = file.head.start, list[bytes](), file.first
+    while (block := read_block(fd, offset, file.path)) is not None:
+        words = words_of(block, file.path)
+        lines.append(index_line(block.offset, block.end, words.from_, words.to))
+        offset, end = block.end, words.to
+    file.index.write_bytes(b"".join(lines))
+    return end
+
+
+def _execute(writing: _Writing, words: Words) -> None:
+    if writing.executed is not None:
+        for place, first, last in words.gtids:
+            member, source = words.gtid_sources[place]
+            if member != ONE:
+                continue
+            if not str(writing.executed):  # nothing says of which family an empty set is
+                writing.executed = MysqlGtidSet() if isinstance(source[0], bytes) else MariadbGtidSet()
+            writing.executed.add(source, first, last)
+
+
+def _from(line: bytes) -> Position:
+    """Return the place before the block of a line of the index."""
+    return Position.parse(line.split()[2].decode())
+
+
+def _create(path: Path) -> int:
+    """Make a file, instead of one that an earlier attempt has left."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

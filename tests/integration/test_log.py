@@ -1,0 +1,222 @@
+"""What was received survives the source's purge, and no client waits for the slowest: the log on disk."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice.protocol.canal.rows import decode_rows
+from sluice.protocol.errors import ConfigError, PurgedError
+from sluice.protocol.position import Position
+from sluice.server.embedded import EmbeddedServer
+from sluice.store.log.files import read_block, read_head
+from sluice.store.log.log import Extent
+from tests.conftest import Database
+from tests.reading import config, embedded
+from tests.servers import Server
+from tests.source import eventually
+
+NAME, CLIENT = "example", 1001
+
+
+@pytest.fixture(params=["mariadb118", "mysql97"])
+def source(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A server whose events have the names of columns: rows of any time are read with them."""
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, Server)
+    before = found.query("SELECT @@global.binlog_row_metadata")[0][0]
+    found.query("SET GLOBAL binlog_row_metadata = FULL")
+    yield found
+    found.query(f"SET GLOBAL binlog_row_metadata = {before}")
+
+
+@pytest.fixture
+def schema(source: Server, database: Database) -> str:
+    name = database(source)
+    source.query(f"CREATE TABLE {name}.numbers (id INT PRIMARY KEY, filler VARCHAR(5000))")
+    return name
+
+
+def logging(source: Server, schema: str, folder: Path, **settings: Any) -> AbstractAsyncContextManager[EmbeddedServer]:
+    """Serve with a log, and a ring of 1 MiB."""
+    options = {
+        "store": "mixed",
+        "filter_regex": rf"{schema}\..*",
+        "file_flush_period": 20,
+        "memory_buffer_size": 1024,
+        "store_min_free": 0,
+    }
+    return embedded(config(source, folder, **(options | settings)))
+
+
+def fill(source: Server, schema: str, first: int, last: int, size: int = 3000) -> None:
+    """Insert rows, each in a transaction of its own."""
+    with source.connect(autocommit=True) as connection, connection.cursor() as cursor:
+        for number in range(first, last + 1):
+            cursor.execute(f"INSERT INTO {schema}.numbers VALUES (%s, %s)", (number, "x" * size))
+
+
+async def purge(source: Server) -> None:
+    """Let the source forget all that is not in a new file, as soon as no dump is in an older one."""
+    source.query("FLUSH BINARY LOGS")
+    ((name, *_),) = source.query("SHOW MASTER STATUS" if source.name.startswith("maria") else "SHOW BINARY LOG STATUS")
+
+    def is_done() -> bool:
+        source.query(f"PURGE BINARY LOGS TO '{name}'")
+        return bool(source.query("SHOW BINARY LOGS")[0][0] == name)
+
+    await eventually(is_done)
+
+
+def extent(server: EmbeddedServer) -> Extent:
+    found = server.instances[NAME].log_extent
+    assert found is not None
+    return found
+
+
+async def logged(server: EmbeddedServer, source: Server, schema: str, last: int) -> None:
+    """Write a row, and wait until the log has it: all before is there, too."""
+    fill(source, schema, last, last, 1)
+    end = await server.instances[NAME].source_end()
+    await eventually(lambda: bool(stretches := extent(server).stretches) and stretches[-1][1] >= end)
+
+
+async def take(server: EmbeddedServer, count: int, client: int = CLIENT, *, ack: bool = True) -> list[int]:
+    """Take so many rows at least, and return their ids."""
+    found: list[int] = []
+    while len(found) < count:
+        batch = await server.get_without_ack(NAME, client, timeout=10)
+        assert batch.entries, (len(found), server.status(NAME, client))
+        found += [row.after["id"] for row in decode_rows(b"".join(batch.slices)) if row.after]
+        if ack:
+            await server.ack(NAME, client, batch_id=batch.batch_id)
+    return found
+
+
+async def test_changes_are_kept_without_any_client_and_after_the_source_has_purged_them(
+    source: Server, schema: str, tmp_path: Path
+) -> None:
+    async with logging(source, schema, tmp_path) as server:
+        await eventually(lambda: server.destination_status(NAME).state == "running")
+        await asyncio.to_thread(fill, source, schema, 1, 1500)  # four times what the ring holds
+        await logged(server, source, schema, 1501)
+        await purge(source)
+        await server.subscribe(NAME, CLIENT)
+        assert await take(server, 1501) == list(range(1, 1502))
+        assert len(extent(server).stretches) == 1
+
+
+async def test_a_slow_client_does_not_hold_the_others_back_and_misses_nothing(
+    source: Server, schema: str, tmp_path: Path
+) -> None:
+    async with logging(source, schema, tmp_path) as server:
+        await server.subscribe(NAME, CLIENT)
+        await server.subscribe(NAME, 1002)
+        await eventually(lambda: server.status(NAME, 1002).position)
+        writing = asyncio.create_task(asyncio.to_thread(fill, source, schema, 1, 1500))
+        assert await take(server, 1500) == list(range(1, 1501))
+        await writing
+        await logged(server, source, schema, 1501)
+        await purge(source)
+        assert server.status(NAME, 1002).state == "catching-up"
+        assert await take(server, 1501, 1002) == list(range(1, 1502))
+        await eventually(lambda: server.status(NAME, 1002).state == "attached")
+
+
+async def test_clients_are_served_after_a_restart_while_the_source_is_down(
+    source: Server, schema: str, tmp_path: Path
+) -> None:
+    async with logging(source, schema, tmp_path) as server:
+        await server.subscribe(NAME, CLIENT)
+        await eventually(lambda: server.status(NAME, CLIENT).position)
+        await asyncio.to_thread(fill, source, schema, 1, 20)
+        await logged(server, source, schema, 21)
+    async with logging(source, schema, tmp_path, master_address="127.0.0.1:1") as server:
+        assert await take(server, 21) == list(range(1, 22))
+        await eventually(lambda: server.destination_status(NAME).state == "error")
+    await asyncio.to_thread(fill, source, schema, 22, 30)
+    async with logging(source, schema, tmp_path) as server:
+        assert await take(server, 9) == list(range(22, 31))
+        assert len(extent(server).stretches) == 1, "nothing is missing between the runs"
+
+
+async def test_a_range_is_read_from_the_log_when_the_source_has_purged_it(
+    source: Server, schema: str, tmp_path: Path
+) -> None:
+    async with logging(source, schema, tmp_path) as server:
+        await server.subscribe(NAME, CLIENT)
+        await eventually(lambda: server.status(NAME, CLIENT).position)
+        begin = server.status(NAME, CLIENT).position
+        await asyncio.to_thread(fill, source, schema, 1, 100)
+        assert await take(server, 100) == list(range(1, 101))
+        end = server.status(NAME, CLIENT).position
+        await logged(server, source, schema, 101)
+        await take(server, 1)
+        await purge(source)
+        pieces = [piece async for batch in server.rows(NAME, CLIENT, begin, end) for piece in batch.slices]
+        assert [row.after["id"] for row in decode_rows(b"".join(pieces)) if row.after] == list(range(1, 101))
+
+
+async def test_a_damaged_block_is_named_and_the_source_serves_what_it_held(
+    source: Server, schema: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with logging(source, schema, tmp_path) as server:
+        await server.subscribe(NAME, CLIENT)
+        await eventually(lambda: server.status(NAME, CLIENT).position)
+        start = server.status(NAME, CLIENT).position
+        await asyncio.to_thread(fill, source, schema, 1, 30)
+        await logged(server, source, schema, 31)
+        assert await take(server, 31) == list(range(1, 32))
+        (path,) = (tmp_path / NAME / "log").glob("*.log")
+        fd = os.open(path, os.O_RDWR)
+        _, offset = read_head(fd, path)
+        block = read_block(fd, offset, path)
+        assert block is not None
+        os.pwrite(fd, b"?", block.end - 1)
+        os.close(fd)
+        await server.seek(NAME, CLIENT, start)
+        assert await take(server, 31) == list(range(1, 32))
+    assert f"the block at byte {offset} of {path} is damaged: the checksum of its entries is wrong" in caplog.text
+
+
+async def test_a_client_whose_changes_neither_the_log_nor_the_source_has_is_told_so(
+    source: Server, schema: str, tmp_path: Path
+) -> None:
+    async with logging(source, schema, tmp_path) as server:
+        await server.subscribe(NAME, CLIENT)
+        await eventually(lambda: server.status(NAME, CLIENT).position)
+        start = server.status(NAME, CLIENT).position
+        await asyncio.to_thread(fill, source, schema, 1, 30)
+        await logged(server, source, schema, 31)
+        await take(server, 31)
+    for path in (tmp_path / NAME / "log").iterdir():
+        path.unlink()
+    async with logging(source, schema, tmp_path) as server:
+        await eventually(lambda: server.destination_status(NAME).state == "running")
+        await logged(server, source, schema, 32)
+        assert extent(server).stretches[0][0] > Position.parse(start)
+        await purge(source)
+        await server.seek(NAME, CLIENT, start)
+        with pytest.raises(PurgedError, match="purged"):
+            await take(server, 1)
+
+
+async def test_a_log_that_another_process_uses_or_that_is_of_another_destination_is_refused(
+    source: Server, schema: str, tmp_path: Path
+) -> None:
+    async with logging(source, schema, tmp_path, store_dir=tmp_path / "logs") as server:
+        await eventually(lambda: server.destination_status(NAME).state == "running")
+        await logged(server, source, schema, 1)
+        with pytest.raises(ConfigError, match="another process uses the log in"):
+            async with logging(source, schema, tmp_path / "other", store_dir=tmp_path / "logs"):
+                raise AssertionError
+    (tmp_path / "logs" / NAME).rename(tmp_path / "logs" / "shop")
+    with pytest.raises(ConfigError, match=r"\.log belongs to the destination 'example'"):
+        async with embedded(
+            config(source, tmp_path, destination="shop", store="mixed", store_dir=tmp_path / "logs", store_min_free=0)
+        ):
+            raise AssertionError

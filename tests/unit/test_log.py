@@ -1,0 +1,618 @@
+"""The log on disk: what was written comes back, and a crash leaves whole transactions of it, without a hole."""
+
+import itertools
+import os
+import random
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sluice.protocol.gtid import parse_gtids
+from sluice.protocol.position import Position
+from sluice.store.log import log as log_module
+from sluice.store.log.errors import LogError
+from sluice.store.log.files import frame, read_block, read_entries, read_head, words_of, write_at
+from sluice.store.log.log import Limits, Log, Piece, take
+from sluice.store.log.slots import pack, unpack
+from sluice.store.ring import Flag, Kind, Ring, SlotView, Staging
+from sluice.store.segment import SegmentWriter
+from sluice.store.track import ONE, Track
+
+SHAPE = {"filter_regex": ".*"}
+SERVER = "0f0f0f0f-0000-0000-0000-000000000001"
+SID = bytes.fromhex(SERVER.replace("-", ""))
+
+
+class Source:
+    """Puts transactions into a ring of its own, each at offset 100 times its number of one file."""
+
+    def __init__(self) -> None:
+        self.ring = Ring(1024)
+        self.track = Track(self.ring)
+        self.writer = SegmentWriter(self.ring.pool)
+        self.staging = Staging()
+        self.number = 1
+        self.track.begin(self.place(1))
+        self.source = self.ring.sources.intern((ONE, SERVER))
+        self.file = self.ring.files.intern(("bin.000001", 1_700_000_000))
+        self.gtid = self.ring.gtid_sources.intern((ONE, (SID, "")))
+
+    def place(self, number: int) -> Position:
+        return Position(SERVER, "bin.000001", 1_700_000_000, 100 * number, 0)
+
+    def stage(self, entry: bytes, kind: Kind, n: int, *, ends: bool) -> None:
+        begin, number = 100 * self.number, self.number
+        if kind != Kind.ADVANCE:
+            self.writer.write(entry)
+        self.staging.add_entry(
+            self.writer,
+            kind,
+            flags=Flag.BOUNDARY if ends else 0,
+            table=self.ring.tables.intern(("shop", f"t{number % 3}")) if kind == Kind.ROW_DATA else 0,
+            rows=1 if kind == Kind.ROW_DATA else 0,
+            source=self.source,
+            execute_ms=1_700_000_000_000 + number,
+            file=self.file,
+            begin=begin,
+            n=n,
+            next_file=self.file,
+            next_begin=begin + 100 if ends else begin,
+            next_n=0 if ends else n + 1,
+            gtid=self.gtid if ends else 0,
+            gtid_first=number if ends else 0,
+            gtid_last=number if ends else 0,
+        )
+
+    def transaction(self, rows: int = 1) -> None:
+        self.stage(b"begin", Kind.TRANSACTION_BEGIN, 0, ends=False)
+        for row in range(rows):
+            self.stage(b"row %d of %d" % (row, self.number), Kind.ROW_DATA, row + 1, ends=False)
+        self.stage(b"end %d" % self.number, Kind.TRANSACTION_END, rows + 1, ends=True)
+        self.number += 1
+
+    def put(self, transactions: int = 1) -> None:
+        for _ in range(transactions):
+            self.transaction()
+        self.ring.put(self.staging)
+
+    def pieces(self, start: int = 0) -> list[Piece]:
+        """What is stored, a transaction a piece."""
+        found = []
+        while start < self.ring.next:
+            stop = self.ring.last_boundary(start, min(start + 3, self.ring.next)) + 1
+            found.append(take(self.track, start, stop))
+            start = stop
+        return found
+
+
+def entries(log: Log, start: Position) -> bytes:
+    """Read the log from a place to its end."""
+    found = log.find(start)
+    assert found is not None
+    file, offset = found
+    result = b""
+    while True:
+        fd = os.open(file.path, os.O_RDONLY)
+        while (block := read_block(fd, offset, file.path)) is not None and offset < file.size:
+            result += read_entries(fd, block, file.path)
+            offset = block.end
+        os.close(fd)
+        following = log.after(file)
+        if following is None:
+            return result
+        file, offset = following, following.first
+
+
+def written(first: int, last: int) -> bytes:
+    return b"".join(b"beginrow 0 of %dend %d" % (number, number) for number in range(first, last + 1))
+
+
+@pytest.fixture
+def source() -> Source:
+    return Source()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    found = tmp_path / "shop" / "log"
+    found.mkdir(parents=True)
+    return found
+
+
+def opened(folder: Path, **options: int) -> Log:
+    return Log(folder, "shop", Limits(), **options)
+
+
+# --- slots -----------------------------------------------------------------------------------------------------------
+
+numbers32 = st.integers(0, 2**32 - 1)
+numbers64 = st.integers(-(2**63), 2**63 - 1)
+slot_fields = st.fixed_dictionaries(
+    {
+        "kind": st.sampled_from(list(Kind)),
+        "event_type": st.integers(0, 255),
+        "flags": st.integers(0, 3),
+        "rows": numbers32,
+        "server_id": numbers32,
+        "execute_ms": numbers64,
+        "commit_us": numbers64,
+        "event_offset": numbers64,
+        "begin": numbers64,
+        "n": numbers32,
+        "next_begin": numbers64,
+        "next_n": numbers32,
+        "gtid_first": numbers64,
+        "gtid_last": numbers64,
+        "table": st.integers(0, 4),
+        "source": st.integers(0, 4),
+        "file": st.integers(0, 4),
+        "next_file": st.integers(0, 4),
+        "gtid": st.integers(0, 4),
+    }
+)
+
+
+def keys_of(ring: Ring, slot: SlotView) -> SlotView:
+    """A slot with what its numbers stand for."""
+    return slot._replace(
+        table=ring.tables[slot.table],
+        source=ring.sources[slot.source],
+        file=ring.files[slot.file],
+        next_file=ring.files[slot.next_file],
+        gtid=ring.gtid_sources[slot.gtid],
+    )
+
+
+@given(
+    st.lists(st.tuples(slot_fields, st.binary(min_size=1, max_size=40)), min_size=1, max_size=30), st.integers(1, 300)
+)
+@settings(max_examples=200, deadline=None)
+def test_slots_and_entries_come_back_whatever_they_hold(slots: list[tuple[dict[str, int], bytes]], most: int) -> None:
+    ring, other = Ring(64), Ring(64)
+    for registry in ("sources", "files", "tables", "gtid_sources"):
+        for number in range(4):
+            getattr(ring, registry).intern((registry, number))
+            getattr(other, registry).intern((registry, 3 - number))  # in another order
+    writer, staging = SegmentWriter(ring.pool), Staging()
+    for fields, entry in slots:
+        kind = Kind(fields["kind"])
+        if kind != Kind.ADVANCE:
+            writer.write(entry)
+        staging.add_entry(writer, kind, **{name: value for name, value in fields.items() if name != "kind"})
+    ring.put(staging)
+    other_writer, other_staging = SegmentWriter(other.pool), Staging()
+    start = 0
+    while start < ring.next:
+        packed = pack(ring, start, ring.next, most)
+        unpack(
+            packed.slots,
+            packed.slot_count,
+            b"".join(packed.slices),
+            [other.sources.intern(ring.sources[it]) for it in packed.sources],
+            [other.files.intern(ring.files[it]) for it in packed.files],
+            [other.tables.intern(ring.tables[it]) for it in packed.tables],
+            [other.gtid_sources.intern(ring.gtid_sources[it]) for it in packed.gtid_sources],
+            other_staging,
+            other_writer,
+        )
+        assert packed.stop == start + packed.slot_count
+        start = packed.stop
+    other.put(other_staging)
+    for sequence in range(ring.next):
+        assert keys_of(ring, ring.slot(sequence)) == keys_of(other, other.slot(sequence))
+    assert b"".join(ring.read(0, ring.next).slices) == b"".join(other.read(0, other.next).slices)
+
+
+def test_a_block_ends_with_a_transaction_unless_one_is_larger(source: Source) -> None:
+    source.put(10)
+    one = len(written(1, 1))
+    assert pack(source.ring, 0, 30, 3 * one + 2).stop == 9
+    assert pack(source.ring, 0, 30, one - 1)[:2] == (2, 2)
+    assert not pack(source.ring, 0, 30, one - 1).boundary
+    assert pack(source.ring, 0, 30, 1 << 20).stop == 30
+
+
+@given(st.data())
+@settings(max_examples=300, deadline=None)
+def test_slots_that_were_changed_are_refused_or_stay_within_their_bounds(data: st.DataObject) -> None:
+    source = Source()
+    source.put(4)
+    packed = pack(source.ring, 0, 12, 1 << 20)
+    slots = bytearray(packed.slots)
+    for _ in range(data.draw(st.integers(1, 4))):
+        slots[data.draw(st.integers(0, len(slots) - 1))] = data.draw(st.integers(0, 255))
+    ring = Ring(64)
+    staging, writer = Staging(), SegmentWriter(ring.pool)
+    body = b"".join(packed.slices)
+    count = data.draw(st.integers(0, 20))
+    try:
+        unpack(slots, count, body, [1], [1], list(packed.tables), [1], staging, writer)
+    except LogError:
+        staging.clear()
+    else:
+        assert staging.bytes == len(body)
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_written_is_read_from_any_place_in_any_file_again_after_a_restart(source: Source, folder: Path) -> None:
+    with opened(folder, file_size=2000) as log:
+        log.begin(source.place(1), f"{SERVER}:1-7", SHAPE)
+        source.put(60)
+        log.append(source.pieces())
+        assert len(list(folder.glob("*.log"))) > 3
+        for number in (1, 2, 30, 59, 60):
+            assert entries(log, source.place(number)) == written(number, 60)
+    with opened(folder, file_size=2000) as log:
+        assert log.extent.stretches == ((source.place(1), source.place(61)),)
+        assert log.executed == f"{SERVER}:1-60"
+        for number in (1, 2, 30, 59, 60):
+            assert entries(log, source.place(number)) == written(number, 60)
+        log.begin(source.place(61), f"{SERVER}:1-60", SHAPE)
+        source.put(5)
+        log.append(source.pieces(180))
+        assert entries(log, source.place(1)) == written(1, 65)
+        assert len(log.extent.stretches) == 1
+
+
+def test_a_place_inside_a_transaction_is_found(source: Source, folder: Path) -> None:
+    with opened(folder) as log:
+        log.begin(source.place(1), None, SHAPE)
+        source.put(3)
+        log.append(source.pieces())
+        inside = Position(SERVER, "bin.000001", 1_700_000_000, 200, 2)
+        assert log.covers(inside)
+        assert entries(log, inside) == written(2, 3)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        Position(SERVER, "bin.000001", 1_700_000_000, 4, 0),
+        Position(SERVER, "bin.000001", 1_700_000_000, 401, 0),
+        Position(SERVER, "bin.000002", 1_700_000_000, 4, 0),
+        Position(SERVER, "bin.000001", 1_700_000_001, 200, 0),
+        Position("another", "bin.000001", 1_700_000_000, 200, 0),
+    ],
+    ids=str,
+)
+def test_a_place_that_the_log_did_not_pass_is_not_found(source: Source, folder: Path, place: Position) -> None:
+    with opened(folder) as log:
+        assert not log.covers(place)
+        log.begin(source.place(1), None, SHAPE)
+        source.put(3)
+        log.append(source.pieces())
+        assert not log.covers(place)
+        assert log.find(place) is None
+
+
+def test_a_gap_begins_another_stretch_and_another_shape_only_another_file(source: Source, folder: Path) -> None:
+    with opened(folder) as log:
+        log.begin(source.place(1), None, SHAPE)
+        source.put(3)
+        log.append(source.pieces())
+        log.begin(source.place(4), None, {"filter_regex": "shop.*"})
+        source.put(1)
+        log.append(source.pieces(9))
+        assert log.extent.files == 2
+        assert entries(log, source.place(1)) == written(1, 4)
+        log.begin(source.place(9), None, SHAPE)
+        assert log.extent.stretches == (
+            (source.place(1), source.place(5)),
+            (source.place(9), source.place(9)),
+        )
+        assert log.start == source.place(9)
+        assert entries(log, source.place(2)) == written(2, 4)
+        assert not log.covers(source.place(7))
+
+
+def test_a_source_that_took_over_with_the_same_transactions_leaves_no_gap(source: Source, folder: Path) -> None:
+    executed = f"{SERVER}:1-3"
+    with opened(folder) as log:
+        log.begin(source.place(1), "", SHAPE)
+        source.put(3)
+        log.append(source.pieces())
+        assert log.executed == executed
+        log.begin(Position("other", "bin.000007", 1_700_000_009, 4, 0), executed, SHAPE)
+        file, _ = log.find(source.place(1)) or (None, 0)
+        assert file is not None
+        assert log.after(file) is not None
+
+
+def test_the_oldest_files_go_and_the_last_one_stays(source: Source, folder: Path) -> None:
+    log = Log(folder, "shop", Limits(bytes=3000), file_size=1000)
+    with log:
+        log.begin(source.place(1), None, SHAPE)
+        source.put(60)
+        log.append(source.pieces())
+        held = log.extent
+        assert held.bytes < 4500
+        assert not log.covers(source.place(1))
+        ((start, end),) = held.stretches
+        assert end == source.place(61)
+        assert entries(log, start).endswith(written(60, 60))
+        assert len(list(folder.glob("*.index"))) == len(list(folder.glob("*.log"))) == held.files
+    with Log(folder, "shop", Limits(bytes=1), file_size=1000) as log:
+        assert [it.number for it in log.prune()] != []
+        assert log.extent.files == 1
+
+
+def test_files_that_are_too_old_go(source: Source, folder: Path) -> None:
+    with opened(folder, file_size=1000) as log:
+        log.begin(source.place(1), None, SHAPE)
+        source.put(30)
+        log.append(source.pieces())
+    paths = sorted(folder.glob("*.log"))
+    os.utime(paths[0], (1_000_000_000, 1_000_000_000))
+    with Log(folder, "shop", Limits(seconds=3600), file_size=1000) as log:
+        assert [it.path for it in log.prune()] == paths[:1]
+
+
+def test_readers_are_told_when_there_is_more(source: Source, folder: Path) -> None:
+    with opened(folder) as log:
+        log.begin(source.place(1), None, SHAPE)
+        file, offset = log.find(source.place(1)) or (None, 0)
+        assert file is not None
+        assert log.has_more(file, offset, 0.0) is False
+        found: list[bool | None] = []
+        waiting = threading.Thread(target=lambda: found.append(log.has_more(file, offset, 10.0)))
+        waiting.start()
+        source.put(1)
+        log.append(source.pieces())
+        waiting.join()
+        assert found == [True]
+        log.begin(source.place(2), None, {})
+        assert log.has_more(file, file.size, 0.0) is None
+
+
+def test_what_could_not_be_written_is_written_later_and_nothing_twice(
+    source: Source, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = itertools.count()
+
+    def write(fd: int, pieces: list[bytes], offset: int) -> int:
+        if next(calls) % 3 == 1:
+            os.pwrite(fd, b"half", offset)
+            raise OSError(28, "No space left on device")
+        return write_at(fd, pieces, offset)
+
+    with opened(folder, file_size=1000) as log:
+        log.begin(source.place(1), "", SHAPE)
+        monkeypatch.setattr(log_module, "write_at", write)
+        source.put(40)
+        left = source.pieces()
+        failures = 0
+        while left:
+            try:
+                log.append(left)
+            except OSError:
+                failures += 1
+        assert failures > 10
+        monkeypatch.undo()
+    with opened(folder, file_size=1000) as log:
+        assert entries(log, source.place(1)) == written(1, 40)
+        assert log.executed == f"{SERVER}:1-40"
+
+
+def test_the_disk_keeps_its_free_room(source: Source, folder: Path) -> None:
+    with Log(folder, "shop", Limits(free=1 << 60)) as log:
+        log.begin(source.place(1), None, SHAPE)
+        source.put(1)
+        pieces = source.pieces()
+        with pytest.raises(LogError, match=r"bytes have to stay free \(sluice\.instance\.store\.minFree\)"):
+            log.append(pieces)
+        assert len(pieces) == 1
+
+
+def test_an_index_that_is_lost_or_wrong_is_made_again(source: Source, folder: Path) -> None:
+    with opened(folder, file_size=1000) as log:
+        log.begin(source.place(1), None, SHAPE)
+        source.put(40)
+        log.append(source.pieces())
+    lost, wrong, short, *_ = sorted(folder.glob("*.index"))
+    lost.unlink()
+    wrong.write_text("no index\n")
+    short.write_bytes(short.read_bytes()[:-20])
+    with opened(folder, file_size=1000) as log:
+        assert entries(log, source.place(1)) == written(1, 40)
+        for number in range(1, 41):
+            assert entries(log, source.place(number)) == written(number, 40)
+
+
+@pytest.mark.parametrize("content", [b"", b"SLB1", b"no log at all", bytes(100)])
+def test_a_file_that_is_none_of_a_log_is_refused_and_left_out_if_it_is_the_last(
+    source: Source, folder: Path, content: bytes
+) -> None:
+    with opened(folder, file_size=1000) as log:
+        log.begin(source.place(1), None, SHAPE)
+        source.put(40)
+        log.append(source.pieces())
+    first, *_, last = sorted(folder.glob("*.log"))
+    last.write_bytes(content)
+    with opened(folder, file_size=1000) as log:
+        assert not last.exists()
+        assert last.with_suffix(".damaged").read_bytes() == content
+        assert log.extent.files > 1
+    first.write_bytes(content)
+    with pytest.raises(LogError, match=r"the block at byte 0 of .* is damaged"):
+        opened(folder)
+
+
+def test_a_log_of_another_version_is_refused_and_stays(source: Source, folder: Path) -> None:
+    with opened(folder) as log:
+        log.begin(source.place(1), None, SHAPE)
+    (path,) = folder.glob("*.log")
+    fd = os.open(path, os.O_RDWR)
+    head, _ = read_head(fd, path)
+    pieces = frame(head.encode().replace(b'"format":1', b'"format":2'), b"", 0, [])
+    os.truncate(path, write_at(fd, pieces, 0))
+    os.close(fd)
+    with pytest.raises(LogError, match="has format 2, which another version of Sluice has written"):
+        opened(folder)
+    assert path.exists()
+
+
+# --- crashes ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_torn_tail_is_cut_at_the_last_whole_transaction(source: Source, folder: Path, tmp_path: Path) -> None:
+    """Whatever the file's length is after a crash."""
+    with opened(folder) as log:
+        log.begin(source.place(1), "", SHAPE)
+        source.put(3)
+        source.transaction(rows=5)
+        source.ring.put(source.staging)
+        log.append([take(source.track, *span) for span in ((0, 3), (3, 6), (6, 9), (9, 12), (12, 16))])
+    (path,) = folder.glob("*.log")
+    whole = path.read_bytes()
+    ends, last = [], b""
+    fd = os.open(path, os.O_RDONLY)
+    _, offset = read_head(fd, path)
+    while (block := read_block(fd, offset, path)) is not None:
+        words = words_of(block, path)
+        offset = block.end
+        if words.boundary:
+            ends.append((offset, words.to))
+    os.close(fd)
+    assert len(ends) == 4
+    for length in range(len(whole)):
+        copy = tmp_path / "copy" / "log"
+        shutil.copytree(folder, copy)
+        with (copy / path.name).open("r+b") as file:
+            file.truncate(length)
+        end = max((it for at, it in ends if at <= length), default=None, key=lambda it: it.order)
+        with Log(copy, "shop", Limits()) as log:
+            if log.end is None:
+                assert end is None
+            else:
+                assert log.end == (end or source.place(1))
+                last = entries(log, source.place(1)) if end else b""
+                assert last == written(1, (log.end.begin - 100) // 100)[: len(last)] or b"row 4 of 4" in last
+        shutil.rmtree(copy.parent)
+
+
+class Disk:
+    """Records what is written to the disk between two syncs, and makes what a power loss may leave of it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.steps: list[tuple[str, str, int, bytes]] = []  # what, file, offset, data
+        self.ends: list[tuple[int, Position]] = []  # so many steps are done: the log ends here, on the disk for sure
+        names: dict[int, str] = {}
+        real = {name: getattr(os, name) for name in ("open", "pwritev", "fsync", "fdatasync", "ftruncate", "close")}
+
+        def opening(path: os.PathLike[str], flags: int, mode: int = 0o777) -> int:
+            fd: int = real["open"](path, flags, mode)
+            names[fd] = Path(path).name
+            if flags & os.O_CREAT and flags & os.O_TRUNC:
+                self.steps.append(("create", names[fd], 0, b""))
+            return fd
+
+        def writing(fd: int, pieces: list[memoryview], offset: int) -> int:
+            for piece in pieces:
+                self.steps.append(("write", names[fd], offset, bytes(piece)))
+                offset += len(piece)
+            return sum(len(it) for it in pieces) if real["pwritev"](fd, pieces, offset - sum(map(len, pieces))) else 0
+
+        def syncing(name: str) -> None:
+            def sync(fd: int) -> None:
+                self.steps.append(("sync", names[fd], 0, b""))
+                real[name](fd)
+
+            monkeypatch.setattr(os, name, sync)
+
+        monkeypatch.setattr(os, "open", opening)
+        monkeypatch.setattr(os, "pwritev", writing)
+        syncing("fsync")
+        syncing("fdatasync")
+
+    def after_power_loss(self, steps: int, folder: Path, random_: random.Random | None) -> None:
+        """Make the folder as it may be when the power fails after so many steps.
+
+        Of what no sync has followed, any part is there, even parts of a single write. A file that was made may be
+        missing until its folder is synced. Without ``random_`` everything is there, as after kill -9.
+        """
+        done = self.steps[:steps]
+        synced = {
+            name: max((i for i, it in enumerate(done) if it[:2] == ("sync", name)), default=-1) for _, name, *_ in done
+        }
+        listed = max((i for i, it in enumerate(done) if it[:2] == ("sync", folder.name)), default=-1)
+        files: dict[str, bytearray] = {}
+        for i, (what, name, offset, data) in enumerate(done):
+            if what == "create" and (random_ is None or i < max(listed, synced[name]) or random_.random() < 0.5):
+                files[name] = bytearray()
+            if what != "write" or name not in files:
+                continue
+            if random_ is not None and i > synced[name]:
+                cut = random_.choice([0, 0, random_.randint(0, len(data)), len(data)])
+                data = data[:cut] + bytes(random_.choice([0, len(data) - cut]))  # noqa: PLW2901
+            content = files[name]
+            content.extend(bytes(max(0, offset + len(data) - len(content))))
+            content[offset : offset + len(data)] = data
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+
+
+@pytest.fixture
+def recorded(source: Source, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    """What a log of several files does to the disk, with a sync now and then."""
+    disk = Disk(monkeypatch)
+    with opened(folder, file_size=1000) as log:
+        log.begin(source.place(1), "", SHAPE)
+        disk.ends.append((len(disk.steps), source.place(1)))
+        for _ in range(12):
+            before = source.ring.next
+            source.put(3)
+            log.append(source.pieces(before))
+            log.sync()
+            assert log.end is not None
+            disk.ends.append((len(disk.steps), log.end))
+    monkeypatch.undo()
+    return disk
+
+
+def test_a_power_loss_takes_nothing_that_was_synced_and_leaves_whole_transactions_without_a_hole(
+    recorded: Disk, source: Source, tmp_path: Path
+) -> None:
+    random_ = random.Random(7)
+    kept = set()
+    for steps in range(len(recorded.steps) + 1):
+        for attempt in range(4):
+            folder = tmp_path / f"{steps}-{attempt}" / "log"
+            folder.mkdir(parents=True)
+            recorded.after_power_loss(steps, folder, random_ if attempt else None)
+            synced = max((it for at, it in recorded.ends if at <= steps), default=None, key=lambda it: it.order)
+            with opened(folder) as log:
+                end = log.end
+                if end is None:
+                    assert synced is None
+                    continue
+                assert synced is None or end >= synced, (steps, attempt)
+                last = (end.begin - 100) // 100
+                kept.add(last)
+                assert end == source.place(last + 1)
+                if last:
+                    assert entries(log, source.place(1)) == written(1, last)
+                assert log.executed == (f"{SERVER}:1-{last}" if last > 1 else f"{SERVER}:1" if last else "")
+            shutil.rmtree(folder.parent)
+    assert len(kept) > 30
+
+
+def test_gtids_of_both_families_come_back(source: Source, folder: Path) -> None:
+    for number, (text, key) in enumerate((("0-1-5", (0, 1)), (f"{SERVER}:1-5:t:1-5", (SID, "t")))):
+        ring_source = Source()
+        ring_source.gtid = ring_source.ring.gtid_sources.intern((ONE, key))
+        ring_source.put(7)
+        sub = folder.parent.parent / str(number) / "log"
+        sub.mkdir(parents=True)
+        with opened(sub) as log:
+            log.begin(source.place(1), text, SHAPE)
+            log.append(ring_source.pieces())
+            after = log.executed
+        with opened(sub) as log:
+            assert parse_gtids(log.executed) == parse_gtids(after)
+            assert "7" in after

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, model_validator
 
 from ..protocol.errors import ConfigError, FilterError
+from ..store.patience import LOGGED
 from .meta import MetaKind
 from .settings import FolderPath, Settings, setting
 from .sink.filters import FieldFilter, Patterns, TableFilter
@@ -228,6 +229,11 @@ class InstanceConfig(Settings):
         return milliseconds / 1000
 
     @property
+    def patience(self) -> float:
+        """Seconds for which a client may hold a full ring back; 0 for ever."""
+        return min(self.detach_after or LOGGED, LOGGED) if self.store == "mixed" else self.detach_after
+
+    @property
     def log_folder(self) -> Path:
         """Where the log on disk is."""
         return (self.store_dir or self.file_data_dir) / self.destination / "log"
@@ -253,5 +259,9 @@ class InstanceConfig(Settings):
             raise ValueError(
                 f"canal.instance.memory.buffer.size has to be a power of two, such as {below} or {2 * below},"
                 f" not {self.memory_buffer_size}"
+            )
+        if self.store == "mixed" and not self.catch_up_readers:
+            raise ValueError(
+                "sluice.instance.store = mixed needs sluice.instance.catchUp.readers: without one nobody reads the log"
             )
         return self

@@ -43,8 +43,6 @@ CLOSING = 3.0
 """Seconds that the parser has to end when the destination stops."""
 GLANCE = 1.0
 """Seconds between two looks at which clients hold others back, whose turns are over, and which have expired."""
-LOGGED = 1
-"""Seconds for which a client may hold a full ring back if it can read the log instead."""
 BEGINNING = 5.0
 """Seconds that a subscription waits for the source to say where the stream begins."""
 
@@ -96,7 +94,7 @@ class Instance:
             self.ring,
             epoch=epoch,
             compile_filter=self._compile_filter,
-            detach_after=min(config.detach_after or LOGGED, LOGGED) if config.store == "mixed" else config.detach_after,
+            detach_after=config.patience,
             expire_after=config.client_expiry,
             catches_up=config.catch_up_readers > 0,
         )

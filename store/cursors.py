@@ -23,7 +23,7 @@ from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
 from .batch import UNMARKED, Batch, LateRows, Part, Range, RangeLimits
 from .cursor import Cursor, StoredClient
-from .patience import Pace, Turns
+from .patience import Pace, Turns, replaceable
 from .reading import Mark, Reading
 from .ring import Collected, Flag, Ring
 from .states import Ahead, Behind, CatchingUp, Gone, InRing, Meeting, Served
@@ -796,6 +796,10 @@ class Cursors:
             return
         needs = self._needs()
         if self.unlogged is not None:
+            idle = {it: need for it, need in needs.items() if not self._subscribers[it].marks}
+            for client_id in replaceable(idle, ring.first, ring.next, self.unlogged) if ring.waiting else ():
+                self._subscribers[client_id].detach(self.track, GoneError("it reads the log"))
+                del needs[client_id]
             needs[LOG] = self.unlogged
         for client_id in self._pace.too_slow(needs, ring.next, now, full=ring.waiting):
             if client_id == LOG:  # nothing else holds what it has not written

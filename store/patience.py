@@ -8,8 +8,11 @@
   each of its turns, however rarely it calls. No reader is kept for longer for a client that makes no calls.
 * A subscriber that is `Ahead`, or `CatchingUp` and past the end of the ring, holds nothing back, and counts as held
   back. One that is `Gone` counts for nothing.
-* With a single subscriber, or while no subscriber has confirmed the whole of a full ring, none is held back, and all
-  stay.
+* With a log on disk, that is one more subscriber, which is never too slow: it holds back what it has not written. The
+  others need the ring less. One that holds nothing that is to be confirmed leaves a full ring at once
+  (`replaceable`), the others after `LOGGED`.
+* Without a log, with a single subscriber, or while no subscriber has confirmed the whole of a full ring, none is held
+  back, and all stay.
 """
 
 from collections.abc import Mapping
@@ -20,6 +23,8 @@ TURN = 5.0
 """Seconds for which a reader moves its holder on at least, while others wait."""
 IDLE = 30.0
 """Seconds for which a reader, or a place in the queue for one, is kept at least for a silent holder."""
+LOGGED = 1.0
+"""Seconds for which a subscriber may hold a full ring back if it can read the log instead."""
 PATIENCE = 300.0
 """Seconds to wait for the next call of a holder, or its confirmation, if ``detachAfter`` is 0."""
 
@@ -78,6 +83,15 @@ class Pace:
         holding = {subscriber: it for subscriber, it in rounds.items() if it.goal <= foremost}
         self._since = now if full and holding else None
         return [subscriber for subscriber, it in holding.items() if it.held > self._patience]
+
+
+def replaceable(needs: Mapping[int, int], first: int, end: int, logged: int) -> list[int]:
+    """Return which subscribers leave a full ring at once, for they can read the log, and lose nothing by it.
+
+    ``needs`` is as for `Pace.too_slow`, of those only that were given nothing that is not confirmed. The ring has the
+    slots from ``first`` to ``end``, the log those before ``logged``. Who keeps up within half of the ring stays.
+    """
+    return [it for it, need in needs.items() if need < min(logged, (first + end) // 2 + 1)]
 
 
 @dataclass(slots=True)

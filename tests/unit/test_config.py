@@ -118,6 +118,10 @@ def test_values_are_read_as_canal_reads_them() -> None:
             {"canal.instance.memory.buffer.size": "1000"},
             "canal.instance.memory.buffer.size has to be a power of two, such as 512 or 1024, not 1000",
         ),
+        (
+            {"sluice.instance.store": "mixed", "sluice.instance.catchUp.readers": "0"},
+            "sluice.instance.store = mixed needs sluice.instance.catchUp.readers",
+        ),
         ({"canal.instance.master.sslMode": "yes"}, "f:1: canal.instance.master.sslMode: .*'DISABLED', 'PREFERRED'"),
         ({"canal.instance.binlog.image": "FULL,NONE"}, "f:1: canal.instance.binlog.image: .*'FULL', 'MINIMAL' or 'NO"),
         ({"canal.instance.memory.batch.mode": "SIZE"}, "batch.mode: has to be 'MEMSIZE' or 'ITEMSIZE'"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluice.store.patience import IDLE, TURN, Pace, Reading, Turns
+from sluice.store.patience import IDLE, TURN, Pace, Reading, Turns, replaceable
 
 A: Reading = ("client", 1)
 B: Reading = ("client", 2)
@@ -186,3 +186,15 @@ def test_only_seconds_in_which_the_ring_is_full_count() -> None:
     assert pace.too_slow({SLOW: 0, FAST: FULL}, FULL, 100.0, full=True) == []
     assert pace.too_slow({SLOW: 0, FAST: FULL}, FULL, 119.0, full=True) == []
     assert pace.too_slow({SLOW: 0, FAST: FULL}, FULL, 121.0, full=True) == [SLOW]
+
+
+# --- a log on disk
+
+
+def test_who_holds_nothing_leaves_a_full_ring_at_once_if_the_log_has_it() -> None:
+    assert replaceable({1: 0, 2: 50, 3: 51, 4: 100}, first=0, end=100, logged=100) == [1, 2]
+
+
+def test_nobody_leaves_before_the_log_has_what_it_needs() -> None:
+    assert replaceable({1: 0, 2: 30}, first=0, end=100, logged=30) == [1]
+    assert replaceable({1: 0, 2: 30}, first=0, end=100, logged=0) == []

@@ -63,6 +63,8 @@ DESTINATION = {
     "ring_limit_bytes": ("Bound of the bytes of entries stored",),
     "ring_fill": ("Part of the ring in use, of its entries or its bytes, whichever is more",),
     "ring_full": ("1 while the parser waits because the ring is full",),
+    "log_bytes": ("Bytes of the log on disk",),
+    "log_gaps": ("Parts of the stream that are missing in the log on disk",),
     "ring_blocked_seconds": ("Seconds that the parser has waited because the ring was full",),
 }
 """Our metrics of a destination: what they mean, and labels."""
@@ -338,6 +340,9 @@ class DestinationCollector(Collector):
         yield "ring_fill", status.fill
         yield "ring_full", status.full
         yield "ring_blocked_seconds", status.blocked
+        if status.log is not None:
+            yield "log_bytes", status.log.bytes
+            yield "log_gaps", max(0, len(status.log.stretches) - 1)
 
     def _clients(self, status: DestinationStatus) -> Iterator[Sample]:
         """Yield name, value and labels."""

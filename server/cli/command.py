@@ -15,6 +15,7 @@ from .common import INTERRUPTED, UNREACHABLE, USAGE, interrupt
 from .completion import add_completion_command
 from .credentials import add_credential_commands
 from .filters import add_filter_command
+from .log import add_log_commands
 from .migrate import add_migrate_command
 from .quarantine import add_quarantine_commands
 from .schema import add_schema_commands
@@ -82,6 +83,7 @@ def argument_parser() -> argparse.ArgumentParser:
         add_filter_command,
         add_verify_command,
         add_quarantine_commands,
+        add_log_commands,
         add_schema_commands,
         add_credential_commands,
         add_cluster_commands,

@@ -86,6 +86,10 @@ def show(out: Console, destination: dict[str, Any]) -> None:
     stored = f"{destination['entries']} entries, {destination['bytes']} bytes, {destination['fill']:.0%} of the ring"
     out.print(f"  stored {stored}{full}")
     out.print(Text(f"  from {destination['first'] or '-'}\n  to   {destination['last'] or '-'}"))
+    if (log := destination["log"]) is not None:
+        out.print(f"  log    {log['bytes']} bytes in {log['files']} files")
+        for start, end in log["stretches"]:
+            out.print(Text(f"  from {start}\n  to   {end}"))
     for client in destination["clients"]:
         lag = client["lag"]
         text = Text(f"  client {client['clientId']}", style="bold")

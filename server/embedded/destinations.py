@@ -17,8 +17,9 @@ from ...instance.skipped import Skipped, keep, path_of
 from ...instance.source import ParserFactory
 from ...instance.status import ParserStatus
 from ...instance.zones import local_time_zone
-from ...protocol.errors import UnknownDestinationError
+from ...protocol.errors import ConfigError, UnknownDestinationError
 from ...protocol.position import Position
+from ...store.log.log import Extent, FileStatus
 from ...store.status import ClientStatus
 from .companions import Companions, NoCompanions, OutputStatus
 from .quarantine import Retried, decode_again
@@ -59,6 +60,8 @@ class DestinationStatus:
     """Among several servers the address of the one that has it; empty when none has it, or there are no others."""
     threats: Mapping[int, Threat]
     """The clients that the source is about to leave behind."""
+    log: Extent | None = None
+    """What the log on disk holds; None without one."""
     outputs: Sequence[OutputStatus] = ()
     """Those that run here."""
 
@@ -197,8 +200,20 @@ class Destinations:
             time_zone=instance.config.time_zone or local_time_zone(),
             active=cluster.active(destination) if cluster is not None else "",
             threats=instance.threats,
+            log=instance.log_extent,
             outputs=self.companions.status(destination),
         )
+
+    async def prune_log(self, destination: str, most: int, *, dry_run: bool = False) -> list[FileStatus]:
+        """Take the oldest files of the log away until it has that many bytes at most; return them.
+
+        With ``dry_run`` nothing changes. The last file stays. Raises ConfigError without a log, and OSError.
+        """
+        instance = self._running(destination)
+        log = instance.cursors.track.log
+        if log is None:
+            raise ConfigError(f"destination {destination} has no log on disk (sluice.instance.store)")
+        return await asyncio.to_thread(log.surplus if dry_run else log.prune, most)
 
     async def latest(self, destination: str) -> Position:
         """Return the source's current end: the place after its last change. Raises as `Instance.source_end`."""

@@ -17,6 +17,7 @@ from .views import (
     ColumnView,
     DestinationView,
     HealthView,
+    LogFileView,
     PositionView,
     QuarantinedView,
     RetriedView,
@@ -96,6 +97,34 @@ async def retry_quarantine(
     """
     found = await context.embedded.retry_quarantine(destination, position)
     return [RetriedView.model_validate(it) for it in found]
+
+
+@destinations.get(
+    "/{destination}/log", operation_id="listLog", summary="Files of the log on disk", dependencies=[may_read]
+)
+async def log(context: Ctx, destination: Destination) -> list[LogFileView]:
+    """List the files of the log on disk, oldest first; none without a log."""
+    extent = context.embedded.destination_status(destination).log
+    return [LogFileView.of(it) for it in (extent.files if extent is not None else ())]
+
+
+@destinations.post(
+    "/{destination}/log/prune",
+    operation_id="pruneLog",
+    summary="Take old files of the log away",
+    dependencies=[may_administer],
+)
+async def prune_log(
+    context: Ctx,
+    destination: Destination,
+    most: Annotated[int, Query(alias="bytes", ge=0, le=1 << 50, description="Bytes that the log keeps at most.")],
+    dry_run: Annotated[bool, Query(alias="dryRun", description="Only say which files would go.")] = False,
+) -> list[LogFileView]:
+    """Take the oldest files away, whoever needs them, and list them. The last file stays.
+
+    A client that needs what has gone reads the source; if that has purged it, the client is `gone`.
+    """
+    return [LogFileView.of(it) for it in await context.embedded.prune_log(destination, most, dry_run=dry_run)]
 
 
 @destinations.get(

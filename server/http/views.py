@@ -8,6 +8,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from ...store.log.log import Extent, FileStatus
 from ...store.status import ClientStatus, Lag
 from .. import lag
 from ..credentials import Scope
@@ -144,6 +145,38 @@ class OutputView(View):
     )
 
 
+class LogFileView(View):
+    """A file of the log on disk."""
+
+    name: str
+    bytes: int
+    start: str = Field(serialization_alias="from", description="The place before its first change.")
+    end: str = Field(serialization_alias="to", description="The place after its last one.")
+    continues: bool = Field(description="It begins where the file before ends; else what is between them is missing.")
+    written: float = Field(description="When it was written last, seconds since 1970.")
+
+    @classmethod
+    def of(cls, status: FileStatus) -> Self:
+        """Make the view of a file."""
+        return cls.model_validate({**asdict(status), "start": str(status.start), "end": str(status.end)})
+
+
+class LogView(View):
+    """What the log on disk holds."""
+
+    bytes: int
+    files: int
+    stretches: list[list[str]] = Field(
+        description="Where its uninterrupted parts begin and end; what is between two of them is missing."
+    )
+
+    @classmethod
+    def of(cls, extent: Extent) -> Self:
+        """Make the view of a log."""
+        stretches = [[str(start), str(end)] for start, end in extent.stretches]
+        return cls(bytes=extent.bytes, files=len(extent.files), stretches=stretches)
+
+
 class DestinationView(View):
     """Where a destination stands."""
 
@@ -166,6 +199,7 @@ class DestinationView(View):
     capacity: int = Field(description="Bytes that the ring holds at most.")
     pinned: int = Field(description="Bytes that only slow readers still hold.")
     blocked: float = Field(description="Seconds for which the parser has waited for room since the start.")
+    log: LogView | None = Field(description="The log on disk; null without one.")
     parser: ParserView
     time_zone: str = Field(
         description="The zone that TIMESTAMP values are written in; empty where that of the process has no name."
@@ -175,7 +209,9 @@ class DestinationView(View):
     def of(cls, status: DestinationStatus) -> Self:
         """Make the view of a status, as of now."""
         clients = [ClientView.of(status, client) for client in status.clients]
-        return cls.model_validate({**{name: getattr(status, name) for name in cls.model_fields}, "clients": clients})
+        log = None if status.log is None else LogView.of(status.log)
+        values = {name: getattr(status, name) for name in cls.model_fields}
+        return cls.model_validate({**values, "clients": clients, "log": log})
 
 
 class PositionView(View):

@@ -1,7 +1,7 @@
 """The log of a destination: which files it has, what is added to them, and what is taken away.
 
-One thread at a time writes (`begin`, `append`, `sync`, `prune`, `close`), any number read. What is in memory is what
-begins and ends where; for all else a file is asked.
+Any thread may call any method: those that write wait for each other. What is in memory is what begins and ends where;
+for all else a file is asked.
 
 After a power loss what was not synced may be missing, in any part. So a file is synced before the next one is made, and
 when the log is opened every block of the last file is read: at the first that is damaged, or ends inside a transaction
@@ -60,6 +60,43 @@ class Limits:
     """Bytes of the disk that stay free."""
 
 
+@dataclass(frozen=True, slots=True)
+class FileStatus:
+    """A file of a log, for people."""
+
+    name: str
+    bytes: int
+    start: Position
+    end: Position
+    continues: bool
+    """It begins where the file before it ends; else what is between them is missing."""
+    written: float
+    """Unix time of its last block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What a log holds, for people."""
+
+    files: tuple[FileStatus, ...]
+
+    @property
+    def bytes(self) -> int:
+        """The size of all files."""
+        return sum(it.bytes for it in self.files)
+
+    @property
+    def stretches(self) -> list[tuple[Position, Position]]:
+        """Where its uninterrupted parts begin and end."""
+        found: list[tuple[Position, Position]] = []
+        for it in self.files:
+            if found and it.continues:
+                found[-1] = (found[-1][0], it.end)
+            else:
+                found.append((it.start, it.end))
+        return found
+
+
 @dataclass(slots=True)
 class File:
     """A file of the log."""
@@ -81,6 +118,11 @@ class File:
         """Its index."""
         return self.path.with_suffix(".index")
 
+    @property
+    def status(self) -> FileStatus:
+        """What it holds."""
+        return FileStatus(self.path.name, self.size, self.head.start, self.end, self.head.continues, self.written)
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -88,16 +130,6 @@ class Piece:
 
     words: Words
     packed: Packed
-
-
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """What a log holds, for people."""
-
-    bytes: int
-    files: int
-    stretches: tuple[tuple[Position, Position], ...]
-    """Where its uninterrupted parts begin and end."""
 
 
 def take(track: Track, start: int, stop: int) -> Piece:
@@ -141,7 +173,7 @@ class _Writing:
 class Log:
     """The log in a folder, which no other process uses until `close`."""
 
-    def __init__(self, folder: Path, destination: str, limits: Limits, *, file_size: int = FILE_SIZE) -> None:
+    def __init__(self, folder: Path, destination: str, limits: Limits, *, file_size: int | None = None) -> None:
         """Open the log, or make an empty one. The folder has to exist.
 
         Raises LogError when it cannot be used, and OSError.
@@ -149,9 +181,10 @@ class Log:
         self.folder = folder
         self._destination = destination
         self._limits = limits
-        self._file_size = file_size
+        self._file_size = file_size or FILE_SIZE
         self._files: list[File] = []
         self._changed = threading.Condition()
+        self._write_lock = threading.Lock()
         self._writing: _Writing | None = None
         self._closed = False
         self._lock = self._take_lock()
@@ -200,13 +233,7 @@ class Log:
     def extent(self) -> Extent:
         """What it holds."""
         with self._changed:
-            stretches: list[tuple[Position, Position]] = []
-            for file in self._files:
-                if stretches and file.head.continues:
-                    stretches[-1] = (stretches[-1][0], file.end)
-                else:
-                    stretches.append((file.head.start, file.end))
-            return Extent(sum(it.size for it in self._files), len(self._files), tuple(stretches))
+            return Extent(tuple(it.status for it in self._files))
 
     def covers(self, position: Position) -> bool:
         """Whether it holds what follows a place, as far as the place itself tells."""
@@ -286,6 +313,10 @@ class Log:
 
         ``executed`` are the GTIDs executed there, None if unknown. Raises LogError and OSError.
         """
+        with self._write_lock:
+            self._begin(start, executed, shape)
+
+    def _begin(self, start: Position, executed: str | None, shape: Mapping[str, Any]) -> None:
         writing = self._writing
         continues = writing is not None and (
             self.end == start or (bool(executed) and writing.executed == parse_gtids(executed or ""))
@@ -299,6 +330,10 @@ class Log:
 
         Raises LogError while there is no room, and OSError; then what is left in the list may be added later.
         """
+        with self._write_lock:
+            self._append(pieces)
+
+    def _append(self, pieces: list[Piece]) -> None:
         while pieces:
             piece = pieces[0]
             self._make_room(piece.packed.size)
@@ -332,20 +367,34 @@ class Log:
 
     def sync(self) -> None:
         """Return when everything that was added is on the disk. Raises OSError; then the log cannot be trusted."""
-        writing = self._writing
-        if writing is not None and not writing.synced:
-            writing.synced = True  # before: what is added meanwhile is not
-            os.fdatasync(writing.fd)
+        with self._write_lock:
+            writing = self._writing
+            if writing is not None and not writing.synced:
+                writing.synced = True
+                os.fdatasync(writing.fd)
 
-    def prune(self) -> list[File]:
-        """Take the oldest files away as far as the limits ask; return them. Raises OSError."""
+    def prune(self, most: int | None = None) -> list[FileStatus]:
+        """Take the oldest files away until it has ``most`` bytes, or as far as the limits ask; return them.
+
+        The last file stays. Raises OSError.
+        """
+        with self._write_lock:
+            return self._prune(most)
+
+    def surplus(self, most: int) -> list[FileStatus]:
+        """Return the files that `prune` would take away."""
+        files = self.extent.files
+        sizes = [it.bytes for it in files]
+        return [it for i, it in enumerate(files[:-1]) if sum(sizes[i:]) > most]
+
+    def _prune(self, most: int | None = None) -> list[FileStatus]:
         taken = []
-        while (file := self._surplus()) is not None:
+        while (file := self._surplus(most)) is not None:
             with self._changed:
                 self._files.remove(file)
             file.path.unlink(missing_ok=True)
             file.index.unlink(missing_ok=True)
-            taken.append(file)
+            taken.append(file.status)
         return taken
 
     def close(self) -> None:
@@ -354,14 +403,17 @@ class Log:
             self._closed = True
             self._changed.notify_all()
         try:
-            self._end_file()
+            with self._write_lock:
+                self._end_file()
         finally:
             self._lock.close()
 
-    def _surplus(self) -> File | None:
+    def _surplus(self, most: int | None) -> File | None:
         """Return the oldest file if it is to go; the last one stays."""
         if len(self._files) < 2:
             return None
+        if most is not None:
+            return self._files[0] if sum(it.size for it in self._files) > most else None
         disk = os.statvfs(self.folder)
         oldest, size = self._files[0], sum(it.size for it in self._files)
         most = self._limits.bytes or int(SHARE * disk.f_blocks * disk.f_frsize / self._neighbours())
@@ -375,7 +427,7 @@ class Log:
     def _make_room(self, size: int) -> None:
         disk = os.statvfs(self.folder)
         if disk.f_bavail * disk.f_frsize - size < self._limits.free:
-            self.prune()
+            self._prune()
             disk = os.statvfs(self.folder)
             if disk.f_bavail * disk.f_frsize - size < self._limits.free:
                 raise LogError(
@@ -402,7 +454,7 @@ class Log:
         with self._changed:
             self._files.append(File(number, path, head, size, head.start, size, time.time()))  # noqa: TID251
             self._changed.notify_all()
-        self.prune()
+        self._prune()
 
     def _end_file(self) -> None:
         writing, self._writing = self._writing, None

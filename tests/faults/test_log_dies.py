@@ -2,6 +2,8 @@
 
 import random
 import resource
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -27,16 +29,23 @@ def full_metadata(source: Server) -> Iterator[None]:
     source.query(f"SET GLOBAL binlog_row_metadata = {before}")
 
 
-def purge(source: Server) -> None:
-    """Let the source forget all that is not in a new file, as soon as the server reads that."""
+def purge(source: Server, sluice: Sluice) -> None:
+    """Let the source forget all that is not in a new file, as soon as the log is in that."""
     source.query("FLUSH BINARY LOGS")
     name = source.query("SHOW BINARY LOGS")[-1][0]
+    eventually(lambda: name in sluice.destination()["log"]["stretches"][-1][1], "the log")
 
     def is_done() -> bool:
         source.query(f"PURGE BINARY LOGS TO '{name}'")
         return bool(source.query("SHOW BINARY LOGS")[0][0] == name)
 
     eventually(is_done, "the purge")
+
+
+def run(command: str, sluice: Sluice) -> str:
+    """What a command of the command line prints."""
+    words = [sys.executable, "-m", "sluice.server.cli", *command.split(), "--url", sluice.url]
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
 
 
 @pytest.mark.usefixtures("full_metadata")
@@ -60,7 +69,7 @@ def test_a_client_that_comes_last_gets_everything_though_the_server_was_killed_a
                 sluice.kill()
                 sluice.start()
                 sluice.wait_running()
-                purge(source)
+                purge(source, sluice)
             load.finish(stop=True)
             load.check(quick.finish())
         last = Consumer(sluice.client(1009), "batches")
@@ -69,6 +78,11 @@ def test_a_client_that_comes_last_gets_everything_though_the_server_was_killed_a
         load.check(changes)
         load.check_transactions(changes)
         assert not last.repeats
+        assert "\n  log    " in run("status", sluice)
+        listed = run("log list shop", sluice)
+        assert "00000000000000000001.log" in listed
+        assert "what is between is missing" not in listed
+        assert "0 files, 0 bytes would go\n" in run("log prune shop --bytes 0 --dry-run", sluice)
     text = sluice.log_file.read_text()
     assert "Traceback" not in text
     assert "the log has a gap" not in text

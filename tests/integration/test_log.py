@@ -13,6 +13,7 @@ from sluice.protocol.canal.rows import decode_rows
 from sluice.protocol.errors import ConfigError, PurgedError
 from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer
+from sluice.store.log import log as log_module
 from sluice.store.log.files import read_block, read_head
 from sluice.store.log.log import Extent
 from tests.conftest import Database
@@ -220,3 +221,27 @@ async def test_a_log_that_another_process_uses_or_that_is_of_another_destination
             config(source, tmp_path, destination="shop", store="mixed", store_dir=tmp_path / "logs", store_min_free=0)
         ):
             raise AssertionError
+
+
+async def test_the_status_says_what_the_log_holds_and_files_go_on_request(
+    source: Server, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_module, "FILE_SIZE", 100_000)
+    async with logging(source, schema, tmp_path) as server:
+        await eventually(lambda: server.destination_status(NAME).state == "running")
+        await asyncio.to_thread(fill, source, schema, 1, 200)
+        await logged(server, source, schema, 201)
+        status = server.destination_status(NAME).log
+        assert status is not None
+        assert len(status.files) > 4
+        assert len(status.stretches) == 1
+        would_go = await server.prune_log(NAME, 250_000, dry_run=True)
+        assert would_go == list(status.files[: len(would_go)])
+        assert extent(server) == status
+        assert await server.prune_log(NAME, 250_000) == would_go
+        assert extent(server).bytes <= 250_000
+        await server.subscribe(NAME, CLIENT)
+        found = await take(server, 1)
+        found += await take(server, 201 - found[-1])
+        assert found == list(range(found[0], 202)), "from the oldest change that the log still has"
+        assert found[0] > 100

@@ -249,7 +249,7 @@ def test_what_is_written_is_read_from_any_place_in_any_file_again_after_a_restar
         for number in (1, 2, 30, 59, 60):
             assert entries(log, source.place(number)) == written(number, 60)
     with opened(folder, file_size=2000) as log:
-        assert log.extent.stretches == ((source.place(1), source.place(61)),)
+        assert log.extent.stretches == [(source.place(1), source.place(61))]
         assert log.executed == f"{SERVER}:1-60"
         for number in (1, 2, 30, 59, 60):
             assert entries(log, source.place(number)) == written(number, 60)
@@ -299,13 +299,10 @@ def test_a_gap_begins_another_stretch_and_another_shape_only_another_file(source
         log.begin(source.place(4), None, {"filter_regex": "shop.*"})
         source.put(1)
         log.append(source.pieces(9))
-        assert log.extent.files == 2
+        assert len(log.extent.files) == 2
         assert entries(log, source.place(1)) == written(1, 4)
         log.begin(source.place(9), None, SHAPE)
-        assert log.extent.stretches == (
-            (source.place(1), source.place(5)),
-            (source.place(9), source.place(9)),
-        )
+        assert log.extent.stretches == [(source.place(1), source.place(5)), (source.place(9), source.place(9))]
         assert log.start == source.place(9)
         assert entries(log, source.place(2)) == written(2, 4)
         assert not log.covers(source.place(7))
@@ -336,10 +333,10 @@ def test_the_oldest_files_go_and_the_last_one_stays(source: Source, folder: Path
         ((start, end),) = held.stretches
         assert end == source.place(61)
         assert entries(log, start).endswith(written(60, 60))
-        assert len(list(folder.glob("*.index"))) == len(list(folder.glob("*.log"))) == held.files
+        assert len(list(folder.glob("*.index"))) == len(list(folder.glob("*.log"))) == len(held.files)
     with Log(folder, "shop", Limits(bytes=1), file_size=1000) as log:
-        assert [it.number for it in log.prune()] != []
-        assert log.extent.files == 1
+        assert log.prune()
+        assert len(log.extent.files) == 1
 
 
 def test_files_that_are_too_old_go(source: Source, folder: Path) -> None:
@@ -350,7 +347,23 @@ def test_files_that_are_too_old_go(source: Source, folder: Path) -> None:
     paths = sorted(folder.glob("*.log"))
     os.utime(paths[0], (1_000_000_000, 1_000_000_000))
     with Log(folder, "shop", Limits(seconds=3600), file_size=1000) as log:
-        assert [it.path for it in log.prune()] == paths[:1]
+        assert [it.name for it in log.prune()] == [paths[0].name]
+
+
+def test_files_go_on_request_and_it_can_be_asked_which(source: Source, folder: Path) -> None:
+    with opened(folder, file_size=1000) as log:
+        log.begin(source.place(1), None, SHAPE)
+        source.put(60)
+        log.append(source.pieces())
+        before = log.extent
+        would_go = log.surplus(3000)
+        assert log.extent == before
+        assert log.prune(3000) == would_go
+        assert log.extent.files == before.files[len(would_go) :]
+        assert log.extent.bytes <= 3000
+        assert log.surplus(0) == list(log.extent.files[:-1])
+        assert log.prune(0)
+        assert len(log.extent.files) == 1
 
 
 def test_readers_are_told_when_there_is_more(source: Source, folder: Path) -> None:
@@ -437,7 +450,7 @@ def test_a_file_that_is_none_of_a_log_is_refused_and_left_out_if_it_is_the_last(
     with opened(folder, file_size=1000) as log:
         assert not last.exists()
         assert last.with_suffix(".damaged").read_bytes() == content
-        assert log.extent.files > 1
+        assert len(log.extent.files) > 1
     first.write_bytes(content)
     with pytest.raises(LogError, match=r"the block at byte 0 of .* is damaged"):
         opened(folder)

@@ -82,6 +82,7 @@ async def test_operations_have_the_names_that_the_calls_have(document: dict[str,
         *("markRange", "splitRange", "readRange"),
         *("listDestinations", "getDestination", "startDestination", "stopDestination"),
         *("listQuarantine", "retryQuarantine", "getSourceEnd", "listTables", "getTable"),
+        *("listLog", "pruneLog"),
         *("createToken", "getHealth", "getReadiness", "getMetrics"),
     }
 

@@ -11,6 +11,8 @@ from setuptools import Extension, setup
 FLAGS = os.environ.get("CXXFLAGS", "")
 OPTIONS = [*([] if "-O" in FLAGS else ["-O3"]), *([] if "-g" in FLAGS else ["-g0"])]
 
+LIBRARIES = {"events": ["deflate"], "slots": ["deflate"], "inflate": ["z", "zstd"], "values": ["z"]}
+
 
 def extension(source: Path) -> Extension:
     return Extension(
@@ -18,7 +20,7 @@ def extension(source: Path) -> Extension:
         [str(source)],
         language="c++",
         include_dirs=["src/sluice/protocol"],
-        libraries={"events": ["deflate"], "inflate": ["z", "zstd"], "values": ["z"]}.get(source.stem, []),
+        libraries=LIBRARIES.get(source.stem, []),
         # Structures that a call fills are "maybe uninitialized" to gcc, which does not follow Cython's error paths.
         extra_compile_args=[*OPTIONS, "-std=c++17", "-Wno-maybe-uninitialized"],
     )

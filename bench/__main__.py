@@ -20,6 +20,7 @@ from bench import (
     scale,
     spark,
     stages,
+    store,
 )
 from bench.environment import environment
 
@@ -34,6 +35,7 @@ BENCHES = {
     "canal": canal,
     "kafka": kafka,
     "history": history,
+    "store": store,
     "failover": failover,
     "acks": acks,
     "report": report,

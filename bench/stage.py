@@ -77,7 +77,7 @@ class Stage:
                         taken = ring.collect(ring.first)
                         rows += taken.rows
                         ring.free_to(taken.stop)
-                ring.free_to(ring.next)
+                self.pass_on(ring)
             if status == Status.NEED_DATA:
                 with decoder.receive_space() as space:
                     size = connection.recv_into(space)
@@ -86,6 +86,10 @@ class Stage:
                 decoder.received(size)
             elif status == Status.CONTROL and decoder.event is not None:
                 self._control(decoder, ring, decoder.event)
+
+    def pass_on(self, ring: Ring) -> None:
+        """Do with what is stored what comes next: here it is freed."""
+        ring.free_to(ring.next)
 
     def _control(self, decoder: Decoder, ring: Ring, event: Event) -> None:
         """Answer what the decoder leaves to Python: here only tables matter."""

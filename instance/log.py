@@ -16,7 +16,7 @@ from ..protocol.position import Position
 from ..store.cursor import Cursor
 from ..store.cursors import Cursors
 from ..store.log.errors import LogError
-from ..store.log.files import Words, read_block, read_entries, words_of
+from ..store.log.files import EntriesReader, Words, read_block, words_of
 from ..store.log.log import File, Limits, Log, Piece, take
 from ..store.log.slots import unpack
 from ..store.ring import Ring, Staging
@@ -230,6 +230,7 @@ class LogReader:
         self._on_begin = on_begin
         self._on_state = on_state
         self._begun = False
+        self._entries = EntriesReader()
         self._failure: SluiceError | None = None
         self._source: Feed | None = None
         self._stopping = threading.Event()
@@ -302,20 +303,20 @@ class LogReader:
         if block is None:
             raise LogError(f"{file.path} ends at byte {offset}, before its end")
         words = words_of(block, file.path)
-        entries = read_entries(fd, block, file.path)
-        if not self._begun:
-            self._begin(words.from_)
-        try:
-            self._unpack(words, block.slots, block.count, entries, staging, writer)
-        except LogError as error:
-            staging.clear()
-            raise LogError(f"the block at byte {offset} of {file.path} makes no sense: {error}") from error
+        with self._entries.read(fd, block, file.path) as entries:
+            if not self._begun:
+                self._begin(words.from_)
+            try:
+                self._unpack(words, block.slots, block.count, entries, staging, writer)
+            except LogError as error:
+                staging.clear()
+                raise LogError(f"the block at byte {offset} of {file.path} makes no sense: {error}") from error
         if self._ring.put(staging, self._stopping):
             self._place = words.to
         return block.end
 
     def _unpack(
-        self, words: Words, slots: bytes, count: int, entries: bytes, staging: Staging, writer: SegmentWriter
+        self, words: Words, slots: bytes, count: int, entries: memoryview, staging: Staging, writer: SegmentWriter
     ) -> None:
         ring = self._ring
         unpack(

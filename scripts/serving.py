@@ -32,7 +32,10 @@ def serving(destination: str, address: str, user: str, password: str, *settings:
 
 
 def lines_for(address: str, user: str, password: str, *settings: str) -> list[str]:
-    """Return the lines of a destination, as short as can be, and further ones."""
+    """Return the lines of a destination, as short as can be, and further ones: what stands after ``canal.instance.``.
+
+    A line that begins with ``sluice.`` is taken as it is.
+    """
     return [f"master.address = {address}", f"dbUsername = {user}", f"dbPassword = {password}", *settings]
 
 
@@ -45,7 +48,7 @@ def write_conf(conf: Path, destinations: Mapping[str, Sequence[str]], *main: str
         (conf / destination).mkdir()
         instance = conf / destination / "instance.properties"
         instance.touch(mode=0o600)
-        instance.write_text("".join(f"canal.instance.{line}\n" for line in its))
+        instance.write_text("".join(f"{'' if it.startswith('sluice.') else 'canal.instance.'}{it}\n" for it in its))
     return conf
 
 

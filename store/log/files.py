@@ -13,14 +13,15 @@ A block, numbers little-endian::
 import json
 import os
 import struct
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from ...protocol.position import Position
 from .errors import DamagedLogError, LogError
+from .slots import crc32
 
 FORMAT: Final = 1
 MAGIC: Final = b"SLB1"
@@ -133,10 +134,10 @@ def frame(words: bytes, slots: bytes, count: int, entries: Sequence[memoryview])
     """Return the bytes of a block, in pieces: the entries are not copied."""
     crc = size = 0
     for piece in entries:
-        crc = zlib.crc32(piece, crc)
+        crc = crc32(piece, crc)
         size += len(piece)
     start = HEADER.pack(MAGIC, len(words), len(slots), count, size, crc, 0)[:CHECKED]
-    head = zlib.crc32(slots, zlib.crc32(words, zlib.crc32(start)))
+    head = crc32(slots, crc32(words, crc32(start)))
     return [start + struct.pack("<I", head), words, slots, *entries]
 
 
@@ -171,7 +172,7 @@ def read_block(fd: int, offset: int, path: Path) -> Block | None:
     data = _pread(fd, words + slots, offset + HEADER.size)
     if len(data) < words + slots:
         raise _damaged(path, offset, "it is cut off")
-    if zlib.crc32(data, zlib.crc32(header[:CHECKED])) != head:
+    if crc32(data, crc32(header[:CHECKED])) != head:
         raise _damaged(path, offset, "the checksum of its head is wrong")
     try:
         said = json.loads(data[:words])
@@ -183,24 +184,43 @@ def read_block(fd: int, offset: int, path: Path) -> Block | None:
     return Block(offset, end, said, data[words:], count, size, crc)
 
 
-def read_entries(fd: int, block: Block, path: Path) -> bytes:
-    """Read the entries of a block. Raises LogError when they are not what was written."""
-    entries = _pread(fd, block.size, block.end - block.size)
-    if len(entries) < block.size:
-        raise _damaged(path, block.offset, "it is cut off")
-    if zlib.crc32(entries) != block.crc:
-        raise _damaged(path, block.offset, "the checksum of its entries is wrong")
-    return entries
+class EntriesReader:
+    """Reads the entries of one block after the other, each into the same memory."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    @contextmanager
+    def read(self, fd: int, block: Block, path: Path) -> Iterator[memoryview]:
+        """Give the entries of a block for as long as the context lasts.
+
+        Raises LogError when they are not what was written.
+        """
+        if len(self._buffer) < block.size:
+            self._buffer = bytearray(block.size)
+        with memoryview(self._buffer)[: block.size] as entries:
+            done = 0
+            while done < block.size:
+                try:
+                    size = os.preadv(fd, [entries[done:]], block.end - block.size + done)
+                except OSError as error:
+                    raise LogError(f"the log cannot be read: {error}") from error
+                if not size:
+                    raise _damaged(path, block.offset, "it is cut off")
+                done += size
+            if crc32(entries) != block.crc:
+                raise _damaged(path, block.offset, "the checksum of its entries is wrong")
+            yield entries
 
 
 def check_entries(fd: int, block: Block, path: Path, piece: int = 1 << 20) -> None:
-    """Read the entries of a block as `read_entries` does, a piece at a time."""
+    """Read the entries of a block, a piece at a time. Raises LogError when they are not what was written."""
     crc, left, offset = 0, block.size, block.end - block.size
     while left:
         data = _pread(fd, min(left, piece), offset)
         if not data:
             raise _damaged(path, block.offset, "it is cut off")
-        crc = zlib.crc32(data, crc)
+        crc = crc32(data, crc)
         left -= len(data)
         offset += len(data)
     if crc != block.crc:

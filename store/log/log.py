@@ -16,6 +16,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final, Self
@@ -40,10 +41,16 @@ from .slots import Packed, pack
 
 logger = logging.getLogger(__name__)
 
-FILE_SIZE: Final = 64 << 20
+FILE_SIZE: Final = 256 << 20
 """Bytes after which the next transaction begins another file."""
+SMALLEST_FILE: Final = 1 << 20
+"""The same for a log that may keep little: a file is an eighth of that."""
 BLOCK_SIZE: Final = 1 << 20
 """Bytes of entries in a block, unless a single one has more."""
+SYNC_SIZE: Final = 8 << 20
+"""Bytes after which a file is synced, although the period is not over."""
+SYNCING: Final = ThreadPoolExecutor(4, "log sync")
+"""For all logs of the process."""
 SHARE: Final = 0.1
 """The part of a disk that all logs on it may take together."""
 
@@ -166,7 +173,8 @@ class _Writing:
     index_fd: int
     index_size: int
     boundary: bool = True
-    synced: bool = False
+    unsynced: int = 0
+    """Bytes that were added since the last sync began."""
     executed: GtidSet | None = field(default=None)
 
 
@@ -181,12 +189,16 @@ class Log:
         self.folder = folder
         self._destination = destination
         self._limits = limits
-        self._file_size = file_size or FILE_SIZE
+        eighth = max(limits.bytes // 8, SMALLEST_FILE) if limits.bytes else FILE_SIZE
+        self._file_size = file_size or min(FILE_SIZE, eighth)
         self._files: list[File] = []
         self._changed = threading.Condition()
         self._write_lock = threading.Lock()
         self._writing: _Writing | None = None
         self._closed = False
+        self._failure: OSError | None = None
+        """Of a sync."""
+        self._syncing: Future[None] | None = None
         self._lock = self._take_lock()
         try:
             self._load()
@@ -335,6 +347,8 @@ class Log:
 
     def _append(self, pieces: list[Piece]) -> None:
         while pieces:
+            if self._failure is not None:
+                raise self._failure
             piece = pieces[0]
             self._make_room(piece.packed.size)
             file, writing = self._files[-1], self._writing
@@ -346,6 +360,8 @@ class Log:
                 assert writing is not None
             self._add(file, writing, piece)
             del pieces[0]
+            if writing.unsynced >= SYNC_SIZE:
+                self._sync_early()
 
     def _add(self, file: File, writing: _Writing, piece: Piece) -> None:
         packed, words = piece.packed, piece.words
@@ -359,19 +375,37 @@ class Log:
                 os.ftruncate(writing.fd, file.size)
                 os.ftruncate(writing.index_fd, writing.index_size)
             raise
-        writing.index_size, writing.boundary, writing.synced = index_end, words.boundary, False
+        writing.index_size, writing.boundary = index_end, words.boundary
+        writing.unsynced += end - file.size
         _execute(writing, words)
         with self._changed:
             file.size, file.end, file.written = end, words.to, time.time()  # noqa: TID251  beside the files' times
             self._changed.notify_all()
 
     def sync(self) -> None:
-        """Return when everything that was added is on the disk. Raises OSError; then the log cannot be trusted."""
+        """Return when everything that was added is on the disk.
+
+        What is added meanwhile does not wait. Raises OSError; then nothing is added any more, for nobody knows what of
+        the log is on the disk.
+        """
         with self._write_lock:
             writing = self._writing
-            if writing is not None and not writing.synced:
-                writing.synced = True
-                os.fdatasync(writing.fd)
+            if writing is None or not writing.unsynced:
+                return
+            writing.unsynced = 0
+            fd = os.dup(writing.fd)
+        try:
+            os.fdatasync(fd)
+        except OSError as error:
+            self._failure = error
+            raise
+        finally:
+            os.close(fd)
+
+    def _sync_early(self) -> None:
+        """Sync in another thread, so that the end of a file does not have to wait for all of it."""
+        if self._syncing is None or self._syncing.done():
+            self._syncing = SYNCING.submit(self.sync)
 
     def prune(self, most: int | None = None) -> list[FileStatus]:
         """Take the oldest files away until it has ``most`` bytes, or as far as the limits ask; return them.

@@ -19,6 +19,7 @@ class Packed(NamedTuple):
     gtid_sources: list[int]
     boundary: bool
 
+def crc32(data: Buffer, before: int = 0) -> int: ...
 def pack(ring: Ring, start: int, stop: int, most: int) -> Packed: ...
 def unpack(
     slots: Buffer,

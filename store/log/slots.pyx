@@ -21,6 +21,9 @@ from ..segment cimport SegmentWriter
 
 from .errors import LogError
 
+cdef extern from "libdeflate.h" nogil:
+    uint32_t libdeflate_crc32(uint32_t crc, const void *buffer, size_t length)
+
 cdef enum:
     FIELDS = 20
     SLOTS = 16384                          # in a block at most
@@ -101,6 +104,16 @@ cdef class Numbers:
             self.known.append(number)
             found = self.given[number] = <uint32_t>len(self.known)
         return found
+
+
+def crc32(const unsigned char[::1] data not None, uint32_t before=0):
+    """The CRC-32 of bytes, as zlib's, several times as fast; `before` is that of what comes before them."""
+    cdef size_t size = data.shape[0]
+    if size == 0:
+        return before
+    with nogil:
+        before = libdeflate_crc32(before, &data[0], size)
+    return before
 
 
 def pack(Ring ring not None, int64_t start, int64_t stop, Py_ssize_t most):

@@ -139,6 +139,18 @@ def test_history() -> None:
 
 
 @pytest.mark.extended
+def test_store() -> None:
+    found = run("store", "--rows", "4000", "--repeats", "1")["cases"]
+    assert [it["case"] for it in found] == ["put-bulk", "put-single", "catchup-bulk", "catchup-cold", "restart"]
+    for it in found[:4]:
+        assert it["ours"] > 0
+        assert it["ratio"] > 0
+        assert it["goal"] in {0.9, 2.0}
+    assert found[4]["ours"] > 0
+    assert found[4]["log_bytes"] > 0
+
+
+@pytest.mark.extended
 def test_failover() -> None:
     (case,) = run("failover", *only("2s"), "--kills", "1")["cases"]
     assert (case["case"], case["goal_s"]) == ("2s", 3)

@@ -15,7 +15,7 @@ from sluice.protocol.gtid import parse_gtids
 from sluice.protocol.position import Position
 from sluice.store.log import log as log_module
 from sluice.store.log.errors import LogError
-from sluice.store.log.files import frame, read_block, read_entries, read_head, words_of, write_at
+from sluice.store.log.files import EntriesReader, frame, read_block, read_head, words_of, write_at
 from sluice.store.log.log import Limits, Log, Piece, take
 from sluice.store.log.slots import pack, unpack
 from sluice.store.ring import Flag, Kind, Ring, SlotView, Staging
@@ -98,7 +98,8 @@ def entries(log: Log, start: Position) -> bytes:
     while True:
         fd = os.open(file.path, os.O_RDONLY)
         while (block := read_block(fd, offset, file.path)) is not None and offset < file.size:
-            result += read_entries(fd, block, file.path)
+            with EntriesReader().read(fd, block, file.path) as found_entries:
+                result += found_entries
             offset = block.end
         os.close(fd)
         following = log.after(file)
@@ -516,7 +517,7 @@ class Disk:
         self.steps: list[tuple[str, str, int, bytes]] = []  # what, file, offset, data
         self.ends: list[tuple[int, Position]] = []  # so many steps are done: the log ends here, on the disk for sure
         names: dict[int, str] = {}
-        real = {name: getattr(os, name) for name in ("open", "pwritev", "fsync", "fdatasync", "ftruncate", "close")}
+        real = {name: getattr(os, name) for name in ("open", "pwritev", "fsync", "fdatasync", "dup")}
 
         def opening(path: os.PathLike[str], flags: int, mode: int = 0o777) -> int:
             fd: int = real["open"](path, flags, mode)
@@ -524,6 +525,11 @@ class Disk:
             if flags & os.O_CREAT and flags & os.O_TRUNC:
                 self.steps.append(("create", names[fd], 0, b""))
             return fd
+
+        def duplicating(fd: int) -> int:
+            copy: int = real["dup"](fd)
+            names[copy] = names[fd]
+            return copy
 
         def writing(fd: int, pieces: list[memoryview], offset: int) -> int:
             for piece in pieces:
@@ -539,6 +545,7 @@ class Disk:
             monkeypatch.setattr(os, name, sync)
 
         monkeypatch.setattr(os, "open", opening)
+        monkeypatch.setattr(os, "dup", duplicating)
         monkeypatch.setattr(os, "pwritev", writing)
         syncing("fsync")
         syncing("fdatasync")

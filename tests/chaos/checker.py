@@ -30,6 +30,7 @@ LEASE = 2.0
 EXPECTED = re.compile(
     r"^error: .*(cannot log in|broke off|sent nothing|is lost|ended the dump|closed the connection)"
     r"|cursors (cannot be|were not) stored"
+    r"|the log cannot be written"
     r"|the history of tables in .* cannot be used"
 )
 """Errors that a server has to log when a source cannot be reached, or its disk is full."""

@@ -7,6 +7,8 @@ SHARED = ("shop", "depot")
 """The destinations of the servers that share them over ZooKeeper; their sources are MariaDB and MySQL."""
 LONE = "till"
 """That of the server that keeps its cursors in a file; it shares shop's source."""
+LOGGED = ("shop", LONE)
+"""Those with a log on disk."""
 TIMEOUT = 2.0
 """Of the servers' sessions with ZooKeeper, seconds."""
 PAUSE = 2.5

@@ -20,7 +20,7 @@ import pymysql
 from sluice.client_sdk import Client
 from tests.chaos.checker import Verdict, check_run
 from tests.chaos.journal import Broken, Journal
-from tests.chaos.plan import LONE, SHARED, TIMEOUT, Fault, Plan
+from tests.chaos.plan import LOGGED, LONE, SHARED, TIMEOUT, Fault, Plan
 from tests.chaos.topics import wait_topic
 from tests.faults.harness import Sluice
 from tests.proxy import Proxy
@@ -214,6 +214,8 @@ class Run:
             for name, proxy in node.sources.items():
                 address = {"canal__instance__master__address": f"127.0.0.1:{proxy.port}"}
                 settings: dict[str, object] = {**address, **OUTPUT}
+                if name in LOGGED:
+                    settings |= {"sluice__instance__store": "mixed", "sluice__instance__store__minFree": 0}
                 if name == LONE:
                     settings["sluice__output__kafka__transactionalId"] = LONE
                 else:

@@ -245,3 +245,33 @@ async def test_the_status_says_what_the_log_holds_and_files_go_on_request(
         found += await take(server, 201 - found[-1])
         assert found == list(range(found[0], 202)), "from the oldest change that the log still has"
         assert found[0] > 100
+
+
+async def test_a_transaction_larger_than_the_ring_is_read_in_pieces_also_after_a_restart_inside_it(
+    source: Server, schema: str, tmp_path: Path
+) -> None:
+    def write() -> None:
+        with source.connect(database=schema, autocommit=False) as connection, connection.cursor() as cursor:
+            for first in range(1, 3001, 100):
+                values = ",".join(f"({number}, REPEAT('y', 3000))" for number in range(first, first + 100))
+                cursor.execute(f"INSERT INTO numbers VALUES {values}")
+            connection.commit()
+
+    async with logging(source, schema, tmp_path) as server:
+        await server.subscribe(NAME, CLIENT)
+        await eventually(lambda: server.status(NAME, CLIENT).position)
+        await asyncio.to_thread(write)  # 9 MB
+        await logged(server, source, schema, 3001)
+        found = await take(server, 1500)
+        position = server.status(NAME, CLIENT).acked
+        assert Position.parse(position).n > 0, "inside the transaction"
+        await purge(source)
+        newest = source.query("SHOW BINARY LOGS")[0][0]
+        await eventually(lambda: extent(server).stretches[-1][1].file == newest)
+    async with logging(source, schema, tmp_path) as server:
+        again = await take(server, 3001)
+        assert again == list(range(1, 3002)), "the durable cursor is before the transaction"
+        assert found == list(range(1, len(found) + 1))
+        await server.seek(NAME, CLIENT, position)
+        assert await take(server, 3001 - len(found)) == list(range(len(found) + 1, 3002))
+        await eventually(lambda: server.status(NAME, CLIENT).state == "attached")

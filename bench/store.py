@@ -96,8 +96,9 @@ def put(arguments: argparse.Namespace, name: str, folder: Path, progress: Progre
         )
     rates = {way: statistics.median(it.rate for it in runs) for way, runs in results.items()}
     lesser = min(("ring", "disk"), key=rates.__getitem__)
-    return case(name, results["log"], f"the {lesser} alone", results[lesser]) | {
-        "goal": PUT_GOAL,
+    result = case(name, results["log"], f"the {lesser} alone", results[lesser])
+    return result | {
+        "goal": round(PUT_GOAL * result["anchor"]),
         "ring": round(rates["ring"]),
         "disk": round(rates["disk"]),
         "seconds": round(statistics.median(it.seconds for it in results["log"]), 1),
@@ -121,8 +122,9 @@ def catch_up(arguments: argparse.Namespace, name: str, server: Server, folder: P
 
     os.sync()
     results = take_turns(name, {"log": from_log, "source": deliver}, arguments.repeats, progress)
-    return case(name, results["log"], "from the source", results["source"]) | {
-        "goal": CATCHUP_GOAL,
+    result = case(name, results["log"], "from the source", results["source"])
+    return result | {
+        "goal": round(CATCHUP_GOAL * result["anchor"]),
         "cat_mb_per_s": round(read_plainly(files, cold=name == "catchup-cold"), 1),
     }
 

@@ -494,9 +494,11 @@ class Instance:
         self._set_state(self.state, self._failure or problem)
 
     def _log_ended(self, writing: asyncio.Task[None]) -> None:
-        if not writing.cancelled() and (error := writing.exception()) is not None:
-            assert isinstance(error, Exception)
+        error = None if writing.cancelled() else writing.exception()
+        if isinstance(error, Exception) and self._parser is not None:
             self._fail(error)
+        elif error is not None:
+            logger.error("the log was not closed", exc_info=error, extra={"destination": self.config.destination})
 
     def _tend_readers(self) -> None:
         """Give readers to the clients that are behind the ring, and take them from those that have joined or failed."""

@@ -35,6 +35,8 @@ AGAIN: Final = 1.0
 """Seconds until what could not be written is tried again."""
 FAR: Final = 600.0
 """Seconds by which the log may be behind all clients, and still be completed from the source."""
+DRAINING: Final = 0.05
+"""Seconds between two looks whether a ring is empty."""
 IDLE: Final = 60.0
 """Seconds between two looks for files that are too old."""
 
@@ -295,7 +297,14 @@ class LogReader:
             finally:
                 os.close(fd)
             following = self._log.after(file)
+            if following is not None and not file.end.is_comparable(following.head.start):
+                self._drain()
             offset = following.first if following is not None else 0
+
+    def _drain(self) -> None:
+        """Wait until the ring is empty: positions of two sources have no order, so it holds those of one at a time."""
+        while self._ring.next > self._ring.first and not self._stopping.is_set():
+            self._stopping.wait(DRAINING)
 
     def _put_block(self, fd: int, file: File, offset: int, writer: SegmentWriter, staging: Staging) -> int:
         """Put the block at an offset into the ring; return the offset after it."""

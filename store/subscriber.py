@@ -115,8 +115,11 @@ class Subscriber:
             self.become(Gone(stream, error, resume))
 
     def pass_gap(self, stream: Stream) -> None:
-        """If it waits for a place, start with the stream, which begins after a gap with that place."""
-        if isinstance(self.state, Ahead | Behind | Starting):
+        """If it waits for a place, start with the stream, which begins after a gap with that place.
+
+        One whose place is in the log gets what that has first.
+        """
+        if isinstance(self.state, Ahead | Behind | Starting) and not stream.is_logged(self.state.resume):
             self.become(InRing(Reading(stream, self.wanted, stream.ring.first)))
 
     def _let_go(self) -> Cursor | None:

@@ -162,7 +162,7 @@ def test_the_texts_and_metrics_of_the_page_are_those_of_the_program() -> None:
     page = (ROOT / PAGE).read_text()
     sources = [
         path.read_text()
-        for folder in ("protocol", "login", "instance", "server")
+        for folder in ("protocol", "login", "store", "instance", "server")
         for path in (ROOT / folder).rglob("*.py*")
         if path.suffix in (".py", ".pyx")
     ]

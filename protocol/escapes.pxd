@@ -17,11 +17,16 @@ cdef inline uint64_t has_special(uint64_t word) noexcept nogil:
 cdef inline const uint8_t *skip_plain(const uint8_t *p, const uint8_t *end) noexcept nogil:
     """The first byte that is special, or the end."""
     cdef uint64_t word
+    cdef bint is_long = end - p >= 8
     while end - p >= 8:
         memcpy(&word, p, 8)
         if has_special(word):
             break
         p += 8
+    if is_long and end - p < 8:                    # the last eight bytes, of which some were looked at before
+        memcpy(&word, end - 8, 8)
+        if not has_special(word):
+            return end
     while p < end and p[0] >= 0x20 and p[0] != 34 and p[0] != 92:
         p += 1
     return p

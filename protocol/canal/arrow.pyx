@@ -1041,7 +1041,7 @@ cdef Cell *read_cell(vector[Cell] *cells, Image *image, Span column) except NULL
     cdef Cell *cell = add_cell(cells, image)
     if (
         cell.prefix and column.size >= cell.prefix and memcmp(column.data, cell.start, cell.prefix) == 0
-        and get_changing(column.data + cell.prefix, column.data + column.size, cell)
+        and get_changing(column.data + cell.prefix, column.data + column.size, &cell.updated, &cell.value)
     ):
         return cell
     if not get_cell(column, cell):
@@ -1397,7 +1397,7 @@ cdef class TableDecoder(Decoder):
                     break
                 if <size_t>(end - p) < form.prefix_size or memcmp(p, form.memory, form.prefix_size) != 0:
                     continue
-                if get_changing(p + form.prefix_size, end, cell):
+                if get_changing(p + form.prefix_size, end, &cell.updated, &cell.value):
                     return form
                 break
         return self.parse_column(column, place, cell)

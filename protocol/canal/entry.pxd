@@ -446,24 +446,25 @@ cdef inline bint get_cell(Span column, Cell *cell) noexcept nogil:
             cell.is_null = field.value != 0
         elif field.tag == MYSQL_TYPE:
             cell.mysql_type = span_of(&field)
-    if is_last and changing != NULL:
-        cell.prefix = changing - cell.start
+    if is_last:
+        cell.prefix = (end if changing == NULL else changing) - cell.start
     return True
 
 
-cdef inline bint get_changing(const uint8_t *p, const uint8_t *end, Cell *cell) noexcept nogil:
+cdef inline bint get_changing(const uint8_t *p, const uint8_t *end, bint *updated, Span *value) noexcept nogil:
     """Reads `updated` and `value` after a known prefix; whether nothing else is there."""
     cdef uint64_t length
-    cell.updated = False
-    cell.value.size = 0
+    updated[0] = False
+    value.data = p
+    value.size = 0
     if end - p >= 2 and p[0] == UPDATED and p[1] <= 1:
-        cell.updated = p[1]
+        updated[0] = p[1]
         p += 2
     if p < end and p[0] == VALUE:
         p = get_varint(p + 1, end, &length)
         if p == NULL or length != <uint64_t>(end - p):
             return False
-        cell.value.data = p
-        cell.value.size = length
+        value.data = p
+        value.size = length
         return True
     return p == end

@@ -4,7 +4,7 @@ A message is its head, the rows, the middle, the rows before an update, and the 
 rows that were put since the head. A function returns 0, or less than 0: a status for `refuse()`.
 """
 
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport realloc
 from libc.string cimport memcpy
 
@@ -18,9 +18,12 @@ cdef enum:
     NO_IMAGE = 0                                   # beside IMAGE_BEFORE and IMAGE_AFTER
 
     COLUMNS_MAX = 4096                             # of a MySQL table
-    HINTS = 64                                     # columns whose beginning is known again
-    HINT_SIZE = 160                                # bytes of it
+    TABLES = 16                                    # whose columns are known again, as a power of two
+    PLACES = 64                                    # of columns whose beginning is known again
+    HINTS = 2                                      # beginnings of each: a NULL begins otherwise than a value
+    HINT_SIZE = 160                                # bytes of one
     QUOTED_SIZE = 80                               # bytes of its name
+    TEXTS = 3                                      # MYSQL_TYPES, SQL_TYPES, KEY_NAMES
 
     NO_MEMORY = -2                                 # as MALFORMED: what functions without the GIL return
     UNKNOWN_TYPE = -3
@@ -28,11 +31,32 @@ cdef enum:
 
 
 cdef struct Hint:
-    # How a column at a place of a row began last: the next row mostly begins the same.
+    # How a column at a place of a row began: that of the next row mostly begins the same.
     uint8_t prefix[HINT_SIZE]
     Cell cell                                      # of these bytes; its `prefix` is their number, 0 for none
     uint8_t quoted[QUOTED_SIZE]                    # its name as the key of an object, colon included
     size_t quoted_size                             # 0 for a longer name, or one that has to be escaped
+
+
+cdef struct Kept:
+    # What was written of the columns of a table.
+    uint8_t *data
+    size_t size
+    size_t capacity
+    uint64_t version                               # of the columns that it says; 0 for none
+    Py_ssize_t count                               # of columns
+
+
+cdef struct Known:
+    # What is known again of a table.
+    uint8_t *name                                  # schema and table, one after the other
+    size_t schema_size
+    size_t table_size
+    Hint hints[PLACES * HINTS]
+    uint8_t latest[PLACES]                         # which of its hints a place used last
+    uint64_t version                               # changes when a place gets another name, mysqlType or key
+    Kept texts[TEXTS]
+    int32_t sql_types[PLACES]                      # that were kept: some columns have another one when they are NULL
 
 
 cdef struct Writer:
@@ -42,7 +66,10 @@ cdef struct Writer:
     Cell *columns                                  # of the entry: names and types, in order; COLUMNS_MAX
     Py_ssize_t column_count
     uint8_t *marked                                # by column index: COLUMNS_MAX
-    Hint hints[HINTS]
+    Py_ssize_t marked_end                          # after the last one that is marked
+    Known *tables[TABLES]                          # by their names' hash
+    Known *known                                   # of the entry
+    uint64_t version                               # of its columns when the entry began
     const Hint *hint                               # of the column that was read last; NULL for none
     int64_t batch_id
     int64_t ts

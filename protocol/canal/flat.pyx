@@ -22,8 +22,8 @@ import time
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t, uint8_t, uint64_t
-from libc.stdlib cimport calloc, free
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcmp, memcpy, memset, strlen
 
 from ..escapes cimport skip_plain
@@ -34,6 +34,7 @@ from .entry cimport (
     MALFORMED,
     Cell,
     Fields,
+    Header,
     fields_of,
     get_cell,
     get_changing,
@@ -48,6 +49,11 @@ from .tags cimport DELETE, INSERT, ROWDATA, UPDATE
 
 from ..errors import DecodeError
 from .tags import EventType
+
+cdef enum:
+    MYSQL_TYPES
+    SQL_TYPES
+    KEY_NAMES
 
 cdef const char *TYPE_NAMES[EVENT_TYPES]
 # Absent it is UPDATE, which Canal's classes read so.
@@ -76,9 +82,73 @@ cdef int open_writer(Writer *out, int64_t batch_id, int64_t ts, bint strict) exc
 
 
 cdef void close_writer(Writer *out) noexcept:
+    cdef int i
+    cdef int k
+    for i in range(TABLES):
+        if out.tables[i] != NULL:
+            for k in range(TEXTS):
+                free(out.tables[i].texts[k].data)
+            free(out.tables[i].name)
+            free(out.tables[i])
     free(out.columns)
     free(out.marked)
     free(out.data)
+
+
+cdef int find_known(Writer *out, const Header *header) noexcept nogil:
+    """What is known of the table of an entry; another table of the same hash takes its place."""
+    cdef Known *known = out.known
+    cdef uint32_t hash = 0
+    cdef uint8_t *name
+    if known == NULL or not is_known(known, header):
+        hash = hash_on(hash_on(hash, header.schema), header.table)
+        known = out.tables[hash % TABLES]
+        if known == NULL:
+            known = <Known *>calloc(1, sizeof(Known))
+            if known == NULL:
+                return NO_MEMORY
+            known.version = 1
+            out.tables[hash % TABLES] = known
+    if not is_known(known, header):
+        name = <uint8_t *>realloc(known.name, max(<size_t>1, header.schema.size + header.table.size))
+        if name == NULL:
+            return NO_MEMORY
+        memcpy(name, header.schema.data, header.schema.size)
+        memcpy(name + header.schema.size, header.table.data, header.table.size)
+        known.name = name
+        known.schema_size = header.schema.size
+        known.table_size = header.table.size
+        known.version += 1
+    out.known = known
+    out.version = known.version
+    return 0
+
+
+cdef bint is_known(const Known *known, const Header *header) noexcept nogil:
+    return (
+        known.name != NULL
+        and known.schema_size == header.schema.size
+        and known.table_size == header.table.size
+        and memcmp(known.name, header.schema.data, header.schema.size) == 0
+        and memcmp(known.name + header.schema.size, header.table.data, header.table.size) == 0
+    )
+
+
+cdef uint32_t hash_on(uint32_t hash, Span text) noexcept nogil:
+    cdef size_t i
+    for i in range(text.size):
+        hash = hash * 31 + text.data[i]
+    return hash ^ (hash >> 15)
+
+
+cdef void unmark(Writer *out) noexcept nogil:
+    memset(out.marked, 0, out.marked_end)
+    out.marked_end = 0
+
+
+cdef void mark(Writer *out, int64_t index) noexcept nogil:
+    out.marked[index] = 1
+    out.marked_end = max(out.marked_end, index + 1)
 
 
 cdef int refuse(int status) except -1:
@@ -134,24 +204,59 @@ cdef int put_string(Writer *out, Span text) noexcept nogil:
             out.size += 4
 
 
+cdef const Hint *find_hint(Writer *out, Span message, size_t place, bint *updated, Span *value) noexcept nogil:
+    """The hint by which a column begins, and what follows that; NULL for none."""
+    cdef Known *known = out.known
+    cdef Hint *hints = &known.hints[place % PLACES * HINTS]
+    cdef Hint *hint = &hints[known.latest[place % PLACES]]
+    if not has_begun_so(message, hint):
+        hint = &hints[known.latest[place % PLACES] ^ 1]
+        if not has_begun_so(message, hint):
+            return NULL
+        known.latest[place % PLACES] ^= 1
+    if not get_changing(message.data + hint.cell.prefix, message.data + message.size, updated, value):
+        return NULL
+    return hint
+
+
+cdef inline bint has_begun_so(Span message, const Hint *hint) noexcept nogil:
+    cdef size_t size = hint.cell.prefix
+    return size and message.size >= size and memcmp(message.data, hint.prefix, size) == 0
+
+
 cdef int read_column(Writer *out, Span message, size_t place, Cell *column) noexcept nogil:
     """The column at a place of an image."""
-    cdef Hint *hint = &out.hints[place % HINTS]
-    cdef size_t size = hint.cell.prefix
-    out.hint = NULL
-    if size and message.size >= size and memcmp(message.data, hint.prefix, size) == 0:
-        column[0] = hint.cell
+    cdef Known *known = out.known
+    cdef Hint *hints = &known.hints[place % PLACES * HINTS]
+    cdef bint updated
+    cdef Span value
+    cdef const Hint *found = find_hint(out, message, place, &updated, &value)
+    cdef uint8_t latest
+    cdef Hint *hint
+    cdef Cell before
+    cdef size_t size
+    out.hint = found
+    if found != NULL:
+        column[0] = found.cell
         column.start = message.data
-        column.name.data = message.data + (hint.cell.name.data - hint.prefix)
-        column.mysql_type.data = message.data + (hint.cell.mysql_type.data - hint.prefix)
-        if get_changing(message.data + size, message.data + message.size, column):
-            out.hint = hint
-            return 0
+        column.name.data = message.data + (found.cell.name.data - found.prefix)
+        column.mysql_type.data = message.data + (found.cell.mysql_type.data - found.prefix)
+        column.updated = updated
+        column.value = value
+        return 0
     if not get_cell(message, column):
         return MALFORMED
     if not 0 <= column.index < COLUMNS_MAX:
         return NO_COLUMN
+    latest = known.latest[place % PLACES]
+    before = hints[latest].cell
+    latest ^= 1
+    hint = &hints[latest]
+    known.latest[place % PLACES] = latest
     size = column.prefix
+    if not before.prefix or not is_same_column(&before, column) or place >= PLACES or not size or size > HINT_SIZE:
+        known.version += 1
+        hints[latest ^ 1].cell.prefix = 0          # so that all hints of a place are of one column
     hint.cell.prefix = 0
     if size and size <= HINT_SIZE and column.name.size and column.mysql_type.size:
         memcpy(hint.prefix, message.data, size)
@@ -166,6 +271,25 @@ cdef int read_column(Writer *out, Span message, size_t place, Cell *column) noex
             memcpy(hint.quoted + 1 + size, b'":', 2)
             hint.quoted_size = size + 3
     return 0
+
+
+cdef bint is_same_column(const Cell *one, const Cell *other) noexcept nogil:
+    """Whether both have the same name and mysqlType, and are both in the key or not."""
+    return (
+        one.is_key == other.is_key
+        and is_same(one.name, other.name)
+        and is_same(one.mysql_type, other.mysql_type)
+    )
+
+
+cdef int put_again(Writer *out, const Hint *hint, Span value) noexcept nogil:
+    """As `put_value`, for a column after the first of an object."""
+    if reserve(out, hint.quoted_size + 1) < 0:
+        return NO_MEMORY
+    out.data[out.size] = 44
+    memcpy(out.data + out.size + 1, hint.quoted, hint.quoted_size)
+    out.size += hint.quoted_size + 1
+    return put(out, b"null", 4) if hint.cell.is_null else put_string(out, value)
 
 
 cdef int put_value(Writer *out, Cell *column, bint first) noexcept nogil:
@@ -184,6 +308,9 @@ cdef int remember(Writer *out, Cell *column, Py_ssize_t place) noexcept nogil:
     """Keep the types of a column: those of the last row, in the order of the first."""
     cdef Py_ssize_t i
     cdef Cell *known
+    if place < out.column_count and out.version == out.known.version and not out.partial:
+        out.columns[place].sql_type = column.sql_type
+        return 0                                   # a row before has had the same column there
     if place >= out.column_count or not is_same(out.columns[place].name, column.name):
         place = out.column_count
         for i in range(out.column_count):
@@ -214,7 +341,7 @@ cdef int put_row(Writer *out, Span row, int image) noexcept nogil:
     if put(out, b"{", 1) < 0:
         return NO_MEMORY
     if out.partial:
-        memset(out.marked, 0, COLUMNS_MAX)
+        unmark(out)
     status = put_columns(out, row, image, &place)
     if status == 0 and merged:
         status = put_columns(out, row, IMAGE_BEFORE, &place)
@@ -226,6 +353,9 @@ cdef int put_columns(Writer *out, Span row, int image, Py_ssize_t *place) noexce
     cdef Fields columns = fields_of(row)
     cdef Span message
     cdef Cell column
+    cdef Span value
+    cdef bint updated
+    cdef const Hint *hint
     cdef size_t seen = 0
     cdef int status
     cdef int found
@@ -233,12 +363,21 @@ cdef int put_columns(Writer *out, Span row, int image, Py_ssize_t *place) noexce
         found = next_column_of(&columns, image, &message)
         if found <= 0:
             return found
+        if 0 < place[0] < out.column_count and out.version == out.known.version and not out.partial:
+            hint = find_hint(out, message, seen, &updated, &value)
+            if hint != NULL and hint.quoted_size:
+                out.columns[place[0]].sql_type = hint.cell.sql_type
+                if put_again(out, hint, value) < 0:
+                    return NO_MEMORY
+                seen += 1
+                place[0] += 1
+                continue
         status = read_column(out, message, seen, &column)
         seen += 1
         if status == 0 and out.partial:
             if out.marked[column.index]:
                 continue
-            out.marked[column.index] = 1
+            mark(out, column.index)
         if status == 0:
             status = remember(out, &column, place[0])
         if status == 0:
@@ -258,7 +397,7 @@ cdef int put_old(Writer *out, Span row) noexcept nogil:
     cdef int status
     cdef int found
     if not out.strict:
-        memset(out.marked, 0, COLUMNS_MAX)
+        unmark(out)
     while True:
         found = next_column_of(&columns, IMAGE_AFTER, &message)
         if found < 0:
@@ -270,7 +409,7 @@ cdef int put_old(Writer *out, Span row) noexcept nogil:
         if status < 0:
             return status
         if column.updated:
-            out.marked[column.index] = 1
+            mark(out, column.index)
     if put(out, b"{", 1) < 0:
         return NO_MEMORY
     columns = fields_of(row)
@@ -315,6 +454,9 @@ cdef int put_keys(Writer *out, Span body, int image) noexcept nogil:
     cdef Cell column
     cdef bint first = True
     cdef size_t seen = 0
+    cdef size_t start = out.size
+    if put_kept(out, KEY_NAMES):
+        return 0
     if next_row(&rows, &message) > 0:
         columns = fields_of(message)
         while next_column_of(&columns, image, &message) > 0:
@@ -324,20 +466,67 @@ cdef int put_keys(Writer *out, Span body, int image) noexcept nogil:
                 if put(out, b"[" if first else b",", 1) < 0 or put_string(out, column.name) < 0:
                     return NO_MEMORY
                 first = False
-    return put(out, b"null", 4) if first else put(out, b"]", 1)
+    if (put(out, b"null", 4) if first else put(out, b"]", 1)) < 0:
+        return NO_MEMORY
+    return keep(out, KEY_NAMES, start)
 
 
-cdef int put_types(Writer *out, bint sql) noexcept nogil:
+cdef int put_types(Writer *out, int text) noexcept nogil:
     """Names to sqlType or mysqlType; null without columns."""
     cdef Py_ssize_t i
+    cdef size_t start = out.size
     if out.column_count == 0:
         return put(out, b"null", 4)
+    if put_kept(out, text):
+        return 0
     for i in range(out.column_count):
         if put(out, b"," if i else b"{", 1) < 0 or put_string(out, out.columns[i].name) < 0 or put(out, b":", 1) < 0:
             return NO_MEMORY
-        if (put_number(out, out.columns[i].sql_type) if sql else put_string(out, out.columns[i].mysql_type)) < 0:
+        if text == SQL_TYPES:
+            if put_number(out, out.columns[i].sql_type) < 0:
+                return NO_MEMORY
+        elif put_string(out, out.columns[i].mysql_type) < 0:
             return NO_MEMORY
-    return put(out, b"}", 1)
+    return NO_MEMORY if put(out, b"}", 1) < 0 else keep(out, text, start)
+
+
+cdef bint put_kept(Writer *out, int text) noexcept nogil:
+    """Whether what was kept is right for the entry; it is put then."""
+    cdef const Kept *kept = &out.known.texts[text]
+    cdef Py_ssize_t i
+    if out.partial or kept.count != out.column_count:
+        return False
+    if kept.version != out.version or kept.version != out.known.version:
+        return False
+    if text == SQL_TYPES:
+        for i in range(out.column_count):
+            if out.known.sql_types[i] != out.columns[i].sql_type:
+                return False
+    return put(out, <const char *>kept.data, kept.size) == 0
+
+
+cdef int keep(Writer *out, int text, size_t start) noexcept nogil:
+    """Keep what was put since a place, if the next entries can have the same."""
+    cdef Kept *kept = &out.known.texts[text]
+    cdef size_t size = out.size - start
+    cdef uint8_t *data
+    cdef Py_ssize_t i
+    if out.version != out.known.version or out.partial:
+        return 0
+    if text == SQL_TYPES:
+        for i in range(out.column_count):
+            out.known.sql_types[i] = out.columns[i].sql_type
+    if kept.capacity < size:
+        data = <uint8_t *>realloc(kept.data, size)
+        if data == NULL:
+            return NO_MEMORY
+        kept.data = data
+        kept.capacity = size
+    memcpy(kept.data, out.data + start, size)
+    kept.size = size
+    kept.version = out.version
+    kept.count = out.column_count
+    return 0
 
 
 cdef int read_change(Span message, Change *change) noexcept nogil:
@@ -359,9 +548,11 @@ cdef int read_change(Span message, Change *change) noexcept nogil:
 
 
 cdef int put_head(Writer *out, const Change *change) noexcept nogil:
-    cdef int status = 0
+    cdef int status = find_known(out, &change.header)
+    if status < 0:
+        return status
     out.column_count = 0
-    memset(out.marked, 0, COLUMNS_MAX)
+    unmark(out)
     out.partial = change.row.absent.size and change.image and not out.strict
     status |= put(out, b"{", 1)
     if out.partial:
@@ -387,7 +578,7 @@ cdef int put_middle(Writer *out, const Change *change) noexcept nogil:
         status |= put(out, b',"late":', 8)
         status |= put_string(out, change.marks.late)
     status |= put(out, b',"mysqlType":', 13)
-    status |= put_types(out, False)
+    status |= put_types(out, MYSQL_TYPES)
     status |= put(out, b',"old":', 7)
     return NO_MEMORY if status < 0 else 0
 
@@ -402,7 +593,7 @@ cdef int put_tail(Writer *out, const Change *change, uint64_t event_type) noexce
     status |= put(out, b',"sql":', 7)
     status |= put_string(out, change.row.sql)
     status |= put(out, b',"sqlType":', 11)
-    status |= put_types(out, True)
+    status |= put_types(out, SQL_TYPES)
     status |= put(out, b',"table":', 9)
     status |= put_string(out, change.header.table)
     status |= put(out, b',"ts":', 6)

@@ -421,7 +421,7 @@ cdef class Change:
                 size = PyBytes_GET_SIZE(form.prefix)
                 if end - p < size or memcmp(p, PyBytes_AS_STRING(form.prefix), size) != 0:
                     continue
-                if get_changing(p + size, end, cell):
+                if get_changing(p + size, end, &cell.updated, &cell.value):
                     return form
                 break
         if not get_cell(column, cell):

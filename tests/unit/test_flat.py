@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typing_extensions import Buffer
 
-from sluice.protocol.canal.entry_pb2 import ROWDATA, UPDATE, Entry, Header, RowChange
+from sluice.protocol.canal.entry_pb2 import INSERT, ROWDATA, UPDATE, Entry, Header, RowChange
 from sluice.protocol.canal.flat import flat_json, flat_ndjson
 from sluice.protocol.errors import DecodeError
-from tests.unit.entries import entries, frame, mutated, plain_flat
+from tests.unit.entries import encode_change, entries, frame, mutated, plain_flat
 
 
 def dump(value: object) -> str:
@@ -84,3 +84,36 @@ def test_broken_bytes_are_an_error_or_harmless(batch: list[Entry], data: st.Data
     broken = mutated(data, frame(batch))
     with suppress(DecodeError):
         flat_json([broken[: data.draw(st.integers(0, len(broken)))]], 1)
+
+
+@st.composite
+def alike(draw: st.DrawFn) -> list[Entry]:
+    """Inserts into few tables, whose columns are mostly those of the entry before."""
+    kinds = [("int", 4), ("text", 12), ("x" * 200, 12)]
+    columns = [
+        [(name, *draw(st.sampled_from(kinds)), draw(st.booleans())) for name in draw(st.permutations(names))]
+        for names in ("ab", "ab", "abc", "b", [f"c{i}" for i in range(70)])
+    ]
+    batch = []
+    for _ in range(draw(st.integers(1, 6))):
+        header = Header(eventType=INSERT, schemaName="shop", tableName=draw(st.sampled_from(["goods", "sales"])))
+        change = RowChange(eventType=INSERT, isDdl=False)
+        table = draw(st.sampled_from(columns))
+        for _ in range(draw(st.integers(1, 3))):
+            row = change.rowDatas.add()
+            nulls = draw(st.sampled_from(["", "a", "b", "ab"]))
+            for index, (name, mysql_type, sql_type, is_key) in enumerate(table):
+                column = row.afterColumns.add(index=index, name=name, mysqlType=mysql_type, isKey=is_key)
+                column.isNull = name in nulls
+                column.sqlType = 2004 if column.isNull and sql_type == 4 else sql_type
+                if not column.isNull:
+                    column.value = str(index)
+        batch.append(Entry(header=header, entryType=ROWDATA, storeValue=encode_change(change, is_ours=True)))
+    return batch
+
+
+@given(alike())
+@settings(max_examples=300)
+def test_a_message_is_the_same_whatever_came_before_it(batch: list[Entry]) -> None:
+    expected = "".join(dump(plain_flat(it, 1, 17, strict=False)) + "\n" for it in batch)
+    assert flat_ndjson([frame(batch)], 1, ts=17).decode() == expected

@@ -4,6 +4,7 @@ import contextlib
 import json
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -24,13 +25,15 @@ from .positions import TOPIC as POSITIONS
 from .settings import KafkaSettings, Key
 from .statistics import INTERVAL, read_statistics
 from .topics import Topics
-from .translation import FIXED, Translated
+from .translation import BATCH, FIXED, Translated
 
 _library = logging.getLogger(f"{__name__}.library")
 _library.disabled = True  # what is in the way is told by errors, that of a fenced producer too
 
 SLICE: Final = 0.25
 """Seconds after which a call that waits for brokers looks whether it was abandoned."""
+GLANCE: Final = 0.002
+"""Seconds between two looks at how many records are not confirmed."""
 OVERHEAD: Final = 128
 """Bytes of a request beside a record's key and value."""
 
@@ -223,14 +226,26 @@ class KafkaTarget:
                 self._produce(producer, records, places)
         if self._positions is not None:
             self._put(producer, POSITIONS, self._positions.value(place), self._positions.key.encode(), PARTITION)
-        while self._serve(producer.flush, SLICE):
-            self._look()
-        self._look()
+        self._flush(producer, batches)
         if self._positions is not None:
             self._resume(producer.commit_transaction)
             self._in_transaction = False
             self._positions.is_written = True
         self._sending = ()
+
+    def _flush(self, producer: Producer, batches: Sequence[Prepared]) -> None:
+        """Return when all is confirmed.
+
+        Full requests leave by themselves. What is flushed leaves at once, but the library's thread spins while it waits
+        for the request under way: so only the last one is flushed.
+        """
+        last = left_over(batches) + (self._positions is not None)
+        while len(producer) > last:
+            self._serve(producer.poll, GLANCE)
+            self._look()
+        while self._serve(producer.flush, SLICE):
+            self._look()
+        self._look()
 
     def _produce(self, producer: Producer, records: Records, places: Sequence[str]) -> None:
         """Hand records over to the library; ``places`` are those of the batch's entries, for headers."""
@@ -262,7 +277,7 @@ class KafkaTarget:
             try:
                 producer.produce(topic, value, key, partition, self._report, **headers)
             except BufferError:
-                self._serve(producer.poll, SLICE)
+                self._serve(producer.flush, GLANCE)  # also requests that are not full
                 self._look()
                 continue
             except KafkaException as error:
@@ -338,3 +353,27 @@ class KafkaTarget:
                     continue
                 raise meaning(reason) from None
             return
+
+
+def left_over(batches: Sequence[Prepared]) -> int:
+    """Return how many records at most are in requests that do not leave by themselves: the last ones of partitions."""
+    if sum(it.bytes for it in batches) < BATCH:
+        return sum(it.records for it in batches)
+    content = [records for it in batches for records in it.content]
+    partitions: set[tuple[int, int]] = set()
+    for records in content:
+        partitions.update(zip(records.topics, records.partitions, strict=True))
+    sizes: Counter[tuple[int, int]] = Counter()
+    count = 0
+    for records in reversed(content):
+        backwards = map(reversed, (records.topics, records.partitions, records.values))
+        for topic, partition, value in zip(*backwards, strict=True):
+            place = topic, partition
+            if place in partitions:
+                count += 1
+                sizes[place] += len(value)
+                if sizes[place] >= BATCH:
+                    partitions.remove(place)
+                    if not partitions:
+                        return count
+    return count

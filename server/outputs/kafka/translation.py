@@ -12,7 +12,7 @@ from ....protocol.errors import ConfigError
 SAME: Final = frozenset(
     {
         *("bootstrap.servers", "client.id", "client.rack", "client.dns.lookup", "security.protocol", "sasl.mechanism"),
-        *("compression.type", "linger.ms", "batch.size", "request.timeout.ms", "transaction.timeout.ms"),
+        *("compression.type", "request.timeout.ms", "transaction.timeout.ms"),
         *("max.in.flight.requests.per.connection", "metadata.max.age.ms", "connections.max.idle.ms"),
         *("reconnect.backoff.ms", "reconnect.backoff.max.ms", "retry.backoff.ms", "retry.backoff.max.ms"),
         *("ssl.key.password", "ssl.keystore.password"),
@@ -33,7 +33,7 @@ OWN: Final = frozenset(
     {
         *("broker.address.family", "compression.codec", "compression.level", "debug"),
         "enable.ssl.certificate.verification",
-        *("message.max.bytes", "queue.buffering.max.kbytes", "queue.buffering.max.messages", "queue.buffering.max.ms"),
+        *("message.max.bytes", "queue.buffering.max.kbytes", "queue.buffering.max.messages"),
         *("sasl.mechanisms", "sasl.password", "sasl.username", "socket.connection.setup.timeout.ms"),
         *("socket.keepalive.enable", "socket.nagle.disable", "socket.timeout.ms", "ssl.ca.location", "ssl.ca.pem"),
         *("ssl.certificate.location", "ssl.certificate.pem", "ssl.crl.location", "ssl.key.location", "ssl.key.pem"),
@@ -59,19 +59,25 @@ ALWAYS: Final = {
 """Settings that are always the same here, and what they are."""
 NEEDLESS: Final = re.compile(
     r"(key|value)\.serializer|transactional\.id|kerberos\.(krb5|jaas)\.file|interceptor\.classes|metric.*|partitioner\..*"
+    r"|linger\.ms|batch\.size|queue\.buffering\.max\.ms"
 )
-"""Settings of Java that mean nothing here, as Canal sets them itself, or as they are about Java."""
+"""Settings that mean nothing here, as Canal sets them itself, as they are about Java, or as they say how long to wait
+for more records: what is ready is sent at once, in requests as large as they may be."""
 JAAS: Final = re.compile(r"""\s*[\w.]*\.(Plain|Scram)LoginModule\s+required\b(?P<options>.*?);?\s*""", re.DOTALL)
 OPTION: Final = re.compile(r"""(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')""")
 SECRETS: Final = ("sasl.password", "ssl.key.password", "ssl.keystore.password", "ssl.key.pem")
 """Settings of librdkafka that no log may show."""
 DEFAULTS: Final = {"message.max.bytes": "1048576", "queue.buffering.max.kbytes": "32768", "client.id": "sluice"}
 """The first two as in Canal."""
+BATCH: Final = 1_000_000
+"""Bytes of records that make a request, unless one alone is larger."""
 FIXED: Final = {
     "acks": "all",
     "allow.auto.create.topics": False,  # a topic that vanishes is an error, not an empty topic
+    "batch.size": BATCH,
     "delivery.report.only.error": True,
     "enable.idempotence": True,
+    "linger.ms": 60_000,  # its thread spins while older records wait for the request under way; see `KafkaTarget`
     "log_level": 2,  # what is in the way is told by errors
     "message.timeout.ms": 0,
 }

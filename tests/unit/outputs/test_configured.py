@@ -102,8 +102,6 @@ def test_canals_own_files_for_kafka_make_one_output_a_destination(conf: Conf) ->
     assert translate(output.library, conf.folder).settings == {
         "bootstrap.servers": "127.0.0.1:9092",
         "compression.type": "none",
-        "batch.size": "16384",
-        "linger.ms": "1",
         "message.max.bytes": "1048576",
         "queue.buffering.max.kbytes": "32768",
         "max.in.flight.requests.per.connection": "1",
@@ -136,16 +134,16 @@ def test_an_output_is_the_same_wherever_its_lines_stand(conf: Conf) -> None:
 
 def test_a_destination_can_have_several_outputs_with_settings_of_their_own(conf: Conf) -> None:
     conf.write(
-        "canal.destinations = shop\nkafka.bootstrap.servers = a:1\nkafka.linger.ms = 5\n",
+        "canal.destinations = shop\nkafka.bootstrap.servers = a:1\nkafka.request.timeout.ms = 5000\n",
         "sluice.outputs = a, b\nsluice.output.a.clientId = 7\nsluice.output.a.filter = shop\\\\.orders\n"
-        "sluice.output.b.kafka.linger.ms = 50\nsluice.output.b.format = canal\n",
+        "sluice.output.b.kafka.request.timeout.ms = 9000\nsluice.output.b.format = canal\n",
     )
     configuration = conf.read({"SLUICE_OUTPUT_A_TOPIC": "orders", "SLUICE_KAFKA_SASL_PASSWORD": "secret"})
     a, b = configuration.outputs("shop")
     assert (a.name, a.client_id, a.settings.filter, settings_of(a).topic) == ("a", 7, r"shop\.orders", "orders")
     assert (b.name, b.client_id, settings_of(b).form) == ("b", 1001, "canal")
-    lingers = [translate(it.library, conf.folder).settings["linger.ms"] for it in (a, b)]
-    assert lingers == ["5", "50"]
+    timeouts = [translate(it.library, conf.folder).settings["request.timeout.ms"] for it in (a, b)]
+    assert timeouts == ["5000", "9000"]
     assert translate(a.library, conf.folder).secrets == ["secret"]
     assert configuration.warnings() == []
     assert configuration.server.serves_tcp

@@ -152,6 +152,7 @@ async def test_nothing_is_acked_before_it_is_confirmed(setup: Setup) -> None:
 async def test_what_the_target_remembers_counts_only_when_what_it_stands_for_is_acked(setup: Setup) -> None:
     setup.target.memory = "first"
     await setup.deliver(1)
+    await eventually(setup.acked)
     setup.target.memory = "second"
     setup.target.errors = [DeliveryError("no"), DeliveryError("no")]
     await setup.deliver(1)

@@ -1,6 +1,8 @@
 """What the Kafka target makes of a batch before anything is sent."""
 
+from array import array
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,9 +13,11 @@ from sluice.protocol.errors import MarkerError, RecordTooLargeError
 from sluice.protocol.wire import varint
 from sluice.server.outputs.kafka.naming import positions_of
 from sluice.server.outputs.kafka.settings import KafkaSettings
+from sluice.server.outputs.kafka.target import left_over
+from sluice.server.outputs.kafka.translation import BATCH
 from sluice.server.outputs.registry import make
 from sluice.server.outputs.settings import Output
-from sluice.server.outputs.target import Target
+from sluice.server.outputs.target import Prepared, Target
 from sluice.store.batch import Batch
 from tests.unit.entries import frame
 from tests.unit.test_records import change, marker
@@ -88,3 +92,28 @@ def test_the_place_of_each_entry_is_in_its_own_file() -> None:
     found = positions_of(Batch(5, [memoryview(data)], HERE, there, 3, 3, len(data), 0, positions=places))
     unknown = HERE
     assert list(found) == ["1/mysql-bin.000001@1700000000:304:0", "1/mysql-bin.000002@1700000500:4:1", unknown]
+
+
+def prepared(*values: tuple[int, int]) -> Prepared:
+    """What was made of a batch: the partition and the size of each record."""
+    partitions = array("i", [partition for partition, _ in values])
+    content: Any = SimpleNamespace(
+        topics=array("i", [0] * len(values)), partitions=partitions, values=[bytes(size) for _, size in values]
+    )
+    return Prepared(batch(), [content], len(values), sum(size for _, size in values), [])
+
+
+@pytest.mark.parametrize(
+    ("batches", "count"),
+    [
+        ([[(0, 100), (0, 100)]], 2),  # less than a request
+        ([[(0, BATCH // 2)] * 5], 2),
+        ([[(0, BATCH // 2)] * 4, [(0, 10)]], 3),  # over the end of a batch
+        ([[(0, 10)], [(1, BATCH // 2)] * 5], 3),  # the only one of its partition, and two of the other
+        ([[(0, BATCH), (1, BATCH), (2, 5)] * 2], 4),
+    ],
+)
+def test_it_is_known_how_many_records_are_not_in_full_requests(
+    batches: list[list[tuple[int, int]]], count: int
+) -> None:
+    assert left_over([prepared(*it) for it in batches]) == count

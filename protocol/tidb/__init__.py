@@ -1,0 +1,1 @@
+"""TiDB's secondary binlog, which its Drainer writes to Kafka."""

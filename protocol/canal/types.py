@@ -13,6 +13,7 @@ datetime, timestamp                                        datetime, without zon
 time                                                       timedelta
 enum                                                       str, the label; ``""`` for MySQL's error value, number 0
 set                                                        frozenset of labels
+enum, set without labels (TiDB does not send them)         int: the number of the label, the mask of the labels
 json                                                       dict, list, str, int, float, bool; `JSON_NULL` for a
                                                            document that is ``null``; `JsonExpression`
 binary, varbinary, blob, geometry … (sqlType BLOB)         bytes
@@ -124,6 +125,8 @@ def kind_of(mysql_type: str, sql_type: int = SqlType.OTHER) -> ValueKind:
     """How to convert the texts of a column; the sqlType decides if the mysqlType is not known by name."""
     word = _WORD.match(mysql_type)[1].lower()  # type: ignore[index]  # it matches anything
     kind = _KINDS.get(word)
+    if kind in (ValueKind.ENUM, ValueKind.SET) and "(" not in mysql_type:
+        return ValueKind.INTEGER
     if kind is ValueKind.SET:  # a NULL of a SET has the sqlType BLOB
         return kind
     if sql_type in _BINARY:

@@ -1,0 +1,736 @@
+"""Records of TiDB's secondary binlog as Canal's entries, so that everything that reads changes can read them.
+
+A record is a `Binlog` of secondary.proto::
+
+    Binlog          08 <0 DML, 1 DDL>  10 <commit_ts>  1a <DMLData>  or  22 <DDLData>
+    DMLData         0a <Table> …
+    Table           0a <schema> 12 <name> 1a <ColumnInfo> … 22 <TableMutation> … 2a <Key> …
+    ColumnInfo      0a <name> 12 <type> 18 <is in the primary key> 20 <length> 28 <digits after the point>
+    TableMutation   08 <0 insert, 1 update, 2 delete> 12 <Row> 1a <Row, of an update the old one>
+    Row             0a <Column> …
+    Column          08 1 for NULL, or one of 10 <int64> 18 <uint64> 21 <double> 2a <bytes> 32 <string>
+    DDLData         0a <schema> 12 <table> 1a <statement>
+
+A transaction becomes its begin, an entry for each run of changes of one kind of a table, and its end; a DDL one entry.
+What a type lacks is found out: the column is unsigned if a cell of it is uint64, or if all are NULL and its length is
+that of an unsigned column. A BIGINT of which a transaction has only NULL is written as signed. ENUM and SET come
+without their labels: their values are numbers.
+"""
+
+from typing import NamedTuple
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcmp, memcpy
+from libcpp.vector cimport vector
+
+from ..canal.entry cimport Fields, fields_of
+from ..canal.tags cimport (
+    AFTER_COLUMNS,
+    ALTER,
+    BEFORE_COLUMNS,
+    CHANGE_EVENT_TYPE,
+    CINDEX,
+    CREATE,
+    DDL_SCHEMA_NAME,
+    DELETE,
+    DINDEX,
+    ENTRY_TYPE,
+    ERASE,
+    EVENT_LENGTH,
+    EVENT_TYPE,
+    EXECUTE_TIME,
+    HEADER,
+    HEADER_PROPS,
+    INDEX,
+    INSERT,
+    IS_DDL,
+    IS_KEY,
+    IS_NULL,
+    KEY,
+    LOGFILE_NAME,
+    LOGFILE_OFFSET,
+    MESSAGES,
+    MYSQL_TYPE,
+    NAME,
+    PAIR_VALUE,
+    QUERY,
+    RENAME,
+    ROW_DATAS,
+    ROWDATA,
+    SCHEMA_NAME,
+    SERVEREN_CODE,
+    SOURCE_TYPE,
+    SOURCE_TYPE_MYSQL,
+    SQL,
+    SQL_TYPE,
+    STORE_VALUE,
+    TABLE_NAME,
+    TRANSACTION_ID,
+    TRANSACTIONBEGIN,
+    TRANSACTIONEND,
+    TRUNCATE,
+    UPDATE,
+    UPDATED,
+    VALUE,
+    VERSION,
+)
+from ..floats cimport FLOAT_MAX, put_java_double, put_java_float
+from ..utf8 cimport is_utf8, latin1_size, put_latin1, put_utf8, utf8_size
+from ..wire cimport (
+    LENGTH_MAX,
+    Span,
+    WireField,
+    get_field,
+    is_same,
+    message_field,
+    put_decimal,
+    put_padded_varint,
+    put_raw,
+    put_signed_decimal,
+    put_varint,
+    span_at,
+    span_of,
+    text_field,
+    uint_field,
+    varint_size,
+)
+
+from ..canal.types import SqlType
+from ..errors import DecodeError
+
+
+cdef enum:
+    # Tags of secondary.proto.
+    BINLOG_TYPE = 1 << 3
+    COMMIT_TS = 2 << 3
+    DML_DATA = 3 << 3 | 2
+    DDL_DATA = 4 << 3 | 2
+    FIRST = 1 << 3 | 2                             # the first field of most: a table, a name, a column
+    SECOND = 2 << 3 | 2
+    THIRD = 3 << 3 | 2
+    MUTATIONS = 4 << 3 | 2
+    IS_PRIMARY_KEY = 3 << 3
+    FLEN = 4 << 3
+    DECIMALS = 5 << 3
+    MUTATION_TYPE = 1 << 3
+    CELL_NULL = 1 << 3
+    CELL_INT = 2 << 3
+    CELL_UINT = 3 << 3
+    CELL_DOUBLE = 4 << 3 | 1
+    CELL_BYTES = 5 << 3 | 2
+    CELL_STRING = 6 << 3 | 2
+
+    DML = 0
+    DDL = 1
+
+    PIECE = 256 << 10                              # bytes of rows after which another entry begins
+    LOGICAL_BITS = 18                              # of a commit_ts: what is below the ms
+
+    # How the text of a value is made, where its field does not say.
+    PLAIN = 0
+    NUMBER = 1
+    SINGLE = 2                                     # FLOAT: a double that was widened from it
+    RAW = 3                                        # each byte the character of its number
+    FIXED = 4                                      # RAW, without the zeros at the end
+    BITS = 5                                       # a number of big-endian bytes
+
+
+cdef int *EVENT_TYPES = [INSERT, UPDATE, DELETE]   # by the type of a mutation
+
+
+cdef struct Column:
+    int way
+    size_t value_size                              # of the bytes before a value, and before none
+    size_t null_size
+    const uint8_t *value
+    const uint8_t *null
+
+
+cdef struct Cell:
+    Span message
+    uint64_t tag                                   # of its field
+    uint64_t number
+    Span data
+
+
+cdef struct Buffer:
+    uint8_t *data
+    size_t size
+    size_t capacity
+
+
+cdef int reserve(Buffer *buffer, size_t size) except -1 nogil:
+    """Makes room for `size` more bytes."""
+    cdef size_t capacity
+    cdef uint8_t *data
+    if buffer.capacity - buffer.size >= size:
+        return 0
+    capacity = max(buffer.capacity * 2, buffer.size + size, <size_t>4096)
+    data = <uint8_t *>realloc(buffer.data, capacity)
+    if data == NULL:
+        raise MemoryError
+    buffer.data = data
+    buffer.capacity = capacity
+    return 0
+
+
+cdef int malformed() except -1 nogil:
+    with gil:
+        raise DecodeError("not a record of TiDB's secondary binlog: it is not protobuf of its form")
+
+
+cdef inline bint next_of(Fields *fields, WireField *field) except -1 nogil:
+    """Reads the next field; false at the end. Raises DecodeError."""
+    if fields.p >= fields.end:
+        return False
+    fields.p = get_field(fields.p, fields.end, field)
+    if fields.p == NULL:
+        malformed()
+    return True
+
+
+cdef str text_of(Span span):
+    return (<const char *>span.data)[:span.size].decode("utf-8", "replace") if span.size else ""
+
+
+cdef int read_cell(Span message, Cell *cell) except -1 nogil:
+    """Reads a Column. Raises DecodeError when it has no value."""
+    cdef Fields fields = fields_of(message)
+    cdef WireField field
+    cell.message = message
+    cell.tag = 0
+    while next_of(&fields, &field):
+        if field.tag == CELL_NULL and not field.value:
+            continue
+        if CELL_NULL <= field.tag <= CELL_STRING:
+            cell.tag = field.tag
+            cell.number = field.value
+            cell.data = span_of(&field)
+    if not cell.tag:
+        with gil:
+            raise DecodeError("not a record of TiDB's secondary binlog: a column has no value")
+    return 0
+
+
+# --- tables ----------------------------------------------------------------------------------------------------------
+
+_SQL_TYPES = {
+    "tinyint": SqlType.TINYINT, "smallint": SqlType.SMALLINT, "mediumint": SqlType.INTEGER, "int": SqlType.INTEGER,
+    "bigint": SqlType.BIGINT, "float": SqlType.REAL, "double": SqlType.DOUBLE, "decimal": SqlType.DECIMAL,
+    "bit": SqlType.BIT, "year": SqlType.VARCHAR, "date": SqlType.DATE, "time": SqlType.TIME,
+    "datetime": SqlType.TIMESTAMP, "timestamp": SqlType.TIMESTAMP, "char": SqlType.CHAR, "varchar": SqlType.VARCHAR,
+    "tinytext": SqlType.CLOB, "text": SqlType.CLOB, "mediumtext": SqlType.CLOB, "longtext": SqlType.CLOB,
+    "binary": SqlType.BINARY, "varbinary": SqlType.VARBINARY, "tinyblob": SqlType.BLOB, "blob": SqlType.BLOB,
+    "mediumblob": SqlType.BLOB, "longblob": SqlType.BLOB, "enum": SqlType.INTEGER, "set": SqlType.BIT,
+    "json": SqlType.VARCHAR,
+}
+_WAYS = {
+    "float": SINGLE, "binary": FIXED, "varbinary": RAW, "tinyblob": RAW, "blob": RAW, "mediumblob": RAW,
+    "longblob": RAW, "bit": BITS, "tinyint": NUMBER, "smallint": NUMBER, "mediumint": NUMBER, "int": NUMBER,
+    "bigint": NUMBER,
+}
+_UNSIGNED_LENGTHS = {"tinyint": 3, "smallint": 5, "mediumint": 8, "int": 10}
+
+
+def _mysql_type(str name, int64_t length, int64_t digits, bint unsigned):
+    """The type as MySQL writes it, as far as the record says it."""
+    if name in ("char", "varchar", "binary", "varbinary", "bit") and length > 0:
+        return f"{name}({length})"
+    if name == "decimal" and length > 0:
+        return f"decimal({length},{max(digits, 0)})"
+    if name in ("time", "datetime", "timestamp") and digits > 0:
+        return f"{name}({digits})"
+    if name == "tinyint" and length == 1:
+        return "tinyint(1)"
+    return f"{name} unsigned" if unsigned else name
+
+
+@cython.final
+cdef class Plan:
+    """What is the same for all rows of a table, as its columns are in a record."""
+    cdef vector[Column] columns
+    cdef list owned
+    cdef readonly str schema
+    cdef readonly str table
+    cdef bytes names                               # of the header
+
+    cdef int add(self, str name, str type_name, bint is_key, int64_t length, int64_t digits, bint unsigned) except -1:
+        cdef Column column
+        cdef bytes head
+        cdef bytes value
+        cdef bytes null
+        column.way = _WAYS.get(type_name, PLAIN)
+        head = (
+            uint_field(INDEX, self.columns.size())
+            + uint_field(SQL_TYPE, _SQL_TYPES.get(type_name, SqlType.OTHER))
+            + text_field(NAME, name)
+            + uint_field(IS_KEY, is_key)
+            + text_field(MYSQL_TYPE, _mysql_type(type_name, length, digits, unsigned))
+        )
+        value = head
+        null = head + uint_field(IS_NULL, True)
+        self.owned += [value, null]
+        column.value, column.value_size = value, len(value)
+        column.null, column.null_size = null, len(null)
+        self.columns.push_back(column)
+        return 0
+
+
+cdef struct Info:
+    # A ColumnInfo, and whether a cell has told its sign.
+    Span name
+    Span type_name
+    bint is_key
+    int64_t length
+    int64_t digits
+    bint is_known
+    bint unsigned
+
+
+cdef int read_info(Span message, Info *info) except -1 nogil:
+    cdef Fields fields = fields_of(message)
+    cdef WireField field
+    info.name = info.type_name = span_at(NULL, 0)
+    info.is_key = info.is_known = info.unsigned = False
+    info.length = info.digits = -1
+    while next_of(&fields, &field):
+        if field.tag == FIRST:
+            info.name = span_of(&field)
+        elif field.tag == SECOND:
+            info.type_name = span_of(&field)
+        elif field.tag == IS_PRIMARY_KEY:
+            info.is_key = field.value != 0
+        elif field.tag == FLEN:
+            info.length = <int64_t>field.value
+        elif field.tag == DECIMALS:
+            info.digits = <int64_t>field.value
+    # All types of integers end so, and only they have a sign.
+    info.is_known = info.type_name.size < 3 or memcmp(info.type_name.data + info.type_name.size - 3, b"int", 3) != 0
+    return 0
+
+
+# --- entries ---------------------------------------------------------------------------------------------------------
+
+class Entry(NamedTuple):
+    """An entry of a record."""
+
+    entry_type: int
+    event_type: int                                # 0 for the ends of a transaction
+    schema: str
+    table: str
+    rows: int
+    data: bytes                                    # framed as a member of `Messages`
+
+
+class Transaction(NamedTuple):
+    """What a record holds."""
+
+    commit_ts: int
+    entries: list[Entry]
+
+
+_STATEMENTS = {"CREATE": CREATE, "ALTER": ALTER, "DROP": ERASE, "TRUNCATE": TRUNCATE, "RENAME": RENAME}
+_OF_INDEXES = {"CREATE": CINDEX, "DROP": DINDEX}
+
+
+def _event_type(str sql):
+    """The event type of a statement, which TiDB has written anew, in capital letters and without comments before it."""
+    words = sql.split(None, 3)[:3]
+    if words and words[0] in _OF_INDEXES and "INDEX" in words[1:]:
+        return _OF_INDEXES[words[0]]
+    return _STATEMENTS.get(words[0], QUERY) if words else QUERY
+
+
+@cython.final
+cdef class EntryEncoder:
+    """Encodes records. One call at a time."""
+    cdef dict plans                                # by the bytes of a table before its rows, and the signs
+    cdef bytes file
+    cdef Buffer rows
+    cdef vector[Cell] before
+    cdef vector[Info] infos
+
+    def __init__(self, str file):
+        """`file`: what the headers of entries name as the file: topic and partition. A record's offset is the place."""
+        self.plans = {}
+        self.file = text_field(LOGFILE_NAME, file)
+
+    def __dealloc__(self):
+        free(self.rows.data)
+
+    def encode(self, value, int64_t offset):
+        """The `Transaction` that a record at an offset holds. Raises DecodeError when it is not one."""
+        cdef Py_buffer view
+        PyObject_GetBuffer(value, &view, PyBUF_SIMPLE)
+        try:
+            return self.encode_record(span_at(<const char *>view.buf, view.len), offset)
+        finally:
+            PyBuffer_Release(&view)
+
+    cdef object encode_record(self, Span record, int64_t offset):
+        cdef Fields fields = fields_of(record)
+        cdef WireField field
+        cdef int64_t kind = -1
+        cdef int64_t commit_ts = 0
+        cdef Span data
+        cdef bint has_dml = False
+        cdef bint has_ddl = False
+        cdef Span dml = span_at(NULL, 0)
+        cdef Span ddl = span_at(NULL, 0)
+        while next_of(&fields, &field):
+            if field.tag == BINLOG_TYPE:
+                kind = <int64_t>field.value
+            elif field.tag == COMMIT_TS:
+                commit_ts = <int64_t>field.value
+            elif field.tag == DML_DATA:
+                dml, has_dml = span_of(&field), True
+            elif field.tag == DDL_DATA:
+                ddl, has_ddl = span_of(&field), True
+        if commit_ts <= 0 or not (kind == DML and has_dml or kind == DDL and has_ddl):
+            raise DecodeError(
+                "not a record of TiDB's secondary binlog: it lacks its type, its commit_ts or its changes"
+            )
+        common = self.common(record, offset, commit_ts)
+        if kind == DDL:
+            return Transaction(commit_ts, [self.encode_ddl(ddl, common)])
+        name = str(commit_ts)
+        entries = [end_of(TRANSACTIONBEGIN, name, common)]
+        fields = fields_of(dml)
+        while next_of(&fields, &field):
+            if field.tag == FIRST:
+                data = span_of(&field)
+                self.encode_table(data, common, entries)
+        entries.append(end_of(TRANSACTIONEND, name, common))
+        return Transaction(commit_ts, entries)
+
+    cdef bytes common(self, Span record, int64_t offset, int64_t commit_ts):
+        """What is the same in all headers of a record."""
+        return (
+            uint_field(VERSION, 1)
+            + self.file
+            + uint_field(LOGFILE_OFFSET, offset)
+            + text_field(SERVEREN_CODE, "UTF-8")
+            + uint_field(EXECUTE_TIME, commit_ts >> LOGICAL_BITS)
+            + uint_field(SOURCE_TYPE, SOURCE_TYPE_MYSQL)
+            + uint_field(EVENT_LENGTH, record.size)
+        )
+
+    cdef object encode_ddl(self, Span data, bytes common):
+        cdef Fields fields = fields_of(data)
+        cdef WireField field
+        cdef str schema = ""
+        cdef str table = ""
+        cdef str sql = ""
+        while next_of(&fields, &field):
+            if field.tag == FIRST:
+                schema = text_of(span_of(&field))
+            elif field.tag == SECOND:
+                table = text_of(span_of(&field))
+            elif field.tag == THIRD:
+                sql = text_of(span_of(&field)).removesuffix(";")
+        event_type = _event_type(sql)
+        header = common + text_field(SCHEMA_NAME, schema) + text_field(TABLE_NAME, table)
+        change = (
+            uint_field(CHANGE_EVENT_TYPE, event_type)
+            + uint_field(IS_DDL, True)
+            + text_field(SQL, sql)
+            + text_field(DDL_SCHEMA_NAME, schema)
+        )
+        framed = entry_of(header + uint_field(EVENT_TYPE, event_type), ROWDATA, change, 0)
+        return Entry(ROWDATA, event_type, schema, table, 0, framed)
+
+    cdef int encode_table(self, Span message, bytes common, list entries) except -1:
+        cdef Fields fields = fields_of(message)
+        cdef WireField field
+        cdef Plan plan = self.plan_of(message)
+        cdef int64_t kind = -1
+        cdef int64_t run = -1                      # the kind of the rows that are not taken yet
+        cdef int64_t count = 0
+        self.rows.size = 0
+        with nogil:
+            while next_of(&fields, &field):
+                if field.tag != MUTATIONS:
+                    continue
+                kind = kind_of_mutation(span_of(&field))
+                if count and (kind != run or self.rows.size >= PIECE):
+                    with gil:
+                        self.take(plan, common, run, count, entries)
+                    count = 0
+                run = kind
+                self.add_row(plan, span_of(&field))
+                count += 1
+        if count:
+            self.take(plan, common, run, count, entries)
+        return 0
+
+    cdef int take(self, Plan plan, bytes common, int64_t run, int64_t count, list entries) except -1:
+        """Make an entry of the rows."""
+        cdef int event_type = EVENT_TYPES[run]
+        pair = text_field(KEY, "rowsCount") + text_field(PAIR_VALUE, str(count))
+        header = common + plan.names + uint_field(EVENT_TYPE, event_type) + message_field(HEADER_PROPS, pair)
+        change = uint_field(CHANGE_EVENT_TYPE, event_type) + uint_field(IS_DDL, False)
+        framed = entry_of(header, ROWDATA, change, self.rows.size)
+        framed += PyBytes_FromStringAndSize(<char *>self.rows.data, self.rows.size)
+        entries.append(Entry(ROWDATA, event_type, plan.schema, plan.table, count, framed))
+        self.rows.size = 0
+        return 0
+
+    cdef Plan plan_of(self, Span message):
+        """The plan of a table, made when the table is seen first, or in another form."""
+        cdef Fields fields = fields_of(message)
+        cdef WireField field
+        cdef Info info
+        cdef Plan plan
+        cdef Span schema = span_at(NULL, 0)
+        cdef Span table = span_at(NULL, 0)
+        cdef const uint8_t *p = message.data
+        cdef size_t i
+        self.infos.clear()
+        parts = []
+        while next_of(&fields, &field):
+            if field.tag == FIRST:
+                schema = span_of(&field)
+            elif field.tag == SECOND:
+                table = span_of(&field)
+            elif field.tag == THIRD:
+                read_info(span_of(&field), &info)
+                self.infos.push_back(info)
+            if field.tag in (FIRST, SECOND, THIRD):
+                parts.append(PyBytes_FromStringAndSize(<const char *>p, fields.p - p))
+            p = fields.p
+        self.find_signs(message)
+        signs = bytes([self.infos[i].is_known + 2 * self.infos[i].unsigned for i in range(self.infos.size())])
+        key = (b"".join(parts), signs)
+        found = self.plans.get(key)
+        if found is not None:
+            return found
+        if len(self.plans) >= 4096:
+            self.plans.clear()
+        plan = Plan.__new__(Plan)
+        plan.owned = []
+        plan.schema, plan.table = text_of(schema), text_of(table)
+        plan.names = text_field(SCHEMA_NAME, plan.schema) + text_field(TABLE_NAME, plan.table)
+        for i in range(self.infos.size()):
+            info = self.infos[i]
+            type_name = text_of(info.type_name).lower()
+            unsigned = info.unsigned if info.is_known else info.length == _UNSIGNED_LENGTHS.get(type_name, 0)
+            plan.add(
+                text_of(info.name), type_name, info.is_key, info.length, info.digits,
+                unsigned and _WAYS.get(type_name) == NUMBER,
+            )
+        self.plans[key] = plan
+        return plan
+
+    cdef int find_signs(self, Span message) except -1 nogil:
+        """Look at cells until one of each column has told its sign: mostly those of the first row."""
+        cdef Fields fields = fields_of(message)
+        cdef Fields rows
+        cdef Fields cells
+        cdef WireField field
+        cdef Cell cell
+        cdef size_t unknown = 0
+        cdef size_t i
+        for i in range(self.infos.size()):
+            unknown += not self.infos[i].is_known
+        while unknown and next_of(&fields, &field):
+            if field.tag != MUTATIONS:
+                continue
+            rows = fields_of(span_of(&field))
+            while next_of(&rows, &field):
+                if field.tag != SECOND and field.tag != THIRD:
+                    continue
+                cells = fields_of(span_of(&field))
+                i = 0
+                while i < self.infos.size() and next_of(&cells, &field):
+                    if field.tag != FIRST:
+                        continue
+                    if not self.infos[i].is_known:
+                        read_cell(span_of(&field), &cell)
+                        if cell.tag != CELL_NULL:
+                            self.infos[i].is_known = True
+                            self.infos[i].unsigned = cell.tag == CELL_UINT
+                            unknown -= 1
+                    i += 1
+        return 0
+
+    cdef int add_row(self, Plan plan, Span mutation) except -1 nogil:
+        cdef Fields fields = fields_of(mutation)
+        cdef WireField field
+        cdef int64_t kind = -1
+        cdef Span row = span_at(NULL, 0)
+        cdef Span old = span_at(NULL, 0)
+        cdef bint has_row = False
+        cdef bint has_old = False
+        cdef size_t start = self.rows.size
+        cdef size_t size
+        cdef uint8_t *p
+        while next_of(&fields, &field):
+            if field.tag == MUTATION_TYPE:
+                kind = <int64_t>field.value
+            elif field.tag == SECOND:
+                row, has_row = span_of(&field), True
+            elif field.tag == THIRD:
+                old, has_old = span_of(&field), True
+        if not has_row or (kind == 1 and not has_old):
+            malformed()
+        reserve(&self.rows, 1 + LENGTH_MAX)
+        self.rows.size += 1 + LENGTH_MAX
+        if kind == 0:
+            self.add_image(plan, row, AFTER_COLUMNS, False)
+        elif kind == 1:
+            self.add_image(plan, old, BEFORE_COLUMNS, False)
+            self.add_image(plan, row, AFTER_COLUMNS, True)
+        else:
+            self.add_image(plan, row, BEFORE_COLUMNS, False)
+        size = self.rows.size - start - 1 - LENGTH_MAX
+        if size > 0x7FFF_FFFF:
+            with gil:
+                raise DecodeError(f"{plan.schema}.{plan.table}: a row has more than 2 GiB")
+        p = self.rows.data + start
+        p[0] = ROW_DATAS
+        put_padded_varint(p + 1, size, LENGTH_MAX)
+        return 0
+
+    cdef int add_image(self, Plan plan, Span row, int tag, bint has_before) except -1 nogil:
+        cdef Fields fields = fields_of(row)
+        cdef WireField field
+        cdef Cell cell
+        cdef size_t count = 0
+        cdef bint updated
+        if tag == BEFORE_COLUMNS:
+            self.before.resize(plan.columns.size())
+        while next_of(&fields, &field):
+            if field.tag != FIRST:
+                continue
+            if count >= plan.columns.size():
+                self.fail(plan, count + 1)
+            read_cell(span_of(&field), &cell)
+            if tag == BEFORE_COLUMNS:
+                self.before[count] = cell
+                updated = False
+            else:
+                updated = not has_before or not is_same(cell.message, self.before[count].message)
+            self.add_column(&plan.columns[count], tag, &cell, updated)
+            count += 1
+        if count != plan.columns.size():
+            self.fail(plan, count)
+        return 0
+
+    cdef int fail(self, Plan plan, size_t count) except -1 nogil:
+        with gil:
+            raise DecodeError(
+                f"{plan.schema}.{plan.table}: a row has {count} values or more, and the table"
+                f" {plan.columns.size()} columns"
+            )
+
+    cdef int add_column(self, const Column *column, int tag, const Cell *cell, bint updated) except -1 nogil:
+        cdef uint8_t[FLOAT_MAX] digits          # more than any other number needs, too
+        cdef Span text = cell.data
+        cdef size_t text_size
+        cdef size_t size
+        cdef uint8_t *p = digits
+        cdef double number = 0
+        cdef uint64_t bits = 0
+        cdef size_t i
+        cdef bint is_latin1 = False
+        cdef bint is_plain = True
+        if cell.tag == CELL_NULL:
+            size = column.null_size + 2
+            reserve(&self.rows, 1 + LENGTH_MAX + size)
+            p = self.rows.data + self.rows.size
+            p[0] = <uint8_t>tag
+            p = put_raw(put_varint(p + 1, size), column.null, column.null_size)
+            p[0] = UPDATED
+            p[1] = updated
+            self.rows.size = p + 2 - self.rows.data
+            return 0
+        if cell.tag == CELL_INT:
+            text = span_at(<char *>digits, put_signed_decimal(p, <int64_t>cell.number) - digits)
+        elif cell.tag == CELL_UINT:
+            text = span_at(<char *>digits, put_decimal(p, cell.number) - digits)
+        elif cell.tag == CELL_DOUBLE:
+            memcpy(&number, cell.data.data, sizeof(double))
+            p = put_java_float(p, <float>number) if column.way == SINGLE else put_java_double(p, number)
+            text = span_at(<char *>digits, p - digits)
+        elif column.way == BITS:
+            if text.size > 8:
+                malformed()
+            for i in range(text.size):
+                bits = bits << 8 | text.data[i]
+            text = span_at(<char *>digits, put_decimal(p, bits) - digits)
+        elif column.way == RAW or column.way == FIXED:
+            is_latin1 = True
+            while column.way == FIXED and text.size and text.data[text.size - 1] == 0:
+                text.size -= 1
+        else:
+            is_plain = is_utf8(text.data, text.size)
+        text_size = text.size
+        if is_latin1:
+            text_size = latin1_size(text.data, text.size)
+        elif not is_plain:
+            text_size = utf8_size(text.data, text.size)
+        size = column.value_size + 2 + 1 + varint_size(text_size) + text_size
+        reserve(&self.rows, 1 + LENGTH_MAX + size + 1)         # the last byte is for put_latin1()
+        p = self.rows.data + self.rows.size
+        p[0] = <uint8_t>tag
+        p = put_raw(put_varint(p + 1, size), column.value, column.value_size)
+        p[0] = UPDATED
+        p[1] = updated
+        p[2] = VALUE
+        p = put_varint(p + 3, text_size)
+        if is_latin1:
+            p = put_latin1(p, text.data, text.size)
+        elif is_plain:
+            p = put_raw(p, text.data, text.size)
+        else:
+            p = put_utf8(p, text.data, text.size)
+        self.rows.size = p - self.rows.data
+        return 0
+
+
+cdef int64_t kind_of_mutation(Span mutation) except -1 nogil:
+    cdef Fields fields = fields_of(mutation)
+    cdef WireField field
+    cdef int64_t kind = -1
+    while next_of(&fields, &field):
+        if field.tag == MUTATION_TYPE:
+            kind = <int64_t>field.value
+            break
+    if not 0 <= kind <= 2:
+        malformed()
+    return kind
+
+
+cdef bytes entry_of(bytes header, int entry_type, bytes body, size_t more):
+    """An entry, framed, except for the last `more` bytes of its body."""
+    entry = message_field(HEADER, header) + uint_field(ENTRY_TYPE, entry_type) + message_field(STORE_VALUE, body, more)
+    return message_field(MESSAGES, entry, more)
+
+
+cdef object end_of(int entry_type, str name, bytes common):
+    """The begin or the end of a transaction."""
+    framed = entry_of(common, entry_type, text_field(TRANSACTION_ID, name), 0)
+    return Entry(entry_type, 0, "", "", 0, framed)
+
+
+def commit_ts_of(value):
+    """The commit_ts of a record, without a look at its changes. Raises DecodeError."""
+    cdef Py_buffer view
+    cdef Fields fields
+    cdef WireField field
+    cdef int64_t commit_ts = 0
+    PyObject_GetBuffer(value, &view, PyBUF_SIMPLE)
+    try:
+        fields = fields_of(span_at(<const char *>view.buf, view.len))
+        while next_of(&fields, &field):
+            if field.tag == COMMIT_TS:
+                commit_ts = <int64_t>field.value
+        if commit_ts <= 0:
+            raise DecodeError("not a record of TiDB's secondary binlog: it has no commit_ts")
+        return commit_ts
+    finally:
+        PyBuffer_Release(&view)

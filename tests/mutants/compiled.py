@@ -40,6 +40,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "protocol/canal/resultset.pyx": ("test_resultset",),
     "protocol/canal/rows.pyx": ("test_rows",),
     "protocol/gtid_text.pyx": ("test_gtid", "test_executed"),
+    "protocol/tidb/entries.pyx": ("tidb/test_entries",),
     "store/ring.pyx": ("test_ring", "test_ring_model", "test_ranges", "test_cursors"),
     "store/segment.pyx": ("test_ring", "test_ring_model"),
 }

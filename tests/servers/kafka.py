@@ -77,6 +77,12 @@ class Brokers:
         admin = self._admin()
         admin.delete_topics([topic])[topic].result(20)
 
+    def truncate(self, topic: str, offset: int) -> None:
+        """Remove the records of a topic before an offset, as its retention does."""
+        place = TopicPartition(topic, 0, offset)
+        admin = self._admin()
+        admin.delete_records([place])[place].result(20)
+
     def leader(self, topic: str, partition: int = 0) -> int:
         """Return the number of the broker that leads a partition; -1 while none does."""
         return int(self._admin().list_topics(topic, 20).topics[topic].partitions[partition].leader)

@@ -1,0 +1,187 @@
+"""A topic of TiDB's secondary binlog, which its reader and a source of Sluice share. Needs confluent-kafka.
+
+What Drainer writes has one partition. Records of transactions that were aborted are passed over; the offsets of these,
+and of the markers of transactions, are holes.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final, Self
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from ..protocol.errors import PurgedError, SourceError
+from ..protocol.tidb.entries import commit_ts_of
+from ..protocol.tidb.search import OffsetSearch
+
+logger = logging.getLogger(__name__)
+_library = logging.getLogger(f"{__name__}.library")
+_library.disabled = True  # what is in the way is told by errors
+
+PARTITION: Final = 0
+LARGEST: Final = 1 << 30
+"""Bytes of a record, at most: what Drainer lets a message have."""
+QUEUED: Final = 32 << 10
+"""KiB that are fetched ahead."""
+SLICE: Final = 0.25
+"""Seconds after which a call that waits for brokers looks whether it has to end."""
+ENDED: Final = {
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001  so it is called
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError._AUTHENTICATION,  # noqa: SLF001
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.UNSUPPORTED_SASL_MECHANISM,
+    KafkaError._SSL,  # noqa: SLF001
+    KafkaError._INVALID_ARG,  # noqa: SLF001
+}
+"""Errors that do not pass by themselves."""
+OUT_OF_RANGE: Final = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}  # noqa: SLF001
+_FIXED: Final = {
+    "allow.auto.create.topics": False,
+    "auto.offset.reset": "error",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,
+    "fetch.wait.max.ms": 100,  # after which the broker says that there is no more
+    "isolation.level": "read_committed",
+    "log_level": 2,
+    "queued.max.messages.kbytes": QUEUED,
+    "receive.message.max.bytes": LARGEST + (1 << 20),
+}
+
+
+class Topic:
+    """Reads one topic. One thread at a time calls it."""
+
+    def __init__(
+        self, brokers: str, name: str, settings: Mapping[str, str] | None = None, *, timeout: float = 30.0
+    ) -> None:
+        """Prepare; nothing is asked yet.
+
+        ``brokers``: host:port, separated by commas. ``settings``: of librdkafka, such as those of SASL and TLS.
+        ``timeout``: seconds that brokers may take to answer a question.
+
+        Raises:
+            SourceError: a setting is wrong.
+        """
+        self.name = name
+        self.trouble = ""
+        """What is in the way of reading, until something is read; empty if nothing is known to be."""
+        self.is_at_end = False
+        """Whether all that the topic has was read."""
+        self._timeout = timeout
+        self._denied: KafkaError | None = None
+        config: dict[str, Any] = {
+            "client.id": "sluice",
+            **(settings or {}),
+            **_FIXED,
+            "bootstrap.servers": brokers,
+            "group.id": "sluice",  # has to be set, and is not used
+            "error_cb": self._note,
+        }
+        try:
+            self._consumer = Consumer(config, logger=_library)
+        except KafkaException as error:
+            raise SourceError(f"{self}: {error.args[0].str()}") from None
+
+    def __str__(self) -> str:
+        return f"topic {self.name}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Leave the brokers."""
+        self._consumer.close()
+
+    def bounds(self) -> tuple[int, int]:
+        """Return the first offset that the topic has, and the one after its last. Raises SourceError."""
+        try:
+            found = self._consumer.list_topics(self.name, self._timeout).topics[self.name]
+            if found.error is not None:
+                raise self._meaning(found.error)
+            if len(found.partitions) != 1:
+                raise SourceError(
+                    f"{self} has {len(found.partitions)} partitions: TiDB's secondary binlog has one, for its order"
+                )
+            low, high = self._consumer.get_watermark_offsets(TopicPartition(self.name, PARTITION), self._timeout)
+        except KafkaException as error:
+            raise self._meaning(error.args[0]) from None
+        return low, high
+
+    def seek(self, offset: int) -> None:
+        """Read on from an offset, or from the first record after it."""
+        self.is_at_end = False
+        self._consumer.assign([TopicPartition(self.name, PARTITION, offset)])
+
+    def read(self, most: int, seconds: float) -> list[tuple[int, bytes]]:
+        """Return the next records, at most so many, with their offsets; none when none comes for so long.
+
+        Raises:
+            PurgedError: the topic no longer has the place.
+            SourceError: it cannot be read, and that does not pass by itself.
+        """
+        found: list[tuple[int, bytes]] = []
+        messages = self._consumer.consume(1, seconds)
+        if most > 1:
+            messages += self._consumer.consume(most - 1, 0)  # which would wait for so many
+        for message in messages:
+            error, offset = message.error(), message.offset()
+            if error is None:
+                assert offset is not None
+                self.is_at_end = False
+                self.trouble = ""
+                found.append((offset, message.value() or b""))
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001
+                self.is_at_end = True
+                self.trouble = ""
+            elif not found:
+                raise self._meaning(error)
+            else:  # it comes again
+                self._denied = error
+        if not found and self._denied is not None:
+            raise self._meaning(self._denied)
+        return found
+
+    def first(self, offset: int) -> tuple[int, bytes] | None:
+        """Return the first record at or after an offset; None when there is none up to the end. Raises as `read`."""
+        self.seek(offset)
+        waited = 0.0
+        while not self.is_at_end:
+            for record in self.read(1, SLICE):
+                return record
+            waited += SLICE
+            if waited >= self._timeout:
+                raise SourceError(f"{self}: no broker answers. {self.trouble}".rstrip(" ."))
+        return None
+
+    def find(self, commit_ts: int) -> OffsetSearch:
+        """Search the place after a commit_ts.
+
+        Raises:
+            DecodeError: a record on the way is not one of TiDB's secondary binlog.
+            SourceError: the topic cannot be read.
+        """
+        search = OffsetSearch(*self.bounds(), commit_ts)
+        while (wanted := search.wanted) is not None:
+            record = self.first(wanted)
+            search.tell(None if record is None else (record[0], commit_ts_of(record[1])))
+        return search
+
+    def _note(self, error: KafkaError) -> None:
+        """Hear of trouble that the library goes on with."""
+        self.trouble = str(error.str())
+        if error.code() in ENDED:
+            self._denied = error
+
+    def _meaning(self, error: KafkaError) -> SourceError:
+        text = f"{self}: {error.str()}"
+        if error.code() in OUT_OF_RANGE:
+            return PurgedError(f"{text}: the topic no longer has what was to be read next")
+        return SourceError(text)

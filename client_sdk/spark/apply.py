@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 import pymysql
 
 from ...protocol.errors import TargetError
-from .changes import is_ascending, last_of_keys
-from .database import reason
+from ..sql.changes import is_ascending, last_of_keys
+from ..sql.database import reason
+from ..sql.statements import Statement, TargetTable
+from ..sql.target import Target, is_passing, set_modes
 from .progress import Place, Run
-from .statements import Statement, TargetTable
-from .target import Target, is_passing, set_modes
 
 if TYPE_CHECKING:
     from pymysql.cursors import Cursor

@@ -18,7 +18,7 @@ from ...protocol.canal.resultset import RowEncoder
 from ...protocol.canal.tags import ValueKind
 from ...protocol.canal.types import kind_of
 from ...protocol.errors import SourceError
-from .database import Database, DatabaseSession, is_lost, reason
+from ..sql.database import Database, DatabaseSession, is_lost, reason
 
 PIECE: Final = 8 << 20
 """Bytes of entries that are handed on at once ..."""

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from ...protocol.canal.arrow import EnvelopeDecoder
 from ...protocol.errors import TargetError
+from ..sql.database import Database
+from ..sql.statements import TargetTable, quote_table
+from ..sql.target import Target
 from . import keyranges
 from .apply import execute
-from .database import Database
 from .keyranges import LITERAL, Key, KeyRange
 from .progress import create_tables
-from .statements import TargetTable, quote_table
-from .target import Target
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,12 +14,12 @@ from pyspark.util import PythonEvalType
 
 from ...protocol.errors import BadParameterError, SluiceError, TargetError
 from ...protocol.position import Position
+from ..sql.database import Database
+from ..sql.target import RETRY, Target
 from .apply import Applier
-from .database import Database
 from .options import Options
 from .progress import BUCKETS, Place, Progress, Run
 from .shares import Share, ShareSource
-from .target import RETRY, Target
 
 if TYPE_CHECKING:
     from ..client import Client

@@ -22,9 +22,9 @@ from pymysql.constants import ER
 
 from ...protocol.errors import TargetError
 from ...protocol.position import Position
-from .database import reason
-from .statements import quote_name, quote_table
-from .target import Target
+from ..sql.database import reason
+from ..sql.statements import quote_name, quote_table
+from ..sql.target import Target
 
 if TYPE_CHECKING:
     from pymysql.cursors import Cursor

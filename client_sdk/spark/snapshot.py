@@ -20,9 +20,10 @@ import pymysql
 from ...protocol.errors import BadParameterError, SourceError, TargetError
 from ...protocol.position import Position
 from ..client import Client
+from ..sql.database import Database, reason
+from ..sql.target import RETRY, Target
 from . import keyranges
 from .apply import copy_of
-from .database import Database, reason
 from .keyranges import KeyRange, SnapshotTable
 from .loading import TABLES, Chunk, Progress, Run, load, prepare
 from .options import Options
@@ -31,7 +32,6 @@ from .progress import Progress as ProgressOfMirror
 from .ranges import Envelope
 from .subscription import Subscription
 from .tables import database_of, describe_all, split_name
-from .target import RETRY, Target
 from .visibility import wait_until_visible
 
 if TYPE_CHECKING:

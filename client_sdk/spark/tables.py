@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ...protocol.errors import BadParameterError, SourceError
 from ...protocol.position import Position
-from .database import Database, reason
+from ..sql.database import Database, reason
 from .keyranges import KeyRange, SnapshotColumn, SnapshotTable, connect, describe, ranges, read
 from .options import Options
 from .ranges import Envelope, Form, Typed

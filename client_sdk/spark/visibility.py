@@ -16,7 +16,7 @@ from pymysql.constants import ER
 
 from ...protocol.errors import SourceChangedError, SourceError
 from ...protocol.position import Position
-from .database import DatabaseSession
+from ..sql.database import DatabaseSession
 
 PATIENCE: Final = 60.0
 """Seconds that transactions may take from the binlog to their commit."""

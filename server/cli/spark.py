@@ -144,12 +144,12 @@ def changelog_command(options: Any) -> int:
 def mirror_command(options: Any) -> int:
     """Keep the tables of another server like those of the source."""
     require_spark()
-    from ...client_sdk.spark.database import Database
     from ...client_sdk.spark.mirror import START, start_mirror
     from ...client_sdk.spark.options import Options
     from ...client_sdk.spark.snapshot import load_snapshot
     from ...client_sdk.spark.tables import database_of
-    from ...client_sdk.spark.target import Target
+    from ...client_sdk.sql.database import Database
+    from ...client_sdk.sql.target import Target
 
     target = Database.of(options.to, password_file=options.password_file, variable="SLUICE_TARGET_PASSWORD")
     source = source_options(options)

@@ -15,10 +15,10 @@ import pytest
 
 from sluice.client_sdk.spark import apply
 from sluice.client_sdk.spark.apply import Applied, Applier
-from sluice.client_sdk.spark.database import Database
 from sluice.client_sdk.spark.progress import BUCKETS, Progress
 from sluice.client_sdk.spark.shares import COLUMNS
-from sluice.client_sdk.spark.target import Target, fixed_offset
+from sluice.client_sdk.sql.database import Database
+from sluice.client_sdk.sql.target import Target, fixed_offset
 from sluice.login.ssl_mode import SslMode
 from sluice.protocol.canal.arrow import EnvelopeDecoder
 from sluice.protocol.errors import TargetError

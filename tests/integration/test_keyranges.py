@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from sluice.client_sdk.spark.database import Database as Address
-from sluice.client_sdk.spark.database import DatabaseSession
 from sluice.client_sdk.spark.keyranges import (
     LITERAL,
     KeyRange,
@@ -22,6 +20,8 @@ from sluice.client_sdk.spark.keyranges import (
     read,
     select,
 )
+from sluice.client_sdk.sql.database import Database as Address
+from sluice.client_sdk.sql.database import DatabaseSession
 from sluice.protocol.canal.arrow import EnvelopeDecoder, TableDecoder, columns_of
 from sluice.protocol.errors import SourceError
 from tests.conftest import Database

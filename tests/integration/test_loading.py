@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from sluice.client_sdk.spark.database import Database as Address
 from sluice.client_sdk.spark.keyranges import KeyRange, SnapshotTable, connect, cut, describe
 from sluice.client_sdk.spark.loading import Chunk, Progress, Run, load, prepare
-from sluice.client_sdk.spark.target import Target
+from sluice.client_sdk.sql.database import Database as Address
+from sluice.client_sdk.sql.target import Target
 from sluice.protocol.errors import TargetError
 from tests.conftest import Database
 from tests.proxy import Proxy

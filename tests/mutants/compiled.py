@@ -29,7 +29,7 @@ DIE_WITH_PARENT = functools.partial(ctypes.CDLL(None).prctl, 1, signal.SIGKILL)
 """PR_SET_PDEATHSIG: a mutant that loops does not outlive a run that is killed."""
 DECODER = ("test_decoder", "test_control", "test_executed", "test_plan")
 TESTS: dict[str, tuple[str, ...]] = {
-    "client_sdk/spark/changes.pyx": ("test_spark_changes",),
+    "client_sdk/sql/changes.pyx": ("test_spark_changes",),
     "instance/sources/mysql/decode/charset.pyx": ("test_charset", "test_plan"),
     "instance/sources/mysql/decode/json.pyx": ("test_json",),
     "instance/sources/mysql/decode/json_differences.pyx": ("test_json_differences",),

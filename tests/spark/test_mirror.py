@@ -16,8 +16,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sluice.client_sdk.spark.database import Database
 from sluice.client_sdk.spark.mirror import start_mirror
+from sluice.client_sdk.sql.database import Database
 from sluice.protocol.errors import BadParameterError, TargetError
 from tests.conftest import Database as Schemas
 from tests.faults.harness import Load, Sluice, eventually

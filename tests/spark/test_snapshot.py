@@ -16,9 +16,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from sluice.client_sdk.spark.database import Database as AddressOf
 from sluice.client_sdk.spark.mirror import start_mirror
 from sluice.client_sdk.spark.snapshot import load_snapshot
+from sluice.client_sdk.sql.database import Database as AddressOf
 from sluice.protocol.errors import TargetError
 from tests.conftest import Database
 from tests.faults.harness import Sluice, eventually

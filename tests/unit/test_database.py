@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sluice.client_sdk.spark.database import Database
+from sluice.client_sdk.sql.database import Database
 from sluice.login.ssl_mode import SslMode
 from sluice.protocol.errors import BadParameterError, SourceError
 

@@ -13,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from sluice.client_sdk.spark.database import Database
+from sluice.client_sdk.sql.database import Database
 from sluice.instance.sources.mysql.config import MysqlConfig
 from sluice.instance.sources.mysql.connection import Connection
 from sluice.login import session as mysql

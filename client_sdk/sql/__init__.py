@@ -1,0 +1,1 @@
+"""MySQL and MariaDB servers that jobs and commands write changes to, or read tables from."""

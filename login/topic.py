@@ -161,6 +161,18 @@ class Topic:
                 raise SourceError(f"{self}: no broker answers. {self.trouble}".rstrip(" ."))
         return None
 
+    def after(self, offset: int, commit_ts: int) -> int | None:
+        """Return where to go on after a record that was read; None when the topic does not have what follows it.
+
+        It is another topic, too, if the record at the offset has another commit_ts. Raises as `find`.
+        """
+        low, high = self.bounds()
+        if not low <= offset + 1 <= high:
+            return None
+        record = self.first(offset) if offset >= low else None
+        is_same = record is None or record[0] > offset or commit_ts_of(record[1]) == commit_ts
+        return offset + 1 if is_same else None
+
     def find(self, commit_ts: int) -> OffsetSearch:
         """Search the place after a commit_ts.
 

@@ -1,11 +1,17 @@
-"""The captured records of TiDB's secondary binlog; tests/data/README.md says what they hold."""
+"""Records of TiDB's secondary binlog: captured ones, of which tests/data/README.md says what they hold, and others."""
 
 import base64
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from confluent_kafka import Producer
+
+from sluice.protocol.tidb import secondary_pb2 as secondary
+from tests.servers.kafka import Brokers
 
 DATA = Path(__file__).parent / "data" / "tidb"
 
@@ -37,3 +43,59 @@ def in_tokyo() -> list[bytes]:
 
 def _lines(name: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (DATA / f"{name}.jsonl").read_text().splitlines()]
+
+
+Values = Sequence[int | float | str | bytes | None]
+Change = tuple[Values | None, Values | None]
+"""The row before and after; of an insert there is none before, of a delete none after."""
+
+
+def ddl(commit_ts: int, schema: str, sql: str, table: str = "") -> bytes:
+    """Return the record of a statement."""
+    data = secondary.DDLData(schema_name=schema, table_name=table, ddl_query=sql.encode())
+    return secondary.Binlog(type=secondary.DDL, commit_ts=commit_ts, ddl_data=data).SerializeToString()
+
+
+def dml(commit_ts: int, *tables: secondary.Table) -> bytes:
+    """Return the record of a transaction."""
+    data = secondary.DMLData(tables=tables)
+    return secondary.Binlog(type=secondary.DML, commit_ts=commit_ts, dml_data=data).SerializeToString()
+
+
+def table(schema: str, name: str, columns: str, changes: Iterable[Change]) -> secondary.Table:
+    """Return the changes of a table; its columns are names with types, ``*`` before those of the key."""
+    found = secondary.Table(schema_name=schema, table_name=name)
+    for column in columns.split(", "):
+        it, kind = column.lstrip("*").split(" ")
+        found.column_info.add(name=it, mysql_type=kind, is_primary_key=column.startswith("*"), flen=-1, decimal=-1)
+    for before, after in changes:
+        number = secondary.Insert if before is None else secondary.Delete if after is None else secondary.Update
+        mutation = found.mutations.add(type=number)
+        _fill(mutation.row, (before if after is None else after) or ())
+        if number == secondary.Update:
+            _fill(mutation.change_row, before or ())
+    return found
+
+
+def _fill(row: secondary.Row, values: Values) -> None:
+    fields = {int: "int64_value", float: "double_value", str: "string_value", bytes: "bytes_value"}
+    for value in values:
+        row.columns.add(**({"is_null": True} if value is None else {fields[type(value)]: value}))
+
+
+def produce(brokers: Brokers, topic: str, values: Iterable[bytes], *, ends: Sequence[str] = ()) -> None:
+    """Write records, or for each of ``ends`` a transaction with one of them that is committed or aborted."""
+    config = {"bootstrap.servers": brokers.servers, "linger.ms": 5, "message.max.bytes": 40 << 20}
+    if not ends:
+        producer = Producer(config)
+        for value in values:
+            producer.produce(topic, value, partition=0)
+        assert producer.flush(30) == 0
+        return
+    producer = Producer({**config, "transactional.id": f"t-{topic}"})
+    producer.init_transactions(20)
+    for value, end in zip(values, ends, strict=True):
+        producer.begin_transaction()
+        producer.produce(topic, value, partition=0)
+        producer.flush(20)
+        (producer.commit_transaction if end == "commit" else producer.abort_transaction)(20)

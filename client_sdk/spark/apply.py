@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pymysql
 
 from ...protocol.errors import TargetError
 from ..sql.changes import is_ascending, last_of_keys
-from ..sql.database import reason
-from ..sql.statements import Statement, TargetTable
-from ..sql.target import Target, is_passing, set_modes
+from ..sql.statements import TargetTable
+from ..sql.target import Target, execute
 from .progress import Place, Run
 
 if TYPE_CHECKING:
@@ -133,24 +131,6 @@ def copy_of(table: tuple[str, str], schemas: Mapping[str, str], *, is_source: bo
             " have the same server_id, give the target another one: SET GLOBAL server_id"
         )
     return copy
-
-
-def execute(cursor: "Cursor", table: TargetTable, statements: Iterator[Statement]) -> None:
-    """Run statements for a table in a transaction of `Target`. Raises TargetError and what a later try may not meet."""
-    for statement in statements:
-        if statement.is_lenient:
-            set_modes(cursor, is_strict=False)
-        try:
-            cursor.connection.query(statement.sql)
-        except pymysql.MySQLError as error:
-            if is_passing(error):
-                raise
-            raise TargetError(
-                f"{'.'.join(table.name)} on the target refuses a change of {table.source}: {reason(error)}: alter"
-                " it to be as the table of the source, then start the mirror again: it goes on where it was"
-            ) from error
-        if statement.is_lenient:
-            set_modes(cursor, is_strict=True)
 
 
 def last_changes(changes: pa.Table) -> pa.RecordBatch:

@@ -16,9 +16,8 @@ from ...protocol.canal.arrow import EnvelopeDecoder
 from ...protocol.errors import TargetError
 from ..sql.database import Database
 from ..sql.statements import TargetTable, quote_table
-from ..sql.target import Target
+from ..sql.target import Target, execute
 from . import keyranges
-from .apply import execute
 from .keyranges import LITERAL, Key, KeyRange
 from .progress import create_tables
 

@@ -118,6 +118,8 @@ class TargetColumn:
             return Literal(Way.QUOTED, "CAST(", f" AS {self._plain_type})")
         if self.data_type == "year":
             return Literal(Way.QUOTED, "CAST(", " AS UNSIGNED)")
+        if self.data_type == "json":
+            return Literal(Way.QUOTED, "CAST(", " AS JSON)")
         if self.data_type == "binary":  # the zeros at its end are not sent
             return Literal(Way.BYTES, width=int("".join(filter(str.isdigit, self._plain_type)) or 1))
         return self.literal
@@ -130,12 +132,15 @@ class TargetColumn:
         """Return the texts to compare with: a FLOAT is compared as the DOUBLE that it is."""
         return self._floats(values) if self.data_type in ("float", "double") else values
 
-    def equality(self, values: Values) -> "list[Term]":
-        """Return what holds for exactly these values, although the collation may take others for equal."""
+    def equality(self, values: Values, operator: str = "=") -> "list[Term]":
+        """Return what holds for exactly these values, although the collation may take others for equal.
+
+        With the operator ``<=>`` a value may be NULL.
+        """
         name, literal, values = quote_name(self.name), self.key_literal, self.key_values(values)
-        terms = [Term(f"{name} = {literal.before}", values, literal, self), Term(literal.after)]
+        terms = [Term(f"{name} {operator} {literal.before}", values, literal, self), Term(literal.after)]
         if self.data_type in _STRINGS:
-            terms.append(Term(f" AND CAST(CONVERT({name} USING utf8mb4) AS BINARY) = ", values, literal, self))
+            terms.append(Term(f" AND CAST(CONVERT({name} USING utf8mb4) AS BINARY) {operator} ", values, literal, self))
         return terms
 
     def unfit(self, error: object) -> TargetError:
@@ -180,11 +185,11 @@ class TargetTable:
         self.key = [column for column in columns if column.name in key]
 
     @classmethod
-    def load(cls, cursor: "Cursor", name: tuple[str, str], source: str) -> "TargetTable":
+    def load(cls, cursor: "Cursor", name: tuple[str, str], source: str, *, needs_key: bool = True) -> "TargetTable":
         """Read what the target says of it.
 
         Raises:
-            TargetError: it does not exist there, has no primary key, or knows no transactions.
+            TargetError: it does not exist there, has no primary key though it needs one, or knows no transactions.
         """
         cursor.execute(_COLUMNS, name)
         columns = [
@@ -199,7 +204,7 @@ class TargetTable:
             )
         cursor.execute(_KEY, name)
         key = [_text(column) for (column,) in cursor.fetchall()]
-        if not key:
+        if needs_key and not key:
             raise TargetError(
                 f"{shown} on the target has no primary key, so that the rows of {source} cannot be found in it: give it"
                 " the key of the source, then start the mirror again"
@@ -248,6 +253,42 @@ class TargetTable:
                 terms = [Term(literal.before, column.key_values(parts[0]), literal, column), Term(literal.after)]
                 head += f"{quote_name(column.name)} IN ("
                 yield from _statements(head, terms, ",", ")", (len(chosen), KEYS, STATEMENT))
+
+    def insert_each(self, images: pa.MapArray, limit: int, rows: pa.Int32Array) -> Iterator[Statement]:
+        """Give statements that add the rows of a table without a key; ``limit`` as in `replace`."""
+        for values, chosen in _by_columns(images, rows):
+            self._check_columns(values)
+            written = {name: it for name, it in values.items() if not self.columns[name].is_generated}
+            yield from self._replace(written, limit, len(chosen), is_lenient=False)
+
+    def update_each(self, before: pa.MapArray, after: pa.MapArray, rows: pa.Int32Array) -> Iterator[Statement]:
+        """Give a statement for each row, which makes one row that is as before as it is after, by all columns."""
+        for (old, chosen), (new, _) in zip(_by_columns(before, rows), _by_columns(after, rows), strict=True):
+            terms: list[Term] = []
+            for name, it in new.items():
+                column = self.columns[name]
+                if not column.is_generated:
+                    set_to = f"{', ' if terms else ''}{quote_name(column.name)} = "
+                    terms.append(Term(set_to, column.values(it), column.literal, column))
+            terms += [Term(" WHERE "), *self._equalities(old)]
+            head = f"UPDATE {quote_table(self.name)} SET "  # noqa: S608
+            yield from _statements(head, terms, "", " LIMIT 1", _each(chosen))
+
+    def delete_each(self, images: pa.MapArray, rows: pa.Int32Array) -> Iterator[Statement]:
+        """Give a statement for each row, which deletes one row that equals it in all columns."""
+        for values, chosen in _by_columns(images, rows):
+            self._check_columns(values)
+            head = f"DELETE FROM {quote_table(self.name)} WHERE "  # noqa: S608
+            yield from _statements(head, self._equalities(values), "", " LIMIT 1", _each(chosen))
+
+    def _equalities(self, values: dict[str, Values]) -> list[Term]:
+        self._check_columns(values)
+        terms: list[Term] = []
+        for name, it in values.items():
+            column = self.columns[name]
+            if not column.is_generated:
+                terms += [Term(" AND " if terms else ""), *column.equality(it, "<=>")]
+        return terms
 
     def _replace(self, values: dict[str, Values], limit: int, count: int, *, is_lenient: bool) -> Iterator[Statement]:
         terms: list[Term] = []
@@ -361,6 +402,11 @@ def _statements(
         raise column.unfit(shown) from None
     for sql, rows in found:
         yield Statement(sql, rows)
+
+
+def _each(rows: pa.Int32Array) -> tuple[int, int, int]:
+    """Return the limits of statements for one row each."""
+    return len(rows), 1, STATEMENT
 
 
 def _numbers(count: int) -> pa.Int32Array:

@@ -11,9 +11,10 @@ from pymysql.constants import ER
 
 from ...protocol.errors import SourceError, TargetError
 from .database import Database, DatabaseSession, is_lost, reason
+from .statements import Statement, TargetTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pymysql.cursors import Cursor
 
@@ -41,12 +42,16 @@ _BUSY = frozenset(
 class Target:
     """The target: runs transactions, one after another, over a connection that is made when it is needed."""
 
-    def __init__(self, database: Database, time_zone: str = "UTC", retry: float = RETRY) -> None:
-        """Prepare; nothing is sent yet. ``time_zone`` is that of the texts of TIMESTAMP values."""
+    def __init__(self, database: Database, time_zone: str = "UTC", retry: float = RETRY, *, lock: str = "") -> None:
+        """Prepare; nothing is sent yet. ``time_zone`` is that of the texts of TIMESTAMP values.
+
+        ``lock``: a name that no two sessions have at a time: one that was lost ends with its last statement.
+        """
         self.database = database
         self._time_zone = fixed_offset(time_zone) or time_zone
         self.retry = retry
         """Seconds for which a transaction is tried again."""
+        self._lock = lock
         self._session: DatabaseSession | None = None
         self.packet = 0
         """Bytes that a statement may have, in a transaction."""
@@ -96,6 +101,7 @@ class Target:
         session = self.database.connect()
         try:
             with session.cursor() as cursor:
+                self._take_lock(cursor)
                 cursor.execute("SELECT @@max_allowed_packet")
                 self.packet = cursor.fetchall()[0][0] - 1  # the command is a byte
                 set_modes(cursor, is_strict=True)
@@ -106,6 +112,15 @@ class Target:
             session.close()
             raise
         return session
+
+    def _take_lock(self, cursor: "Cursor") -> None:
+        if self._lock:
+            cursor.execute("SELECT GET_LOCK(%s, %s)", (self._lock, round(self.retry)))
+            if cursor.fetchall()[0][0] != 1:
+                raise TargetError(
+                    f"{self.database}: another session works under the name {self._lock!r}, or still runs its last"
+                    " statement: see SHOW PROCESSLIST there"
+                )
 
     def _set_time_zone(self, cursor: "Cursor") -> None:
         try:
@@ -138,3 +153,21 @@ def is_passing(error: Exception) -> bool:
 def set_modes(cursor: "Cursor", *, is_strict: bool) -> None:
     """Set what statements may do; ``is_strict``: a value that does not fit its column is an error."""
     cursor.execute("SET sql_mode = %s", (",".join(MODES + ("STRICT_ALL_TABLES",) * is_strict),))
+
+
+def execute(cursor: "Cursor", table: TargetTable, statements: "Iterator[Statement]") -> None:
+    """Run statements for a table in a transaction of `Target`. Raises TargetError and what a later try may not meet."""
+    for statement in statements:
+        if statement.is_lenient:
+            set_modes(cursor, is_strict=False)
+        try:
+            cursor.connection.query(statement.sql)
+        except pymysql.MySQLError as error:
+            if is_passing(error):
+                raise
+            raise TargetError(
+                f"{'.'.join(table.name)} on the target refuses a change of {table.source}: {reason(error)}: alter"
+                " it to be as the table of the source, then start the mirror again: it goes on where it was"
+            ) from error
+        if statement.is_lenient:
+            set_modes(cursor, is_strict=True)

@@ -46,6 +46,7 @@ class TiDBReader:
         cluster_id: str | int = "",
         commit_ts: int = 0,
         offset: int = NEWEST,
+        after: tuple[int, int] | None = None,
         strict: bool = False,
         settings: Mapping[str, str] | None = None,
         timeout: float = 30.0,
@@ -58,6 +59,8 @@ class TiDBReader:
             cluster_id: of the TiDB cluster.
             commit_ts: begin with the first message after this one; wins over ``offset``.
             offset: begin with the message at this offset, or the first one after it: a number, `OLDEST` or `NEWEST`.
+            after: go on after a message that was processed: its offset and its commit_ts; wins over the others. Unlike
+                a commit_ts alone, it tells that nothing was missed although the topic no longer has the message.
             strict: whether a ``commit_ts`` before the oldest message is an error: what was between may be lost. Else it
                 is a warning, and reading begins with the oldest.
             settings: of librdkafka, such as ``security.protocol`` and ``sasl.username``.
@@ -74,6 +77,8 @@ class TiDBReader:
         if offset < OLDEST:
             raise BadParameterError(f"an offset is a number from 0 on, OLDEST or NEWEST, not {offset}", "offset")
         name = topic_of(topic, cluster_id)
+        if after is not None:
+            _, commit_ts = after
         self._last = commit_ts
         self._encoder = EntryEncoder(file_of(name))
         self._pending: deque[tuple[int, bytes]] = deque()
@@ -81,7 +86,8 @@ class TiDBReader:
         self._failure: SluiceError | None = None
         self._topic = Topic(brokers, name, settings, timeout=timeout)
         try:
-            self._topic.seek(self._start(commit_ts, offset, strict=strict))
+            start = None if after is None else self._topic.after(*after)
+            self._topic.seek(self._start(commit_ts, offset, strict=strict) if start is None else start)
         except BaseException:
             self._topic.close()
             raise

@@ -22,6 +22,7 @@ from .schema import add_schema_commands
 from .serve import add_serve_command
 from .spark import add_spark_commands
 from .tail import add_tail_command
+from .tidb import add_tidb_commands
 from .verify import add_verify_command
 
 EXIT_CODES = """exit status:
@@ -89,6 +90,7 @@ def argument_parser() -> argparse.ArgumentParser:
         add_cluster_commands,
         add_migrate_command,
         add_spark_commands,
+        add_tidb_commands,
     ):
         add(commands)
     add_completion_command(commands, top)

@@ -2,11 +2,13 @@
 
 import argparse
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from rich.console import Console
+from rich.text import Text
 
 from .remote import DEFAULT_URL, Remote
 
@@ -17,7 +19,10 @@ FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}  # what `
 DIRECTORIES = {"bash": "_shtab_compgen_dirs", "zsh": "_files -/", "tcsh": "d"}
 INTERRUPTED = 130  # as shells say of Ctrl-C
 
+QUIET = 60.0  # seconds between two lines about progress where no terminal is
+
 out = Console(highlight=False, soft_wrap=True)
+log = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def add_group(commands: Any, name: str, summary: str) -> Any:
@@ -84,6 +89,14 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def setting(text: str) -> tuple[str, str]:
+    """Read a name and its value."""
+    name, equals, value = text.partition("=")
+    if not name or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} has to be NAME=VALUE")
+    return name, value
+
+
 def remote_of(options: Any) -> Remote:
     """Return the server that the options of `add_server` name, with the token of the environment."""
     return Remote(options.url, token=os.environ.get("SLUICE_TOKEN", ""), ca=options.ca)
@@ -92,3 +105,28 @@ def remote_of(options: Any) -> Remote:
 def interrupt(_number: int, _frame: object) -> NoReturn:
     """Handle a signal as Ctrl-C."""
     raise KeyboardInterrupt
+
+
+class Line:
+    """What is said of something that takes long: a line that changes on a terminal, else one a minute."""
+
+    def __init__(self, begin: str) -> None:
+        self._said = time.monotonic()
+        self._status = log.status(begin) if log.is_terminal else None
+
+    def __enter__(self) -> Self:
+        if self._status:
+            self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status:
+            self._status.stop()
+
+    def say(self, text: Callable[[], str]) -> None:
+        """Say how it stands, if it is time for it."""
+        if self._status:
+            self._status.update(Text(text()))
+        elif time.monotonic() - self._said > QUIET:
+            self._said = time.monotonic()
+            log.print(Text(text()))

@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.text import Text
 
 from ...protocol import errors
 from ...protocol.errors import ConfigError, ConnectionLostError, SluiceError, SourceError, TargetError
-from .common import add_client, add_command, add_group, add_server, positive
+from .common import Line, add_client, add_command, add_group, add_server, log, positive, setting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,15 +29,12 @@ if TYPE_CHECKING:
 JAVA = 17  # the oldest that Spark runs on
 LOOK = 0.5  # seconds between two looks at a query
 RETRY = 5.0  # seconds that the command itself waits for a server; the source waits for longer
-QUIET = 60.0  # seconds between two lines about progress where no terminal is
 STACK = re.compile(r"\n\tat .*", re.DOTALL)  # what Java adds
 CAUSE = re.compile(
     r"^(?:\w+: )?sluice\.protocol\.errors\.(\w+): (.+?)(?=\n SQLSTATE|\n\tat |\n\n|\n===|\s*\Z)",
     re.MULTILINE | re.DOTALL,
 )
 ELSEWHERE = SourceError | ConnectionLostError | TargetError  # errors of what is reached over the network
-
-log = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def add_spark_commands(commands: Any) -> None:
@@ -259,14 +255,6 @@ def seconds(text: str) -> float:
     return number
 
 
-def setting(text: str) -> tuple[str, str]:
-    """Read a name and its value."""
-    name, equals, value = text.partition("=")
-    if not name or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} has to be NAME=VALUE")
-    return name, value
-
-
 def source_options(options: Any) -> dict[str, str]:
     """Return the options of the source that the arguments ask for."""
     given = {
@@ -382,31 +370,6 @@ def _cause(error: Exception) -> SluiceError:
     name, text = found[-1]
     kind = getattr(errors, name, SluiceError)
     return SourceError(text) if issubclass(kind, ELSEWHERE) else ConfigError(text)
-
-
-class Line:
-    """What is said of something that takes long: a line that changes on a terminal, else one a minute."""
-
-    def __init__(self, begin: str) -> None:
-        self._said = time.monotonic()
-        self._status = log.status(begin) if log.is_terminal else None
-
-    def __enter__(self) -> Self:
-        if self._status:
-            self._status.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._status:
-            self._status.stop()
-
-    def say(self, text: Callable[[], str]) -> None:
-        """Say how it stands, if it is time for it."""
-        if self._status:
-            self._status.update(Text(text()))
-        elif time.monotonic() - self._said > QUIET:
-            self._said = time.monotonic()
-            log.print(Text(text()))
 
 
 class ProgressLine(Line):

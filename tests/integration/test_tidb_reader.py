@@ -3,49 +3,21 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import Iterable
 
 import pytest
-from confluent_kafka import Producer
 
 from sluice.client_sdk.tidb import NEWEST, OLDEST, AsyncTiDBReader, Message, TiDBReader
 from sluice.protocol.errors import BadParameterError, DecodeError, PurgedError, SourceError
-from sluice.protocol.tidb import secondary_pb2 as secondary
 from tests.servers.kafka import Kafka
-from tests.tidb import captured
+from tests.tidb import captured, dml, produce, table
 
 _numbers = itertools.count(1)
 WAIT = 10.0
 
 
-def produce(kafka: Kafka, topic: str, values: Iterable[bytes], *, ends: Iterable[str] = ()) -> None:
-    """Write records, or for each of ``ends`` a transaction with one of them that is committed or aborted."""
-    config = {"bootstrap.servers": kafka.servers, "linger.ms": 5}
-    if not ends:
-        producer = Producer(config)
-        for value in values:
-            producer.produce(topic, value, partition=0)
-        assert producer.flush(20) == 0
-        return
-    producer = Producer({**config, "transactional.id": f"t-{topic}"})
-    producer.init_transactions(20)
-    for value, end in zip(values, ends, strict=True):
-        producer.begin_transaction()
-        producer.produce(topic, value, partition=0)
-        producer.flush(20)
-        producer.commit_transaction(20) if end == "commit" else producer.abort_transaction(20)
-
-
 def row(commit_ts: int, size: int = 0) -> bytes:
     """Return a record of one row, whose id is the commit_ts."""
-    table = secondary.Table(schema_name="s", table_name="t")
-    table.column_info.add(name="id", mysql_type="bigint", is_primary_key=True, flen=20, decimal=0)
-    table.column_info.add(name="v", mysql_type="longtext", flen=-1, decimal=0)
-    image = table.mutations.add(type=secondary.Insert).row
-    image.columns.add(int64_value=commit_ts)
-    image.columns.add(string_value="v" * size)
-    data = secondary.DMLData(tables=[table])
-    return secondary.Binlog(type=secondary.DML, commit_ts=commit_ts, dml_data=data).SerializeToString()
+    return dml(commit_ts, table("s", "t", "*id bigint, v longtext", [(None, (commit_ts, "v" * size))]))
 
 
 @pytest.fixture
@@ -145,6 +117,26 @@ def test_an_empty_topic_is_waited_for_and_does_not_hold_the_constructor(
         assert stamps(reader, 1) == [7]
 
 
+def test_after_a_message_it_goes_on_and_tells_whether_something_was_missed(kafka: Kafka, topic: str) -> None:
+    produce(kafka, topic, map(row, (10, 20, 30)))
+    with TiDBReader(kafka.servers, topic=topic, after=(1, 20), strict=True) as reader:
+        assert stamps(reader, 1) == [30]
+    kafka.truncate(topic, 3)
+    with TiDBReader(kafka.servers, topic=topic, after=(2, 30), strict=True) as reader:
+        produce(kafka, topic, [row(40)])
+        assert stamps(reader, 1) == [40]
+    with pytest.raises(PurgedError, match="begins with the commit_ts 40 at offset 3, after 20"):
+        TiDBReader(kafka.servers, topic=topic, after=(1, 20), strict=True)
+
+
+def test_after_a_message_in_a_topic_that_was_made_again_the_commit_ts_counts(kafka: Kafka, topic: str) -> None:
+    produce(kafka, topic, map(row, (10, 20, 30, 40)))
+    with TiDBReader(kafka.servers, topic=topic, after=(3, 20)) as reader:
+        assert stamps(reader, 2) == [30, 40]
+    with TiDBReader(kafka.servers, topic=topic, after=(99, 20)) as reader:
+        assert stamps(reader, 2) == [30, 40]
+
+
 # --- holes and repetitions -------------------------------------------------------------------------------------------
 
 
@@ -239,9 +231,7 @@ def test_batches_join_messages_for_rows_and_arrow(kafka: Kafka, topic: str) -> N
 def test_a_record_larger_than_a_request_is_read(kafka: Kafka) -> None:
     name = f"{next(_numbers)}_obinlog"
     kafka.create(name, max_message_bytes=str(40 << 20))
-    producer = Producer({"bootstrap.servers": kafka.servers, "message.max.bytes": 40 << 20})
-    producer.produce(name, row(10, 30 << 20), partition=0)
-    assert producer.flush(30) == 0
+    produce(kafka, name, [row(10, 30 << 20)])
     with TiDBReader(kafka.servers, topic=name, offset=OLDEST) as reader:
         (found,) = reader.take(30)
     (only,) = found.rows()

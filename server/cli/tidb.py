@@ -1,0 +1,211 @@
+"""The commands ``sluice tidb …``: TiDB's secondary binlog, read from Kafka, is shown or applied to another server."""
+
+import os
+import sys
+from contextlib import closing
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...protocol.errors import ConfigError
+from ...protocol.formats import FORMATS
+from .common import Line, add_command, add_group, log, out, positive, setting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from ...client_sdk.tidb import Message, TiDBReader
+    from ...client_sdk.tidb.mirror import TiDBMirror
+
+WAIT = 0.25  # seconds after which an interrupt is seen at the latest
+PASSWORD = "SLUICE_KAFKA_PASSWORD"  # noqa: S105  the name of the variable
+
+
+def add_tidb_commands(commands: Any) -> None:
+    """Add the commands to those of the command line."""
+    tidb = add_group(commands, "tidb", "read TiDB's secondary binlog from Kafka")
+    _add_print_command(tidb)
+    _add_mysql_command(tidb)
+
+
+def _add_print_command(tidb: Any) -> None:
+    printing = add_command(
+        tidb,
+        "print",
+        print_command,
+        "show the changes of a TiDB cluster",
+        "Show what TiDB's Drainer writes to Kafka, as it comes. Nothing is kept: each start begins where it is told.",
+        "sluice tidb print 127.0.0.1:9092 --cluster-id 7561",
+        "sluice tidb print 127.0.0.1:9092 --topic 7561_obinlog --offset oldest --once",
+        "sluice tidb print kafka1:9092,kafka2:9092 --cluster-id 7561 --commit-ts 470608642013134850 --rows | jq .after",
+    )
+    _add_topic(printing, "newest")
+    printing.add_argument("--limit", type=positive, metavar="N", help="stop after N transactions and DDL statements")
+    printing.add_argument("--full", action="store_true", help="show long values whole, as always when a program reads")
+    form = printing.add_mutually_exclusive_group()
+    form.add_argument("--transactions", action="store_true", help="also show where transactions begin and end")
+    for it in (it.lines for it in FORMATS if it.lines):
+        form.add_argument(f"--{it.flag}", dest="lines", action="store_const", const=it, help=it.help)
+
+
+def _add_mysql_command(tidb: Any) -> None:
+    mysql = add_command(
+        tidb,
+        "mysql",
+        mysql_command,
+        "keep a MySQL or MariaDB server like a TiDB cluster",
+        "Apply what TiDB's Drainer writes to Kafka to another server, rows and DDL, each transaction exactly once:\n"
+        "kill it, and start it with the same arguments, and it goes on where it was. How far it came is kept on the\n"
+        "target, in the table sluice_tidb. Rows are found by the primary key, without one by all columns.\n"
+        "The first start begins with the oldest record, or where it is told to. The target's password is taken from\n"
+        "--password-file, else from $SLUICE_TARGET_PASSWORD. Ctrl-C and SIGTERM end it in order.",
+        "sluice tidb mysql 127.0.0.1:9092 --cluster-id 7561 --to mysql://copy@db2",
+        "sluice tidb mysql 127.0.0.1:9092 --cluster-id 7561 --to mysql://copy@db2 --commit-ts 470608642013134850",
+        "sluice tidb mysql kafka1:9092 --topic changes --to 'mysql://copy@db2?sslMode=VERIFY_CA&sslCa=ca.pem' --once",
+    )
+    _add_topic(mysql, "oldest")
+    mysql.add_argument(
+        "--to",
+        required=True,
+        metavar="mysql://USER@HOST[:PORT]",
+        help="the target; sslMode, sslCa, sslCert and sslKey may follow a ?",
+    )
+    mysql.add_argument("--password-file", type=Path, metavar="FILE", help="holds the password of the target")
+    mysql.add_argument("--job", metavar="NAME", help="name of the progress (default: that of the topic)")
+    mysql.add_argument(
+        "--progress",
+        default="sluice",
+        metavar="SCHEMA",
+        help="schema of the progress on the target; it is made when it is not there (default: %(default)s)",
+    )
+    mysql.add_argument(
+        "--time-zone",
+        default="UTC",
+        metavar="ZONE",
+        help="of the Drainer, in which it writes TIMESTAMP values (default: %(default)s)",
+    )
+
+
+def _add_topic(command: Any, offset: str) -> None:
+    command.add_argument("brokers", metavar="BROKERS", help="of Kafka: host:port, separated by commas")
+    name = command.add_mutually_exclusive_group(required=True)
+    name.add_argument("--cluster-id", default="", metavar="ID", help="of TiDB: the topic is ID_obinlog")
+    name.add_argument("--topic", default="", metavar="NAME", help="the topic, where it has another name")
+    start = command.add_mutually_exclusive_group()
+    start.add_argument("--commit-ts", type=positive, default=0, metavar="TS", help="begin after this transaction")
+    start.add_argument(
+        "--offset",
+        type=_offset,
+        default=_offset(offset),
+        metavar="N",
+        help=f"begin with this record: a number, oldest or newest (default: {offset})",
+    )
+    command.add_argument("--strict", action="store_true", help="refuse a --commit-ts that is before the oldest record")
+    command.add_argument("--once", action="store_true", help="end when all that the topic has was read")
+    command.add_argument(
+        "--kafka",
+        action="append",
+        default=[],
+        type=setting,
+        metavar="NAME=VALUE",
+        help="a setting of librdkafka, such as security.protocol=SASL_SSL (may be repeated); sasl.password is taken"
+        f" from ${PASSWORD}",
+    )
+
+
+def print_command(options: Any) -> int:
+    """Show the changes of a TiDB cluster."""
+    _require("confluent_kafka")
+    from .tail import LONGEST_VALUE, described, write_line
+
+    lines: Callable[[bytes], Iterable[Sequence[Any]]]
+    show: Callable[[Any], None] = out.print
+    if options.lines:
+        form = next(it for it in FORMATS if it.media_type == options.lines.media_type)
+        lines, show = options.lines.open(), write_line
+    else:
+        form = next(it for it in FORMATS if it.name == "protobuf")
+        longest = LONGEST_VALUE if sys.stdout.isatty() and not options.full else None
+        lines = partial(described, transactions=options.transactions, longest=longest)
+    left = options.limit
+    with _reader(options) as reader:
+        while left is None or left > 0:
+            message = reader.get(WAIT)
+            if message is not None:
+                for found in lines(b"".join(form.encode(message.batch(), False))):
+                    for line in found:
+                        show(line)
+                left = None if left is None else left - 1
+            elif options.once and reader.is_at_end:
+                break
+    return 0
+
+
+def mysql_command(options: Any) -> int:
+    """Keep a MySQL or MariaDB server like a TiDB cluster."""
+    _require("confluent_kafka", "pyarrow")
+    from ...client_sdk.sql.database import Database
+    from ...client_sdk.tidb.mirror import TiDBMirror
+    from ...client_sdk.tidb.reader import topic_of
+
+    target = Database.of(options.to, password_file=options.password_file, variable="SLUICE_TARGET_PASSWORD")
+    job = options.job or topic_of(options.topic, options.cluster_id)
+    with closing(TiDBMirror(target, job, schema=options.progress, time_zone=options.time_zone)) as mirror:
+        place = mirror.open(options.commit_ts)
+        if place.record >= 0:
+            reader = _reader(options, commit_ts=0, after=(place.record, place.commit_ts), strict=True)
+        else:
+            reader = _reader(options, commit_ts=place.commit_ts)
+        with reader, Line("starting") as line:
+            _mirror(reader, mirror, line, once=options.once)
+    return 0
+
+
+def _mirror(reader: "TiDBReader", mirror: "TiDBMirror", line: Line, *, once: bool) -> None:
+    count = 0
+    last: Message | None = None
+
+    def state() -> str:
+        if last is None:
+            return "nothing applied yet"
+        return f"{count} applied, up to {last.commit_ts} of {last.time:%Y-%m-%d %H:%M:%S} UTC"
+
+    try:
+        while not (once and reader.is_at_end):
+            message = reader.get(WAIT)
+            if message is not None:
+                count += mirror.apply(message)
+                last = message
+            line.say(state)
+    finally:
+        log.print(state())
+
+
+def _reader(options: Any, **more: Any) -> "TiDBReader":
+    from ...client_sdk.tidb import TiDBReader
+
+    settings = dict(options.kafka)
+    if password := os.environ.get(PASSWORD):
+        settings["sasl.password"] = password
+    given = {
+        "topic": options.topic,
+        "cluster_id": options.cluster_id,
+        "commit_ts": options.commit_ts,
+        "offset": options.offset,
+        "strict": options.strict,
+        "settings": settings,
+    }
+    return TiDBReader(options.brokers, **{**given, **more})
+
+
+def _offset(text: str) -> int:
+    """Read where in the topic to begin; the names are the reader's numbers."""
+    names = {"newest": -1, "oldest": -2}
+    return names[text] if text in names else int(text) if text.isdecimal() else positive(text)
+
+
+def _require(*modules: str) -> None:
+    missing = [name for name in modules if find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"{' and '.join(missing)} not found: pip install 'sluice[arrow,tidb]'")

@@ -1,5 +1,7 @@
 """What can be configured of one destination. Keys that start with ``canal.`` mean what they mean in Canal."""
 
+import hashlib
+import time
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
@@ -12,10 +14,12 @@ from ..store.patience import LOGGED
 from .meta import MetaKind
 from .settings import FolderPath, Settings, setting
 from .sink.filters import FieldFilter, Patterns, TableFilter
-from .zones import offsets_of
+from .zones import local_time_zone, offsets_of
 
 CODEC = 1
 """Raised when the same change is written as other entries than before."""
+LONGEST_SHOWN = 300
+"""Characters of a value that a log on disk keeps and shows."""
 DESTINATION_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
 
 
@@ -70,6 +74,13 @@ def _compiled(compile_filter: Callable[[str], object], value: str) -> str:
     return value
 
 
+def _digest(text: str) -> str:
+    """Return a text, of a long one its beginning and what tells it from others."""
+    if len(text) <= LONGEST_SHOWN:
+        return text
+    return f"{text[:LONGEST_SHOWN]}… (SHA-256 {hashlib.sha256(text.encode()).hexdigest()[:16]})"
+
+
 TableFilterText = Annotated[str, AfterValidator(_table_filter)]
 FieldFilterText = Annotated[str, AfterValidator(_field_filter)]
 
@@ -88,43 +99,43 @@ class InstanceConfig(Settings):
 
     # Filters.
 
-    filter_regex: TableFilterText = setting("canal.instance.filter.regex", r".*\..*")
+    filter_regex: TableFilterText = setting("canal.instance.filter.regex", r".*\..*", shapes=True)
     """Tables to read: regular expressions, separated by commas, that match the whole of `schema.table`, in any case of
     letters. A backslash is doubled in a properties file. [Filters](http.md#filters) says what they may hold."""
-    filter_black_regex: TableFilterText = setting("canal.instance.filter.black.regex", "")
+    filter_black_regex: TableFilterText = setting("canal.instance.filter.black.regex", "", shapes=True)
     """Tables not to read, even if `filter.regex` matches them."""
-    filter_field: FieldFilterText = setting("canal.instance.filter.field", "")
+    filter_field: FieldFilterText = setting("canal.instance.filter.field", "", shapes=True)
     """Columns to deliver, for tables of which not all are wanted: `shop.orders:id/total,shop.items:id`."""
-    filter_black_field: FieldFilterText = setting("canal.instance.filter.black.field", "")
+    filter_black_field: FieldFilterText = setting("canal.instance.filter.black.field", "", shapes=True)
     """Columns not to deliver, in the same form."""
-    filter_rows: bool = setting("canal.instance.filter.rows", default=False)
+    filter_rows: bool = setting("canal.instance.filter.rows", default=False, shapes=True)
     """Drop all changes of rows."""
-    filter_query_dcl: bool = setting("canal.instance.filter.query.dcl", default=False)
+    filter_query_dcl: bool = setting("canal.instance.filter.query.dcl", default=False, shapes=True)
     """Drop GRANT, REVOKE, CREATE USER and the like."""
-    filter_query_dml: bool = setting("canal.instance.filter.query.dml", default=False)
+    filter_query_dml: bool = setting("canal.instance.filter.query.dml", default=False, shapes=True)
     """Drop INSERT, UPDATE and DELETE that were logged as text."""
-    filter_query_ddl: bool = setting("canal.instance.filter.query.ddl", default=False)
+    filter_query_ddl: bool = setting("canal.instance.filter.query.ddl", default=False, shapes=True)
     """Drop CREATE, ALTER, DROP and the like."""
-    filter_dml_insert: bool = setting("canal.instance.filter.dml.insert", default=False)
+    filter_dml_insert: bool = setting("canal.instance.filter.dml.insert", default=False, shapes=True)
     """Drop inserted rows."""
-    filter_dml_update: bool = setting("canal.instance.filter.dml.update", default=False)
+    filter_dml_update: bool = setting("canal.instance.filter.dml.update", default=False, shapes=True)
     """Drop updated rows."""
-    filter_dml_delete: bool = setting("canal.instance.filter.dml.delete", default=False)
+    filter_dml_delete: bool = setting("canal.instance.filter.dml.delete", default=False, shapes=True)
     """Drop deleted rows."""
-    filter_transaction_entry: bool = setting("canal.instance.filter.transaction.entry", default=False)
+    filter_transaction_entry: bool = setting("canal.instance.filter.transaction.entry", default=False, shapes=True)
     """Drop the entries that begin and end transactions, except one in 8192 and one in 5 s, so that cursors move on."""
-    filter_table_error: bool = setting("canal.instance.filter.table.error", default=False)
+    filter_table_error: bool = setting("canal.instance.filter.table.error", default=False, shapes=True)
     """Drop changes of tables that no longer exist or whose columns do not fit, instead of reporting them."""
 
     # How changes are written.
 
-    strict_canal: bool = setting("canal.instance.parser.strictCanal", default=False)
+    strict_canal: bool = setting("canal.instance.parser.strictCanal", default=False, shapes=True)
     """Write every value exactly as Canal does, including its mistakes (see "Deviations from Canal"). A get over Canal's
     protocol then waits for a full batch."""
-    time_zone: Annotated[str | None, AfterValidator(_zone)] = setting("sluice.instance.timeZone", None)
+    time_zone: Annotated[str | None, AfterValidator(_zone)] = setting("sluice.instance.timeZone", None, shapes=True)
     """Time zone in which TIMESTAMP values are written, such as `Asia/Shanghai` or `+08:00`. Empty means that of the
     process, as in Canal."""
-    quarantine: bool = setting("sluice.instance.quarantine", default=True)
+    quarantine: bool = setting("sluice.instance.quarantine", default=True, shapes=True)
     """What happens to a row event that cannot be decoded: `true` puts a marker in its place and goes on, `false` stops
     the destination."""
     quarantine_max_bytes: int = setting("sluice.instance.quarantine.maxBytes", 64 << 20, ge=0, le=1 << 40, unit="bytes")
@@ -170,7 +181,8 @@ class InstanceConfig(Settings):
     So does a client whose place belongs to another source or history."""
     shared_filter: bool = setting("sluice.instance.sharedFilter", default=False)
     """Canal's rule for filters: the filter of the last client that subscribes with one replaces `filter.regex`, for all
-    clients, from then on. Otherwise each client has its own, which narrows `filter.regex`."""
+    clients, from then on. Otherwise each client has its own, which narrows `filter.regex`. Not for a destination with a
+    log on disk, which holds what one filter has let through."""
     detach_after: int = setting("sluice.instance.detachAfter", 300, ge=0, le=31_536_000, unit="s")
     """How long one of several clients may hold a full ring back. When another client has confirmed all that the ring
     holds, or waits for what comes after, each of the others has to confirm as much before the source has waited for
@@ -239,9 +251,10 @@ class InstanceConfig(Settings):
         return (self.store_dir or self.file_data_dir) / self.destination / "log"
 
     def shape(self) -> dict[str, Any]:
-        """Return everything that shapes entries, as JSON can hold it."""
-        names = [name for name in type(self).model_fields if name.startswith("filter_")]
-        found = self.model_dump(mode="json", include={*names, "strict_canal", "time_zone", "quarantine"})
+        """Return everything that shapes entries, by key, as JSON can hold it; of long values the beginning."""
+        found = self.shaping()
+        found["sluice.instance.timeZone"] = self.time_zone or local_time_zone() or "/".join(time.tzname)
+        found |= {key: _digest(value) for key, value in found.items() if isinstance(value, str)}
         return {**found, "codec": CODEC}
 
     def table_filter(self) -> TableFilter:
@@ -259,6 +272,11 @@ class InstanceConfig(Settings):
             raise ValueError(
                 f"canal.instance.memory.buffer.size has to be a power of two, such as {below} or {2 * below},"
                 f" not {self.memory_buffer_size}"
+            )
+        if self.store == "mixed" and self.shared_filter:
+            raise ValueError(
+                "sluice.instance.store = mixed needs sluice.instance.sharedFilter = false: what a log holds has passed"
+                " one filter, not that of the client which subscribed last"
             )
         if self.store == "mixed" and not self.catch_up_readers:
             raise ValueError(

@@ -25,6 +25,7 @@ from ..store.commits import Commits
 from ..store.cursor import Cursor, StoredClient, starts
 from ..store.cursors import Cursors
 from ..store.log.log import Extent, Log
+from ..store.log.shapes import difference
 from ..store.ring import Ring
 from .catchup import CatchUp
 from .columns import SourceColumn
@@ -195,6 +196,12 @@ class Instance:
         parser = self._make_parser(
             self.config, self.ring, start=start, later=later, on_begin=on_begin, on_state=on_state, epoch=epoch
         )
+        if log is not None and (before := log.shape_before(shape := self.config.shape())) is not None:
+            change = difference(before, shape)
+            logger.warning(
+                "a marker in the stream will say: %s", change, extra={"destination": self.config.destination}
+            )
+            parser.announce(change)
         return parser
 
     def _restore(self, clients: Sequence[StoredClient]) -> None:
@@ -482,12 +489,13 @@ class Instance:
         start: Cursor,
         on_begin: Callable[[Position | None, GtidSet | None], None],
         on_state: Callable[[str, str], None],
+        stop: Position | None = None,
     ) -> Feed:
-        """Make what fills the ring of a catch-up reader: from the log if that has the place, else from the source."""
+        """Make what fills the ring of a catch-up reader: from the log, and from the source what that lacks."""
         log, place = self.cursors.track.log, start.position
-        if log is not None and place is not None and log.covers(place):
+        if log is not None and place is not None:
             return LogReader(log, self._make_parser, config, ring, start=start, on_begin=on_begin, on_state=on_state)
-        return self._make_parser(config, ring, start=start, on_begin=on_begin, on_state=on_state)
+        return self._make_parser(config, ring, start=start, on_begin=on_begin, on_state=on_state, stop=stop)
 
     def _note_log(self, problem: str) -> None:
         """Say why the log cannot be written; an empty text when it can be again."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from ..protocol.errors import ConfigError, SluiceError
+from ..protocol.errors import ConfigError, SluiceError, SourceChangedError
 from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
 from ..store.cursor import Cursor
@@ -242,7 +242,8 @@ class LogReader:
     @property
     def failure(self) -> SluiceError | None:
         """Why it cannot go on; None if it can."""
-        return self._source.failure if self._source is not None else self._failure
+        source = self._source
+        return self._failure if source is None else source.failure
 
     def start(self) -> None:
         """Start the thread."""
@@ -266,20 +267,28 @@ class LogReader:
         current_destination.set(self._config.destination)
         writer, staging = SegmentWriter(self._ring.pool), Staging()
         try:
-            found = self._log.find(self._place)
-            if found is not None:
-                self._read(*found, writer, staging)
-        except (SluiceError, OSError) as error:
-            logger.warning("from %s on the source is read instead of the log: %s", self._place, error)
+            while self._read_log(writer, staging) and self._read_source():
+                pass
+        except SluiceError as error:
+            self._failure = error
         except Exception as error:
             logger.exception("the log cannot be read")
             self._failure = SluiceError(f"{type(error).__name__}: {error}")
-            self._on_state("error", str(self._failure))
-            return
         finally:
             staging.clear()
             writer.close()
-        self._go_on_at_source()
+        if self._failure is not None:
+            self._on_state("error", str(self._failure))
+
+    def _read_log(self, writer: SegmentWriter, staging: Staging) -> bool:
+        """Read what the log has from the place on; False when told to stop."""
+        try:
+            found = self._log.find(self._place)
+            if found is not None:
+                self._read(*found, writer, staging)
+        except (LogError, SourceChangedError, OSError) as error:
+            logger.warning("from %s on the source is read instead of the log: %s", self._place, error)
+        return not self._stopping.is_set()
 
     def _read(self, file: File, offset: int, writer: SegmentWriter, staging: Staging) -> None:
         """Read until told to stop, or until the log does not go on."""
@@ -345,12 +354,22 @@ class LogReader:
             self._begun = True
             self._on_begin(position, gtids)
 
-    def _go_on_at_source(self) -> None:
+    def _read_source(self) -> bool:
+        """Let the source go on, as far as it gives what was delivered; True if the log has what comes then.
+
+        Raises ReshapedError when it gives something else at once.
+        """
+        stop = self._log.source_end(self._place, self._config.shape())
         start = replace(self._start, position=self._place) if not self._begun else Cursor.at(self._place)
         with self._lock:
             if self._stopping.is_set():
-                return
+                return False
             self._source = self._make_feed(
-                self._config, self._ring, start=start, on_begin=self._begin, on_state=self._on_state
+                self._config, self._ring, start=start, on_begin=self._begin, on_state=self._on_state, stop=stop
             )
             self._source.start()
+        if stop is None:
+            return False
+        self._source.join()
+        self._source, self._place = None, stop
+        return not self._stopping.is_set()

@@ -20,12 +20,13 @@ from ..protocol.errors import ConfigError
 from .properties import Property
 
 
-def setting(key: str, default: Any = ..., *, unit: str = "", **constraints: Any) -> Any:
+def setting(key: str, default: Any = ..., *, unit: str = "", shapes: bool = False, **constraints: Any) -> Any:
     """Declare a field that is read from the property ``key``; without ``default`` it must be given.
 
-    The field's docstring, its default and ``unit`` make the configuration reference.
+    The field's docstring, its default and ``unit`` make the configuration reference. ``shapes``: the same change is
+    written as other entries, or as none, when its value is another one.
     """
-    return Field(default, alias=key, json_schema_extra={"unit": unit}, **constraints)
+    return Field(default, alias=key, json_schema_extra={"unit": unit, "shapes": shapes}, **constraints)
 
 
 LONGEST_VALUE: Final = 1 << 20
@@ -65,6 +66,12 @@ class Settings(BaseModel):
     def fields_by_key(cls) -> dict[str, str]:
         """Return the property keys of the model, each with the name of its field."""
         return {field.alias or name: name for name, field in cls.model_fields.items()}
+
+    def shaping(self) -> dict[str, Any]:
+        """Return the values that shape entries, by key, as JSON can hold them."""
+        extras = {name: field.json_schema_extra for name, field in type(self).model_fields.items()}
+        names = {name for name, extra in extras.items() if isinstance(extra, dict) and extra["shapes"]}
+        return self.model_dump(mode="json", include=names, by_alias=True)
 
     def secrets(self) -> list[str]:
         """Return the values that nothing may show."""

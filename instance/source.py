@@ -58,8 +58,9 @@ class FeedFactory(Protocol):
         start: Cursor,
         on_begin: Callable[[Position | None, GtidSet | None], None],
         on_state: Callable[[str, str], None],
+        stop: Position | None = None,
     ) -> Feed:
-        """Make one that begins at ``start``."""
+        """Make one that begins at ``start``, and ends at ``stop`` if it comes there."""
 
 
 class Parser(Feed, Protocol):
@@ -97,6 +98,9 @@ class Parser(Feed, Protocol):
 
     def begin_at(self, places: Sequence[Cursor | None]) -> None:
         """Begin at the first of these places that the source has, at once, unless it has begun."""
+
+    def announce(self, change: str) -> None:
+        """Put a marker (`sluice.protocol.props.SHAPE`) with this text before the first rows; said before `start`."""
 
     def refilter(self, table_filter: TableFilter) -> None:
         """Use another filter, from the next statement that arrives."""
@@ -253,6 +257,7 @@ class ParserFactory(Protocol):
         on_begin: Callable[[Position | None, GtidSet | None], None],
         on_state: Callable[[str, str], None],
         epoch: int = 0,
+        stop: Position | None = None,
     ) -> Parser:
         """Make a parser that begins at ``start``, or where the configuration says if that is None.
 
@@ -262,5 +267,6 @@ class ParserFactory(Protocol):
         It calls, in its own thread, ``on_begin`` with the place where the stream begins and the GTIDs executed there
         (None if unknown) before its first put, and ``on_state`` with ``running`` or ``error`` and a text.
 
-        What it writes where other servers write, too, it writes as of ``epoch``: a later one keeps it out.
+        What it writes where other servers write, too, it writes as of ``epoch``: a later one keeps it out. Its thread
+        ends when it has read up to ``stop``.
         """

@@ -72,6 +72,12 @@ class GoneError(SluiceError):
     type = "gone"
 
 
+class ReshapedError(SluiceError):
+    """What was delivered is no longer in the log, and the source would give other changes, as configured now."""
+
+    type = "reshaped"
+
+
 class SourceError(SluiceError):
     """The source refuses, lacks a setting or privilege, or broke off."""
 

@@ -10,6 +10,9 @@ QUARANTINE: Final = "sluice.quarantine"
 GAP: Final = "sluice.gap"
 """Of Header.props: the entry is a marker where changes are missing; the value says why."""
 MARKERS: Final = (QUARANTINE, GAP)
+SHAPE: Final = "sluice.shape"
+"""Of Header.props: the entry is a marker where the configuration of what shapes entries has changed; the value says
+what. Nothing is missing there."""
 XA: Final = "sluice.xa"
 """Of Header.props of every entry of an XA transaction; the value is the text of a `sluice.protocol.xa.Xa`."""
 LATE: Final = "sluice.late"

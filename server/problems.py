@@ -68,6 +68,12 @@ PROBLEM_TYPES: ProblemTypes = {
         "Purged from the source",
         "The source's binlog starts later: take a new snapshot, unsubscribe, and subscribe again.",
     ),
+    errors.ReshapedError: ProblemType(
+        410,
+        "Delivered in another shape",
+        "Configure again what the detail says was configured then; or take a new snapshot, unsubscribe, and subscribe"
+        " again.",
+    ),
     errors.SourceError: ProblemType(
         503, "Source not usable", "Fix the source as the detail says; the server tries again."
     ),

@@ -39,6 +39,7 @@ class Source:
         on_begin: Callable[[Position | None, GtidSet | None], None],
         on_state: Callable[[str, str], None],
         epoch: int = 0,
+        stop: Position | None = None,
     ) -> None:
         self.ring = ring
         self.writer = SegmentWriter(ring.pool)
@@ -62,6 +63,9 @@ class Source:
 
     def begin_at(self, places: Sequence[Cursor | None]) -> None:
         """It has begun."""
+
+    def announce(self, change: str) -> None:
+        """It says nothing of itself."""
 
     def refilter(self, table_filter: TableFilter) -> None:
         """The test says what comes."""

@@ -88,7 +88,7 @@ class SubscriptionJob:
 
         Raises:
             StaleSessionError: another job or query was started with the same ``clientId``.
-            PurgedError, GoneError, SourceChangedError: the source does not have any more what comes next.
+            PurgedError, GoneError, ReshapedError, SourceChangedError: what comes next is not there any more.
             DecodeError: rows are missing, and ``onMarker`` is ``fail``.
             SchemaMismatchError: the ``table`` was changed. The next run has its new columns.
             ConnectionLostError: the server stays out of reach.

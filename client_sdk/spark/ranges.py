@@ -17,6 +17,7 @@ from ...protocol.errors import (
     GoneError,
     NotSubscribedError,
     PurgedError,
+    ReshapedError,
     SchemaMismatchError,
     SluiceError,
     SourceChangedError,
@@ -43,7 +44,7 @@ _ADVICE: Final[Mapping[type[SluiceError], str]] = {
     StaleSessionError: "this query ends, because another one was started with the same clientId: each needs its own",
     NotSubscribedError: "the clientId is that of a stream which was begun, or of a client which has subscribed",
 } | dict.fromkeys(
-    (PurgedError, GoneError, SourceChangedError),
+    (PurgedError, GoneError, ReshapedError, SourceChangedError),
     "the query cannot go on from its checkpoint without losing changes: take a new snapshot of the tables, and begin a"
     " stream with a new checkpoint and a new clientId",
 )

@@ -32,10 +32,11 @@ def make_parser(
     on_begin: Callable[[Position | None, GtidSet | None], None],
     on_state: Callable[[str, str], None],
     epoch: int = 0,
+    stop: Position | None = None,
 ) -> source.Parser:
     """Make the parser of a destination: see `sluice.instance.source.ParserFactory`."""
     make = PARSERS[type(config)]
-    return make(config, ring, start=start, later=later, on_begin=on_begin, on_state=on_state, epoch=epoch)
+    return make(config, ring, start=start, later=later, on_begin=on_begin, on_state=on_state, epoch=epoch, stop=stop)
 
 
 def examine(config: InstanceConfig) -> source.Examination:

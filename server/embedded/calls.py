@@ -212,6 +212,7 @@ class Calls(Destinations):
             StaleSessionError: a newer session took over.
             GoneError: its cursor is older than what is stored.
             PurgedError: the source no longer has what comes next.
+            ReshapedError: nor has the log, and the source would give something else than was delivered.
             SourceChangedError: its cursor belongs to another source or history.
         """
         # Long: half of it says what the arguments mean.

@@ -69,6 +69,7 @@ class Ranges(Destinations):
             StaleSessionError: a newer session took over.
             GoneError: the position is older than what is stored.
             PurgedError: the source no longer has what follows it.
+            ReshapedError: nor has the log, and the source would give something else than was delivered.
             SourceChangedError: it belongs to another source or history.
         """
         instance = self._running(destination)
@@ -116,6 +117,7 @@ class Ranges(Destinations):
             BadPositionError: a text is not a position, or the range ends before it begins, or beyond the stream's end.
             NotSubscribedError: the client has not subscribed.
             PurgedError: the source no longer has the range.
+            ReshapedError: nor has the log, and the source would give something else than was delivered.
             SourceChangedError: it belongs to another source or history.
             SourceError: the source cannot be read, or too many read it already.
         """

@@ -45,6 +45,7 @@ OF_CLIENTS: Collection[Error] = (
     errors.BadPositionError,
     errors.GoneError,
     errors.PurgedError,
+    errors.ReshapedError,
     errors.NotStoredError,
 )
 OF_OPERATIONS: dict[str, Collection[Error]] = {

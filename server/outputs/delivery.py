@@ -17,6 +17,7 @@ from ...protocol.errors import (
     NotStoredError,
     PurgedError,
     RefusedError,
+    ReshapedError,
     SluiceError,
     SourceChangedError,
     StaleSessionError,
@@ -39,7 +40,16 @@ IDLE = 5.0
 """Seconds without anything to send after which a target may see to what else is due."""
 ENDING = 2.0
 """Seconds that a target has to end what it does when it is abandoned."""
-PERMANENT = (RefusedError, RejectedError, PurgedError, GoneError, SourceChangedError, FilterError, StaleSessionError)
+PERMANENT = (
+    RefusedError,
+    RejectedError,
+    PurgedError,
+    GoneError,
+    ReshapedError,
+    SourceChangedError,
+    FilterError,
+    StaleSessionError,
+)
 """What does not pass by itself: it is tried again each 30 s."""
 
 

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from ...protocol.position import Position
 from .errors import DamagedLogError, LogError
+from .shapes import Part, Shape
 from .slots import crc32
 
 FORMAT: Final = 1
@@ -98,8 +99,10 @@ class FileHead:
     """It begins where the file before it ends: nothing is missing between them."""
     executed: str | None
     """The GTIDs executed at its start; None if that is unknown."""
-    shape: Mapping[str, Any]
+    shape: Shape
     """What was configured that shapes entries."""
+    past: tuple[Part, ...] = ()
+    """What was written before it, with what shape: so that this is known when the files before it are gone."""
 
     def encode(self) -> bytes:
         """Return the JSON."""
@@ -111,6 +114,7 @@ class FileHead:
                 "continues": self.continues,
                 "executed": self.executed,
                 "shape": dict(self.shape),
+                "past": [it.encode() for it in self.past],
             }
         )
 
@@ -251,6 +255,7 @@ def read_head(fd: int, path: Path) -> tuple[FileHead, int]:
             bool(words["continues"]),
             None if executed is None else str(executed),
             dict(words["shape"]),
+            tuple(Part.decode(it) for it in words.get("past", ())),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise _damaged(path, 0, f"its words make no sense ({type(error).__name__}: {error})") from error

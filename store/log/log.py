@@ -15,11 +15,10 @@ import os
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Final, Self
+from typing import IO, Final, Self
 
 from ...protocol.errors import SourceChangedError
 from ...protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, parse_gtids
@@ -37,6 +36,7 @@ from .files import (
     words_of,
     write_at,
 )
+from .shapes import Part, Shape, join, source_end
 from .slots import Packed, pack
 
 logger = logging.getLogger(__name__)
@@ -119,6 +119,8 @@ class File:
     """Bytes of whole blocks."""
     written: float
     """Unix time of the last block."""
+    rows: int = 0
+    """That were added to it, as long as it is the last one."""
 
     @property
     def index(self) -> Path:
@@ -247,6 +249,27 @@ class Log:
         with self._changed:
             return Extent(tuple(it.status for it in self._files))
 
+    def shape_before(self, now: Shape) -> Shape | None:
+        """Return the shape of the rows before its end if what comes next has another one, which ``now`` is."""
+        with self._changed:
+            if not self._files:
+                return None
+            head = self._files[-1].head
+            before = head.past[-1].shape if head.past and not self._files[-1].rows else head.shape
+            return None if before == now else before
+
+    def source_end(self, place: Position, now: Shape) -> Position | None:
+        """Return up to where the source, read from a place on, gives what was delivered: see `shapes.source_end`."""
+        with self._changed:
+            parts = self._parts()
+        return source_end(parts, place, now)
+
+    def _parts(self) -> tuple[Part, ...]:
+        if not self._files:
+            return ()
+        last = self._files[-1]
+        return join(last.head.past, Part(last.head.start, last.end, last.head.shape))
+
     def covers(self, position: Position) -> bool:
         """Whether it holds what follows a place, as far as the place itself tells."""
         with self._changed:
@@ -320,7 +343,7 @@ class Log:
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
-    def begin(self, start: Position, executed: str | None, shape: Mapping[str, Any]) -> None:
+    def begin(self, start: Position, executed: str | None, shape: Shape) -> None:
         """Go on from a place with what is configured now: in the last file, or in another one.
 
         ``executed`` are the GTIDs executed there, None if unknown. Raises LogError and OSError.
@@ -328,14 +351,14 @@ class Log:
         with self._write_lock:
             self._begin(start, executed, shape)
 
-    def _begin(self, start: Position, executed: str | None, shape: Mapping[str, Any]) -> None:
+    def _begin(self, start: Position, executed: str | None, shape: Shape) -> None:
         writing = self._writing
         continues = writing is not None and (
             self.end == start or (bool(executed) and writing.executed == parse_gtids(executed or ""))
         )
         if continues and self._files[-1].head.shape == shape and self.end == start:
             return
-        self._roll(FileHead(self._destination, start, continues, executed, shape))
+        self._roll(FileHead(self._destination, start, continues, executed, shape, self._parts()))
 
     def append(self, pieces: list[Piece]) -> None:
         """Add pieces; each leaves the list when it is written.
@@ -355,7 +378,8 @@ class Log:
             assert writing is not None
             if file.size >= self._file_size and writing.boundary:
                 executed = None if writing.executed is None else str(writing.executed)
-                self._roll(FileHead(self._destination, piece.words.from_, True, executed, file.head.shape))
+                head = FileHead(self._destination, piece.words.from_, True, executed, file.head.shape, self._parts())
+                self._roll(head)
                 file, writing = self._files[-1], self._writing
                 assert writing is not None
             self._add(file, writing, piece)
@@ -380,6 +404,7 @@ class Log:
         _execute(writing, words)
         with self._changed:
             file.size, file.end, file.written = end, words.to, time.time()  # noqa: TID251  beside the files' times
+            file.rows += words.rows
             self._changed.notify_all()
 
     def sync(self) -> None:
@@ -550,6 +575,7 @@ class Log:
                     whole = block.end
                     for it in pending:
                         _execute(writing, it)
+                        file.rows += it.rows
                     file.end = words.to
                     lines += pending_lines
                     pending, pending_lines = [], []

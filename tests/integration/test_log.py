@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -9,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from sluice.protocol.canal.rows import decode_rows
-from sluice.protocol.errors import ConfigError, PurgedError
+from sluice.protocol.canal.rows import decode_changes, decode_rows
+from sluice.protocol.errors import ConfigError, PurgedError, ReshapedError
 from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer
 from sluice.store.log import log as log_module
@@ -275,3 +276,41 @@ async def test_a_transaction_larger_than_the_ring_is_read_in_pieces_also_after_a
         await server.seek(NAME, CLIENT, position)
         assert await take(server, 3001 - len(found)) == list(range(len(found) + 1, 3002))
         await eventually(lambda: server.status(NAME, CLIENT).state == "attached")
+
+
+async def test_a_changed_filter_is_said_in_the_stream_and_what_was_delivered_before_stays(
+    source: Server, schema: str, tmp_path: Path
+) -> None:
+    source.query(f"CREATE TABLE {schema}.others (id INT PRIMARY KEY, filler VARCHAR(10))")
+    narrow = {"filter_regex": rf"{schema}\..*", "filter_black_regex": rf"{schema}\.others"}
+    async with logging(source, schema, tmp_path) as server:
+        for client in (CLIENT, 1002):
+            await server.subscribe(NAME, client)
+        await eventually(lambda: server.status(NAME, CLIENT).position)
+        begin = server.status(NAME, CLIENT).position
+        source.query(f"INSERT INTO {schema}.others VALUES (1, '')")
+        await logged(server, source, schema, 2)
+        assert await take(server, 2) == [1, 2]
+        end = server.status(NAME, CLIENT).position
+    async with logging(source, schema, tmp_path, **narrow) as server:
+        await eventually(lambda: server.destination_status(NAME).state == "running")
+        source.query(f"INSERT INTO {schema}.others VALUES (3, '')")
+        await logged(server, source, schema, 4)
+        batch = await server.get_without_ack(NAME, CLIENT, timeout=10)
+        changes = decode_changes(b"".join(batch.slices))
+        (marker,) = (it for it in changes if "sluice.shape" in it.header_props)
+        key = "canal.instance.filter.black.regex"
+        assert marker.sql == f"-- sluice.shape: {key} is '{schema}\\.others', was not set"
+        pieces = [piece async for it in server.rows(NAME, CLIENT, begin, end) for piece in it.slices]
+        assert [row.after["id"] for row in decode_rows(b"".join(pieces)) if row.after] == [1, 2], "from the log"
+        await server.prune_log(NAME, 1)
+    async with logging(source, schema, tmp_path, **narrow) as server:  # without what readers had in memory
+        await eventually(lambda: server.destination_status(NAME).state == "running")
+        with pytest.raises(ReshapedError, match=rf"up to {re.escape(end)}.*{re.escape(key)} is '.*', was not set"):
+            _ = [it async for it in server.rows(NAME, CLIENT, begin, end)]
+        await server.seek(NAME, 1002, begin)
+        with pytest.raises(ReshapedError):
+            await take(server, 1, 1002)
+        assert (server.status(NAME, 1002).state, server.status(NAME, 1002).problem) == ("gone", "reshaped")
+    async with logging(source, schema, tmp_path) as server:
+        assert await take(server, 3, 1002) == [1, 2, 4], "the source gives what the log has lost; the rest is unchanged"

@@ -393,7 +393,7 @@ def test_markers_are_counted_in_each_call(decoder: EnvelopeDecoder | TableDecode
     data = insert("int", "1") + marker("sluice.quarantine") + marker("curtGtid") + marker("sluice.gap")
     assert decoder.decode(data).num_rows == 1
     assert decoder.markers == 2
-    assert decoder.decode(insert("int", "1") + marker("sluice.gaps")).num_rows == 1
+    assert decoder.decode(insert("int", "1") + marker("sluice.gaps") + marker("sluice.shape")).num_rows == 1
     assert decoder.markers == 0
 
 

@@ -122,6 +122,10 @@ def test_values_are_read_as_canal_reads_them() -> None:
             {"sluice.instance.store": "mixed", "sluice.instance.catchUp.readers": "0"},
             "sluice.instance.store = mixed needs sluice.instance.catchUp.readers",
         ),
+        (
+            {"sluice.instance.store": "mixed", "sluice.instance.sharedFilter": "true"},
+            "sluice.instance.store = mixed needs sluice.instance.sharedFilter = false",
+        ),
         ({"canal.instance.master.sslMode": "yes"}, "f:1: canal.instance.master.sslMode: .*'DISABLED', 'PREFERRED'"),
         ({"canal.instance.binlog.image": "FULL,NONE"}, "f:1: canal.instance.binlog.image: .*'FULL', 'MINIMAL' or 'NO"),
         ({"canal.instance.memory.batch.mode": "SIZE"}, "batch.mode: has to be 'MEMSIZE' or 'ITEMSIZE'"),

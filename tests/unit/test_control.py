@@ -39,7 +39,9 @@ class Recorded:
         return TableSchema([SourceColumn("id", "int", None, is_key=True)])
 
 
-def answer(log: Log, folder: Path, packets: bytes = b"", **options: Any) -> tuple[list[Kind], list[pb.Entry]]:
+def answer(
+    log: Log, folder: Path, packets: bytes = b"", *, announced: str = "", **options: Any
+) -> tuple[list[Kind], list[pb.Entry]]:
     """Decode the log as the parser does."""
     settings: dict[str, Any] = {
         "destination": "example",
@@ -54,6 +56,7 @@ def answer(log: Log, folder: Path, packets: bytes = b"", **options: Any) -> tupl
     control = Control(config, ring, decoder, quarantine)
     control.schemas, control.charsets, control.asks_schemas = Schemas(Recorded(), MYSQL80), {8: "latin1"}, True
     control.mariadb = False
+    control.pending_shape = announced
     decoder.begin(source="source")
     data = b"".join(log.packets) + packets
     while (status := decoder.run()) is not Status.NEED_DATA or data:
@@ -147,6 +150,16 @@ def test_rows_of_an_unknown_table_are_put_into_quarantine(tmp_path: Path) -> Non
         answer(log, tmp_path, quarantine=False)
     kinds, _ = answer(log, tmp_path, filter_table_error=True)
     assert kinds == [Kind.TRANSACTION_BEGIN, Kind.ROW_DATA, Kind.TRANSACTION_END]
+
+
+def test_a_change_of_the_configuration_is_said_once_before_the_first_rows(tmp_path: Path) -> None:
+    log = Log().query("DROP TABLE u").query("BEGIN").table_map().insert(1).xid()
+    log.query("BEGIN").table_map(6).insert(2, table_id=6).xid()
+    kinds, entries = answer(log, tmp_path, announced="all is well")
+    transaction = [Kind.TRANSACTION_BEGIN, Kind.ROW_DATA, Kind.TRANSACTION_END]
+    assert kinds == [Kind.DDL, Kind.TRANSACTION_BEGIN, Kind.QUERY, *transaction[1:], *transaction]
+    assert [(it.key, it.value) for it in entries[2].header.props] == [("sluice.shape", "all is well")]
+    assert (entries[2].header.eventType, entries[2].header.tableName) == (pb.QUERY, "")
 
 
 @pytest.mark.parametrize(

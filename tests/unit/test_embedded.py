@@ -67,6 +67,7 @@ class WrittenByTest:
         on_begin: Callable[[Position | None, GtidSet | None], None],
         on_state: Callable[[str, str], None],
         epoch: int = 0,
+        stop: Position | None = None,
     ) -> None:
         self.start_cursor = start
         self.filter = config.table_filter()
@@ -81,6 +82,9 @@ class WrittenByTest:
 
     def begin_at(self, places: Sequence[Cursor | None]) -> None:
         self.places = places
+
+    def announce(self, change: str) -> None:
+        """It says nothing of itself."""
 
     def refilter(self, table_filter: TableFilter) -> None:
         self.filter = table_filter

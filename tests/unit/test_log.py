@@ -3,6 +3,7 @@
 import itertools
 import os
 import random
+import re
 import shutil
 import threading
 from pathlib import Path
@@ -11,12 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sluice.protocol.errors import ReshapedError
 from sluice.protocol.gtid import parse_gtids
 from sluice.protocol.position import Position
 from sluice.store.log import log as log_module
 from sluice.store.log.errors import LogError
 from sluice.store.log.files import EntriesReader, frame, read_block, read_head, words_of, write_at
 from sluice.store.log.log import Limits, Log, Piece, take
+from sluice.store.log.shapes import KEPT
 from sluice.store.log.slots import pack, unpack
 from sluice.store.ring import Flag, Kind, Ring, SlotView, Staging
 from sluice.store.segment import SegmentWriter
@@ -307,6 +310,72 @@ def test_a_gap_begins_another_stretch_and_another_shape_only_another_file(source
         assert log.start == source.place(9)
         assert entries(log, source.place(2)) == written(2, 4)
         assert not log.covers(source.place(7))
+
+
+def other(number: int) -> dict[str, str]:
+    return {"filter_regex": f"shop{number}"}
+
+
+def test_it_is_known_what_was_written_with_another_shape_also_when_its_files_are_gone(
+    source: Source, folder: Path
+) -> None:
+    with opened(folder) as log:
+        assert log.source_end(source.place(1), SHAPE) is None
+        for number in range(6):
+            log.begin(source.place(number + 1), None, SHAPE if number < 3 else other(1))
+            start = source.ring.next
+            source.put(1)
+            log.append(source.pieces(start))
+        log.prune(1)
+    with opened(folder) as log:
+        assert len(log.extent.files) == 1
+        for number in range(1, 4):
+            with pytest.raises(ReshapedError, match=re.escape("filter_regex is 'shop1', was '.*'")):
+                log.source_end(source.place(number), other(1))
+        assert log.source_end(source.place(4), other(1)) is None
+        with pytest.raises(ReshapedError, match=re.escape(f"up to {source.place(7)}")):
+            log.source_end(source.place(4), SHAPE)
+        assert log.source_end(source.place(1), SHAPE) == source.place(4), "from there on the log has it, or nobody"
+        assert log.source_end(source.place(7), SHAPE) is None
+        assert log.source_end(Position("another", "bin.000001", 1_700_000_000, 100, 0), SHAPE) is None
+
+
+def test_only_the_last_shapes_are_remembered(source: Source, folder: Path) -> None:
+    with opened(folder) as log:
+        for number in range(100):
+            log.begin(source.place(number + 1), None, other(number))
+            start = source.ring.next
+            source.put(1)
+            log.append(source.pieces(start))
+        (path,) = (log.prune(1), sorted(folder.glob("*.log")))[1]
+        fd = os.open(path, os.O_RDONLY)
+        head, _ = read_head(fd, path)
+        os.close(fd)
+        assert [it.shape for it in head.past] == [other(number) for number in range(99 - KEPT, 99)]
+        assert log.source_end(source.place(100), other(99)) is None
+        with pytest.raises(ReshapedError, match="no longer knows what was configured then"):
+            log.source_end(source.place(1), other(99))
+
+
+def test_what_comes_next_is_of_another_shape_until_rows_of_it_were_written(source: Source, folder: Path) -> None:
+    with opened(folder) as log:
+        assert log.shape_before(SHAPE) is None
+        log.begin(source.place(1), None, SHAPE)
+        source.put(1)
+        log.append(source.pieces())
+        assert log.shape_before(SHAPE) is None
+        assert log.shape_before(other(1)) == SHAPE
+        log.begin(source.place(2), None, other(1))
+        assert log.shape_before(other(1)) == SHAPE
+    with opened(folder) as log:
+        assert log.shape_before(other(1)) == SHAPE
+        assert log.shape_before(SHAPE) is None, "it was configured back before anything came"
+        source.put(1)
+        log.append(source.pieces(3))
+        assert log.shape_before(other(1)) is None
+    with opened(folder) as log:
+        assert log.shape_before(other(1)) is None
+        assert log.shape_before(SHAPE) == other(1)
 
 
 def test_a_source_that_took_over_with_the_same_transactions_leaves_no_gap(source: Source, folder: Path) -> None:

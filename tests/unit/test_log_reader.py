@@ -1,5 +1,6 @@
 """What a ring is filled with from the log, and when the source takes over."""
 
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,12 +10,13 @@ import pytest
 
 from sluice.instance.config import InstanceConfig
 from sluice.instance.log import LogReader
+from sluice.protocol.errors import ReshapedError
 from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor
 from sluice.store.log.log import Log
 from sluice.store.ring import Ring
 from sluice.store.track import ONE, Track
-from tests.unit.test_log import SERVER, SHAPE, Source, opened, written
+from tests.unit.test_log import SERVER, Source, opened, written
 
 CONFIG = InstanceConfig(destination="shop")
 OTHER = "0f0f0f0f-0000-0000-0000-000000000002"
@@ -28,9 +30,10 @@ class FromSource:
     def __init__(self) -> None:
         self.started: list[Cursor] = []
         self.stopped = False
+        self.end: Position | None = None
 
-    def __call__(self, *_: object, start: Cursor, **__: object) -> "FromSource":
-        self.began = start
+    def __call__(self, *_: object, start: Cursor, stop: Position | None = None, **__: object) -> "FromSource":
+        self.began, self.end = start, stop
         return self
 
     def start(self) -> None:
@@ -52,7 +55,7 @@ class Scene:
         self.parser = FromSource()
         self.ring = Ring(1024)
         self.track = Track(self.ring)
-        log.begin(self.source.place(1), f"{SERVER}:1-1", SHAPE)
+        log.begin(self.source.place(1), f"{SERVER}:1-1", CONFIG.shape())
 
     def add(self, transactions: int) -> None:
         before = self.source.ring.next
@@ -106,7 +109,7 @@ def test_the_ring_gets_what_the_log_has_and_what_it_gets(scene: Scene) -> None:
 
 def test_at_a_gap_the_source_goes_on(scene: Scene) -> None:
     scene.add(20)
-    scene.log.begin(scene.source.place(30), None, SHAPE)
+    scene.log.begin(scene.source.place(30), None, CONFIG.shape())
     reader = scene.read(scene.source.place(1))
     wait(lambda: scene.parser.started)
     assert scene.parser.started == [Cursor.at(scene.source.place(21))]
@@ -126,9 +129,41 @@ def test_a_place_that_was_taken_away_meanwhile_is_read_from_the_source(scene: Sc
     reader.join(5)
 
 
+def test_the_source_is_not_asked_for_what_was_delivered_in_another_shape(scene: Scene) -> None:
+    """A damaged or pruned file: the source would give what is configured now."""
+    scene.log.begin(scene.source.place(1), None, {"canal.instance.filter.regex": "shop"})
+    scene.add(60)
+    scene.log.begin(scene.source.place(61), None, CONFIG.shape())
+    scene.add(1)
+    scene.log.prune(1)
+    reader = scene.read(scene.source.place(2))
+    wait(lambda: reader.failure)
+    assert isinstance(reader.failure, ReshapedError)
+    expected = f"{re.escape(str(scene.source.place(2)))}.*up to {re.escape(str(scene.source.place(61)))}.*regex is '"
+    assert re.search(expected, str(reader.failure))
+    assert not scene.parser.started
+    reader.join(5)
+
+
+def test_between_two_parts_of_the_log_the_source_goes_on_as_far_as_it_gives_the_same(scene: Scene) -> None:
+    scene.add(60)
+    scene.log.begin(scene.source.place(61), None, {"canal.instance.filter.regex": "shop"})
+    scene.add(20)
+    scene.log.begin(scene.source.place(81), None, CONFIG.shape())
+    scene.add(20)
+    scene.log.prune(sum(it.bytes for it in scene.log.extent.files if it.start >= scene.source.place(61)))
+    reader = scene.read(scene.source.place(2))
+    wait(lambda: scene.track.end == scene.source.place(101))
+    assert scene.parser.started == [Cursor.at(scene.source.place(2))]
+    assert scene.parser.end == scene.source.place(61)
+    assert scene.data() == written(61, 100)
+    reader.stop()
+    reader.join(5)
+
+
 def test_a_reader_that_is_stopped_before_it_reads_starts_nothing(scene: Scene) -> None:
     scene.add(1)
-    scene.log.begin(scene.source.place(30), None, SHAPE)
+    scene.log.begin(scene.source.place(30), None, CONFIG.shape())
     reader = scene.read(scene.source.place(1))
     reader.stop()
     reader.join(5)
@@ -142,7 +177,7 @@ def test_changes_of_the_next_source_come_when_those_of_the_one_before_are_confir
     scene.add(3)
     other = Source()
     other.source = other.ring.sources.intern((ONE, OTHER))
-    scene.log.begin(Position(OTHER, "bin.000001", 1_700_000_000, 100, 0), f"{SERVER}:1-3", SHAPE)
+    scene.log.begin(Position(OTHER, "bin.000001", 1_700_000_000, 100, 0), f"{SERVER}:1-3", CONFIG.shape())
     other.put(2)
     scene.log.append(other.pieces())
     reader = scene.read(scene.source.place(1))

@@ -27,6 +27,7 @@ STATUSES = {
     "gone": 410,
     "source-error": 503,
     "purged": 410,
+    "reshaped": 410,
     "undecodable": 500,
     "bad-configuration": 500,
     "fenced": 421,

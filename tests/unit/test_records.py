@@ -491,6 +491,13 @@ def test_a_marker_ends_the_records_unless_it_is_sent(form: str, key: str) -> Non
 
 
 @pytest.mark.parametrize("form", ["flat", "canal"])
+def test_a_marker_where_nothing_is_missing_does_not_end_them(form: str) -> None:
+    row = change(INSERT, (None, {"id": "1"}))
+    records = encoder(form).encode([frame([row, marker("sluice.shape"), row])], 5)
+    assert (records.end, records.refused, len(rows_in(records, form)[0])) == (3, None, 2)
+
+
+@pytest.mark.parametrize("form", ["flat", "canal"])
 def test_statements_before_their_rows_are_sent_only_if_asked(form: str) -> None:
     body = RowChange(eventType=QUERY, sql="INSERT INTO goods VALUES (1)")
     statement = Entry(header=Header(eventType=QUERY), entryType=ROWDATA, storeValue=body.SerializeToString())

@@ -14,6 +14,8 @@ from ...settings import FolderPath, setting
 DEFAULT_PORT = 3306
 LATEST = 253_402_300_799_999
 """The last millisecond of the year 9999."""
+HISTORY = 1
+"""Raised when the same statements make other tables than before."""
 MS_A_YEAR = 31_556_952_000
 LIKELY_SECONDS = 10**11
 """A time in ms below it is of a year before MySQL, and a time of our century in seconds."""
@@ -112,7 +114,9 @@ class MysqlConfig(InstanceConfig):
     """Password of the account."""
     default_database_name: str = setting("canal.instance.defaultDatabaseName", "")
     """Database that the connection selects; empty selects none."""
-    connection_charset: Annotated[str, AfterValidator(_charset)] = setting("canal.instance.connectionCharset", "UTF-8")
+    connection_charset: Annotated[str, AfterValidator(_charset)] = setting(
+        "canal.instance.connectionCharset", "UTF-8", shapes=True
+    )
     """Charset in which texts are read under `strictCanal`; else each column's own counts. A name of Java or MySQL."""
     ssl_mode: Annotated[SslMode, BeforeValidator(upper)] = setting("canal.instance.master.sslMode", SslMode.DISABLED)
     """Encryption of the connection to the source. VERIFY_CA checks the signature of its certificate, VERIFY_IDENTITY
@@ -157,7 +161,7 @@ class MysqlConfig(InstanceConfig):
 
     # What tables were, for sources that do not write the names of columns into the binlog.
 
-    tsdb_enable: bool = setting("canal.instance.tsdb.enable", default=True)
+    tsdb_enable: bool = setting("canal.instance.tsdb.enable", default=True, shapes=True)
     """Keep the history of all tables, so that old rows are read with the columns that they had. A source with
     `binlog_row_metadata = FULL` says them itself: nothing is kept then."""
     tsdb_dir: FolderPath | None = setting("canal.instance.tsdb.dir", None)
@@ -177,7 +181,7 @@ class MysqlConfig(InstanceConfig):
 
     # Where to begin, when no client has a cursor yet.
 
-    gtid_on: bool = setting("canal.instance.gtidon", default=False)
+    gtid_on: bool = setting("canal.instance.gtidon", default=False, shapes=True)
     """Ask the source for changes by GTID set instead of by file and offset."""
     master_journal_name: str | None = setting("canal.instance.master.journal.name", None)
     """Binlog file to begin in. Empty, with no timestamp and no GTID set: begin at the source's current end."""
@@ -225,6 +229,10 @@ class MysqlConfig(InstanceConfig):
         return [
             f"canal.instance.master.timestamp = {time} is in {year}, for it counts milliseconds; is {time}000 meant?"
         ]
+
+    def shape(self) -> dict[str, Any]:
+        """See `InstanceConfig.shape`."""
+        return {**super().shape(), "schema history": HISTORY}
 
     def for_reader(self) -> Self:
         """See `InstanceConfig.for_reader`; the parser generates a server id of its own."""

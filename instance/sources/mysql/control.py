@@ -79,6 +79,8 @@ class Control:
         """Tables whose plans flag their rows, and the place (file number, offset) where the doubt ends."""
         self.pending_gap = ""
         """What was left out before the next change, "" for nothing."""
+        self.pending_shape = ""
+        """How entries are shaped from the next table on, "" if as before."""
 
     def answer(self, event: Event) -> None:
         """Answer a control event.
@@ -92,6 +94,9 @@ class Control:
         if self.pending_gap and event.type in (BinlogEvent.TABLE_MAP_EVENT, BinlogEvent.QUERY_EVENT):
             self._put_marker(event, Kind.GAP, props.GAP, self.pending_gap)
             self.pending_gap = ""
+        if self.pending_shape and event.type == BinlogEvent.TABLE_MAP_EVENT:  # no entry has its place
+            self._put_marker(event, Kind.QUERY, props.SHAPE, self.pending_shape)
+            self.pending_shape = ""
         answer = self._answers.get(event.type)
         if event.type == BinlogEvent.FORMAT_DESCRIPTION_EVENT:
             self._description = event.body

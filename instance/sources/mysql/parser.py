@@ -202,6 +202,10 @@ class Parser:
         self._failure, self._state = None, ("", "")
         self._hurry.set()
 
+    def announce(self, change: str) -> None:
+        """See `sluice.instance.source.Parser.announce`."""
+        self._control.pending_shape = change
+
     def refilter(self, table_filter: TableFilter) -> None:
         """Use another filter, from the next statement that arrives; any thread may call this."""
         self._filter = table_filter

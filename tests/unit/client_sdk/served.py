@@ -73,6 +73,7 @@ class Source:
         on_begin: Callable[..., None],
         on_state: Callable[[str, str], None],
         epoch: int = 0,
+        stop: Position | None = None,
     ) -> "Source":
         self._ring, self._on_begin, self._on_state = ring, on_begin, on_state
         self._first = 0 if start is None or start.position is None else (start.position.begin - 4) // STEP
@@ -84,6 +85,9 @@ class Source:
 
     def begin_at(self, places: Sequence[Cursor | None]) -> None:
         """It has begun."""
+
+    def announce(self, change: str) -> None:
+        """It says nothing of itself."""
 
     def refilter(self, table_filter: TableFilter) -> None:
         """The test says what comes."""

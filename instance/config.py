@@ -156,10 +156,13 @@ class InstanceConfig(Settings):
 
     # The log on disk.
 
-    store: Annotated[Literal["memory", "mixed"], BeforeValidator(lower)] = setting("sluice.instance.store", "memory")
+    store: Annotated[Literal["memory", "file", "mixed"], BeforeValidator(lower)] = setting(
+        "sluice.instance.store", "memory"
+    )
     """Where changes are kept. `memory`: in the ring alone; what is no longer there is read from the source again.
     `mixed`: in a [log on disk](guide.md#a-log-on-disk), too. Clients that are behind read that, also when the source
-    has purged its binlog, and no client waits for the slowest. The source is read on without any client."""
+    has purged its binlog, and no client waits for the slowest. The source is read on without any client. `file`: the
+    same, and nobody is given a change before it is synced to the disk."""
     store_dir: FolderPath | None = setting("sluice.instance.store.dir", None)
     """Folder of `<destination>/log`. Empty means that of `meta.dat`."""
     store_max_bytes: int = setting("sluice.instance.store.maxBytes", 0, ge=0, le=1 << 50, unit="bytes")
@@ -169,9 +172,9 @@ class InstanceConfig(Settings):
     """How long the log keeps a file after it was written. 0 keeps it for ever."""
     store_min_free: int = setting("sluice.instance.store.minFree", 1 << 30, ge=0, le=1 << 50, unit="bytes")
     """How much of the disk stays free. The oldest files of the log go first; if there is none, the source waits."""
-    store_sync_period: int = setting("sluice.instance.store.syncPeriod", 1000, ge=0, le=3_600_000, unit="ms")
-    """How often the log is synced to the disk; 0 after every write. What a power loss takes is read from the source
-    again."""
+    store_sync_period: int | None = setting("sluice.instance.store.syncPeriod", None, ge=0, le=3_600_000, unit="ms")
+    """How often the log is synced to the disk; 0 after every write, which may have many transactions. What a power loss
+    takes is read from the source again. Empty is 1000 for `mixed`, and 0 for `file`, where clients wait for it."""
 
     # Subscriptions and cursors.
 
@@ -243,7 +246,19 @@ class InstanceConfig(Settings):
     @property
     def patience(self) -> float:
         """Seconds for which a client may hold a full ring back; 0 for ever."""
-        return min(self.detach_after or LOGGED, LOGGED) if self.store == "mixed" else self.detach_after
+        return min(self.detach_after or LOGGED, LOGGED) if self.has_log else self.detach_after
+
+    @property
+    def has_log(self) -> bool:
+        """Whether there is a log on disk."""
+        return self.store != "memory"
+
+    @property
+    def sync_period(self) -> float:
+        """Seconds between two syncs of the log; 0: after every write."""
+        if self.store_sync_period is not None:
+            return self.store_sync_period / 1000
+        return 0.0 if self.store == "file" else 1.0
 
     @property
     def log_folder(self) -> Path:
@@ -273,13 +288,14 @@ class InstanceConfig(Settings):
                 f"canal.instance.memory.buffer.size has to be a power of two, such as {below} or {2 * below},"
                 f" not {self.memory_buffer_size}"
             )
-        if self.store == "mixed" and self.shared_filter:
+        if self.has_log and self.shared_filter:
             raise ValueError(
-                "sluice.instance.store = mixed needs sluice.instance.sharedFilter = false: what a log holds has passed"
-                " one filter, not that of the client which subscribed last"
+                f"sluice.instance.store = {self.store} needs sluice.instance.sharedFilter = false: what a log holds has"
+                " passed one filter, not that of the client which subscribed last"
             )
-        if self.store == "mixed" and not self.catch_up_readers:
+        if self.has_log and not self.catch_up_readers:
             raise ValueError(
-                "sluice.instance.store = mixed needs sluice.instance.catchUp.readers: without one nobody reads the log"
+                f"sluice.instance.store = {self.store} needs sluice.instance.catchUp.readers: without one nobody reads"
+                " the log"
             )
         return self

@@ -136,7 +136,7 @@ class Instance:
         late = await asyncio.to_thread(read_late, self._quarantine, needed)
         if self.check_active is not None and earlier is not None:  # it may have been given up meanwhile
             self.check_active()
-        log = await asyncio.to_thread(open_log, self.config) if self.config.store == "mixed" else None
+        log = await asyncio.to_thread(open_log, self.config) if self.config.has_log else None
         try:
             parser = self._parser = self._prepare(epoch, clients, log)
         except BaseException:
@@ -164,7 +164,7 @@ class Instance:
         self._make_ring(epoch)
         self._log_writer = None
         if log is not None:
-            self._log_writer = LogWriter(log, self.cursors, self.config, self._note_log)
+            self._log_writer = LogWriter(log, self.cursors, self.config, self._note_log, self._tend)
         self._restore(clients)
         loop = asyncio.get_running_loop()
         self._notified.clear()

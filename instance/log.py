@@ -47,7 +47,7 @@ def open_log(config: InstanceConfig) -> Log:
     folder = config.log_folder
     try:
         make_private_folder(folder)
-        return Log(folder, config.destination, limits)
+        return Log(folder, config.destination, limits, shows_synced=config.store == "file")
     except (OSError, LogError) as error:
         raise ConfigError(f"the log in {folder} (sluice.instance.store.dir) cannot be used: {error}") from error
 
@@ -58,21 +58,35 @@ class LogWriter:
     The ring keeps what is not written. What the log lacks after a crash is read from the source again.
     """
 
-    def __init__(self, log: Log, cursors: Cursors, config: InstanceConfig, on_state: Callable[[str], None]) -> None:
-        """``on_state`` is told why nothing can be written, and an empty text when that is over."""
+    def __init__(
+        self,
+        log: Log,
+        cursors: Cursors,
+        config: InstanceConfig,
+        on_state: Callable[[str], None],
+        on_logged: Callable[[], None],
+    ) -> None:
+        """``on_state`` is told why nothing can be written, and an empty text when that is over.
+
+        ``on_logged`` is called when the log has more of what the ring has.
+        """
         self.log = log
         self._cursors = cursors
         self._config = config
         self._on_state = on_state
+        self._on_logged = on_logged
         self._problem = ""
         self._wanted = asyncio.Event()
         self._stopping = False
         self._taken = 0
-        """The first slot that was not taken from the ring yet."""
+        """The first slot that was not taken from the ring yet ..."""
+        self._written = 0
+        """... and the first one that was not written."""
         self._rest: list[Piece] = []
         self._synced = time.monotonic()
-        cursors.unlogged = 0
         cursors.track.log = log
+        cursors.track.unlogged = 0
+        cursors.track.is_behind_log = config.store == "file"
 
     def start_after(self, oldest: Cursor | None) -> Cursor | None:
         """Return where the stream goes on so that the log has no gap; None if that would mean to read too much again.
@@ -137,9 +151,8 @@ class LogWriter:
 
     async def _pause(self) -> None:
         """Wait until there may be more to write; meanwhile sync what is written, and look what is too old."""
-        period = self._config.store_sync_period / 1000
         while not self._wanted.is_set():
-            left = self._synced + period - time.monotonic()
+            left = self._synced + self._config.sync_period - time.monotonic()
             try:
                 async with asyncio.timeout(left if left > 0 else IDLE):
                     await self._wanted.wait()
@@ -149,16 +162,23 @@ class LogWriter:
         self._wanted.clear()
 
     async def _write_all(self) -> None:
-        period = self._config.store_sync_period / 1000
+        track = self._cursors.track
         while pieces := self._take(PIECES):
             stop = self._taken
             if not await self._append(pieces):
                 return
-            if not self._cursors.ring.closed:
-                self._cursors.unlogged = stop
-                self._cursors.advance(time.monotonic())
-            if time.monotonic() - self._synced >= period:
+            self._written = stop
+            if not track.is_behind_log:
+                self._say_logged(stop)
+            is_due = time.monotonic() - self._synced >= self._config.sync_period
+            if is_due or (track.is_behind_log and track.ring.waiting):
                 await self._sync()
+
+    def _say_logged(self, stop: int) -> None:
+        """Say that the log has the slots before that."""
+        if not self._cursors.ring.closed:
+            self._cursors.track.unlogged = stop
+            self._on_logged()
 
     def _take(self, most: int) -> list[Piece]:
         """Take the next pieces from the ring."""
@@ -182,8 +202,10 @@ class LogWriter:
         return True
 
     async def _sync(self) -> None:
-        self._synced = time.monotonic()
+        stop, self._synced = self._written, time.monotonic()
         await asyncio.to_thread(self.log.sync)
+        if self._cursors.track.is_behind_log:
+            self._say_logged(stop)
 
     async def _has_room_again(self, error: OSError | LogError) -> bool:
         """Wait before the next attempt; readers go on, and the parser waits for the ring. False when told to stop."""

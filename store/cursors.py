@@ -66,8 +66,6 @@ class Cursors:
         self.late: dict[str, LateRows] = {}
         """Rows for the clients that have passed their place, by its text."""
         self.track = Stream(ring, catches_up=catches_up)
-        self.unlogged: int | None = None
-        """The first slot that is not in the log yet; None without a log."""
         self._detach_after = detach_after
         self._pace = Pace(detach_after)
         self._expire_after = expire_after
@@ -286,7 +284,7 @@ class Cursors:
         self._subscriber(client_id)
         del self._subscribers[client_id]
         self._changed.add(client_id)
-        if self._subscribers or self.unlogged is not None:
+        if self._subscribers or self.track.unlogged is not None:
             self._free()
 
     def expire(self, now: float) -> list[int]:
@@ -795,12 +793,12 @@ class Cursors:
         if not (ring.waiting or self._pace.running):
             return
         needs = self._needs()
-        if self.unlogged is not None:
+        if self.track.unlogged is not None:
             idle = {it: need for it, need in needs.items() if not self._subscribers[it].marks}
-            for client_id in replaceable(idle, ring.first, ring.next, self.unlogged) if ring.waiting else ():
+            for client_id in replaceable(idle, ring.first, ring.next, self.track.unlogged) if ring.waiting else ():
                 self._subscribers[client_id].detach(self.track, GoneError("it reads the log"))
                 del needs[client_id]
-            needs[LOG] = self.unlogged
+            needs[LOG] = self.track.unlogged
         for client_id in self._pace.too_slow(needs, ring.next, now, full=ring.waiting):
             if client_id == LOG:  # nothing else holds what it has not written
                 continue
@@ -821,7 +819,7 @@ class Cursors:
             if isinstance(state, CatchingUp | Meeting) and state.reading.ack > state.track.ring.first:
                 state.track.free_to(state.reading.ack)
         needs = list(self._needs().values())
-        if self.unlogged is not None:
-            needs.append(self.unlogged)
+        if self.track.unlogged is not None:
+            needs.append(self.track.unlogged)
         if needs:
             self.track.free_to(min(needs))

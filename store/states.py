@@ -136,7 +136,7 @@ class InRing(_Served):
     @property
     def end(self) -> int:
         """The slot after the last one that it may read so far."""
-        return self.track.ring.next
+        return max(self.reading.get, self.track.shown)
 
     @property
     def is_held(self) -> bool:

@@ -26,7 +26,16 @@ class Stream(Track):
         self.catches_up = catches_up
         self.log: Log | None = None
         """What has passed the ring, and stays when that is freed."""
+        self.unlogged: int | None = None
+        """The first slot that is not in the log yet; None without a log."""
+        self.is_behind_log = False
+        """Nothing is given to anybody before it is in the log."""
         self._begun = False
+
+    @property
+    def shown(self) -> int:
+        """See `Track.shown`."""
+        return self.ring.next if self.unlogged is None or not self.is_behind_log else self.unlogged
 
     def open(self, position: Position | None, gtids: GtidSet | None) -> None:
         """Say where the stream of an empty ring begins, and what was executed before; None for what is not known."""

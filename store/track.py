@@ -60,9 +60,14 @@ class Track:
         return self.position_before(self.ring.first)
 
     @property
+    def shown(self) -> int:
+        """The slot after the last one that may be given to anybody."""
+        return self.ring.next
+
+    @property
     def end(self) -> Position | None:
-        """The place after what is stored; None before the stream has begun."""
-        return self.position_before(self.ring.next)
+        """The place after what may be given; None before the stream has begun."""
+        return self.position_before(self.shown)
 
     def sequence_of(self, position: Position) -> int | None:
         """Return the first slot at or after a position; None when the ring has not reached it.
@@ -80,7 +85,7 @@ class Track:
             raise SourceChangedError(
                 f"{position} is in a file that the stream from {floor} to {end} did not pass: another history"
             )
-        slots = range(self.ring.first, self.ring.next)
+        slots = range(self.ring.first, self.shown)
         return self.ring.first + bisect_left(slots, position, key=self.position_of)
 
     def is_source_of(self, cursor: Cursor) -> bool:

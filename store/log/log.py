@@ -119,6 +119,8 @@ class File:
     """Bytes of whole blocks."""
     written: float
     """Unix time of the last block."""
+    synced: int
+    """Bytes that are on the disk for certain."""
     rows: int = 0
     """That were added to it, as long as it is the last one."""
 
@@ -183,19 +185,30 @@ class _Writing:
 class Log:
     """The log in a folder, which no other process uses until `close`."""
 
-    def __init__(self, folder: Path, destination: str, limits: Limits, *, file_size: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        destination: str,
+        limits: Limits,
+        *,
+        file_size: int | None = None,
+        shows_synced: bool = False,
+    ) -> None:
         """Open the log, or make an empty one. The folder has to exist.
 
-        Raises LogError when it cannot be used, and OSError.
+        ``shows_synced``: nobody reads what a power loss could still take. Raises LogError when the log cannot be used,
+        and OSError.
         """
         self.folder = folder
         self._destination = destination
         self._limits = limits
+        self._shows_synced = shows_synced
         eighth = max(limits.bytes // 8, SMALLEST_FILE) if limits.bytes else FILE_SIZE
         self._file_size = file_size or min(FILE_SIZE, eighth)
         self._files: list[File] = []
         self._changed = threading.Condition()
         self._write_lock = threading.Lock()
+        self._sync_lock = threading.Lock()
         self._writing: _Writing | None = None
         self._closed = False
         self._failure: OSError | None = None
@@ -259,10 +272,16 @@ class Log:
             return None if before == now else before
 
     def source_end(self, place: Position, now: Shape) -> Position | None:
-        """Return up to where the source, read from a place on, gives what was delivered: see `shapes.source_end`."""
+        """Return up to where the source is to be read from a place on; None: without an end.
+
+        That is where the log goes on, or where the source would give others than were delivered. Raises ReshapedError
+        if it gives others at once.
+        """
         with self._changed:
-            parts = self._parts()
-        return source_end(parts, place, now)
+            parts, starts = self._parts(), [it.head.start for it in self._files]
+        ends = [it for it in starts if it.is_comparable(place) and place < it]
+        end = source_end(parts, place, now)
+        return min(ends if end is None else [*ends, end], default=None)
 
     def _parts(self) -> tuple[Part, ...]:
         if not self._files:
@@ -333,7 +352,7 @@ class Log:
         deadline = time.monotonic() + seconds
         with self._changed:
             while not self._closed:
-                if offset < file.size:
+                if offset < (file.synced if self._shows_synced else file.size):
                     return True
                 if not self._files or not self._is_last(file):
                     return None
@@ -413,19 +432,26 @@ class Log:
         What is added meanwhile does not wait. Raises OSError; then nothing is added any more, for nobody knows what of
         the log is on the disk.
         """
-        with self._write_lock:
-            writing = self._writing
-            if writing is None or not writing.unsynced:
-                return
-            writing.unsynced = 0
-            fd = os.dup(writing.fd)
-        try:
-            os.fdatasync(fd)
-        except OSError as error:
-            self._failure = error
-            raise
-        finally:
-            os.close(fd)
+        with self._sync_lock:  # one that is under way may be for what was added before
+            with self._write_lock:
+                writing = self._writing
+                if self._failure is not None:
+                    raise self._failure
+                if writing is None or not writing.unsynced:
+                    return
+                writing.unsynced = 0
+                fd = os.dup(writing.fd)
+                file, size = self._files[-1], self._files[-1].size
+            try:
+                os.fdatasync(fd)
+            except OSError as error:
+                self._failure = error
+                raise
+            finally:
+                os.close(fd)
+            with self._changed:
+                file.synced = size
+                self._changed.notify_all()
 
     def _sync_early(self) -> None:
         """Sync in another thread, so that the end of a file does not have to wait for all of it."""
@@ -511,7 +537,7 @@ class Log:
         os.fsync(fd)
         _sync_folder(self.folder)
         with self._changed:
-            self._files.append(File(number, path, head, size, head.start, size, time.time()))  # noqa: TID251
+            self._files.append(File(number, path, head, size, head.start, size, time.time(), size))  # noqa: TID251
             self._changed.notify_all()
         self._prune()
 
@@ -521,6 +547,7 @@ class Log:
             try:
                 os.fsync(writing.fd)
                 os.fsync(writing.index_fd)
+                self._files[-1].synced = self._files[-1].size
             finally:
                 os.close(writing.fd)
                 os.close(writing.index_fd)
@@ -581,8 +608,9 @@ class Log:
                     pending, pending_lines = [], []
         except DamagedLogError as error:
             logger.warning("the log is cut at byte %d of %s: %s", whole, file.path, error)
-        file.size = whole
+        file.size = file.synced = whole
         os.ftruncate(fd, whole)
+        os.fsync(fd)
         writing.index_size = write_at(index_fd, lines, 0)
 
 
@@ -592,7 +620,7 @@ def _load_file(path: Path, *, is_last: bool) -> File:
     try:
         head, first = read_head(fd, path)
         status = os.fstat(fd)
-        file = File(0, path, head, first, head.start, status.st_size, status.st_mtime)
+        file = File(0, path, head, first, head.start, status.st_size, status.st_mtime, status.st_size)
         file.number = int(path.stem)
         if not is_last and status.st_size > first:
             file.end = _end_of(file, fd)

@@ -50,7 +50,7 @@ def difference(before: Shape, now: Shape) -> str:
 def source_end(parts: Sequence[Part], place: Position, now: Shape) -> Position | None:
     """Return up to where the source, read from a place on, gives what was delivered; None: without an end.
 
-    Raises ReshapedError if it gives something else at once.
+    Raises ReshapedError if it gives others at once.
     """
     for part in parts:
         if part.shape == now or not part.end.is_comparable(place) or part.end <= place:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -112,10 +113,11 @@ async def test_changes_are_kept_without_any_client_and_after_the_source_has_purg
         assert len(extent(server).stretches) == 1
 
 
+@pytest.mark.parametrize("store", ["mixed", "file"])
 async def test_a_slow_client_does_not_hold_the_others_back_and_misses_nothing(
-    source: Server, schema: str, tmp_path: Path
+    source: Server, schema: str, tmp_path: Path, store: str
 ) -> None:
-    async with logging(source, schema, tmp_path) as server:
+    async with logging(source, schema, tmp_path, store=store) as server:
         await server.subscribe(NAME, CLIENT)
         await server.subscribe(NAME, 1002)
         await eventually(lambda: server.status(NAME, 1002).position)
@@ -127,6 +129,34 @@ async def test_a_slow_client_does_not_hold_the_others_back_and_misses_nothing(
         assert server.status(NAME, 1002).state == "catching-up"
         assert await take(server, 1501, 1002) == list(range(1, 1502))
         await eventually(lambda: server.status(NAME, 1002).state == "attached")
+
+
+async def test_nobody_is_given_what_is_not_on_the_disk_if_that_is_configured(
+    source: Server, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_sync, sync = threading.Event(), os.fdatasync
+
+    def wait_and_sync(fd: int) -> None:
+        assert may_sync.wait(20)
+        sync(fd)
+
+    async with logging(source, schema, tmp_path, store="file") as server:
+        await server.subscribe(NAME, CLIENT)
+        await eventually(lambda: server.status(NAME, CLIENT).position)
+        begin = server.status(NAME, CLIENT).position
+        fill(source, schema, 1, 1, 1)
+        assert await take(server, 1) == [1]
+        monkeypatch.setattr(os, "fdatasync", wait_and_sync)
+        size = extent(server).bytes
+        fill(source, schema, 2, 2, 1)
+        await eventually(lambda: extent(server).bytes > size)
+        await server.subscribe(NAME, 1002, start=begin)
+        assert not (await server.get_without_ack(NAME, CLIENT, timeout=0.5)).entries
+        assert await take(server, 1, 1002) == [1]
+        assert not (await server.get_without_ack(NAME, 1002, timeout=0.5)).entries
+        may_sync.set()
+        assert await take(server, 1) == [2]
+        assert await take(server, 1, 1002) == [2]
 
 
 async def test_clients_are_served_after_a_restart_while_the_source_is_down(

@@ -18,7 +18,7 @@ from sluice.protocol.errors import (
 )
 from sluice.protocol.gtid import MariadbGtidSet
 from sluice.protocol.position import Position
-from sluice.store.batch import Batch, LateRows
+from sluice.store.batch import Batch, LateRows, RangeLimits
 from sluice.store.cursor import Cursor, StoredClient, earliest, in_order, starts
 from sluice.store.cursors import Cursors
 from sluice.store.ring import Kind, Ring
@@ -70,6 +70,32 @@ def test_new_client_sees_what_was_stored_before_it_subscribed() -> None:
     put(cursors, stream, b"one")
     cursors.subscribe(CLIENT, now=NOW)
     assert entries(get(cursors).slices) == [b"begin", b"one", b"end"]
+
+
+def test_nothing_is_given_before_it_is_in_the_log_if_that_is_to_come_first() -> None:
+    cursors, stream = make()
+    begin = stream.end
+    cursors.track.unlogged, cursors.track.is_behind_log = 0, True
+    cursors.subscribe(CLIENT, now=NOW)
+    cursors.subscribe(1002, start="latest", now=NOW)
+    put(cursors, stream, b"one")
+    middle = stream.end
+    put(cursors, stream, b"two")
+    assert cursors.get(CLIENT, now=NOW) is None
+    assert cursors.read_range(CLIENT, begin, stream.end) is None
+    assert cursors.ring.first == 0
+    cursors.track.unlogged = 3
+    cursors.advance(NOW)
+    assert entries(get(cursors).slices) == [b"begin", b"one", b"end"]
+    limits = RangeLimits()
+    found = cursors.mark_range(1002, begin, limits, now=NOW)
+    assert found is not None
+    assert found.to == str(middle)
+    assert cursors.read_range(CLIENT, begin, middle) is not None
+    assert cursors.read_range(CLIENT, begin, stream.end) is None
+    cursors.track.unlogged = 6
+    cursors.advance(NOW)
+    assert entries(get(cursors).slices) == [b"begin", b"two", b"end"]
 
 
 def test_new_client_may_start_with_what_comes() -> None:

@@ -7,6 +7,7 @@ import re
 import shutil
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -127,7 +128,7 @@ def folder(tmp_path: Path) -> Path:
     return found
 
 
-def opened(folder: Path, **options: int) -> Log:
+def opened(folder: Path, **options: Any) -> Log:
     return Log(folder, "shop", Limits(), **options)
 
 
@@ -335,7 +336,7 @@ def test_it_is_known_what_was_written_with_another_shape_also_when_its_files_are
         assert log.source_end(source.place(4), other(1)) is None
         with pytest.raises(ReshapedError, match=re.escape(f"up to {source.place(7)}")):
             log.source_end(source.place(4), SHAPE)
-        assert log.source_end(source.place(1), SHAPE) == source.place(4), "from there on the log has it, or nobody"
+        assert log.source_end(source.place(1), SHAPE) == source.place(4), "from there on the log had something else"
         assert log.source_end(source.place(7), SHAPE) is None
         assert log.source_end(Position("another", "bin.000001", 1_700_000_000, 100, 0), SHAPE) is None
 
@@ -376,6 +377,53 @@ def test_what_comes_next_is_of_another_shape_until_rows_of_it_were_written(sourc
     with opened(folder) as log:
         assert log.shape_before(other(1)) is None
         assert log.shape_before(SHAPE) == other(1)
+
+
+def test_readers_are_told_of_what_is_synced_only_if_they_are_to_wait_for_that(source: Source, folder: Path) -> None:
+    with opened(folder, shows_synced=True) as log:
+        log.begin(source.place(1), None, SHAPE)
+        source.put(1)
+        log.append(source.pieces())
+        file, offset = log.find(source.place(1)) or (None, 0)
+        assert file is not None
+        assert log.has_more(file, offset, 0.01) is False
+        log.sync()
+        assert log.has_more(file, offset, 0.01) is True
+        source.put(1)
+        log.append(source.pieces(3))
+        log.begin(source.place(3), None, other(1))
+        assert log.has_more(file, file.size - 1, 0.01) is True, "the end of a file is synced"
+    with opened(folder, shows_synced=True) as log:
+        file, offset = log.find(source.place(1)) or (None, 0)
+        assert file is not None
+        assert log.has_more(file, offset, 0.01) is True
+
+
+def test_a_sync_waits_for_the_one_that_is_under_way(
+    source: Source, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would say that all is on the disk which the other one has yet to bring there."""
+    begun, go_on, fdatasync = threading.Event(), threading.Event(), os.fdatasync
+
+    def slow(fd: int) -> None:
+        begun.set()
+        assert go_on.wait(10)
+        fdatasync(fd)
+
+    with opened(folder) as log:
+        log.begin(source.place(1), None, SHAPE)
+        source.put(1)
+        log.append(source.pieces())
+        monkeypatch.setattr(os, "fdatasync", slow)
+        threads = [threading.Thread(target=log.sync) for _ in range(2)]
+        threads[0].start()
+        assert begun.wait(10)
+        threads[1].start()
+        threads[1].join(0.1)
+        assert threads[1].is_alive()
+        go_on.set()
+        for it in threads:
+            it.join(10)
 
 
 def test_a_source_that_took_over_with_the_same_transactions_leaves_no_gap(source: Source, folder: Path) -> None:

@@ -1,6 +1,7 @@
 """What a ring is filled with from the log, and when the source takes over."""
 
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -31,6 +32,7 @@ class FromSource:
         self.started: list[Cursor] = []
         self.stopped = False
         self.end: Position | None = None
+        self.ended = threading.Event()
 
     def __call__(self, *_: object, start: Cursor, stop: Position | None = None, **__: object) -> "FromSource":
         self.began, self.end = start, stop
@@ -41,9 +43,11 @@ class FromSource:
 
     def stop(self) -> None:
         self.stopped = True
+        self.ended.set()
 
     def join(self, timeout: float | None = None) -> None:
-        """It has no thread."""
+        """Wait until the test says that it has come to its end, or stops it."""
+        assert self.ended.wait(timeout or 10)
 
 
 class Scene:
@@ -153,6 +157,9 @@ def test_between_two_parts_of_the_log_the_source_goes_on_as_far_as_it_gives_the_
     scene.add(20)
     scene.log.prune(sum(it.bytes for it in scene.log.extent.files if it.start >= scene.source.place(61)))
     reader = scene.read(scene.source.place(2))
+    wait(lambda: scene.parser.started)
+    assert scene.ring.next == 0
+    scene.parser.ended.set()
     wait(lambda: scene.track.end == scene.source.place(101))
     assert scene.parser.started == [Cursor.at(scene.source.place(2))]
     assert scene.parser.end == scene.source.place(61)

@@ -22,7 +22,7 @@ from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
 from ..store.batch import LateRows
 from ..store.commits import Commits
-from ..store.cursor import Cursor, StoredClient, starts
+from ..store.cursor import OLDEST, Cursor, StoredClient, starts
 from ..store.cursors import Cursors
 from ..store.log.log import Extent, Log
 from ..store.log.shapes import difference
@@ -228,9 +228,9 @@ class Instance:
         cursors = [self.cursors.cursor(client_id) for client_id in self.cursors.client_ids]
         places = starts(cursors, self._meta.place)
         if self._log_writer is not None and (end := self._log_writer.start_after(places[0])) is not None:
-            places.insert(0, end)
+            places[:0] = [end, OLDEST]
         if self.config.auto_reset_latest_pos_mode:  # clients that have lost their places go on, at the current end
-            return [place for place in places if place is not None] or places
+            return [place for place in places if place not in (None, OLDEST)] or places
         return places
 
     def seek_start(self) -> None:

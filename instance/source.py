@@ -262,7 +262,8 @@ class ParserFactory(Protocol):
         """Make a parser that begins at ``start``, or where the configuration says if that is None.
 
         If the source does not have that place, the parser begins at the first of ``later``, in this order, that the
-        source has; None is the place that the configuration says. ``refused`` says why it lacks the others.
+        source has; None is the place that the configuration says, `sluice.store.cursor.OLDEST` the oldest one of a
+        source that has purged those before it in the list. ``refused`` says why it lacks the others.
 
         It calls, in its own thread, ``on_begin`` with the place where the stream begins and the GTIDs executed there
         (None if unknown) before its first put, and ``on_state`` with ``running`` or ``error`` and a text.

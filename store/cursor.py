@@ -42,6 +42,8 @@ class Cursor:
         return file_number(self.journal), self.offset, 0
 
 
+OLDEST = Cursor("", 0, 0, 0)
+"""Stands for the oldest place that the source has, where it has purged the place before it in a list of places."""
 MOVED = "moved "
 """What a client remembers begins with it after its cursor was moved by hand; what follows is another text each time."""
 

@@ -193,6 +193,32 @@ async def test_a_range_is_read_from_the_log_when_the_source_has_purged_it(
         assert [row.after["id"] for row in decode_rows(b"".join(pieces)) if row.after] == list(range(1, 101))
 
 
+async def test_what_the_source_has_purged_meanwhile_is_a_gap_and_the_log_goes_on_with_the_oldest_that_is_left(
+    source: Server, schema: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with logging(source, schema, tmp_path) as server:
+        await server.subscribe(NAME, CLIENT)
+        await eventually(lambda: server.status(NAME, CLIENT).position)
+        fill(source, schema, 1, 3, 1)
+        await logged(server, source, schema, 4)
+        ((_, end),) = extent(server).stretches
+    fill(source, schema, 5, 6, 1)
+    await purge(source)
+    fill(source, schema, 7, 8, 1)
+    async with logging(source, schema, tmp_path) as server:
+        await eventually(lambda: server.destination_status(NAME).state == "running")
+        await logged(server, source, schema, 9)
+        before, after = extent(server).stretches
+        assert before[1] == end
+        assert after[0].file == source.query("SHOW BINARY LOGS")[0][0]
+        await server.subscribe(NAME, 1002)
+        assert await take(server, 3, 1002) == [7, 8, 9]
+        assert await take(server, 4) == [1, 2, 3, 4], "what is before the gap"
+        with pytest.raises(PurgedError):
+            await take(server, 1)
+    assert f"the log has a gap from {end} to {after[0]}" in caplog.text
+
+
 async def test_a_damaged_block_is_named_and_the_source_serves_what_it_held(
     source: Server, schema: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -16,7 +16,7 @@ from ....protocol.errors import (
 from ....protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, contains
 from ....protocol.gtid_text import mariadb_text
 from ....protocol.position import Position, file_number
-from ....store.cursor import Cursor
+from ....store.cursor import OLDEST, Cursor
 from ....store.ring import Ring
 from ...source import Expiry
 from .config import MysqlConfig
@@ -93,6 +93,10 @@ class StartFinder:
         for place in places:
             if place is None and start is not None:
                 continue  # where the configuration says: only if no other place is left
+            if place == OLDEST:
+                is_purged = start is None and any(isinstance(it, PurgedError) for it in refused.values())
+                start = self._at_boundary(self._connection.binlog_files()[0][0], FIRST_EVENT) if is_purged else start
+                continue
             try:
                 found = self.find(place)
                 if place is not None and place.position is not None and len(places) > 1:

@@ -163,6 +163,9 @@ class InstanceConfig(Settings):
     `mixed`: in a [log on disk](guide.md#a-log-on-disk), too. Clients that are behind read that, also when the source
     has purged its binlog, and no client waits for the slowest. The source is read on without any client. `file`: the
     same, and nobody is given a change before it is synced to the disk."""
+    store_standby: bool = setting("sluice.instance.store.standby", default=False)
+    """Among several servers, those that stand by read the source into logs of their own, so that after a take-over what
+    the source has purged is still there. Each is one more replica for the source, with a server id of its own."""
     store_dir: FolderPath | None = setting("sluice.instance.store.dir", None)
     """Folder of `<destination>/log`. Empty means that of `meta.dat`."""
     store_max_bytes: int = setting("sluice.instance.store.maxBytes", 0, ge=0, le=1 << 50, unit="bytes")
@@ -288,6 +291,8 @@ class InstanceConfig(Settings):
                 f"canal.instance.memory.buffer.size has to be a power of two, such as {below} or {2 * below},"
                 f" not {self.memory_buffer_size}"
             )
+        if self.store_standby and not self.has_log:
+            raise ValueError("sluice.instance.store.standby needs sluice.instance.store = mixed or file")
         if self.has_log and self.shared_filter:
             raise ValueError(
                 f"sluice.instance.store = {self.store} needs sluice.instance.sharedFilter = false: what a log holds has"

@@ -57,6 +57,7 @@ class Instance:
         make_parser: ParserFactory,
         meta: MetaStore | None = None,
         check_active: Callable[[], None] | None = None,
+        title: str = "",
     ) -> None:
         """Nothing runs before `start`.
 
@@ -66,6 +67,7 @@ class Instance:
             meta: where subscriptions and cursors are kept; made as configured if it is not given.
             check_active: raises FencedError unless this server may serve the destination now; None without other
                 servers.
+            title: what is put before its state in Sluice's log.
         """
         self.config = config
         self.state = "stopped"
@@ -73,6 +75,7 @@ class Instance:
         self._failure = ""
         """The error that has stopped the destination; empty while all is well."""
         self.check_active = check_active
+        self._title = title
         self._make_parser = make_parser
         self._filter = config.table_filter()
         self._meta = meta or make_meta(config)
@@ -115,7 +118,8 @@ class Instance:
         self._set_state("starting", "")
         try:
             epoch, clients = await self._meta.open()
-            logger.info("epoch %d", epoch, extra={"destination": self.config.destination})
+            if not self._title:
+                logger.info("epoch %d", epoch, extra={"destination": self.config.destination})
             await self._begin(epoch, clients)
         except Exception as error:  # noqa: BLE001  others can start, whatever it is
             await self._give_up(error)
@@ -331,6 +335,12 @@ class Instance:
         return self._purges.threats if self._purges is not None else {}
 
     @property
+    def log_start(self) -> Position | None:
+        """Where the part of the log begins that is written; None while none is."""
+        log = self.cursors.track.log
+        return None if log is None or self._parser is None else log.start
+
+    @property
     def log_extent(self) -> Extent | None:
         """What the log on disk holds; None without one."""
         log = self.cursors.track.log
@@ -441,7 +451,8 @@ class Instance:
     def _set_state(self, state: str, error: str) -> None:
         if (state, error) != (self.state, self.error):
             log = logger.error if error else logger.info
-            log("%s%s", state, f": {error}" if error else "", extra={"destination": self.config.destination})
+            text = f"{self._title}{state}{f': {error}' if error else ''}"
+            log("%s", text, extra={"destination": self.config.destination})
         self.state, self.error = state, error
         self.wake()
 

@@ -145,7 +145,7 @@ class LogWriter:
                     return False
             else:
                 break
-        if end is not None and self.log.start == start:
+        if end not in (None, start) and self.log.start == start:
             logger.warning("the log has a gap from %s to %s", end, start, extra=self._where)
         return True
 

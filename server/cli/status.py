@@ -90,6 +90,8 @@ def show(out: Console, destination: dict[str, Any]) -> None:
         out.print(f"  log    {log['bytes']} bytes in {log['files']} files")
         for start, end in log["stretches"]:
             out.print(Text(f"  from {start}\n  to   {end}"))
+        if destination["active"]:
+            out.print(Text(f"  every server has it from {log['held'] or 'nowhere on, but one has no log'}"))
     for client in destination["clients"]:
         lag = client["lag"]
         text = Text(f"  client {client['clientId']}", style="bold")

@@ -1,6 +1,7 @@
 """The destinations of this process: which there are, and where each stands."""
 
 import asyncio
+import contextlib
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from ...instance.skipped import Skipped, keep, path_of
 from ...instance.source import ParserFactory
 from ...instance.status import ParserStatus
 from ...instance.zones import local_time_zone
-from ...protocol.errors import ConfigError, UnknownDestinationError
+from ...protocol.errors import ConfigError, SluiceError, UnknownDestinationError
 from ...protocol.position import Position
 from ...store.log.log import Extent, FileStatus
 from ...store.status import ClientStatus
@@ -62,6 +63,9 @@ class DestinationStatus:
     """The clients that the source is about to leave behind."""
     log: Extent | None = None
     """What the log on disk holds; None without one."""
+    held: str = ""
+    """The oldest position that the logs of all servers hold: a take-over loses nothing from there on. Empty if one of
+    them writes none."""
     outputs: Sequence[OutputStatus] = ()
     """Those that run here."""
 
@@ -82,6 +86,12 @@ class Destinations:
         self._load = load
         self._make_parser = make_parser
         self._locks: dict[str, asyncio.Lock] = {}
+        self._tails: dict[str, Instance] = {}
+        """What reads the source into the logs of destinations that stand by: without clients, cursors and epochs."""
+        self._tail_locks: dict[str, asyncio.Lock] = {}
+        self._tailing: set[asyncio.Task[None]] = set()
+        self._ending: set[str] = set()
+        """Destinations that their operator stops."""
 
     async def start(self, destination: str) -> None:
         """Start a destination with its configuration as it is now; a running one goes on unchanged.
@@ -107,6 +117,7 @@ class Destinations:
             else:
                 self._stand_by(destination, config)
                 self.cluster.start(destination)
+                self._tail_later(destination)
 
     async def reload(self, destination: str) -> None:
         """Bring a destination in line with its configuration as it is now, and start it if it is stopped.
@@ -124,22 +135,29 @@ class Destinations:
         """Stop a destination and store its cursors; a stopped one stays so."""
         async with self._locks.setdefault(destination, asyncio.Lock()):
             instance = self._known(destination)
-            if self.cluster is not None and instance.check_active is not None:  # also while it is given up
-                await self.cluster.stop(destination)
-                instance = self._known(destination)
-                instance.check_active = None
-            await self.companions.stop(destination)
-            await instance.stop()
+            self._ending.add(destination)
+            try:
+                await self._tail(destination)
+                if self.cluster is not None and instance.check_active is not None:  # also while it is given up
+                    await self.cluster.stop(destination)
+                    instance = self._known(destination)
+                    instance.check_active = None
+                await self.companions.stop(destination)
+                await instance.stop()
+            finally:
+                self._ending.discard(destination)
 
     async def activate(self, destination: str, meta: MetaStore) -> None:
         """Start a destination that this server has taken over. Raises SluiceError when it cannot start."""
         config = await asyncio.to_thread(self._load, destination)
         instance = self._stand_by(destination, config, meta)
+        await self._tail(destination, wanted=False)
         try:
             await instance.start()
             await self.companions.start(destination)
         except Exception:
             instance.stand_by()  # the election goes on, and knows what is wrong
+            self._tail_later(destination)
             raise
 
     async def deactivate(self, destination: str) -> None:
@@ -151,6 +169,7 @@ class Destinations:
         finally:
             if self.cluster is None or instance.check_active is not None:  # else its operator has stopped it meanwhile
                 instance.stand_by()
+                self._tail_later(destination)
 
     async def retry_quarantine(self, destination: str, position: str | None = None) -> list[Retried]:
         """Decode what is in quarantine, or one event of it, again; give clients that have passed it the missing rows.
@@ -179,13 +198,14 @@ class Destinations:
 
     def destination_status(self, destination: str) -> DestinationStatus:
         """Return where a destination stands, stopped or not."""
-        instance = self._known(destination)
+        instance, tail = self._known(destination), self._tails.get(destination)
         ring, cursors = instance.ring, instance.cursors
         cluster = self.cluster if instance.state != "stopped" else None
+        error = tail.error if tail is not None and not instance.error else instance.error
         return DestinationStatus(
             destination=destination,
             state=instance.state,
-            error=instance.error or (cluster.problem_of(destination) if cluster is not None else ""),
+            error=error or (cluster.problem_of(destination) if cluster is not None else ""),
             clients=[cursors.status(client_id) for client_id in cursors.client_ids],
             first=str(cursors.position_before(ring.first) or ""),
             last=str(cursors.position_before(ring.next) or ""),
@@ -200,7 +220,8 @@ class Destinations:
             time_zone=instance.config.time_zone or local_time_zone(),
             active=cluster.active(destination) if cluster is not None else "",
             threats=instance.threats,
-            log=instance.log_extent,
+            log=instance.log_extent if tail is None else tail.log_extent,
+            held=cluster.held(destination) if cluster is not None else self.log_start(destination),
             outputs=self.companions.status(destination),
         )
 
@@ -214,6 +235,11 @@ class Destinations:
         if log is None:
             raise ConfigError(f"destination {destination} has no log on disk (sluice.instance.store)")
         return await asyncio.to_thread(log.surplus if dry_run else log.prune, most)
+
+    def log_start(self, destination: str) -> str:
+        """Return where the log begins that this server writes for a destination; empty if it writes none."""
+        instance = self._tails.get(destination) or self.instances.get(destination)
+        return str((instance.log_start if instance is not None else None) or "")
 
     async def latest(self, destination: str) -> Position:
         """Return the source's current end: the place after its last change. Raises as `Instance.source_end`."""
@@ -248,6 +274,29 @@ class Destinations:
         self.instances[destination] = instance
         instance.stand_by()
         return instance
+
+    def _tail_later(self, destination: str) -> None:
+        """See `_tail`; the caller does not wait."""
+        task = asyncio.create_task(self._tail(destination), name=f"tail {destination}")
+        self._tailing.add(task)
+        task.add_done_callback(self._tailing.discard)
+
+    async def _tail(self, destination: str, *, wanted: bool = True) -> None:
+        """Read the source into the log of a destination while it stands by, if that is configured and wanted."""
+        async with self._tail_locks.setdefault(destination, asyncio.Lock()):
+            instance, tail = self.instances[destination], self._tails.get(destination)
+            wanted = wanted and instance.config.store_standby and destination not in self._ending
+            wanted = wanted and instance.state == "standby"
+            if wanted == (tail is not None):
+                return
+            if tail is not None:
+                await tail.stop()
+                del self._tails[destination]
+                return
+            tail = Instance(instance.config.for_reader(), self._make_parser, MemoryMetaStore(), title="its log: ")
+            self._tails[destination] = tail
+            with contextlib.suppress(SluiceError):  # its status says so
+                await tail.start()
 
     def _known(self, destination: str) -> Instance:
         instance = self.instances.get(destination)

@@ -5,7 +5,7 @@ import contextlib
 import json
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import CLOCK_BOOTTIME, clock_gettime
 from typing import Protocol
@@ -26,8 +26,9 @@ from ...instance.meta.nodes import (
     UnknownOutcomeError,
 )
 from ...instance.meta.zookeeper import ZooKeeperClients, epoch_data, read_epoch
-from ...protocol.errors import FencedError, SluiceError, ZooKeeperError
+from ...protocol.errors import BadPositionError, FencedError, SluiceError, SourceChangedError, ZooKeeperError
 from ...protocol.paths import GROUP, SERVERS, epoch_node, running_node, servers_node
+from ...protocol.position import Position
 from ...store.cursor import Cursor, StoredClient
 from .election import State
 from .member import Member
@@ -59,6 +60,8 @@ PATIENCE = 5.0
 """Seconds after which it is said that ZooKeeper cannot be reached."""
 STOPPING = 4.0
 """Seconds that the giving up of a destination may take, with the last write of its cursors (`LAST_STORE`)."""
+PUBLISHING = 5.0
+"""Seconds between two looks where the logs of the servers begin."""
 RETRY = 1.0
 """Seconds to wait after an unforeseen refusal: a right that is missing, a node that holds something else.
 Only a person can fix that: trying sooner does not help, and one question a second from each destination is cheap."""
@@ -73,6 +76,9 @@ class Host(Protocol):
     async def deactivate(self, destination: str) -> None:
         """Stop it and let it stand by; its cursors are stored if they can be. Raises SluiceError if they cannot."""
 
+    def log_start(self, destination: str) -> str:
+        """Return where the log begins that this server writes for a destination; empty if it writes none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:
@@ -86,7 +92,11 @@ class Identity:
     @property
     def data(self) -> bytes:
         """What its nodes hold; those of Canal's own servers hold nothing."""
-        return dumps({"tls": self.url.startswith("https:"), "url": self.url})
+        return self.data_with({})
+
+    def data_with(self, more: Mapping[str, str]) -> bytes:
+        """What a node of it holds that says something more."""
+        return dumps({"tls": self.url.startswith("https:"), "url": self.url, **more})
 
 
 class ClusterMetaStore:
@@ -154,6 +164,8 @@ class Cluster:
         """The problem of each destination that was logged last."""
         self._refused: dict[str, str] = {}
         """Why ZooKeeper does not do what was asked for a destination last."""
+        self._held: dict[str, str] = {}
+        """The oldest position that the logs of all servers hold, by destination, as last seen."""
         self._warned: set[str] = set()
         """What was said in this session already, as it is tried again and again."""
         self._tasks: set[asyncio.Task[None]] = set()
@@ -213,6 +225,10 @@ class Cluster:
         """Return what keeps, or would keep, this server from serving a destination; empty when all is well."""
         return self.problem or self.member.election(destination).problem or self._refused.get(destination, "")
 
+    def held(self, destination: str) -> str:
+        """Return the oldest position that the logs of all servers hold; empty if one of them writes none."""
+        return self._held.get(destination, "")
+
     async def group(self) -> str:
         """Return the name that the servers of this ZooKeeper have in common: the first that asks makes it, for ever.
 
@@ -266,10 +282,12 @@ class Cluster:
             if self.member.election(destination).wanted:
                 self._spawn(self._register(session, servers_node(destination)))
         self.member.opened(session.session_id, session.timeout, _now())
+        self._spawn(self._compare_logs(session))
         self._drive()
 
     async def _end(self, session: ZooKeeperSession) -> None:
         self._session = None
+        self._held.clear()
         self._last.clear()  # ZooKeeper may have left them without an answer
         self._warned.clear()
         self.problem = "no session with ZooKeeper yet"
@@ -318,6 +336,40 @@ class Cluster:
         except ZooKeeperError as error:
             logger.info("%s", error, extra={"destination": destination})
 
+    async def _compare_logs(self, session: ZooKeeperSession) -> None:
+        """Say where the logs of this server begin, and see where those of the others do, for as long as it lives."""
+        said = set[str]()
+        while not session.over:
+            for destination in list(self.member.destinations):
+                own = self._host.log_start(destination)
+                if not own and destination not in said:
+                    continue
+                said.add(destination)
+                try:
+                    self._held[destination] = await self._compare_log(session, destination, own)
+                except SessionExpiredError:
+                    return
+                except ZooKeeperError as error:
+                    self._held.pop(destination, None)
+                    self._warn("it is not known where the logs of the other servers begin", error)
+            await asyncio.sleep(PUBLISHING)
+
+    async def _compare_log(self, session: ZooKeeperSession, destination: str, own: str) -> str:
+        """Put where a log begins into the node of this server; return the last of the places of all servers."""
+        node = await session.find(f"{servers_node(destination)}/{self._identity.address}")
+        if node is None or node.owner != session.session_id:
+            return ""
+        data = self._identity.data_with({"log": own} if own else {})
+        if node.data != data:
+            await session.set(f"{servers_node(destination)}/{self._identity.address}", data, node.version)
+        if not own:
+            return ""
+        nodes = await self._registered(session, servers_node(destination))
+        starts = [
+            own if name == self._identity.address else str(_object(it).get("log") or "") for name, it in nodes.items()
+        ]
+        return _last(starts)
+
     async def _read_servers(self, session: ZooKeeperSession) -> None:
         """See which servers live, now and whenever that changes."""
         try:
@@ -344,7 +396,9 @@ class Cluster:
         self._spawn(self._read_servers(session))
 
     @staticmethod
-    async def _registered(session: ZooKeeperSession, parent: str, watch: Callable[[], None]) -> dict[str, Node]:
+    async def _registered(
+        session: ZooKeeperSession, parent: str, watch: Callable[[], None] | None = None
+    ) -> dict[str, Node]:
         names = await session.children(parent, watch)
         nodes = await asyncio.gather(*(session.find(f"{parent}/{name}") for name in names))
         return {name: node for name, node in zip(names, nodes, strict=True) if node is not None}
@@ -543,3 +597,11 @@ def _object(node: Node) -> dict[str, object]:
 
 def _url(node: Node) -> str:
     return str(_object(node).get("url") or "")
+
+
+def _last(starts: Sequence[str]) -> str:
+    """Return the last of the places where logs begin; empty if one has none, or they have no order."""
+    try:
+        return str(max(Position.parse(it) for it in starts))
+    except (BadPositionError, SourceChangedError):
+        return ""

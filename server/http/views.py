@@ -169,12 +169,16 @@ class LogView(View):
     stretches: list[list[str]] = Field(
         description="Where its uninterrupted parts begin and end; what is between two of them is missing."
     )
+    held: str = Field(
+        description="The oldest position that the logs of all servers hold: a take-over loses nothing from there on."
+        " Empty if one of them writes none; then it is what the source still has."
+    )
 
     @classmethod
-    def of(cls, extent: Extent) -> Self:
+    def of(cls, extent: Extent, held: str) -> Self:
         """Make the view of a log."""
         stretches = [[str(start), str(end)] for start, end in extent.stretches]
-        return cls(bytes=extent.bytes, files=len(extent.files), stretches=stretches)
+        return cls(bytes=extent.bytes, files=len(extent.files), stretches=stretches, held=held)
 
 
 class DestinationView(View):
@@ -209,7 +213,7 @@ class DestinationView(View):
     def of(cls, status: DestinationStatus) -> Self:
         """Make the view of a status, as of now."""
         clients = [ClientView.of(status, client) for client in status.clients]
-        log = None if status.log is None else LogView.of(status.log)
+        log = None if status.log is None else LogView.of(status.log, status.held)
         values = {name: getattr(status, name) for name in cls.model_fields}
         return cls.model_validate({**values, "clients": clients, "log": log})
 

@@ -21,6 +21,7 @@ from sluice.instance.sources.mysql.config import Address, MysqlConfig
 from sluice.protocol.errors import ConfigError, FencedError, UnknownDestinationError, ZooKeeperError
 from sluice.protocol.paths import SERVERS
 from sluice.protocol.position import Position
+from sluice.server.ha import cluster as cluster_module
 from sluice.server.ha.cluster import Cluster, ClusterMetaStore, Identity
 from sluice.server.ha.election import State
 from sluice.server.ha.moves import Move, give_up, rebalance
@@ -44,6 +45,12 @@ class Host:
 
     async def deactivate(self, destination: str) -> None:
         raise AssertionError("it never started")
+
+    def log_start(self, destination: str) -> str:
+        return self.log
+
+    log = ""
+    """Where its log begins."""
 
 
 CURSOR = Cursor("binlog.000003", 4, 1_700_000_000_000, 1, "", Position("1", "binlog.000003", 1_700_000_000, 4, 0))
@@ -70,10 +77,14 @@ class SlowHost(Host):
 
 @contextlib.asynccontextmanager
 async def taking_part(
-    zookeeper: ZooKeeper | Proxy, path: str = "", host: Host | None = None, seconds: float = 4.0
+    zookeeper: ZooKeeper | Proxy,
+    path: str = "",
+    host: Host | None = None,
+    seconds: float = 4.0,
+    identity: Identity = IDENTITY,
 ) -> AsyncIterator[Cluster]:
     hosts = zookeeper.hosts if isinstance(zookeeper, ZooKeeper) else f"127.0.0.1:{zookeeper.port}"
-    cluster = Cluster(f"{hosts}{path}", seconds, IDENTITY, host or Host(), configure)
+    cluster = Cluster(f"{hosts}{path}", seconds, identity, host or Host(), configure)
     running = asyncio.create_task(cluster.run())
     cluster.start(NAME)
     try:
@@ -117,6 +128,32 @@ def owners(zookeeper: ZooKeeper) -> dict[str, dict[str, object]]:
     with nodes(zookeeper.hosts) as zk:
         paths = {it: f"/otter/canal/destinations/{it}/running" for it in zk.get_children("/otter/canal/destinations")}
         return {name: json.loads(zk.get(path)[0]) for name, path in paths.items() if zk.exists(path)}
+
+
+class LoggingHost(SlowHost):
+    """It has a log of its destination."""
+
+    def __init__(self, begin: int) -> None:
+        self.log = str(Position("1", "binlog.000003", 1_700_000_000, begin, 0)) if begin else ""
+
+
+@pytest.mark.usefixtures("empty")
+async def test_servers_know_from_where_on_all_of_them_have_the_changes(
+    zookeeper: ZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_module, "PUBLISHING", 0.05)
+    first, second, third = LoggingHost(400), LoggingHost(500), LoggingHost(0)
+    names = [Identity(f"127.0.0.1:{number}", "http://127.0.0.1:2") for number in (1, 2, 3)]
+    async with taking_part(zookeeper, host=first, identity=names[0]) as one:
+        await eventually(lambda: one.held(NAME) == first.log)
+        async with taking_part(zookeeper, host=second, identity=names[1]) as other:
+            await eventually(lambda: one.held(NAME) == other.held(NAME) == second.log)
+            first.log = LoggingHost(600).log  # its oldest files went
+            await eventually(lambda: one.held(NAME) == other.held(NAME) == first.log)
+            async with taking_part(zookeeper, host=third, identity=names[2]) as last:
+                await eventually(lambda: not one.held(NAME) and not other.held(NAME))
+                assert last.held(NAME) == ""
+            await eventually(lambda: one.held(NAME) == first.log)
 
 
 async def test_an_owner_is_told_to_give_a_destination_up(zookeeper: ZooKeeper) -> None:

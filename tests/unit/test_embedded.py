@@ -589,6 +589,41 @@ async def test_one_that_was_left_to_canal_takes_part_again_when_its_operator_sta
     assert cluster.member.election(NAME).state is State.STANDBY
 
 
+def log_end(server: EmbeddedServer) -> Position | None:
+    log = server.destination_status(NAME).log
+    return log.files[-1].end if log is not None and log.files else None
+
+
+async def test_one_that_stands_by_reads_the_source_into_its_log_until_it_is_activated(setup: Setup) -> None:
+    server = setup.server
+    await server.stop(NAME)
+    setup.change(store="mixed", store_standby=True, store_min_free=0, catch_up_readers=1)
+    server.cluster = Cluster("127.0.0.1:1", 4.0, Identity("127.0.0.1:1", "http://127.0.0.1:2"), server, setup.load)
+    before = setup.parser
+    await server.start(NAME)
+    await eventually(lambda: setup.parser is not before)
+    tail = setup.parser
+    begin = tail.stream.end
+    tail.write(b"one")
+    await eventually(lambda: log_end(server) == tail.stream.end)
+    status = server.destination_status(NAME)
+    assert (status.state, status.clients, status.entries) == ("standby", [], 0)
+    assert server.log_start(NAME) == str(begin)
+    await server.activate(NAME, MemoryMetaStore())
+    assert setup.parser is not tail
+    assert setup.parser.start_cursor is not None
+    assert setup.parser.start_cursor.position == tail.stream.end, "after what it has read while it stood by"
+    server.instances[NAME].check_active = lambda: None  # there is no ZooKeeper
+    await server.subscribe(NAME, CLIENT)
+    batch = await server.get_without_ack(NAME, CLIENT, timeout=5)
+    assert entries(batch.slices) == [b"begin", b"one", b"end"]
+    active = setup.parser
+    await server.deactivate(NAME)
+    await eventually(lambda: setup.parser is not active)
+    await server.stop(NAME)
+    assert server.log_start(NAME) == ""
+
+
 async def test_one_that_could_not_be_activated_stands_by(setup: Setup) -> None:
     await setup.server.stop(NAME)
     setup.failure = ConfigError("the folder for the quarantine cannot be written")

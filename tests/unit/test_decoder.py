@@ -307,12 +307,16 @@ def test_headers_carry_the_executed_set_with_gtid_on(tmp_path: Path) -> None:
     assert tagged.header.gtid.startswith(f"{uuid}:1-31:tagx:1,")
 
 
-def test_mariadb_headers_carry_the_last_gtid_of_each_domain(tmp_path: Path) -> None:
+def test_mariadb_headers_carry_the_last_gtid_of_each_domain_and_that_of_the_transaction(tmp_path: Path) -> None:
     result = decode(dump(binlogs("mariadb-11.8", tmp_path)), Options(gtid_on=True))
     sets = [entry.header.gtid for entry in result.entries if entry.header.gtid.count(",")]
     server_id = result.entries[-1].header.serverId
     assert sets[0] == f"0-{server_id}-36,5-{server_id}-1"
-    assert not any(prop.key == "curtGtid" for entry in result.entries for prop in entry.header.props)
+    gtids = [prop.value for entry in result.entries for prop in entry.header.props if prop.key == "curtGtid"]
+    assert f"5-{server_id}-1" in gtids
+    assert gtids[-1] == f"0-{server_id}-{sets[-1].split(',')[0].rpartition('-')[2]}"
+    strict = decode(dump(binlogs("mariadb-11.8", tmp_path)), Options(gtid_on=True, strict_canal=True))
+    assert not any(prop.key == "curtGtid" for entry in strict.entries for prop in entry.header.props)
 
 
 def test_commit_times_come_from_the_gtid_event(tmp_path: Path) -> None:

@@ -182,7 +182,8 @@ class MysqlConfig(InstanceConfig):
     # Where to begin, when no client has a cursor yet.
 
     gtid_on: bool = setting("canal.instance.gtidon", default=False, shapes=True)
-    """Ask the source for changes by GTID set instead of by file and offset."""
+    """Ask the source for changes by GTID set instead of by file and offset. Entries then say the GTID of their
+    transaction."""
     master_journal_name: str | None = setting("canal.instance.master.journal.name", None)
     """Binlog file to begin in. Empty, with no timestamp and no GTID set: begin at the source's current end."""
     master_position: Above0 = setting("canal.instance.master.position", None, ge=0, lt=1 << 63, unit="bytes")

@@ -43,7 +43,7 @@ from .....protocol.canal.tags cimport (
     UPDATE,
 )
 from .....protocol.canal.tags cimport QUERY as QUERY_TYPE
-from .....protocol.gtid_text cimport SOURCE_TEXT_MAX, UUID_SIZE, put_source
+from .....protocol.gtid_text cimport SOURCE_TEXT_MAX, UUID_SIZE, put_mariadb, put_source
 from .....protocol.littleendian cimport le16, le32, le48, le64, length_encoded
 from .....protocol.utf8 cimport is_utf8, put_utf8, utf8_size
 from .....protocol.wire cimport (
@@ -921,10 +921,13 @@ cdef class Decoder:
         return 0
 
     cdef int add_gtid_props(self) noexcept nogil:
-        """Header.props of the transaction: MySQL's only, as Canal."""
+        """Header.props of the transaction. Canal has them of MySQL only: it cannot read MariaDB by GTID."""
         cdef uint8_t text[SOURCE_TEXT_MAX + 1 + 20]
         cdef uint8_t *p
         if self.gtid.is_mariadb:
+            if not self.strict_canal:
+                p = put_mariadb(text, self.gtid.domain, self.gtid.server_id, self.gtid.number)
+                self.entries.add_prop(<const char *>GTID_KEY.data, text, p - text)
             return 0
         p = put_source(text, self.gtid.uuid, self.gtid.tag, self.gtid.tag_size)
         p[0] = b":"

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, model_validator
 
@@ -15,6 +15,9 @@ from .meta import MetaKind
 from .settings import FolderPath, Settings, setting
 from .sink.filters import FieldFilter, Patterns, TableFilter
 from .zones import local_time_zone, offsets_of
+
+if TYPE_CHECKING:
+    from .sink.where import Conditions
 
 CODEC = 1
 """Raised when the same change is written as other entries than before."""
@@ -65,6 +68,19 @@ def _field_filter(value: str) -> str:
     return _compiled(FieldFilter, value)
 
 
+def _where(value: str) -> str:
+    return _compiled(_conditions, value)
+
+
+def _conditions(text: str) -> "Conditions | None":
+    """Read conditions on rows, if there are any. Raises FilterError."""
+    if not text.strip():
+        return None
+    from .sink.where import Conditions  # noqa: PLC0415  its parser takes time and memory, and few need it
+
+    return Conditions(text)
+
+
 def _compiled(compile_filter: Callable[[str], object], value: str) -> str:
     """Return the text of a filter unchanged, if it is valid."""
     try:
@@ -82,6 +98,7 @@ def _digest(text: str) -> str:
 
 
 TableFilterText = Annotated[str, AfterValidator(_table_filter)]
+WhereText = Annotated[str, AfterValidator(_where)]
 FieldFilterText = Annotated[str, AfterValidator(_field_filter)]
 
 
@@ -108,6 +125,10 @@ class InstanceConfig(Settings):
     """Columns to deliver, for tables of which not all are wanted: `shop.orders:id/total,shop.items:id`."""
     filter_black_field: FieldFilterText = setting("canal.instance.filter.black.field", "", shapes=True)
     """Columns not to deliver, in the same form."""
+    filter_where: WhereText = setting("sluice.instance.filter.where", "", shapes=True)
+    """Rows to deliver, for tables of which not all are wanted:
+    `shop.orders: status = 'paid' AND total > 10; shop.items: price IS NOT NULL`. An UPDATE passes when the row matched
+    before it or matches after it. [Conditions on rows](guide.md#conditions-on-rows) says what a condition may hold."""
     filter_rows: bool = setting("canal.instance.filter.rows", default=False, shapes=True)
     """Drop all changes of rows."""
     filter_query_dcl: bool = setting("canal.instance.filter.query.dcl", default=False, shapes=True)
@@ -282,6 +303,10 @@ class InstanceConfig(Settings):
     def field_filter(self) -> FieldFilter:
         """Compile the filter of columns."""
         return FieldFilter(self.filter_field, self.filter_black_field)
+
+    def conditions(self) -> "Conditions | None":
+        """Read the conditions on rows; None if there are none."""
+        return _conditions(self.filter_where)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

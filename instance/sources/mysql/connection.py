@@ -319,6 +319,9 @@ class Connection:
         if facts.row_image.removesuffix("_NODUP") not in config.binlog_image:  # MariaDB's FULL_NODUP
             cure = f"SET GLOBAL binlog_row_image = '{config.binlog_image[0]}'; -- or allow it in the configuration"
             problems.append((f"binlog_row_image is {facts.row_image}, which the configuration does not allow", cure))
+        if config.filter_where and facts.row_image == "MINIMAL":
+            cure = "SET GLOBAL binlog_row_image = 'FULL'; -- or leave sluice.instance.filter.where empty"
+            problems.append(("binlog_row_image is MINIMAL: rows lack the columns of their conditions", cure))
         if config.gtid_on and not facts.gtid:
             cure = "set gtid_mode=ON and enforce_gtid_consistency=ON in its option file, or gtidon=false here"
             problems.append((f"gtid_mode is {facts.gtid_mode or 'OFF'}, but the configuration asks for GTIDs", cure))

@@ -63,6 +63,7 @@ class Control:
         self._decoder = decoder
         self._filter = config.table_filter()
         self._fields = config.field_filter()
+        self._conditions = config.conditions()
         self._quarantine = quarantine
         self._description = b""  # the body of the last FORMAT_DESCRIPTION event
         self._answers: dict[int, Callable[[Event], None]] = {
@@ -146,6 +147,7 @@ class Control:
             excluded=not self._filter.accepts(schema, table),
             fields=self._fields.kept(schema, table),
             black_fields=self._fields.dropped(schema, table),
+            where=self._conditions.of(schema, table) if self._conditions else None,
         )
         if options.excluded:
             self._decoder.add_plan(TablePlan(table_map, (), 0, options))

@@ -12,3 +12,4 @@ cdef class Charset:
 
 
 cdef Charset get_charset(str name)
+cpdef bytes encode(str text, str charset)

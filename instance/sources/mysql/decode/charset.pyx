@@ -282,6 +282,8 @@ cdef dict MULTI_BYTE = {
     "ujis": ("euc_jp", ((0xA1C0, "\\"),)),
 }
 
+cdef dict UNICODE = {"ucs2": "utf-16-be", "utf16": "utf-16-be", "utf16le": "utf-16-le", "utf32": "utf-32-be"}
+
 cdef dict CHARSETS = {}            # plans point into their tables: they are never replaced or removed
 cdef object MAKING = threading.Lock()
 
@@ -416,3 +418,27 @@ def decode(bytes data not None, str charset not None):
         return value.text[:value.size].decode("utf-8")
     finally:
         free(value.scratch)
+
+
+cpdef bytes encode(str text, str charset):
+    """The bytes of the text in the MySQL character set of that name (`binary`: UTF-8).
+
+    Raises DecodeError if the character set is unknown, or lacks one of the characters.
+    """
+    cdef bytes data = b""
+    if charset == "binary":
+        return text.encode()
+    if charset in SINGLE_BYTE:
+        numbers = {decode(bytes([i]), charset): i for i in reversed(range(256))}
+        data = bytes([numbers.get(char, 0) for char in text])
+    else:
+        codec = MULTI_BYTE[charset][0] if charset in MULTI_BYTE else UNICODE.get(charset, "utf-8")
+        data = text.encode(codec, "ignore")
+    if decode(data, charset) != text or (charset in ("utf8", "utf8mb3", "ucs2") and not is_basic(text)):
+        raise DecodeError(f"the character set {charset} lacks characters of '{text[:100]}'")
+    return data
+
+
+cdef bint is_basic(str text):
+    """Whether all its characters are in the first plane of Unicode."""
+    return not text or max(text) <= "\uffff"

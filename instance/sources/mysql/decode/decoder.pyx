@@ -1310,6 +1310,14 @@ cdef class Decoder:
         if p == end:
             self.in_rows = False
             return 0
+        cdef const uint8_t *first = p
+        if (<KnownTable>found).plan.condition is not None:
+            first = (<KnownTable>found).plan.find_row(
+                self.scratch, p, p, end, rows.kind, before, after, rows.is_partial
+            )
+            if first == end:
+                self.in_rows = False
+                return 0
         self.put_begin()
         self.start_entry(
             &self.place, ROWDATA, rows.kind, (<KnownTable>found).names, (<KnownTable>found).names_size,
@@ -1321,8 +1329,9 @@ cdef class Decoder:
         self.writer.cursor = put_uint(self.writer.cursor, IS_DDL, 0)
         if not self.strict_canal and not (has_all(before, width) and has_all(after, width)):
             (<KnownTable>found).plan.put_absent(self.writer, before, after)
+        (<KnownTable>found).plan.put_unjudged(self.writer, before, after)
         count = (<KnownTable>found).plan.encode_rows(
-            self.writer, self.scratch, p, end, rows.kind, before, after, rows.is_partial
+            self.writer, self.scratch, p, first, end, rows.kind, before, after, rows.is_partial
         )
         self.entries.end(count)
         self.put_slot(&self.place, self.event_begin, self.event_n, ROW_DATA, rows.kind)

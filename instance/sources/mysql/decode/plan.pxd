@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 
 from .....store.segment cimport SegmentWriter
 from .values cimport Field, Value, Zone
+from .where cimport Condition
 
 
 cdef struct Head:          # what precedes `value` in every Column, except its tag and length
@@ -42,15 +43,30 @@ cdef class TablePlan:
     cdef size_t names_size                     # of those fields of Header
     cdef readonly Py_ssize_t size              # bytes that the plan takes, about
 
-    # Appends one `rowDatas` field (RowChange field 12) a row for all rows between data and end.
-    # present_before / present_after: the event's bitmaps of columns, ceil(column_count / 8) bytes each (the same
-    # pointer for INSERT and DELETE). partial_json: the event is a PARTIAL_UPDATE_ROWS event.
+    # The place of the first row from p on that the condition on rows lets pass; end if there is none. data: all rows.
+    # Raises DecodeError. Only for a plan that has a condition.
+    cdef const uint8_t *find_row(
+        self,
+        Scratch scratch,
+        const uint8_t *data,
+        const uint8_t *p,
+        const uint8_t *end,
+        int kind,
+        const uint8_t *present_before,
+        const uint8_t *present_after,
+        bint partial_json,
+    ) except NULL nogil
+
+    # Appends one `rowDatas` field (RowChange field 12) for the row at `first` and each row after it that passes.
+    # data and end: all rows. present_before / present_after: the event's bitmaps of columns, ceil(column_count / 8)
+    # bytes each (the same pointer for INSERT and DELETE). partial_json: the event is a PARTIAL_UPDATE_ROWS event.
     # Returns the number of rows; raises DecodeError (with the GIL) naming the column when bytes do not fit.
     cdef int64_t encode_rows(
         self,
         SegmentWriter writer,
         Scratch scratch,
         const uint8_t *data,
+        const uint8_t *first,
         const uint8_t *end,
         int kind,                              # INSERT, UPDATE or DELETE of Canal's EventType
         const uint8_t *present_before,
@@ -64,6 +80,12 @@ cdef class TablePlan:
         self, SegmentWriter writer, const uint8_t *present_before, const uint8_t *present_after
     ) except -1 nogil
 
+    # Appends the property that the condition on rows could not be judged by the event's images, if it could not.
+    cdef int put_unjudged(
+        self, SegmentWriter writer, const uint8_t *present_before, const uint8_t *present_after
+    ) except -1 nogil
+
+    cdef readonly Condition condition          # on rows; None
     cdef Planned *columns
     cdef size_t row_width                      # bytes of the length of the last row
     cdef Zone zone                             # that TIMESTAMP columns point into

@@ -3,6 +3,7 @@ from dataclasses import dataclass
 from typing import final
 
 from ....columns import SourceColumn
+from ....sink.condition import Test
 from .table_map import TableMap
 
 @dataclass(frozen=True, slots=True)
@@ -13,6 +14,7 @@ class PlanOptions:
     excluded: bool = False
     fields: frozenset[str] | None = None
     black_fields: frozenset[str] = ...
+    where: Test | None = None
 
 @final
 class TablePlan:

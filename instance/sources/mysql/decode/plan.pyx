@@ -20,7 +20,7 @@ import re
 from dataclasses import dataclass
 
 cimport cython
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memmove
@@ -67,10 +67,12 @@ from . cimport values
 from .json cimport json_document
 from .json_differences cimport changed_document, differences_expression
 from .values cimport Field, Value
+from .where cimport IS_FALSE, IS_TRUE, Condition
 
 from .....protocol import props
 from .....protocol.canal.types import SqlType
 from .....protocol.errors import DecodeError
+from ....sink.condition import Test
 from .table_map import Type, type_name
 
 cdef enum:
@@ -90,7 +92,7 @@ class PlanOptions:
     ``strict_canal``: exactly as Canal, even where Sluice does better. ``time_zone``: the zone of TIMESTAMP texts (an
     IANA name, or ``+08:00``), None for the zone of the process. ``connection_charset``: of all texts, if
     ``strict_canal`` is set. ``excluded``: the table is not wanted. ``fields`` and ``black_fields``: names, in upper
-    case, of the only columns wanted, or of columns not wanted; the former wins.
+    case, of the only columns wanted, or of columns not wanted; the former wins. ``where``: the condition on rows.
     """
 
     strict_canal: bool = False
@@ -99,6 +101,7 @@ class PlanOptions:
     excluded: bool = False
     fields: frozenset[str] | None = None
     black_fields: frozenset[str] = frozenset()
+    where: Test | None = None
 
 
 # --- what is prepared ------------------------------------------------------------------------------------------------
@@ -122,6 +125,13 @@ cdef uint8_t *put_json_text(uint8_t *p, const uint8_t *text, size_t size) noexce
         p += 1
     p[0] = b'"'
     return p + 1
+
+
+cdef bytes UNJUDGED = message_field(
+    ROW_CHANGE_PROPS, text_field(KEY, props.WHERE) + text_field(PAIR_VALUE, props.UNJUDGED)
+)
+cdef const uint8_t *UNJUDGED_DATA = <const uint8_t *>PyBytes_AS_STRING(UNJUDGED)
+cdef size_t UNJUDGED_SIZE = PyBytes_GET_SIZE(UNJUDGED)
 
 
 cdef Head add_head(bytearray encoded, Py_ssize_t index, column, int sql_type, bint is_null):
@@ -215,6 +225,10 @@ cdef class TablePlan:
             planned.promoted.data = <const uint8_t *>(base + <size_t>planned.promoted.data)
             planned.null.data = <const uint8_t *>(base + <size_t>planned.null.data)
             planned.name = <const uint8_t *>(base + <size_t>planned.name)
+        if options.where is not None:
+            self.condition = Condition(options.where, table_map, columns, options.time_zone)
+            for i in range(self.column_count):
+                self.condition.set_width(i, &self.columns[i].field, self.columns[i].is_json)
 
     def __dealloc__(self):
         free(self.columns)
@@ -354,6 +368,7 @@ cdef class TablePlan:
         SegmentWriter writer,
         Scratch scratch,
         const uint8_t *data,
+        const uint8_t *first,
         const uint8_t *end,
         int kind,
         const uint8_t *present_before,
@@ -365,7 +380,7 @@ cdef class TablePlan:
         cdef size_t size
         cdef size_t width
         cdef const uint8_t *start = data
-        cdef const uint8_t *p = data
+        cdef const uint8_t *p = first
         cdef uint8_t *at
         if self.columns == NULL:
             with gil:
@@ -398,7 +413,56 @@ cdef class TablePlan:
             at[0] = ROW_DATAS
             put_varint(at + 1, size)
             rows += 1
+            if self.condition is not None and p < end:
+                p = self.find_row(
+                    scratch, start, p, end, kind, present_before, present_after, partial_json
+                )
         return rows
+
+    cdef const uint8_t *find_row(
+        self,
+        Scratch scratch,
+        const uint8_t *data,
+        const uint8_t *p,
+        const uint8_t *end,
+        int kind,
+        const uint8_t *present_before,
+        const uint8_t *present_after,
+        bint partial_json,
+    ) except NULL nogil:
+        cdef const uint8_t *present = present_after if kind == INSERT else present_before
+        cdef const uint8_t *row
+        cdef int truth
+        if not (self.condition.is_judged(present, present) and self.condition.is_judged(present_after, present)):
+            return p
+        while p < end:
+            row = p
+            p = self.condition.scan(p, end, present, False)
+            truth = IS_FALSE if p == NULL else self.condition.judge(&scratch.value)
+            if truth == IS_TRUE:
+                return row
+            if kind == UPDATE and p != NULL and truth >= 0:
+                p = self.condition.scan(p, end, present_after, partial_json)
+                truth = IS_FALSE if p == NULL else self.condition.judge(&scratch.value)
+                if truth == IS_TRUE:
+                    return row
+            if p == NULL or truth < 0:
+                self.fail(self.condition.error_column, row - data, self.condition.error)
+            if p == row:
+                self.fail(-1, p - data, b"a row of no columns has no end")
+        return end
+
+    cdef int put_unjudged(
+        self, SegmentWriter writer, const uint8_t *present_before, const uint8_t *present_after
+    ) except -1 nogil:
+        if self.condition is None or (
+            self.condition.is_judged(present_before, present_before)
+            and self.condition.is_judged(present_after, present_before)
+        ):
+            return 0
+        writer.reserve(UNJUDGED_SIZE)
+        writer.cursor = put_raw(writer.cursor, UNJUDGED_DATA, UNJUDGED_SIZE)
+        return 0
 
     cdef int put_absent(
         self, SegmentWriter writer, const uint8_t *present_before, const uint8_t *present_after
@@ -593,14 +657,21 @@ cdef class TablePlan:
         """
         cdef SegmentWriter writer = SegmentWriter(SegmentPool())
         cdef const uint8_t *p = <const uint8_t *>PyBytes_AS_STRING(data)
+        cdef const uint8_t *first = p
         cdef bytes everything = b"\xff" * ((self.column_count + 7) // 8)
         cdef bytes before = everything if present_before is None else present_before
         cdef bytes after = everything if present_after is None else present_after
         if min(len(before), len(after)) < len(everything):
             raise ValueError("a bitmap of columns is too short")
+        cdef const uint8_t *bits_before = <const uint8_t *>PyBytes_AS_STRING(before)
+        cdef const uint8_t *bits_after = <const uint8_t *>PyBytes_AS_STRING(after)
         try:
-            self.encode_rows(writer, Scratch(), p, p + len(data), kind, <const uint8_t *>PyBytes_AS_STRING(before),
-                             <const uint8_t *>PyBytes_AS_STRING(after), partial_json)
+            if self.condition is not None:
+                first = self.find_row(Scratch(), p, p, p + len(data), kind, bits_before, bits_after, partial_json)
+                self.put_unjudged(writer, bits_before, bits_after)
+            self.encode_rows(
+                writer, Scratch(), p, first, p + len(data), kind, bits_before, bits_after, partial_json
+            )
             return PyBytes_FromStringAndSize(<const char *>writer.entry, writer.cursor - writer.entry)
         finally:
             writer.close()

@@ -43,6 +43,8 @@ cdef class Zone:
 
 
 cdef Zone get_zone(str name)
+cdef uint32_t fraction(const uint8_t *data, int digits) noexcept nogil
+cdef int64_t local_seconds(Field *field, uint32_t seconds) noexcept nogil
 cdef uint8_t *reserve(Value *value, size_t size) noexcept nogil
 cdef int fail(Value *value, const char *error) noexcept nogil
 cdef uint8_t *put_packed_decimal(

@@ -332,7 +332,7 @@ cdef int put_datetime(
     return finish(value, put_fraction(p, microseconds, digits))
 
 
-cdef inline uint32_t fraction(const uint8_t *data, int digits) noexcept nogil:
+cdef uint32_t fraction(const uint8_t *data, int digits) noexcept nogil:
     """Microseconds out of the big-endian fraction of (digits + 1) / 2 bytes, which counts 1/100, 1/10000 or µs."""
     cdef int width = (digits + 1) // 2
     return <uint32_t>big_endian(data, width) * POWERS[6 - 2 * width]
@@ -431,11 +431,25 @@ cdef int old_datetime(Field *field, const uint8_t *data, size_t size, Value *val
 # TIMESTAMP2(n): four bytes big-endian, seconds since 1970 UTC, and (n + 1) / 2 of a fraction; 0 is the zero date.
 # Before MySQL 5.6.4: four bytes little-endian.
 
-cdef int put_timestamp(Field *field, uint32_t seconds, uint32_t microseconds, Value *value) noexcept nogil:
+cdef int64_t local_seconds(Field *field, uint32_t seconds) noexcept nogil:
+    """Seconds since 1970 by the clocks of the field's zone."""
     cdef const Transitions *zone = <const Transitions *>field.context
     cdef uint32_t low = field.hint
     cdef uint32_t high = zone.count
     cdef uint32_t middle
+    if seconds < zone.since[low] or (low + 1 < high and seconds >= zone.since[low + 1]):
+        low = 0
+        while high - low > 1:
+            middle = (low + high) // 2
+            if zone.since[middle] <= seconds:
+                low = middle
+            else:
+                high = middle
+        field.hint = low
+    return <int64_t>seconds + zone.offset[low]
+
+
+cdef int put_timestamp(Field *field, uint32_t seconds, uint32_t microseconds, Value *value) noexcept nogil:
     cdef int64_t local
     cdef int64_t day
     cdef int64_t era
@@ -446,16 +460,7 @@ cdef int put_timestamp(Field *field, uint32_t seconds, uint32_t microseconds, Va
     cdef unsigned int month
     if seconds == 0:
         return put_datetime(value, 0, 0, 0, 0, 0, 0, microseconds, field.digits)
-    if seconds < zone.since[low] or (low + 1 < high and seconds >= zone.since[low + 1]):
-        low = 0
-        while high - low > 1:
-            middle = (low + high) // 2
-            if zone.since[middle] <= seconds:
-                low = middle
-            else:
-                high = middle
-        field.hint = low
-    local = <int64_t>seconds + zone.offset[low]
+    local = local_seconds(field, seconds)
     # The civil date of a day number, by eras of 400 years that begin on 1 March 0000; local is never below -86400.
     day = (local + 86400) // 86400 - 1 + 719468
     clock = <unsigned int>((local + 86400) % 86400)

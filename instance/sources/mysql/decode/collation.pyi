@@ -1,0 +1,9 @@
+from typing import final
+
+@final
+class Collation:
+    pads: bool
+    charset: str
+    def __init__(self, number: int) -> None: ...
+    def compare(self, text: str, other: str) -> int: ...
+    def matches(self, text: str, pattern: str) -> bool: ...

@@ -1,0 +1,13 @@
+from collections.abc import Sequence
+from typing import final
+
+from ....columns import SourceColumn
+from ....sink.condition import Test
+from .table_map import TableMap
+
+@final
+class Condition:
+    missing: str | None
+    def __init__(
+        self, test: Test, table_map: TableMap, columns: Sequence[SourceColumn], time_zone: str | None
+    ) -> None: ...

@@ -1,0 +1,234 @@
+"""Conditions on rows: what is understood, what is refused, and which rows pass."""
+
+from decimal import Decimal
+
+import pytest
+
+from sluice.instance.columns import SourceColumn
+from sluice.instance.sink.condition import And, Compare, IsNull, Not
+from sluice.instance.sink.where import MAX_CONSTANTS, MAX_TESTS, Conditions, parse_condition
+from sluice.instance.sources.mysql.decode.domains import domain_of
+from sluice.instance.sources.mysql.decode.plan import PlanOptions, TablePlan
+from sluice.instance.sources.mysql.decode.table_map import TableMap, Type
+from sluice.protocol.canal.entry_pb2 import RowChange
+from sluice.protocol.canal.tags import EventType
+from sluice.protocol.errors import ConfigError, DecodeError, FilterError
+from tests.unit.plans import packed, plan, rows, table_map, wire
+from tests.unit.test_config import filled
+
+COLLATIONS = {"general": 45, "bin": 46, "uca": 255, "swedish": 8}
+
+
+def integer(number: int) -> bytes:
+    return number.to_bytes(4, "little", signed=True)
+
+
+def row(*numbers: int | None) -> bytes:
+    """An image of INT columns."""
+    nulls = sum((it is None) << i for i, it in enumerate(numbers))
+    return bytes([0xFF << len(numbers) & 0xFF | nulls]) + b"".join(integer(it) for it in numbers if it is not None)
+
+
+def passing(condition: str, *images: bytes, kind: int = EventType.INSERT) -> list[str | None]:
+    """The first column of each row that passes; a table has three INT columns."""
+    plans = plan("int", "int", "int", where=parse_condition(condition))
+    encoded = plans.encode(b"".join(images), kind)
+    return [(after or before)[0].value for before, after in rows(encoded)]
+
+
+class TestWhatIsUnderstood:
+    def test_each_table_has_a_condition_of_its_own(self) -> None:
+        conditions = Conditions("shop.orders: a = 1 ; Shop.`x`: b IS NULL;")
+        assert conditions.of("SHOP", "Orders") == Compare("a", "=", 1)
+        assert conditions.of("shop", "items") is None
+
+    def test_a_semicolon_in_quotes_does_not_end_a_condition(self) -> None:
+        assert Conditions(r"s.t: a = 'x;\';' AND `b;` IS NULL").of("s", "t") == And(
+            (Compare("a", "=", "x;';"), IsNull("b;"))
+        )
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("1 < a", Compare("a", ">", 1)),
+            ("a <> 1", Not(Compare("a", "=", 1))),
+            ("a <=> NULL", IsNull("a")),
+            ("a <=> 1", And((Not(IsNull("a")), Compare("a", "=", 1)))),
+            ("a BETWEEN 1 AND 2", And((Compare("a", ">=", 1), Compare("a", "<=", 2)))),
+            ("a = TRUE", Compare("a", "=", 1)),
+            ("a = X'00ff'", Compare("a", "=", b"\0\xff")),
+            ("NOT a = 1 AND b = 2", And((Not(Compare("a", "=", 1)), Compare("b", "=", 2)))),
+        ],
+    )
+    def test_other_ways_to_write_a_test_are_the_same_test(self, text: str, expected: object) -> None:
+        assert parse_condition(text) == expected
+
+    @pytest.mark.parametrize(
+        ("text", "reason"),
+        [
+            ("a", "is not a test; write a <> 0"),
+            ("a = ", "is not a condition of SQL at character"),
+            ("a = 'x", "is not a condition of SQL"),
+            ("a = NULL", "a = NULL: a comparison with NULL is never true"),
+            ("a IN (1, NULL)", "is never true; write IS NULL"),
+            ("a IN ()", "a list has 1 to"),
+            ("a IN (SELECT 1)", "supported are =, <>"),
+            ("a = b", "b: is not a constant"),
+            ("1 = 1", "1 = 1: compares two constants"),
+            ("LOWER(a) = 'x'", "LOWER\\(a\\) = 'x': compares two constants, or an expression"),
+            ("a + 1 > 2", "an expression"),
+            ("t.a = 1", "t.a: supported are"),
+            ("a = 1 XOR b = 1", "XOR b = 1: supported are"),
+            ("a REGEXP 'x'", "supported are"),
+            ("a LIKE 'x' ESCAPE '!'", "ESCAPE '!': supported are"),
+            ("a LIKE 5", "a pattern is a text"),
+            ("a IS TRUE", "only IS NULL"),
+            ("a = 'x' COLLATE utf8mb4_bin", "is not a constant"),
+            ("a = 1e999", "too large for a DOUBLE"),
+            ("a = " + "1" * 66, "more than 65 digits"),
+            (" AND ".join(["a = 1"] * (MAX_TESTS + 1)), "more than 256 tests"),
+            (f"a IN ({','.join(['1'] * (MAX_CONSTANTS + 1))})", "1 to 1000 constants"),
+            (f"a LIKE '{'x' * 1001}'", "more than 1000 characters"),
+            ("(" * 5000 + "a = 1" + ")" * 5000, "nested too deeply"),
+            ("NOT " * 5000 + "a = 1", "nested too deeply"),
+            ("NOT " * 40 + "a = 1", "more than 32 deep"),
+        ],
+    )
+    def test_all_else_is_refused_with_its_place_and_the_reason(self, text: str, reason: str) -> None:
+        with pytest.raises(FilterError, match=reason):
+            parse_condition(text)
+
+    @pytest.mark.parametrize(
+        ("text", "reason"),
+        [
+            ("a = 1", "is not a condition of a table: write schema.table: condition"),
+            ("orders: a = 1", "is not a condition of a table"),
+            ("s.t: a = 1; S.T: b = 2", "S.T has two conditions"),
+            ("s.t: a = 1; s.u: b ==", "s.u: "),
+            ("s.t: a = '" + "x" * (1 << 16) + "'", "characters, more than 65536"),
+        ],
+    )
+    def test_the_configuration_names_key_place_and_table(self, text: str, reason: str) -> None:
+        with pytest.raises(ConfigError, match=rf"f:1: sluice.instance.filter.where: .*{reason}"):
+            filled(sluice__instance__filter__where=text)
+
+
+class TestWhichRowsPass:
+    def test_null_is_neither_true_nor_false(self) -> None:
+        images = row(1, 5, None), row(2, None, None), row(3, 6, None)
+        assert passing("c1 = 5", *images) == ["1"]
+        assert passing("c1 <> 5", *images) == passing("NOT c1 = 5", *images) == ["3"]
+        assert passing("c1 = 5 OR c2 IS NULL", *images) == ["1", "2", "3"]
+        assert passing("NOT (c1 = 5 AND c2 IS NULL)", *images) == ["3"]
+        assert passing("c1 <=> 5", *images) == ["1"]
+        assert passing("NOT c1 <=> 5", *images) == ["2", "3"]
+
+    def test_an_update_passes_when_the_row_matches_before_or_after(self) -> None:
+        images = row(1, 0, 0), row(1, 5, 0), row(2, 5, 0), row(2, 0, 0), row(3, 0, 0), row(3, 1, 0)
+        assert passing("c1 = 5", *images, kind=EventType.UPDATE) == ["1", "2"]
+
+    def test_a_deleted_row_is_judged_as_it_was(self) -> None:
+        assert passing("c1 = 5", row(1, 5, 0), row(2, 0, 0), kind=EventType.DELETE) == ["1"]
+
+    def test_an_event_without_a_match_gives_no_rows(self) -> None:
+        assert passing("c1 = 7", row(1, 5, 0), row(2, 0, 0)) == []
+
+    def test_an_image_of_only_what_changed_has_the_rest_from_the_image_before(self) -> None:
+        """MariaDB's FULL_NODUP."""
+        plans = plan("int", "int", where=parse_condition("c1 = 5"))
+        encoded = plans.encode(row(1, 5) + row(2) + row(3, 4) + row(4), EventType.UPDATE, b"\x03", b"\x01")
+        assert [before[0].value for before, _ in rows(encoded)] == ["1"]
+        assert not RowChange.FromString(encoded).props
+
+    def test_rows_pass_with_a_remark_when_their_image_lacks_a_column(self) -> None:
+        plans = plan("int", "int", where=parse_condition("c1 = 5 OR c0 = 2"))
+        encoded = plans.encode(row(1) + row(2), EventType.DELETE, b"\x01", b"\x01")
+        assert len(rows(encoded)) == 2
+        assert [(it.key, it.value) for it in RowChange.FromString(encoded).props] == [("sluice.where", "unjudged")]
+
+    def test_rows_pass_with_a_remark_when_their_table_lacks_a_column(self) -> None:
+        encoded = plan("int", where=parse_condition("gone = 5")).encode(row(1), EventType.INSERT)
+        assert len(rows(encoded)) == 1
+        assert [it.value for it in RowChange.FromString(encoded).props] == ["unjudged"]
+
+    def test_rows_that_are_judged_have_no_remark(self) -> None:
+        encoded = plan("int", where=parse_condition("c0 = 1")).encode(row(1), EventType.INSERT)
+        assert not RowChange.FromString(encoded).props
+
+    def test_a_column_that_is_not_delivered_can_be_named(self) -> None:
+        plans = plan("int", "int", where=parse_condition("C1 = 5"), fields=frozenset({"C0"}))
+        assert [after[0].value for _, after in rows(plans.encode(row(1, 5) + row(2, 4), EventType.INSERT))] == ["1"]
+
+    def test_a_negative_zero_is_zero(self) -> None:
+        """No server writes one, but the layout can hold it."""
+        decimal = SourceColumn("d", "decimal(4,2)")
+        domain = domain_of(decimal, Type.NEWDECIMAL, 4 << 8 | 2)
+        assert domain is not None
+        assert domain.range(Compare("d", "=", Decimal(0))) == (0x7FFF, 0x8000)
+
+    @pytest.mark.parametrize("size", [1, 3, 6])
+    def test_an_event_that_ends_within_a_row_is_an_error(self, size: int) -> None:
+        plans = plan("int", "int", where=parse_condition("c1 = 9"))
+        with pytest.raises(DecodeError, match="the event ends within"):
+            plans.encode(row(1, 5) + row(1, 5)[:size], EventType.INSERT)
+
+
+def texts(condition: str, collation: int, *values: str, kind: str = "varchar(20)") -> list[str]:
+    """Those values that pass."""
+    optional = bytes([2]) + packed(bytes([collation]) if collation < 251 else b"\xfc" + collation.to_bytes(2, "little"))
+    described = TableMap.parse(table_map(wire(kind), optional=optional))
+    columns = [SourceColumn("c", kind, "utf8mb4")]
+    plans = TablePlan(described, columns, 1, PlanOptions(where=parse_condition(condition)))
+    data = b"".join(b"\xfe" + packed(it.encode()) for it in values)
+    return [after[0].value for _, after in rows(plans.encode(data, EventType.INSERT))]
+
+
+class TestTexts:
+    def test_each_collation_has_its_own_equality(self) -> None:
+        values = ("paid", "PAID", "páid", "paid ", "pai")
+        assert texts("c = 'paid'", COLLATIONS["bin"], *values) == ["paid", "paid "]
+        assert texts("c = 'paid'", COLLATIONS["general"], *values) == ["paid", "PAID", "páid", "paid "]
+        assert texts("c = 'paid'", COLLATIONS["uca"], *values) == ["paid", "PAID", "páid"]
+
+    def test_a_pattern_takes_time_that_is_bounded(self) -> None:
+        pattern = "%a" * 400 + "b"
+        assert texts(f"c LIKE '{pattern}'", COLLATIONS["uca"], "a" * 250) == []
+
+    @pytest.mark.parametrize(
+        ("condition", "collation", "reason"),
+        [
+            ("c = 'x'", COLLATIONS["swedish"], "shop.t.c: texts of the collation number 8 cannot be compared here"),
+            ("c = 1", COLLATIONS["bin"], "shop.t.c: a number beside texts"),
+            ("c = X'00'", COLLATIONS["bin"], "shop.t.c: bytes beside texts"),
+        ],
+    )
+    def test_what_cannot_be_compared_is_refused(self, condition: str, collation: int, reason: str) -> None:
+        with pytest.raises(ConfigError, match=f"sluice.instance.filter.where: {reason}"):
+            texts(condition, collation)
+
+
+@pytest.mark.parametrize(
+    ("kind", "condition", "reason"),
+    [
+        ("int", "c0 = '1'", "'1' is a text, but the column has numbers"),
+        ("int", "c0 > 1e3", "has an exponent"),
+        ("int", "c0 LIKE '1%'", "LIKE is for texts"),
+        ("year", "c0 = 26", "write its four digits"),
+        ("date", "c0 = 20260101", "is not a date; write '2026-12-31'"),
+        ("date", "c0 = '2026-02-30'", "'2026-02-30' is not a date"),
+        ("datetime(3)", "c0 = 'now'", "is not a date"),
+        ("time", "c0 = '25'", "is not a time"),
+        ("json", "c0 = '{}'", "of the type json only IS NULL"),
+        ("set('a')", "c0 = 'a'", "of the type set only IS NULL"),
+        ("inet6", "c0 = '::1'", "of the type inet6 only IS NULL"),
+        ("varchar(9)", "c0 = 'a'", "the binlog does not say its collation"),
+    ],
+)
+def test_a_test_that_a_type_does_not_know_is_refused_with_the_column(kind: str, condition: str, reason: str) -> None:
+    with pytest.raises(ConfigError, match=rf"sluice.instance.filter.where: shop\.t\.c0: .*{reason}"):
+        plan(kind, where=parse_condition(condition))
+
+
+def test_every_type_can_be_null() -> None:
+    encoded = plan("json", where=parse_condition("c0 IS NULL")).encode(b"\xff\xfe\1\0\0\0\0", EventType.INSERT)
+    assert [after[0].isNull for _, after in rows(encoded)] == [True]

@@ -111,8 +111,8 @@ class InstanceConfig(Settings):
     destination: str = setting("canal.instance.destination", pattern=f"^{DESTINATION_NAME}$")
     """Name of the destination: that of the folder with its `instance.properties`. Placeholders can use it."""
     source: Annotated[str, BeforeValidator(lower)] = setting("sluice.instance.source", "mysql")
-    """Kind of the source; `mysql` is MySQL or MariaDB. Each kind has settings of its own. They stand below, each kind
-    under its own heading."""
+    """Kind of the source: `mysql` is MySQL or MariaDB, `kafka` a topic with [TiDB's changes](tidb.md). Each kind has
+    settings of its own. They stand below, each kind under its own heading."""
 
     # Filters.
 

@@ -1,6 +1,7 @@
 """The parts of each kind of source, by the class of its configuration. To add one, see docs/internals.md."""
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from typing import Any, Final, TypeVar
 
 from ...protocol.errors import ConfigError
@@ -10,6 +11,7 @@ from ...store.cursor import Cursor
 from ...store.ring import Ring
 from .. import source
 from ..config import InstanceConfig
+from .kafka.config import KafkaConfig
 from .mysql.config import MysqlConfig
 from .mysql.examination import Examination
 from .mysql.history.archive import Archive
@@ -17,9 +19,33 @@ from .mysql.parser import Parser
 
 T = TypeVar("T")
 
+
+def _of_kafka(module: str, name: str) -> Callable[..., Any]:
+    """Return what makes a part of a source whose library is an extra."""
+
+    def make(*arguments: Any, **more: Any) -> Any:
+        try:
+            found = import_module(f".kafka.{module}", __package__)
+        except ModuleNotFoundError as error:
+            if error.name != "confluent_kafka":
+                raise
+            raise ConfigError(
+                "sluice.instance.source = kafka needs confluent-kafka, which is missing: pip install 'sluice[kafka]'"
+            ) from error
+        return getattr(found, name)(*arguments, **more)
+
+    return make
+
+
 # Each takes a configuration of its own kind.
-PARSERS: Final[Mapping[type[InstanceConfig], Callable[..., source.Parser]]] = {MysqlConfig: Parser}
-EXAMINATIONS: Final[Mapping[type[InstanceConfig], Callable[[Any], source.Examination]]] = {MysqlConfig: Examination}
+PARSERS: Final[Mapping[type[InstanceConfig], Callable[..., source.Parser]]] = {
+    MysqlConfig: Parser,
+    KafkaConfig: _of_kafka("parser", "KafkaParser"),
+}
+EXAMINATIONS: Final[Mapping[type[InstanceConfig], Callable[[Any], source.Examination]]] = {
+    MysqlConfig: Examination,
+    KafkaConfig: _of_kafka("examination", "KafkaExamination"),
+}
 ARCHIVES: Final[Mapping[type[InstanceConfig], Callable[[Any], source.SchemaArchive]]] = {MysqlConfig: Archive}
 
 

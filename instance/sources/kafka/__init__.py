@@ -1,0 +1,1 @@
+"""A topic of Kafka with TiDB's secondary binlog as a source."""

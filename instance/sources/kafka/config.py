@@ -1,0 +1,65 @@
+"""The settings of a topic with TiDB's secondary binlog as a source."""
+
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import BeforeValidator, SecretStr, model_validator
+
+from ...config import InstanceConfig, lower, upper
+from ...settings import FolderPath, setting
+
+
+class KafkaConfig(InstanceConfig):
+    """The configuration of a destination whose source is a topic with TiDB's secondary binlog."""
+
+    source_title: ClassVar[str] = "TiDB's secondary binlog in Kafka"
+
+    source: Annotated[Literal["kafka"], BeforeValidator(lower)] = setting("sluice.instance.source", "kafka")
+
+    # The source.
+
+    brokers: str = setting("sluice.instance.kafka.brokers", min_length=1)
+    """Brokers of Kafka: `host:port`, separated by commas."""
+    topic: str = setting("sluice.instance.kafka.topic", pattern=r"^[A-Za-z0-9._-]{1,249}$")
+    """The topic that TiDB's Drainer writes to: `<cluster id>_obinlog`, unless it is configured otherwise."""
+    commit_ts: int = setting("sluice.instance.kafka.commitTs", 0, ge=0, lt=1 << 63)
+    """The commit_ts after which to begin where no client has a cursor; 0 is the end of the topic."""
+    security_protocol: Annotated[Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"], BeforeValidator(upper)] = (
+        setting("sluice.instance.kafka.securityProtocol", "PLAINTEXT")
+    )
+    """How the brokers are spoken to."""
+    sasl_mechanism: str = setting("sluice.instance.kafka.saslMechanism", "SCRAM-SHA-512")
+    """How to log in, where the protocol is one of SASL: `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512`."""
+    sasl_username: str = setting("sluice.instance.kafka.saslUsername", "")
+    """Account on the brokers. It has to be allowed to READ and DESCRIBE the topic."""
+    sasl_password: SecretStr = setting("sluice.instance.kafka.saslPassword", SecretStr(""))
+    """Its password."""
+    ca_location: FolderPath = setting("sluice.instance.kafka.caLocation", Path())
+    """File of the certificates (PEM) that the brokers' are signed with; empty: those of the system."""
+
+    @property
+    def place(self) -> str:
+        """Where the source is, for people."""
+        return f"topic {self.topic} at {self.brokers}"
+
+    def library_settings(self) -> dict[str, str]:
+        """Return the settings of librdkafka."""
+        found: dict[str, str] = {"security.protocol": self.security_protocol}
+        if self.security_protocol.startswith("SASL"):
+            found |= {
+                "sasl.mechanism": self.sasl_mechanism,
+                "sasl.username": self.sasl_username,
+                "sasl.password": self.sasl_password.get_secret_value(),
+            }
+        if self.ca_location != Path() and self.security_protocol.endswith("SSL"):
+            found["ssl.ca.location"] = str(self.ca_location)
+        return found
+
+    @model_validator(mode="after")
+    def _check_filters(self) -> Self:
+        if self.filter_field or self.filter_black_field or self.filter_where:
+            raise ValueError(
+                "canal.instance.filter.field, canal.instance.filter.black.field and sluice.instance.filter.where are"
+                " for MySQL: columns and rows of TiDB are delivered as they come"
+            )
+        return self

@@ -23,7 +23,6 @@ from ..protocol.errors import (
     GoneError,
     NotStoredError,
     NotSubscribedError,
-    PreparedError,
     PurgedError,
     ReshapedError,
     SchemaMismatchError,
@@ -40,7 +39,7 @@ from ..protocol.errors import (
 )
 from ..protocol.position import Position
 from ..protocol.xa import Xa
-from .batch import Batch, Column, InvalidDates, OnPrepared, Part, Range
+from .batch import Batch, Column, InvalidDates, Part, Range
 from .calls import Limits, Start
 from .client import Client
 from .cluster import ClusterClient
@@ -73,10 +72,8 @@ __all__ = [
     "Limits",
     "NotStoredError",
     "NotSubscribedError",
-    "OnPrepared",
     "Part",
     "Position",
-    "PreparedError",
     "PurgedError",
     "Range",
     "ReshapedError",

@@ -14,7 +14,7 @@ from ..protocol.position import Position
 from . import calls
 from .acks import PAUSE, Done
 from .attempts import Attempts
-from .batch import Batch, Column, Decoding, InvalidDates, OnPrepared, Part, Range
+from .batch import Batch, Column, InvalidDates, Part, Range
 from .calls import FRAME, POLL, Call, Limits, Reply, Start
 from .client import tls_context
 from .endpoint import Endpoint, Interrupted
@@ -40,13 +40,12 @@ class AsyncClient:
         timeout: float = 30.0,
         retry: float = 60.0,
         invalid_dates: InvalidDates = "text",
-        on_prepared: OnPrepared = "fail",
     ) -> None:
         """Prepare, as `Client`; nothing is sent yet."""
         self._endpoint = Endpoint.of(url, destination, client_id, token, insecure=insecure)
         self._timeout = timeout
         self._retry = retry
-        self._decoding = Decoding(invalid_dates, on_prepared)
+        self._invalid_dates = invalid_dates
         self._order = asyncio.Lock()
         self._done = Done(0)
         self._ssl = tls_context(ca, verify=verify) if "https" in self._endpoint.schemes else None
@@ -102,14 +101,14 @@ class AsyncClient:
         ``ack``: ack this batch first, by the same call. After a get that was cancelled, all that is not acked comes
         again.
         """
-        get = calls.get_without_ack(timeout, limits, self._decoding)
+        get = calls.get_without_ack(timeout, limits, self._invalid_dates)
         if not ack:
             return await self._perform(get)
         await self._settle(self._done.take(), self._done.generation)
         is_lost = False
         try:
             if self._endpoint.is_settled:
-                both = calls.get_without_ack(timeout, limits, self._decoding, ack, durable=durable)
+                both = calls.get_without_ack(timeout, limits, self._invalid_dates, ack, durable=durable)
                 batch = await self._perform(both)
                 ack.acked = True
                 return batch
@@ -174,7 +173,7 @@ class AsyncClient:
 
     async def rows(self, from_: str | Position, to: str | Position) -> Batch:
         """Read what is between two positions; it may be repeated, and needs no ack."""
-        return await self._perform(calls.rows(from_, to, self._decoding))
+        return await self._perform(calls.rows(from_, to, self._invalid_dates))
 
     async def status(self) -> dict[str, Any]:
         """Cursors, outstanding batches and lag."""
@@ -212,7 +211,7 @@ class AsyncClient:
         """Batch after batch, as `Client.batches` gives them; up to ``prefetch`` are fetched ahead by tasks."""
         await self.open_session()
         await self.rollback()
-        call = calls.get_without_ack(POLL, limits, self._decoding)
+        call = calls.get_without_ack(POLL, limits, self._invalid_dates)
 
         def fetch() -> asyncio.Task[tuple[int, Batch]]:
             return asyncio.create_task(self._perform_ordered(call))
@@ -381,7 +380,7 @@ class AsyncClient:
             raise Interrupted(reason, may_be_done=True) from None
         except (aiohttp.ClientError, TimeoutError) as error:
             raise Interrupted.by(error, may_be_done=True) from None
-        return calls.read_streamed(data, self._decoding)
+        return calls.read_streamed(data, self._invalid_dates)
 
 
 def _reply(response: aiohttp.ClientResponse, body: bytes) -> Reply:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from ..protocol import props
 from ..protocol.canal.arrow import Decoder, EnvelopeDecoder, TableDecoder, columns_of
 from ..protocol.canal.rows import Change, Row, decode_changes, decode_rows, occurs_in_header
-from ..protocol.errors import BadParameterError, PreparedError
+from ..protocol.errors import BadParameterError
 from ..protocol.formats import FORMATS, PROTOBUF
 
 if TYPE_CHECKING:
@@ -19,22 +19,9 @@ if TYPE_CHECKING:
 InvalidDates = Literal["text", "null"]
 """What a date that Python cannot hold (``0000-00-00``) becomes: its text, or None."""
 
-OnPrepared = Literal["fail", "take"]
-"""What rows of an XA transaction are that is only prepared: an error, `PreparedError`, or rows like others."""
-
 logger = logging.getLogger(__name__)
 
-_OF_ROWS = ("INSERT", "UPDATE", "DELETE")
-
 EMPTY = -1  # the id of a batch without entries
-
-
-@dataclass(frozen=True, slots=True)
-class Decoding:
-    """How a batch is decoded."""
-
-    invalid_dates: InvalidDates = "text"
-    on_prepared: OnPrepared = "fail"
 
 
 @dataclass(slots=True)
@@ -42,9 +29,6 @@ class Batch:
     """What one get returned; false when it holds nothing. Iterating over it gives its rows.
 
     Each call decodes again. `DecodeError` says that a value does not fit its column's type.
-
-    Rows of an XA transaction that is only prepared may yet be rolled back. `changes`, `rows` and `to_arrow` raise
-    `PreparedError` for a batch with such rows, unless the client was made with ``on_prepared="take"``.
     """
 
     batch_id: int
@@ -55,7 +39,7 @@ class Batch:
     """Position after the last entry."""
     data: bytes = field(repr=False)
     """Canal's ``Messages``, as received."""
-    decoding: Decoding = field(default=Decoding(), repr=False)
+    invalid_dates: InvalidDates = field(default="text", repr=False)
     acked: bool = field(default=False, compare=False)
     """Whether this client has acked it."""
 
@@ -71,14 +55,12 @@ class Batch:
         Markers are logged as warnings: rows are missing where they stand.
         """
         self._warn()
-        self._refuse_prepared()
         return self._changes()
 
     def rows(self) -> list[Row]:
         """All rows, in order; of a DDL or a TRUNCATE there are none. Markers are logged as by `changes`."""
         self._warn()
-        self._refuse_prepared()
-        return decode_rows(self.data, invalid_dates=self.decoding.invalid_dates)
+        return decode_rows(self.data, invalid_dates=self.invalid_dates)
 
     def to_arrow(
         self,
@@ -107,7 +89,6 @@ class Batch:
             DecodeError: a value does not fit its column's type.
             SchemaMismatchError: a column has another type than in ``columns``, changes it within the batch, or has no
                 value in a row.
-            PreparedError: a row belongs to an XA transaction that is only prepared.
             ImportError: pyarrow is not installed.
         """
         decoder: Decoder
@@ -127,20 +108,14 @@ class Batch:
         decoded = decoder.decode(self.data)
         if decoder.markers:
             self._warn()
-        if decoder.has_prepared:
-            self._refuse_prepared()
         return decoded
 
     def _warn(self) -> None:
         for marker in self.markers():
             logger.warning("rows are missing at %s:%d: %s", marker.logfile_name, marker.logfile_offset, marker.sql)
 
-    def _refuse_prepared(self) -> None:
-        if self.decoding.on_prepared == "fail":
-            self.refuse_prepared("make the client with on_prepared='take'")
-
     def _changes(self) -> list[Change]:
-        return decode_changes(self.data, invalid_dates=self.decoding.invalid_dates)
+        return decode_changes(self.data, invalid_dates=self.invalid_dates)
 
     def markers(self) -> list[Change]:
         """Return what stands in the place of rows that could not be decoded, or of a gap; ``sql`` says why."""
@@ -148,29 +123,10 @@ class Batch:
             return []
         return [it for it in self._changes() if not it.header_props.keys().isdisjoint(props.MARKERS)]
 
-    def prepared(self) -> list[Change]:
-        """Return the changes of rows that belong to an XA transaction that is only prepared."""
-        if not occurs_in_header(self.data, b"prepared "):
-            return []
-        changes = [it for it in self._changes() if it.type in _OF_ROWS]
-        return [it for it in changes if it.xa is not None and it.xa.state == "prepared"]
-
-    def refuse_prepared(self, cure: str) -> None:
-        """Raise `PreparedError` when the batch has rows of an XA transaction that is only prepared.
-
-        ``cure``: how to have them taken as committed.
-        """
-        for change in self.prepared():
-            raise PreparedError(
-                f"{change.schema}.{change.table} was changed at {change.logfile_name}:{change.logfile_offset} by the XA"
-                f" transaction {change.xa.xid if change.xa else ''}, which is only prepared: it may yet be rolled back,"
-                f" and an entry that follows says what became of it. To take such rows as committed, {cure}"
-            )
-
     def encode(self, form: str = "json") -> bytes:
         """Return the batch in a format: ``json``, ``ndjson``, ``protobuf``, ``arrow``, ``rows`` or ``csv``.
 
-        Markers and rows that are only prepared are in it as in the stream: nothing is refused.
+        Markers are in it as in the stream.
 
         Raises:
             BadParameterError: there is no such format.

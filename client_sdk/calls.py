@@ -19,7 +19,7 @@ from ..protocol.errors import (
     UnknownBatchError,
 )
 from ..protocol.position import Position
-from .batch import EMPTY, Batch, Column, Decoding, Part, Range
+from .batch import EMPTY, Batch, Column, InvalidDates, Part, Range
 
 T = TypeVar("T")
 
@@ -140,7 +140,7 @@ _ROLLED_BACK: Final[Mapping[type[SluiceError], type[SluiceError]]] = {BadPositio
 
 
 def get_without_ack(
-    timeout: float, limits: Limits, decoding: Decoding, done: Batch | None = None, *, durable: bool = False
+    timeout: float, limits: Limits, invalid_dates: InvalidDates, done: Batch | None = None, *, durable: bool = False
 ) -> Call[Batch]:
     """Take the next batch, and before that ack the one that is ``done``.
 
@@ -151,7 +151,7 @@ def get_without_ack(
     def read(reply: Reply) -> Batch:
         batch_id = envelope(reply.body)[0]
         headers = reply.headers
-        return Batch(batch_id, headers.get("sluice-from", ""), headers.get("sluice-to", ""), reply.body, decoding)
+        return Batch(batch_id, headers.get("sluice-from", ""), headers.get("sluice-to", ""), reply.body, invalid_dates)
 
     get = partial(Call, "POST", "/getWithoutAck", read, wait=timeout, ordered=True, before=_ROLLBACK)
     if done is None:
@@ -174,9 +174,9 @@ def stream(window: int, limits: Limits) -> Call[str]:
     )
 
 
-def read_streamed(data: bytes, decoding: Decoding) -> Batch:
+def read_streamed(data: bytes, invalid_dates: InvalidDates) -> Batch:
     """Return a batch of a stream, where the positions are in the message itself."""
-    return Batch(*envelope(data), data, decoding)
+    return Batch(*envelope(data), data, invalid_dates)
 
 
 def ack(what: Batch | int | str | Position, *, durable: bool) -> Call[None]:
@@ -230,11 +230,11 @@ def splits(from_: str | Position, to: str | Position, n: int) -> Call[list[Part]
     return Call("GET", "/splits", lambda reply: [Part.of(it) for it in _json(reply)["splits"]], query, wait=REREAD)
 
 
-def rows(from_: str | Position, to: str | Position, decoding: Decoding) -> Call[Batch]:
+def rows(from_: str | Position, to: str | Position, invalid_dates: InvalidDates) -> Call[Batch]:
     """Read a range."""
 
     def read(reply: Reply) -> Batch:
-        return Batch(envelope(reply.body)[0], str(from_), str(to), reply.body, decoding)
+        return Batch(envelope(reply.body)[0], str(from_), str(to), reply.body, invalid_dates)
 
     return Call("GET", "/rows", read, {"from": str(from_), "to": str(to)}, wait=REREAD)
 

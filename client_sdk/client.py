@@ -26,7 +26,7 @@ from ..protocol.position import Position
 from . import calls
 from .acks import PAUSE, Done
 from .attempts import Attempts
-from .batch import Batch, Column, Decoding, InvalidDates, OnPrepared, Part, Range
+from .batch import Batch, Column, InvalidDates, Part, Range
 from .calls import FRAME, POLL, Call, Limits, Reply, Start
 from .connections import Connections
 from .endpoint import Endpoint, Interrupted
@@ -60,7 +60,6 @@ class Client:
         timeout: float = 30.0,
         retry: float = 60.0,
         invalid_dates: InvalidDates = "text",
-        on_prepared: OnPrepared = "fail",
     ) -> None:
         """Prepare; nothing is sent yet.
 
@@ -69,12 +68,11 @@ class Client:
         ``insecure``: send the token over plain http to another machine. ``timeout``: seconds without an answer after
         which a connection counts as broken. ``retry``: seconds for which a call that gets no answer is repeated, which
         is logged; ``math.inf``: until it gets one. ``invalid_dates``: what a date that Python cannot hold becomes.
-        ``on_prepared``: what rows do whose XA transaction is only prepared: "fail", or "take", as if it were committed.
         """
         self._endpoint = Endpoint.of(url, destination, client_id, token, insecure=insecure)
         self._timeout = timeout
         self._retry = retry
-        self._decoding = Decoding(invalid_dates, on_prepared)
+        self._invalid_dates = invalid_dates
         self._order = threading.Lock()
         self._done = Done(0)
         self._ssl = tls_context(ca, verify=verify) if "https" in self._endpoint.schemes else None
@@ -132,14 +130,14 @@ class Client:
         nothing to do. It raises what `ack` raises, and then takes no batch. ``durable``: take the batch when the cursor
         is on disk.
         """
-        get = calls.get_without_ack(timeout, limits, self._decoding)
+        get = calls.get_without_ack(timeout, limits, self._invalid_dates)
         if not ack:
             return self._perform(get)
         self._settle(self._done.take(), self._done.generation)
         is_lost = False
         try:
             if self._endpoint.is_settled:
-                both = calls.get_without_ack(timeout, limits, self._decoding, ack, durable=durable)
+                both = calls.get_without_ack(timeout, limits, self._invalid_dates, ack, durable=durable)
                 batch = self._perform(both)
                 ack.acked = True
                 return batch
@@ -203,7 +201,7 @@ class Client:
 
     def rows(self, from_: str | Position, to: str | Position) -> Batch:
         """Read what is between two positions; it may be repeated, and needs no ack."""
-        return self._perform(calls.rows(from_, to, self._decoding))
+        return self._perform(calls.rows(from_, to, self._invalid_dates))
 
     def status(self) -> dict[str, Any]:
         """Cursors, outstanding batches and lag."""
@@ -248,7 +246,7 @@ class Client:
         """
         self.open_session()
         self.rollback()
-        call = calls.get_without_ack(POLL, limits, self._decoding)
+        call = calls.get_without_ack(POLL, limits, self._invalid_dates)
         stop = threading.Event()
 
         def fetch() -> tuple[int, Batch]:
@@ -425,7 +423,7 @@ class Client:
             raise Interrupted.by(error, may_be_done=True) from None
         if len(data) < size:
             raise Interrupted(ConnectionLostError("the stream ended within a batch"), may_be_done=True)
-        return calls.read_streamed(data, self._decoding)
+        return calls.read_streamed(data, self._invalid_dates)
 
 
 def tls_context(ca: str | Path | None, *, verify: bool) -> ssl.SSLContext:

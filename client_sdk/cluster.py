@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack
 
 from ..protocol.errors import BadParameterError, ConnectionLostError, StaleSessionError, UnknownBatchError
-from .batch import InvalidDates, OnPrepared
+from .batch import InvalidDates
 from .calls import Call
 from .client import Client
 from .endpoint import GRACE, Endpoint
@@ -42,7 +42,6 @@ class Settings(TypedDict, total=False):
     timeout: float
     retry: float
     invalid_dates: InvalidDates
-    on_prepared: OnPrepared
 
 
 class Member:

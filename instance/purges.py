@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass
 
 from ..protocol.errors import SluiceError
+from ..protocol.position import Position
+from ..store.cursor import Cursor
 from ..store.cursors import Cursors
 from .source import Parser
 
@@ -52,19 +54,28 @@ class PurgeWatch:
     async def look(self) -> None:
         """Ask the source once. Raises what `Parser.expiries` raises."""
         cursors = {it: self._cursors.cursor(it) for it in self._cursors.client_ids}
-        log = self._cursors.track.log
-        places = {
-            it: cursor.position
-            for it, cursor in cursors.items()
-            if cursor is not None and cursor.position and (log is None or not log.covers(cursor.position))
-        }
+        needed = {it: self._needed(cursor) for it, cursor in cursors.items() if cursor is not None}
+        places = {it: place for it, place in needed.items() if place is not None}
         found = await asyncio.to_thread(self._parser.expiries, list(places.values()))
         now, threats = time.time(), dict[int, Threat]()  # noqa: TID251  beside the source's clock
         for (client, place), expiry in zip(places.items(), found, strict=True):
             if expiry is None or (expiry.at and expiry.at - now > SOON * expiry.kept):
                 continue
             when = f"in {max(0.0, expiry.at - now) / 3600:.1f} h" if expiry.at else "any time: no older file is left"
-            threats[client] = Threat(expiry.at, f"the source may purge the binlog at its cursor, {place}, {when}")
+            cursor = cursors[client]
+            where = (
+                f"its cursor, {place}"
+                if cursor is not None and place == cursor.position
+                else f"{place}, where an XA transaction was prepared that is still open"
+            )
+            threats[client] = Threat(expiry.at, f"the source may purge the binlog at {where}, {when}")
             if client not in self.threats:
                 logger.warning("client %d: %s", client, threats[client].text, extra=self._where)
         self.threats = threats
+
+    def _needed(self, cursor: Cursor) -> Position | None:
+        """Return from where the source is needed for a cursor; None if it is not, or if that is unknown."""
+        log = self._cursors.track.log
+        if log is None or cursor.position is None or not log.covers(cursor.position):
+            return cursor.restart or cursor.position
+        return self._cursors.track.ring.restarts.last  # the log has all but what is still to be committed

@@ -106,12 +106,6 @@ class SchemaMismatchError(DecodeError):
     """A column in the data has another type than in the schema it is decoded with, or is not there."""
 
 
-class PreparedError(SluiceError):
-    """Rows belong to an XA transaction that is only prepared, and it was not said that they are taken as committed."""
-
-    type = "prepared"
-
-
 class UnknownTableError(DecodeError):
     """The source has no such table, or the account may not see it."""
 

@@ -1,12 +1,11 @@
-"""The XA transaction that a change belongs to, as its entry says it, and the entries that end such a transaction."""
+"""The XA transaction that a change belongs to, as its entry says it."""
 
 from typing import Literal, NamedTuple, cast, get_args
 
 from .errors import DecodeError
 
-XaState = Literal["prepared", "one-phase", "committed", "rolled-back"]
-"""How far the transaction is, as its entry knows: ended by ``XA PREPARE``, so that a later entry, ``committed`` or
-``rolled-back``, says what became of it; or ended by ``XA COMMIT … ONE PHASE``, which commits it."""
+XaState = Literal["committed", "one-phase"]
+"""How it was committed: by ``XA COMMIT`` after it was prepared, or at once by ``XA COMMIT … ONE PHASE``."""
 
 
 class Xa(NamedTuple):

@@ -28,6 +28,9 @@ class Cursor:
     position: Position | None = None
     delivered: Position | None = None
     """The place after the last entry that the subscriber was given and has confirmed."""
+    restart: Position | None = None
+    """Where the oldest XA transaction was prepared that is open at the place: the source has to be read from there to
+    give its rows when it is committed. None if there is none, or if it is unknown."""
 
     @classmethod
     def at(cls, position: Position, gtid: str = "", delivered: Position | None = None) -> Self:

@@ -214,14 +214,16 @@ class Reading:
         if slot is None:
             return before
         place = (slot.source, slot.next_file, slot.next_begin, slot.next_n)
+        position = self.track.position(place)
         return Cursor(
             journal=self.track.ring.files[slot.file][0],
             offset=slot.event_offset,
             timestamp=slot.execute_ms,
             server_id=slot.server_id,
             gtid=self.executed_at(place),
-            position=self.track.position(place),
+            position=position,
             delivered=self.delivered_to(before),
+            restart=self.track.ring.restarts.at(position),
         )
 
     def delivered_to(self, before: Cursor | None) -> Position | None:

@@ -78,6 +78,7 @@ cdef class Ring:
     cdef readonly Registry files               # keys: (name, created)
     cdef readonly Registry tables              # keys: (schema, table)
     cdef readonly Registry gtid_sources        # keys: (member, (sid, tag) or MariaDB's (domain, server_id))
+    cdef readonly object restarts              # the Restarts of what the slots came from
     cdef readonly Py_ssize_t size              # slots at most: a power of two
     cdef readonly Py_ssize_t memory            # bytes at most: of entries, of segments in use, of pinned ones
     cdef Py_ssize_t used_at_most               # bytes of segments in use with which a put does not wait

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from typing_extensions import Buffer
 
+from .restarts import Restarts
 from .segment import SegmentPool, SegmentWriter
 
 class Kind(IntEnum):
@@ -104,6 +105,7 @@ class Ring:
     files: Registry
     tables: Registry
     gtid_sources: Registry
+    restarts: Restarts
     size: int
     memory: int
     bytes: int

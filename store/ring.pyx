@@ -17,6 +17,8 @@ from ..protocol.wire cimport put_varint, varint_size
 from ..protocol.errors import ConfigError, DecodeError
 from .segment cimport Segment, SegmentPool, SegmentWriter
 
+from .restarts import Restarts
+
 cdef enum:
     FIRST_CAPACITY = 64            # slots of an idle ring
     FEWEST_SEGMENTS = 16           # that a ring may use, however small its memory
@@ -217,6 +219,7 @@ cdef class Ring:
         self.files = Registry()
         self.tables = Registry()
         self.gtid_sources = Registry()
+        self.restarts = Restarts()
         self.changed = self.pool.changed = threading.Condition()
 
     def __dealloc__(self):

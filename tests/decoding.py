@@ -3,7 +3,7 @@
 import base64
 import gzip
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sluice.instance.columns import SourceColumn
@@ -11,6 +11,7 @@ from sluice.instance.sources.mysql.decode.decoder import Decoder, Status
 from sluice.instance.sources.mysql.decode.events import BinlogEvent, Event
 from sluice.instance.sources.mysql.decode.plan import PlanOptions, TablePlan
 from sluice.instance.sources.mysql.decode.table_map import TableMap, Type
+from sluice.instance.sources.mysql.xa import prepared_xid, resolved_xid
 from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChange
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.position import Position
@@ -124,6 +125,49 @@ def feed(decoder: Decoder, data: bytes) -> bytes:
     return data[size:]
 
 
+class Xa:
+    """What the parser does for XA transactions; `parts` are their prepared parts by xid, and what is kept of others."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        parts: dict[str, tuple[Position, bytes]] | None,
+        ask: Callable[[Event], None] | None = None,
+    ) -> None:
+        self.parts = {} if parts is None else parts
+        self._decoder = decoder
+        self._ask = ask
+        self._recalls = False
+        self._part = b""
+
+    def feed(self, most: int) -> None:
+        assert self._part, "a prepared part ends before its XA PREPARE"
+        with self._decoder.part_space() as space:
+            size = min(len(space), len(self._part), most)
+            space[:size] = self._part[:size]
+        self._decoder.part_received(size)
+        self._part = self._part[size:]
+
+    def prepare(self, event: Event) -> None:
+        if not event.body:
+            if self._ask is not None:
+                self._ask(event)
+        elif self._recalls:
+            self._recalls = False
+        elif self._decoder.kept is not None:
+            assert event.position is not None
+            self.parts[prepared_xid(event.body)] = (replace(event.position, n=0), self._decoder.kept)
+
+    def resolves(self, event: Event) -> bool:
+        """Whether the statement is the end of an XA transaction, whose rows then follow."""
+        xid = resolved_xid(event.body) if self._decoder.moves_xa else ""
+        if xid in self.parts and "COMMIT" in query_text(event) and not self._decoder.is_past:
+            begin, self._part = self.parts[xid]
+            self._decoder.recall(xid, begin)
+            self._recalls = True
+        return bool(xid)
+
+
 def drive(
     decoder: Decoder,
     ring: Ring,
@@ -132,10 +176,11 @@ def drive(
     make_plan: Callable[[TableMap, int], TablePlan] = plan_by_types,
     chunk: int = 1 << 20,
     result: Decoded | None = None,
-    on_xa: Callable[[Event], None] | None = None,
+    xa: Xa | None = None,
 ) -> Decoded:
     """Run until the packets end or the stop position is reached."""
     result = result or Decoded()
+    xa = xa or Xa(decoder, None)
     source = _chunks(packets, chunk)
     data = b""
     while True:
@@ -146,20 +191,12 @@ def drive(
             if not data:
                 break
             data = feed(decoder, data)
+        elif status == Status.NEED_PART:
+            xa.feed(chunk)
         elif status == Status.CONTROL:
-            event = decoder.event
-            assert event is not None
-            result.controls.append(event)
-            if event.error is not None:
-                decoder.skip_event()
-            elif event.type == BinlogEvent.TABLE_MAP_EVENT:
-                table_map = TableMap.parse(event.body)
-                number = ring.tables.intern((table_map.schema, table_map.table))
-                decoder.add_plan(make_plan(table_map, number))
-            elif event.type == BinlogEvent.XA_PREPARE_EVENT and on_xa is not None:
-                on_xa(event)
-            elif event.type == BinlogEvent.QUERY_EVENT:
-                decoder.put_entry(query_entry(event), Kind.DDL, 7)
+            assert decoder.event is not None
+            result.controls.append(decoder.event)
+            _answer(decoder, ring, decoder.event, make_plan, xa)
         elif status == Status.STOPPED:
             break
         _collect(ring, result)
@@ -167,6 +204,21 @@ def drive(
     result.status = status
     result.end = decoder.position
     return result
+
+
+def _answer(
+    decoder: Decoder, ring: Ring, event: Event, make_plan: Callable[[TableMap, int], TablePlan], xa: Xa
+) -> None:
+    if event.error is not None:
+        decoder.skip_event()
+    elif event.type == BinlogEvent.TABLE_MAP_EVENT:
+        table_map = TableMap.parse(event.body)
+        number = ring.tables.intern((table_map.schema, table_map.table))
+        decoder.add_plan(make_plan(table_map, number))
+    elif event.type == BinlogEvent.XA_PREPARE_EVENT:
+        xa.prepare(event)
+    elif event.type == BinlogEvent.QUERY_EVENT and not xa.resolves(event):
+        decoder.put_entry(query_entry(event), Kind.DDL, 7)
 
 
 def decode(
@@ -179,12 +231,14 @@ def decode(
     executed: str = "",
     make_plan: Callable[[TableMap, int], TablePlan] = plan_by_types,
     chunk: int = 1 << 20,
+    parts: dict[str, tuple[Position, bytes]] | None = None,
+    moves_xa: bool = True,
 ) -> Decoded:
     """Decode with a decoder of its own."""
     ring = Ring(size=1 << 16, memory=1 << 30)
-    decoder = Decoder(ring, options or Options())
+    decoder = Decoder(ring, options or Options(), moves_xa=moves_xa)
     decoder.begin(source=SOURCE, position=position, stop=stop, gtid=gtid, executed=executed)
-    return drive(decoder, ring, packets, make_plan=make_plan, chunk=chunk)
+    return drive(decoder, ring, packets, make_plan=make_plan, chunk=chunk, xa=Xa(decoder, parts))
 
 
 def _chunks(packets: Iterable[bytes], size: int) -> Iterator[bytes]:

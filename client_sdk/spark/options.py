@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final, Literal, Self
 
 from ...protocol.errors import BadParameterError
-from ..batch import OnPrepared
 from ..calls import Start
 from ..client import Client
 from ..cluster import ClusterClient
@@ -54,8 +53,6 @@ class Options:
     missing_columns: Literal["null", "error"] = "error"
     on_schema_change: Literal["fail", "continue"] = "fail"
     on_marker: Literal["fail", "skip"] = "fail"
-    on_prepared: OnPrepared = "fail"
-    """What rows do whose XA transaction is only prepared."""
     max_rows_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     """Of the encoded entries; at most half of what the server's ring holds, and that if not given."""
@@ -255,7 +252,6 @@ _OPTIONS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "missingColumns": ("missing_columns", _one_of("error", "null")),
     "onSchemaChange": ("on_schema_change", _one_of("fail", "continue")),
     "onMarker": ("on_marker", _one_of("fail", "skip")),
-    "onPrepared": ("on_prepared", _one_of("fail", "take")),
     "maxRowsPerTrigger": ("max_rows_per_trigger", _count),
     "maxBytesPerTrigger": ("max_bytes_per_trigger", _count),
     "startingPosition": ("starting_position", _start),

@@ -242,7 +242,6 @@ def read(options: Options, form: Form, partition: RangePartition) -> Iterator[pa
     Raises:
         DecodeError: rows are missing in it, unless ``onMarker`` is ``skip``, or a value does not fit its column.
         SchemaMismatchError: a row has another column than the form.
-        PreparedError: a row's XA transaction is only prepared, and ``onPrepared`` is ``fail``.
         SluiceError: what `Client.rows` raises.
     """
     decoder = form.decoder()
@@ -255,8 +254,6 @@ def read(options: Options, form: Form, partition: RangePartition) -> Iterator[pa
                 raise SchemaMismatchError(f"{error}; {_NOT_IN_ALL_ROWS}") from None
             if decoder.markers:
                 check_markers(batch, form, options.on_marker)
-            if decoder.has_prepared and options.on_prepared == "fail":
-                batch.refuse_prepared("start again with the option onPrepared=take")
             if decoded.num_rows:
                 yield form.choose(decoded)
 

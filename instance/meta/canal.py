@@ -46,7 +46,7 @@ def our_keys(cursor: Cursor) -> dict[str, str]:
     """Return what Canal lacks a key for; empty for a cursor that Canal wrote."""
     if cursor.position is None:
         return {}
-    ours = {"delivered": cursor.delivered, "position": cursor.position}
+    ours = {"delivered": cursor.delivered, "position": cursor.position, "restart": cursor.restart}
     return {key: str(value) for key, value in ours.items() if value is not None}
 
 
@@ -92,6 +92,7 @@ def read_cursor(data: dict[str, Any], ours: dict[str, str]) -> Cursor:
         gtid=_gtids(place.get("gtid") or ""),
         position=Position.parse(ours["position"]) if "position" in ours else None,
         delivered=Position.parse(ours["delivered"]) if "delivered" in ours else None,
+        restart=Position.parse(ours["restart"]) if "restart" in ours else None,
     )
 
 

@@ -746,7 +746,6 @@ cdef class Decoder:
     cdef object lock
     cdef readonly object schema
     cdef readonly int64_t markers                  # that the last `decode` passed over: rows are missing in their place
-    cdef readonly bint has_prepared                # the last `decode` gave rows of an XA transaction that is prepared
 
     def __cinit__(self, *_args, **_kwargs):
         self.lock = threading.Lock()
@@ -780,7 +779,6 @@ cdef class Decoder:
         cdef ColumnBuffers *column
         cdef const char *reason = NULL
         self.rows = self.markers = 0
-        self.has_prepared = False
         self.has_positions = False
         self.positions.p = self.positions.end = NULL
         self.forget_members()
@@ -800,8 +798,7 @@ cdef class Decoder:
         """The rows in `data`, in order, as one record batch of this decoder's schema.
 
         Entries that are not row changes (the ends of transactions, DDL, markers of missing rows) are passed over.
-        `markers` then says how many markers there were. `has_prepared` says whether some rows belong to an XA
-        transaction that is only prepared. Raises DecodeError.
+        `markers` then says how many markers there were. Raises DecodeError.
         """
         cdef Py_buffer view
         cdef Fields batch
@@ -899,8 +896,6 @@ cdef class Decoder:
             return 0
         if self.has_positions:
             self.read_file(self.header.file)
-        if self.marks.xa.size > 9 and memcmp(self.marks.xa.data, b"prepared ", 9) == 0:
-            self.has_prepared = True
         self.row = 0
         rows = fields_of(entry.body)
         while checked(next_row(&rows, &row)):

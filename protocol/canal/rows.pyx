@@ -159,8 +159,7 @@ cdef class Row:
 
     @property
     def xa(self):
-        """The XA transaction that the row belongs to, or None. `xa.state` says whether it is only prepared, so that
-        the row may still be rolled back."""
+        """The XA transaction that the row belongs to, or None."""
         return self.change.xa
 
     @property
@@ -283,7 +282,7 @@ cdef class Change:
 
     @property
     def xa(self):
-        """The XA transaction that the entry belongs to, or whose end it says; None for other entries."""
+        """The XA transaction that the entry belongs to, or None."""
         found = self.header_props.get(props.XA)
         return None if found is None else Xa.parse(found)
 

@@ -179,8 +179,6 @@ def describe(change: Change, *, transactions: bool = False, longest: int | None 
         return [time + table + _describe_row(row, longest) for row in change.rows()]
     if transactions:
         word = {"TRANSACTIONBEGIN": "BEGIN", "TRANSACTIONEND": "COMMIT"}.get(change.entry_type, change.entry_type)
-        if word == "COMMIT" and change.xa is not None and change.xa.state == "prepared":
-            word = "PREPARE"
         end = Text(f"{word} {change.gtid or change.transaction_id}".rstrip() + " ", style="dim") + _describe_xa(change)
         end.rstrip()
         return [time + end]

@@ -108,7 +108,7 @@ class FlatMessage(BaseModel):
     )
     gtid: str
     xa: str | None = Field(
-        default=None, description="The XA transaction that it belongs to, `prepared X'…'` for one; absent without one."
+        default=None, description="The XA transaction that it belongs to, `committed X'…'` for one; absent without one."
     )
     late: str | None = Field(
         None, description="Where the rows belong, which come out of their order; on such messages only."

@@ -74,8 +74,9 @@ def compare(canal: list[Entry], sluice: list[Entry]) -> Iterator[Difference]:
 
 
 def _key(side: Side) -> tuple[object, ...]:
-    header = side.entry["header"]
-    return header.get("logfileOffset"), side.entry["entryType"]
+    header, kind = side.entry["header"], kind_of(side.entry)
+    # Rows of an XA transaction may have the place of its XA COMMIT.
+    return header.get("logfileOffset"), side.entry["entryType"], kind if kind.startswith("XA") else ""
 
 
 def kind_of(entry: Entry) -> str:

@@ -75,6 +75,7 @@ def _fits(pattern: str | None, value: object) -> bool:
     return value is None if pattern is None else value is not None and re.fullmatch(pattern, str(value)) is not None
 
 
+_XA_ENTRIES = "TRANSACTIONBEGIN|TRANSACTIONEND|INSERT|QUERY"
 VALUE = r"row\.(before|after)\.value"
 
 ALLOWED = (
@@ -113,13 +114,19 @@ ALLOWED = (
         MYSQL,
         is_json_cut_at_zero_bytes,
     ),
-    Allowed("names in the header of an XA statement", r"header\.(schema|table)Name", "xa", "XA.*", "", ABSENT, BOTH),
+    Allowed(
+        "names in the header of an XA statement", r"header\.(schema|table)Name", "xa", "XA.*", "", ABSENT, (STRICT,)
+    ),
+    Allowed("rows of an XA transaction", "entry", "xa", _XA_ENTRIES, rf"{_XA_ENTRIES}|INSERT INTO .*", ABSENT),
+    Allowed("rows of an XA transaction", "entry", "xa", "XA.*", "XA (COMMIT|ROLLBACK) .*", ABSENT),
+    Allowed("rows of an XA transaction", "entry", "xa", _XA_ENTRIES, ABSENT, rf"{_XA_ENTRIES}|INSERT INTO .*"),
     Allowed(
         "entries of an XA transaction",
         "header.props.sluice.xa",
         "xa",
         canal=ABSENT,
-        sluice=r"(prepared|one-phase|committed|rolled-back) X'[0-9a-f]+',X'[0-9a-f]*',\d+",
+        sluice=r"one-phase X'[0-9a-f]+',X'[0-9a-f]*',\d+",
+        source=MYSQL,
     ),
     Allowed(
         "rows of images that have not all columns",

@@ -178,12 +178,12 @@ class Sluice:
     def client(self, client_id: int = 1001, name: str = "shop", url: str = "") -> Client:
         return Client(url or self.url, name, client_id, retry=SECONDS, timeout=10)
 
-    def stored(self, client_id: int = 1001, name: str = "shop") -> Position | None:
+    def stored(self, client_id: int = 1001, name: str = "shop", key: str = "position") -> Position | None:
         """The cursor in the file, which has to be whole."""
         data = json.loads((self.data / name / "meta.dat").read_text())
         for client in data["clientDatas"]:
-            if client["clientIdentity"]["clientId"] == client_id and "sluice" in client:
-                return Position.parse(client["sluice"]["position"])
+            if client["clientIdentity"]["clientId"] == client_id and key in client.get("sluice", {}):
+                return Position.parse(client["sluice"][key])
         return None
 
     def memory(self, key: str) -> int:

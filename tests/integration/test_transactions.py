@@ -7,17 +7,15 @@ from typing import Any
 
 import pytest
 
-from sluice.client_sdk import Batch
 from sluice.protocol.canal.arrow import EnvelopeDecoder
 from sluice.protocol.canal.entry_pb2 import Entry, EntryType, RowChange, TransactionBegin, TransactionEnd
 from sluice.protocol.canal.flat import flat_json
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.canal.rows import decode_changes, decode_rows
-from sluice.protocol.errors import PreparedError
 from sluice.protocol.xa import Xa
 from sluice.server.cli.tail import describe
 from tests.conftest import Database
-from tests.delivery import deliver, execute, props, transcript
+from tests.delivery import deliver, end_of_binlog, execute, props, transcript
 from tests.servers import Server
 
 Run = Callable[..., list[Entry]]
@@ -176,64 +174,69 @@ def test_canal_has_no_begin_on_mariadb(mariadb118: Server, database: Database, t
 # XA. MySQL before 5.7 and MariaDB before 10.5 write nothing at XA PREPARE; MariaDB never writes XA START.
 
 
-def test_an_xa_transaction_is_delivered_when_it_is_prepared(run: Run, server: Server) -> None:
-    entries = run(
-        [
-            "XA START 'one', 'two', 3",
-            "INSERT INTO t VALUES (1)",
-            "XA END 'one', 'two', 3",
-            "XA PREPARE 'one', 'two', 3",
-            "XA COMMIT 'one', 'two', 3",
-        ]
-    )
+def xa(name: str, *statements: str | bytes, end: str = "COMMIT") -> list[str | bytes]:
+    """The statements of an XA transaction that is prepared and then ends."""
+    ends = [f"XA PREPARE {name}", *([f"XA {end} {name}"] if end else [])]
+    return [f"XA START {name}", *statements, f"XA END {name}", *ends]
+
+
+def place_of(server: Server, statement: str) -> int:
+    """Where the last file of the binlog has a statement."""
+    file, _ = end_of_binlog(server)
+    return int(next(row[1] for row in server.query(f"SHOW BINLOG EVENTS IN '{file}'") if row[5].startswith(statement)))
+
+
+def test_an_xa_transaction_comes_when_it_is_committed(run: Run, server: Server) -> None:
+    entries = run(xa("'one', 'two', 3", "INSERT INTO t VALUES (1)"))
+    assert transcript(entries) == ["BEGIN", "INSERT t 1", "END"]
     if server.name == "mysql56":
-        assert transcript(entries) == ["BEGIN", "INSERT t 1", "END"]
         return
-    xid = " X'6f6e65',X'74776f',3"
-    assert transcript(entries) == ["BEGIN", "INSERT t 1", "END", f"XACOMMIT: XA COMMIT{xid}"]
-    begin, _, end, commit = entries
-    starts = {} if server.mariadb else {"XA_TYPE": "XA START", "XA_XID": xid}
-    assert {it.key: it.value for it in TransactionBegin.FromString(begin.storeValue).props} == starts
+    assert {props(entry)["sluice.xa"] for entry in entries} == {"committed X'6f6e65',X'74776f',3"}
+    assert {entry.header.logfileOffset for entry in entries} == {place_of(server, "XA COMMIT X'6f6e65',X'74776f',3")}
+    begin, _, end = entries
+    assert not TransactionBegin.FromString(begin.storeValue).props
+    assert TransactionBegin.FromString(begin.storeValue).threadId == run.thread  # type: ignore[attr-defined]
     ends = TransactionEnd.FromString(end.storeValue)
-    assert {it.key: it.value for it in ends.props} == {"XA_TYPE": "XA END", "XA_XID": xid}
-    assert ends.transactionId == "0"
-    change = RowChange.FromString(commit.storeValue)
-    assert {it.key: it.value for it in change.props} == {"XA_TYPE": "XA COMMIT", "XA_XID": xid}
-    assert (commit.header.schemaName, commit.header.tableName, change.isDdl) == ("", "", False)
-    marks = [props(entry).get("sluice.xa") for entry in entries]
-    assert marks == [f"prepared{xid}", f"prepared{xid}", f"prepared{xid}", f"committed{xid}"]
+    assert (list(ends.props), ends.transactionId) == ([], "0")
 
 
-def test_every_form_of_a_row_says_that_it_is_only_prepared(run: Run, server: Server) -> None:
+def test_every_form_of_a_row_says_that_it_is_of_an_xa_transaction(run: Run, server: Server) -> None:
     if server.name == "mysql56":
         return
-    entries = run(["XA START 'a'", "INSERT INTO t VALUES (1)", "XA END 'a'", "XA PREPARE 'a'", "XA ROLLBACK 'a'"])
+    entries = run(xa("'a'", "INSERT INTO t VALUES (1)"))
     data = Messages(messages=[entry.SerializeToString() for entry in entries]).SerializeToString()
-    prepared, rolled_back = Xa("prepared", "X'61',X'',1"), Xa("rolled-back", "X'61',X'',1")
-    assert [change.xa for change in decode_changes(data)] == [prepared, prepared, prepared, rolled_back]
-    assert [row.xa for row in decode_rows(data)] == [prepared]
-    assert [it["xa"] for it in json.loads(flat_json([data], 1))] == [str(prepared), str(rolled_back)]
-    assert EnvelopeDecoder().decode(data).column("_xa").to_pylist() == [str(prepared)]
+    committed = Xa("committed", "X'61',X'',1")
+    assert [change.xa for change in decode_changes(data)] == [committed] * 3
+    assert [row.xa for row in decode_rows(data)] == [committed]
+    assert [it["xa"] for it in json.loads(flat_json([data], 1))] == [str(committed)]
+    assert EnvelopeDecoder().decode(data).column("_xa").to_pylist() == [str(committed)]
     shown = [line.plain for change in decode_changes(data) for line in describe(change, transactions=True)]
-    assert [str(prepared) in line for line in shown] == [True, True, True, False]
-    assert "XA ROLLBACK X'61',X'',1" in shown[-1]
-    with pytest.raises(PreparedError, match="X'61',X'',1, which is only prepared"):
-        Batch(1, "", "", data).rows()
+    assert [str(committed) in line for line in shown] == [True] * 3
 
 
-def test_canal_marks_only_the_ends_of_an_xa_transaction(run: Run) -> None:
-    statements = ["XA START 'a'", "INSERT INTO t VALUES (1)", "XA END 'a'", "XA PREPARE 'a'", "XA COMMIT 'a'"]
-    assert not any("sluice.xa" in props(entry) for entry in run(statements, strict_canal=True))
-
-
-def test_an_xa_transaction_can_be_rolled_back_after_it_was_delivered(run: Run, server: Server) -> None:
-    lines = transcript(
-        run(["XA START 'b'", "INSERT INTO t VALUES (1)", "XA END 'b'", "XA PREPARE 'b'", "XA ROLLBACK 'b'"])
-    )
+def test_canal_gives_an_xa_transaction_when_it_is_prepared(run: Run, server: Server) -> None:
     if server.name == "mysql56":
-        assert not lines
-    else:
-        assert lines == ["BEGIN", "INSERT t 1", "END", "XAROLLBACK: XA ROLLBACK X'62',X'',1"]
+        return
+    entries = run(
+        [*xa("'a'", "INSERT INTO t VALUES (1)"), *xa("'b'", "INSERT INTO t VALUES (2)", end="ROLLBACK")],
+        strict_canal=True,
+    )
+    begin = [] if server.mariadb else ["BEGIN"]
+    assert transcript(entries) == [
+        *[*begin, "INSERT t 1", "END", "XACOMMIT: XA COMMIT X'61',X'',1"],
+        *[*begin, "INSERT t 2", "END", "XAROLLBACK: XA ROLLBACK X'62',X'',1"],
+    ]
+    ends = {"XA_TYPE": "XA END", "XA_XID": " X'61',X'',1"}
+    assert {it.key: it.value for it in TransactionEnd.FromString(entries[len(begin) + 1].storeValue).props} == ends
+    commit = entries[len(begin) + 2]
+    change = RowChange.FromString(commit.storeValue)
+    assert {it.key: it.value for it in change.props} == {"XA_TYPE": "XA COMMIT", "XA_XID": " X'61',X'',1"}
+    assert (commit.header.schemaName, commit.header.tableName, change.isDdl) == ("", "", False)
+    assert not any("sluice.xa" in props(entry) for entry in entries)
+
+
+def test_nothing_comes_of_an_xa_transaction_that_is_rolled_back(run: Run) -> None:
+    assert not run(xa("'b'", "INSERT INTO t VALUES (1)", end="ROLLBACK"))
 
 
 @pytest.mark.parametrize("inserts", [1, 18], ids=["small", "larger than what is looked ahead"])
@@ -248,9 +251,10 @@ def test_an_xa_transaction_says_from_its_begin_on_whether_it_is_committed_in_one
     assert len(entries) == 1 + inserts + 1
     # MariaDB writes a transaction that never was prepared as any other.
     assert {props(entry).get("sluice.xa") for entry in entries} == {None if server.mariadb else "one-phase X'63',X'',1"}
-    entries = run(["XA START 'd'", *rows, "XA END 'd'", "XA PREPARE 'd'", "XA ROLLBACK 'd'"])
-    assert {props(entry).get("sluice.xa") for entry in entries[:-1]} == {"prepared X'64',X'',1"}
-    assert props(entries[-1])["sluice.xa"] == "rolled-back X'64',X'',1"
+    entries = run([*xa("'d'", *rows), *xa("'e'", *rows, end="ROLLBACK")])
+    assert {props(entry).get("sluice.xa") for entry in entries} == {"committed X'64',X'',1"}
+    texts = [line.removeprefix("INSERT v ") for line in transcript(entries)[1:-1]]
+    assert texts == [f"{number % 10}" * 1_000_000 for number in range(inserts)]
 
 
 def test_how_an_xa_transaction_ends_is_found_among_long_statements_with_binary_literals(
@@ -262,27 +266,43 @@ def test_how_an_xa_transaction_ends_is_found_among_long_statements_with_binary_l
     setting = "binlog_annotate_row_events" if server.mariadb else "binlog_rows_query_log_events"
     insert = b"INSERT INTO v VALUES (_binary'" + b"\xff" * 900_000 + b"')"
     inserts = [insert] * 20 + [b"INSERT INTO v VALUES (_binary'\xfe')"] * 50  # 18 MB of texts, and 210 events
-    for end, mark in (("COMMIT 'c' ONE PHASE", "one-phase X'63',X'',1"), ("PREPARE 'c'", "prepared X'63',X'',1")):
-        entries = run([f"SET SESSION {setting} = 1", "XA START 'c'", *inserts, "XA END 'c'", f"XA {end}"])
+    one_phase = ["XA START 'c'", *inserts, "XA END 'c'", "XA COMMIT 'c' ONE PHASE"]
+    for statements, mark in (
+        (one_phase, None if server.mariadb else "one-phase X'63',X'',1"),
+        (xa("'c'", *inserts), "committed X'63',X'',1"),
+    ):
+        entries = run([f"SET SESSION {setting} = 1", *statements])
         assert len(entries) == 1 + len(inserts) + 1
-        expected = None if server.mariadb and end.startswith("COMMIT") else mark
-        assert {props(entry).get("sluice.xa") for entry in entries} == {expected}
-    execute(server, ["XA ROLLBACK 'c'"])
+        assert {props(entry).get("sluice.xa") for entry in entries} == {mark}
 
 
-def test_other_transactions_may_come_between_the_phases_of_xa(run: Run, server: Server, schema: str) -> None:
+def test_what_was_prepared_before_the_start_is_found_in_the_binlog(
+    run: Run, server: Server, schema: str, tmp_path: Path
+) -> None:
     if server.name == "mysql56":
         return
-    other = server.connect(database=schema)
-    statements = ["XA START 'd'", "INSERT INTO t VALUES (1)", "XA END 'd'", "XA PREPARE 'd'"]
-    try:
-        with other.cursor() as cursor:
-            for statement in statements:
-                cursor.execute(statement)
-        # Prepared transactions of MySQL 5.7 and later outlive their connection; MariaDB's do since 10.5.
-        other.close()
-        lines = transcript(run(["INSERT INTO u VALUES (2)", "XA COMMIT 'd'"]))
-    finally:
-        if other.open:
-            other.close()
-    assert lines == ["BEGIN", "INSERT u 2", "END", "XACOMMIT: XA COMMIT X'64',X'',1"]
+    # The xid was used before: what was committed and rolled back then is not taken again.
+    used = [*xa("'d'", "INSERT INTO t VALUES (8)"), *xa("'d'", "INSERT INTO t VALUES (9)", end="ROLLBACK")]
+    # Prepared transactions of MySQL 5.7 and later outlive their connection; MariaDB's do since 10.5.
+    execute(server, [*used, *xa("'d'", "INSERT INTO t VALUES (1)", end="")], database=schema)
+    execute(server, xa("'e'", "INSERT INTO t VALUES (5)", end=""), database=schema)
+    server.query("FLUSH BINARY LOGS")
+    file, offset = end_of_binlog(server)
+    lines = transcript(run(["INSERT INTO u VALUES (2)", "XA COMMIT 'd'", "XA ROLLBACK 'e'"]))
+    assert lines == ["BEGIN", "INSERT u 2", "END", "BEGIN", "INSERT t 1", "END"]
+    with deliver(
+        server, tmp_path / "again", master_journal_name=file, master_position=offset, filter_query_dml=True
+    ) as delivery:
+        assert transcript(delivery.read())[: len(lines)] == lines
+
+
+def test_a_prepared_part_that_is_purged_is_a_gap(run: Run, server: Server, schema: str) -> None:
+    if server.name == "mysql56":
+        return
+    execute(server, xa("'f'", "INSERT INTO t VALUES (1)", end=""), database=schema)
+    server.query("FLUSH BINARY LOGS")
+    server.purge_binlogs(end_of_binlog(server)[0])
+    gap, *others = run(["XA COMMIT 'f'", "INSERT INTO t VALUES (2)"])
+    reason = "the XA transaction X'66',X'',1 is committed here, but the source has purged where it was prepared"
+    assert props(gap)["sluice.gap"] == reason
+    assert transcript(others) == ["BEGIN", "INSERT t 2", "END"]

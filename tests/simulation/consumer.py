@@ -7,7 +7,6 @@ from typing import Any
 
 from sluice.client_sdk import Batch, calls
 from sluice.client_sdk.attempts import Attempts
-from sluice.client_sdk.batch import Decoding
 from sluice.client_sdk.calls import Call, Limits, Reply
 from sluice.client_sdk.endpoint import GRACE, Endpoint, Interrupted
 from sluice.protocol.errors import ConnectionLostError, SluiceError, StaleSessionError, UnknownBatchError
@@ -22,7 +21,7 @@ PATIENCE = 2.0
 LONGEST_WAY = 12.0
 """... though messages may take so long."""
 
-_GETS = [calls.get_without_ack(0, Limits(max_entries=entries), Decoding()) for entries in range(8)]
+_GETS = [calls.get_without_ack(0, Limits(max_entries=entries), "text") for entries in range(8)]
 
 Then = Callable[[Any], None]
 

@@ -66,11 +66,11 @@ class Sink:
         return query
 
 
-def prepare(source: Server, schema: str, statement: str) -> None:
-    """Prepare an XA transaction of one statement, and roll it back: its rows are in the binlog as prepared ones."""
+def prepare(source: Server, schema: str, statement: str, end: str) -> None:
+    """Prepare an XA transaction of one statement, and end it by ``COMMIT`` or ``ROLLBACK``."""
     xid = f"'{schema}'"
     with source.connect(database=schema) as connection, connection.cursor() as cursor:
-        for part in (f"XA START {xid}", statement, f"XA END {xid}", f"XA PREPARE {xid}", f"XA ROLLBACK {xid}"):
+        for part in (f"XA START {xid}", statement, f"XA END {xid}", f"XA PREPARE {xid}", f"XA {end} {xid}"):
             cursor.execute(part)
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -195,18 +194,13 @@ def test_a_change_log_goes_on_that_an_earlier_version_began(
     assert [row["_pos"]["member"] for row in rows] == [None] * 4
 
 
-def test_rows_that_are_only_prepared_end_the_query_unless_they_are_to_be_taken(
-    source: Server, schema: str, changes: Changes
-) -> None:
+def test_an_xa_transaction_is_written_when_it_is_committed(source: Server, schema: str, changes: Changes) -> None:
     source.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY)")
-    prepare(source, schema, "INSERT INTO t VALUES (1)")
-    with changes.writing(once=True) as query, pytest.raises(StreamingQueryException, match="onPrepared=take"):
-        query.awaitTermination(SECONDS)
-    assert not list(Path(changes.path).glob("**/*.parquet"))
-    changes.options = {"onPrepared": "take"}
+    prepare(source, schema, "INSERT INTO t VALUES (1)", "ROLLBACK")
+    prepare(source, schema, "INSERT INTO t VALUES (2)", "COMMIT")
     changes.write_all()
     (row,) = changes.spark.read.parquet(changes.path).collect()
-    assert (row["after"], row["_xa"]) == ({"id": "1"}, f"prepared X'{schema.encode().hex()}',X'',1")
+    assert (row["after"], row["_xa"]) == ({"id": "2"}, f"committed X'{schema.encode().hex()}',X'',1")
 
 
 def test_a_change_log_takes_no_single_table(spark: SparkSession) -> None:

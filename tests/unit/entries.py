@@ -103,7 +103,7 @@ def entries(draw: st.DrawFn) -> Entry:
         gtid=draw(texts),
     )
     header.props.add(key="rowsCount", value=draw(texts))
-    if xa := draw(st.sampled_from(["", "", "", "prepared X'61',X'',1", "one-phase X'62',X'63',-1"])):
+    if xa := draw(st.sampled_from(["", "", "", "committed X'61',X'',1", "one-phase X'62',X'63',-1"])):
         header.props.add(key="sluice.xa", value=xa)
     kind = draw(st.sampled_from(["rows", "rows", "rows", "ddl", "begin", "end"]))
     if kind == "begin":

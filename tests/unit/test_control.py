@@ -101,7 +101,9 @@ def test_a_ddl_has_canals_header(tmp_path: Path) -> None:
         ("RENAME TABLE crm.t TO t", {"filter_regex": r"crm\..*"}, [(pb.RENAME, "db", "t", True)]),
         ("INSERT INTO t VALUES (1)", {}, [(pb.INSERT, "db", "t", False)]),
         ("INSERT INTO t VALUES (1)", {"filter_query_dml": True}, []),
-        ("XA COMMIT X'31',X'',1", {}, [(pb.XACOMMIT, "", "", False)]),
+        ("XA COMMIT X'31',X'',1", {"strict_canal": True}, [(pb.XACOMMIT, "", "", False)]),
+        ("XA ROLLBACK X'31',X'',1", {"strict_canal": True}, [(pb.XAROLLBACK, "", "", False)]),
+        ("XA ROLLBACK X'31',X'',1", {}, []),
     ],
 )
 def test_filters_decide_on_statements(

@@ -21,11 +21,13 @@ from sluice.protocol.errors import DecodeError, SourceChangedError
 from sluice.protocol.position import Position
 from sluice.store.ring import Flag, Kind, Ring
 from tests.binlog import CREATED, Log
-from tests.decoding import SOURCE, Decoded, Options, binlogs, decode, drive, dump, feed, plan_by_types, query_text
+from tests.decoding import SOURCE, Decoded, Options, Xa, binlogs, decode, drive, dump, feed, plan_by_types, query_text
 from tests.packets import PacketWriter, file_packets
 
 SERVERS = ["mysql-5.6", "mysql-9.7", "mariadb-11.8"]
-ROWS = {"mysql-5.6": 3038, "mysql-9.7": 6047, "mariadb-11.8": 3046}
+ROWS = {"mysql-5.6": 3038, "mysql-9.7": 6046, "mariadb-11.8": 3045}
+"""Without one of an XA transaction that is rolled back."""
+Parts = dict[str, tuple[Position, bytes]]
 
 
 def xa_of(entry: Entry) -> str | None:
@@ -75,9 +77,12 @@ def test_positions_ascend_without_a_hole(server: str, tmp_path: Path) -> None:
 
 def test_resumes_at_every_position(server: str, tmp_path: Path) -> None:
     paths = binlogs(server, tmp_path)
-    whole = decode(dump(paths[:1]))
+    kept: Parts = {}
+    whole = decode(dump(paths[:1]), parts=kept)
+    # Prepared parts of XA transactions that are before the position are sent again
+    sent = {xid: (begin, b"".join(file_packets(paths[0], begin.begin))) for xid, (begin, _) in kept.items()}
     for i, (before, _) in enumerate(whole.positions):
-        resumed = decode(file_packets(paths[0], before.begin), position=before)
+        resumed = decode(file_packets(paths[0], before.begin), position=before, parts=dict(sent))
         wanted = [(entry, after) for (_, entry), (_, after) in zip(whole.slots, whole.positions, strict=True)][i:]
         got = [(entry, after) for (_, entry), (_, after) in zip(resumed.slots, resumed.positions, strict=True)]
         assert got == wanted, f"from {before}"
@@ -88,9 +93,10 @@ def test_goes_on_after_a_break_at_every_event(server: str, tmp_path: Path) -> No
     packets = list(file_packets(path))
     whole = [entry.SerializeToString() for entry in decode(packets).entries]
     for received in range(2, len(packets)):
-        before = decode(packets[:received])
+        kept: Parts = {}
+        before = decode(packets[:received], parts=kept)
         assert before.end is not None
-        after = decode(file_packets(path, before.end.begin), position=before.end)
+        after = decode(file_packets(path, before.end.begin), position=before.end, parts=kept)
         got = [entry.SerializeToString() for result in (before, after) for entry in result.entries]
         assert got == whole, f"{before.end} after {received} packets"
 
@@ -187,7 +193,7 @@ def test_ends_of_transactions_name_the_xid_or_zero(server: str, tmp_path: Path) 
 
 
 def test_xa_start_and_end_carry_their_xid(tmp_path: Path) -> None:
-    result = decode(dump(binlogs("mysql-9.7", tmp_path)))
+    result = decode(dump(binlogs("mysql-9.7", tmp_path)), Options(strict_canal=True))
     begins = [
         TransactionBegin.FromString(entry.storeValue)
         for slot, entry in result.slots
@@ -200,7 +206,7 @@ def test_xa_start_and_end_carry_their_xid(tmp_path: Path) -> None:
 
 
 def test_a_transaction_ends_with_xa_prepare_not_with_xa_end(tmp_path: Path) -> None:
-    result = decode(dump(binlogs("mysql-9.7", tmp_path)))
+    result = decode(dump(binlogs("mysql-9.7", tmp_path)), Options(strict_canal=True))
     ends = [
         i
         for i, (slot, entry) in enumerate(result.slots)
@@ -214,29 +220,116 @@ def test_a_transaction_ends_with_xa_prepare_not_with_xa_end(tmp_path: Path) -> N
 
 
 def test_every_entry_of_an_xa_transaction_says_how_it_ends(tmp_path: Path) -> None:
-    marks = Counter(xa_of(entry) for entry in decode(dump(binlogs("mysql-9.7", tmp_path))).entries)
-    found = {state: {text for text in marks if text and text.startswith(state)} for state in ("prepared", "one-phase")}
-    assert found["prepared"] == {"prepared X'7831',X'',1", "prepared X'7832',X'62',7", "prepared X'7a31',X'',1"}
+    paths = binlogs("mysql-9.7", tmp_path)
+    marks = Counter(xa_of(entry) for entry in decode(dump(paths)).entries)
+    found = {state: {text for text in marks if text and text.startswith(state)} for state in ("committed", "one-phase")}
+    assert found["committed"] == {"committed X'7831',X'',1", "committed X'7a31',X'',1"}  # the second was compressed
     assert all(marks[text] >= 3 for texts in found.values() for text in texts)
-    strict = decode(dump(binlogs("mysql-9.7", tmp_path)), Options(strict_canal=True))
-    assert {xa_of(entry) for entry in strict.entries} == {None}
+    assert {xa_of(entry) for entry in decode(dump(paths), Options(strict_canal=True)).entries} == {None}
+
+
+# --- XA transactions, whose rows come where they are committed --------------------------------------------------------
+
+XID = "X'61',X'',1"
+
+
+def prepared(log: Log, *values: int) -> Log:
+    """The events of an XA transaction that is prepared."""
+    return log.query(f"XA START {XID}").table_map().insert(*values).query(f"XA END {XID}").xa_prepare(one_phase=False)
+
+
+@pytest.mark.parametrize("chunk", [1, 64, 1 << 20])
+def test_rows_that_are_prepared_come_where_they_are_committed(chunk: int) -> None:
+    log = prepared(Log().transaction(1), 2, 3).transaction(4)
+    place = log.offset
+    log.query(f"XA COMMIT {XID}", time=CREATED + 60).transaction(5)
+    result = decode(log.packets, chunk=chunk)
+    entries = [it for it in result.slots if it[1] is not None]
+    rows = [RowChange.FromString(it.storeValue) for slot, it in entries if it and slot.kind == Kind.ROW_DATA]
+    assert [[row.afterColumns[0].value for row in it.rowDatas] for it in rows] == [["1"], ["4"], ["2", "3"], ["5"]]
+    committed = [(slot, entry) for slot, entry in entries if entry is not None and xa_of(entry)]
+    assert {xa_of(entry) for _, entry in committed} == {f"committed {XID}"}
+    assert [Kind(slot.kind).name for slot, _ in committed] == ["TRANSACTION_BEGIN", "ROW_DATA", "TRANSACTION_END"]
+    assert {(entry.header.logfileOffset, entry.header.executeTime) for _, entry in committed} == {
+        (place, (CREATED + 60) * 1000)
+    }
+    # Its events are counted after the XA COMMIT: XA START, TABLE_MAP, rows, XA END, XA PREPARE
+    assert [(slot.begin, slot.n) for slot, _ in committed] == [(place, 0), (place, 3), (place, 5)]
+    assert [slot.flags & Flag.BOUNDARY for slot, _ in committed] == [0, 0, Flag.BOUNDARY]
+    assert result.end is not None
+    assert result.end.begin == log.offset
+
+
+def test_rows_that_are_prepared_do_not_come_when_they_are_rolled_back() -> None:
+    result = decode(prepared(Log(), 1).query(f"XA ROLLBACK {XID}").transaction(2).packets)
+    assert [it.rowDatas[0].afterColumns[0].value for it in result.changes] == ["2"]
+    assert [xa_of(entry) for entry in result.entries] == [None] * 3
+
+
+def test_a_prepared_part_is_the_same_from_a_dump_of_its_file_with_other_checksums() -> None:
+    log = prepared(Log(checksum=False).transaction(1), 2)
+    dumped = b"".join(prepared(Log(checksum=False).transaction(1), 2).transaction(9).packets)
+    kept: Parts = {}
+    decode(log.packets, parts=kept)
+    commit = Log(file="bin.000002").query(f"XA COMMIT {XID}").transaction(3).packets
+    begin, _ = kept[XID]
+    assert begin.begin > 4
+    near, far = (decode(commit, parts={XID: (begin, data)}) for data in (kept[XID][1], dumped))
+    assert near.data == far.data
+    assert near.positions == far.positions
+    assert sum(slot.rows for slot, _ in near.slots) == 2
+
+
+@pytest.mark.parametrize(
+    ("dumped", "error"),
+    [
+        (Log().query(f"XA START {XID}").transaction(1), "BEGIN in the middle"),
+        (Log().query(f"XA START {XID}").table_map().insert(1).xid(), "ends otherwise than by XA PREPARE"),
+        (Log().query(f"XA START {XID}").add(BinlogEvent.ROTATE_EVENT, b"\4" + bytes(7) + b"b.2"), "in the middle"),
+        (Log().query(f"XA START {XID}").add(BinlogEvent.STOP_EVENT, log_pos=77), "but at 77 by its header"),
+        (Log().query(f"XA START {XID}"), "without XA PREPARE"),
+    ],
+    ids=["another", "committed", "cut", "moved", "without an end"],
+)
+def test_a_prepared_part_that_is_not_one_is_an_error(dumped: Log, error: str) -> None:
+    begin = Position(SOURCE, "bin.000001", CREATED, Log().offset, 0)
+    dumped.add(BinlogEvent.ANONYMOUS_GTID_EVENT, bytes(42))
+    with pytest.raises(DecodeError, match=error):
+        decode(Log(file="bin.000002").query(f"XA COMMIT {XID}").packets, parts={XID: (begin, b"".join(dumped.packets))})
+
+
+def test_a_prepared_part_of_a_file_that_was_made_again_is_not_taken() -> None:
+    begin = Position(SOURCE, "bin.000001", CREATED - 1, Log().offset, 0)
+    dumped = b"".join(prepared(Log(), 1).packets)
+    with pytest.raises(SourceChangedError, match="was reset, or restored"):
+        decode(Log(file="bin.000002").query(f"XA COMMIT {XID}").packets, parts={XID: (begin, dumped)})
+
+
+def test_a_large_prepared_part_is_not_kept() -> None:
+    for rows, is_kept in ((1000, True), (20_000, False)):
+        kept: Parts = {}
+        log = Log().query(f"XA START {XID}").table_map()
+        for _ in range(4):
+            log.insert(*range(rows))
+        decode(log.query(f"XA END {XID}").xa_prepare(one_phase=False).packets, parts=kept)
+        assert (XID in kept) is is_kept
 
 
 @pytest.mark.parametrize("one_phase", [True, False])
 @pytest.mark.parametrize("chunk", [1, 64, 1 << 20])
 def test_how_an_xa_transaction_ends_is_known_before_its_begin_is_put(one_phase: bool, chunk: int) -> None:
-    log = Log().transaction().query("XA START X'61',X'',1").table_map().insert(2).query("XA END X'61',X'',1")
+    log = Log().transaction().query(f"XA START {XID}").table_map().insert(2).query(f"XA END {XID}")
     result = decode(log.xa_prepare(one_phase=one_phase).transaction(3).packets, chunk=chunk)
-    mark = "one-phase X'61',X'',1" if one_phase else "prepared X'61',X'',1"
-    assert [xa_of(entry) for entry in result.entries] == [*[None] * 3, *[mark] * 3, *[None] * 3]
+    marks = [f"one-phase {XID}"] * 3 if one_phase else []
+    assert [xa_of(entry) for entry in result.entries] == [*[None] * 3, *marks, *[None] * 3]
 
 
 def test_of_a_large_xa_transaction_the_source_is_asked() -> None:
-    log = Log().query("XA START X'61',X'',1").table_map()
+    log = Log().query(f"XA START {XID}").table_map()
     for _ in range(17):
         log.insert(*range(200_000))
-    log.query("XA END X'61',X'',1").xa_prepare(one_phase=True)
-    for answer, mark in ((True, "one-phase"), (False, "prepared"), (None, "prepared")):
+    log.query(f"XA END {XID}").xa_prepare(one_phase=True)
+    for answer in (True, False, None):
         ring = Ring(size=1 << 16, memory=1 << 30)
         decoder = Decoder(ring, Options())
         decoder.begin(source=SOURCE)
@@ -247,22 +340,20 @@ def test_of_a_large_xa_transaction_the_source_is_asked() -> None:
             if answer is not None:
                 decoder.decide_xa(one_phase=answer)
 
-        result = drive(decoder, ring, log.packets, on_xa=decide)
-        assert {xa_of(entry) for entry in result.entries} == {f"{mark} X'61',X'',1"}
-        assert sum(slot.rows for slot, _ in result.slots) == 17 * 200_000
-        assert [event.type for event in result.controls].count(BinlogEvent.XA_PREPARE_EVENT) == 1
+        result = drive(decoder, ring, log.packets, xa=Xa(decoder, None, decide))
+        assert {xa_of(entry) for entry in result.entries} == ({f"one-phase {XID}"} if answer else set())
+        assert sum(slot.rows for slot, _ in result.slots) == (17 * 200_000 if answer else 0)
+        asked = [event for event in result.controls if event.type == BinlogEvent.XA_PREPARE_EVENT and not event.body]
+        assert len(asked) == 1
 
 
 def test_of_an_xa_transaction_that_breaks_off_nothing_is_put_before_the_source_is_asked() -> None:
-    log = Log().query("XA START X'61',X'',1").table_map().insert(2)
+    log = Log().query(f"XA START {XID}").table_map().insert(2)
     assert decode(log.packets).kinds == ["ADVANCE"]
     log.packets += log.writer.packets(b"\xff\xd4\x04#HY000gone")
-    types = [event.type for event in decode(log.packets).controls]
-    assert types[2:] == [
-        BinlogEvent.XA_PREPARE_EVENT,
-        BinlogEvent.TABLE_MAP_EVENT,
-        BinlogEvent.ERROR_PACKET,
-    ]
+    result = decode(log.packets)
+    assert [event.type for event in result.controls][2:] == [BinlogEvent.XA_PREPARE_EVENT, BinlogEvent.ERROR_PACKET]
+    assert result.kinds == ["ADVANCE"]
 
 
 def test_gtids_stand_on_the_slot_that_ends_the_transaction(tmp_path: Path) -> None:
@@ -353,7 +444,7 @@ def test_mariadb_compressed_events_give_what_they_would_uncompressed(tmp_path: P
 def test_strict_canal_drops_what_canal_drops(tmp_path: Path) -> None:
     paths = binlogs("mariadb-11.8", tmp_path)
     strict = decode(dump(paths), Options(strict_canal=True))
-    dropped = Counter(decode(dump(paths)).kinds) - Counter(strict.kinds)
+    dropped = Counter(decode(dump(paths), moves_xa=False).kinds) - Counter(strict.kinds)
     assert dropped == {"TRANSACTION_BEGIN": 29, "DDL": 1}
     assert not any("create table comp" in query_text(e) for e in strict.controls if e.type == BinlogEvent.QUERY_EVENT)
 

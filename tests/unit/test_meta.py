@@ -116,6 +116,14 @@ async def test_file_is_canals(tmp_path: Path) -> None:
     }
 
 
+async def test_how_far_back_a_cursor_goes_is_kept(tmp_path: Path) -> None:
+    client = replace(CLIENT, cursor=replace(CURSOR, restart=replace(POSITION, begin=4)))
+    async with opened(tmp_path) as (store, _, _):
+        await store.write({1001: client}, 1)
+    async with opened(tmp_path) as (_, _, clients):
+        assert clients == [client]
+
+
 async def test_file_that_canal_wrote_is_understood(tmp_path: Path) -> None:
     path(tmp_path).parent.mkdir()
     path(tmp_path).write_text(

@@ -52,7 +52,7 @@ ERRORS = [
     for it in (vars(errors) | vars(http_errors)).values()
     if isinstance(it, type)
     and issubclass(it, errors.SluiceError)
-    and it not in (errors.ConnectionLostError, errors.PreparedError, errors.TargetError)  # of clients and jobs
+    and it not in (errors.ConnectionLostError, errors.TargetError)  # of clients and jobs
     and not issubclass(it, errors.RefusedError)  # of outputs
 ]
 

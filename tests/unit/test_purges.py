@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,10 +27,24 @@ class Cursors:
     """Of a client with a place, and of one that has none yet."""
 
     client_ids = (1001, 1002)
-    track = Stream(Ring(), catches_up=True)
+
+    def __init__(self, restart: Position | None, *, covered: bool) -> None:
+        self.track = Stream(Ring(), catches_up=True)
+        self._restart = restart
+        if covered:
+            log: Any = Log()
+            self.track.log = log
 
     def cursor(self, client_id: int) -> Cursor | None:
-        return Cursor.at(HERE) if client_id == 1001 else None
+        return replace(Cursor.at(HERE), restart=self._restart) if client_id == 1001 else None
+
+
+class Log:
+    """Has every place."""
+
+    def covers(self, position: Position) -> bool:
+        del position
+        return True
 
 
 class Parser:
@@ -46,11 +61,11 @@ class Parser:
         answer = self.answers.pop(0)
         if isinstance(answer, SourceError):
             raise answer
-        return [answer]
+        return [answer] * len(places)
 
 
-def watch(parser: Any) -> PurgeWatch:
-    cursors: Any = Cursors()
+def watch(parser: Any, restart: Position | None = None, *, covered: bool = False) -> PurgeWatch:
+    cursors: Any = Cursors(restart, covered=covered)
     return PurgeWatch("shop", cursors, parser)
 
 
@@ -87,6 +102,30 @@ async def test_only_clients_with_a_place_are_asked_for() -> None:
     parser = Parser(None)
     await watch(parser).look()
     assert parser.asked == [[HERE]]
+
+
+async def test_an_open_xa_transaction_is_needed_from_where_it_was_prepared() -> None:
+    prepared = Position("1", "bin.000005", 1_600_000_000, 77, 0)
+    parser = Parser(Expiry(0.0, 0.0))
+    it = watch(parser, restart=prepared)
+    await it.look()
+    assert parser.asked == [[prepared]]
+    (threat,) = it.threats.values()
+    assert threat.text.startswith(
+        f"the source may purge the binlog at {prepared}, where an XA transaction was prepared that is still open, any"
+    )
+
+
+async def test_beside_a_log_that_has_the_place_only_open_xa_transactions_are_needed() -> None:
+    prepared = Position("1", "bin.000005", 1_600_000_000, 77, 0)
+    parser = Parser(None, None)
+    it = watch(parser, covered=True)
+    await it.look()
+    assert parser.asked == [[]]
+    it = watch(parser, covered=True)
+    it._cursors.track.ring.restarts.note(HERE, prepared)
+    await it.look()
+    assert parser.asked == [[], [prepared]]
 
 
 async def test_it_is_logged_once_each_time_it_begins(caplog: pytest.LogCaptureFixture) -> None:

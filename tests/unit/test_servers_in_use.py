@@ -8,7 +8,6 @@ import pytest
 
 from sluice.client_sdk import Batch, calls
 from sluice.client_sdk.attempts import Attempts
-from sluice.client_sdk.batch import Decoding
 from sluice.client_sdk.calls import Limits, Reply
 from sluice.client_sdk.endpoint import CONNECT, GRACE, Endpoint, Interrupted
 from sluice.protocol.errors import BadParameterError, ConnectionLostError, FencedError, StaleSessionError
@@ -16,7 +15,7 @@ from sluice.protocol.errors import BadParameterError, ConnectionLostError, Fence
 A, B, C = "http://127.0.0.1:1", "http://127.0.0.1:2", "http://127.0.0.1:3"
 REFUSED = Interrupted(ConnectionLostError("refused"), may_be_done=False)
 LOST = Interrupted(ConnectionLostError("cut"), may_be_done=True)
-GET = calls.get_without_ack(0, Limits(), Decoding())
+GET = calls.get_without_ack(0, Limits(), "text")
 
 
 def endpoint(url: str | Sequence[str] = (A, B), token: str | None = None) -> Endpoint:
@@ -251,7 +250,7 @@ class TestBatches:
 
     def test_so_does_one_that_a_get_carries(self) -> None:
         made = endpoint()
-        get = calls.get_without_ack(1.0, Limits(), Decoding(), self.BATCH, durable=True)
+        get = calls.get_without_ack(1.0, Limits(), "text", self.BATCH, durable=True)
         attempts = Attempts(made, get, 60)
         attempts.begin()
         assert attempts.call.query == {"timeout": 1000, "durable": "true", "ack": 7}
@@ -263,7 +262,7 @@ class TestBatches:
     def test_a_get_with_an_ack_is_tried_once_and_its_server_left(self, failure: Interrupted) -> None:
         made = endpoint()
         assert made.is_settled
-        attempts = Attempts(made, calls.get_without_ack(0, Limits(), Decoding(), self.BATCH), 60)
+        attempts = Attempts(made, calls.get_without_ack(0, Limits(), "text", self.BATCH), 60)
         attempts.begin()
         with pytest.raises(Interrupted):
             attempts.delay(failure)

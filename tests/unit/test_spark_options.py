@@ -34,7 +34,6 @@ COLUMNS = r"id bigint unsigned,`b ``x``` decimal(10, 2) ,c enum('a,)','it''s','\
         ({"startingPosition": "1500"}, "starting_position", datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC)),
         ({"startingPosition": "2026-01-31T14:00+02:00"}, "starting_position", datetime(2026, 1, 31, 12, tzinfo=UTC)),
         ({"onMarker": "SKIP"}, "on_marker", "skip"),
-        ({"onPrepared": "take"}, "on_prepared", "take"),
         ({"table": "a.b", "metadata": "none"}, "metadata", ()),
         ({"table": "a.b", "metadata": "_op, _pos"}, "metadata", ("_op", "_pos")),
         (

@@ -161,7 +161,12 @@ class Ours:
         self._waiting: list[Change] = []
         self._sequence = 0
         self._parser = Parser(
-            config, self._ring, start=None, on_begin=lambda _position, _gtids: None, on_state=self._on_state
+            config,
+            self._ring,
+            start=None,
+            on_begin=lambda _position, _gtids: None,
+            on_state=self._on_state,
+            moves_xa=False,  # as the other decoder
         )
 
     def __enter__(self) -> Self:

@@ -10,7 +10,7 @@ from ....protocol import props
 from ....protocol.canal import entry_pb2 as pb
 from ....protocol.canal.tags import EventType
 from ....protocol.errors import DecodeError, PurgedError, SourceError
-from ....protocol.xa import Xa, XaState
+from ....protocol.position import Position
 from ....store.ring import Flag, Kind, Ring
 from ...quarantine import Item, Kept, Quarantine
 from ...sink.filters import TableFilter
@@ -25,17 +25,19 @@ from .decode.table_map import TableMap, counts_years
 from .history.statements import Context
 from .history.tables import CatalogChange
 from .schema import Schemas, TableSchema
-from .start import error_text
-from .xa import commits_in_one_phase
+from .start import StartFinder, error_text
+from .xa import KeptPart, Part, PreparedTransactions, commits_in_one_phase, prepared_xid, resolved_xid
 
 logger = logging.getLogger(__name__)
 
 _THREAD_SPECIFIC: Final = 0x4
 """The flag LOG_EVENT_THREAD_SPECIFIC_F of an event: its statement uses temporary tables of its session."""
-_XA_ENDS: Final[tuple[tuple[str, "pb.EventType.ValueType", XaState], ...]] = (
-    ("XA COMMIT", pb.XACOMMIT, "committed"),
-    ("XA ROLLBACK", pb.XAROLLBACK, "rolled-back"),
+_XA_ENDS: Final[tuple[tuple[str, "pb.EventType.ValueType"], ...]] = (
+    ("XA COMMIT", pb.XACOMMIT),
+    ("XA ROLLBACK", pb.XAROLLBACK),
 )
+_KEPT_PART: Final = 8
+"""The part of the ring's memory that the events of prepared XA transactions may take beside it."""
 _PURGED: Final = (
     "purged binary logs",
     "purged required binary logs",
@@ -55,6 +57,10 @@ class Control:
     """The source does not write full metadata into its binlog."""
     connect: Callable[[], AbstractContextManager[Connection]]
     """Opens a connection to the source, which ends with the parser."""
+    finder: Callable[[Connection], StartFinder]
+    """Makes what searches in the binlog, for a connection."""
+    dump: Callable[[Position], Part]
+    """Lets the source send again what begins at a place. Raises PurgedError and SourceError."""
 
     def __init__(self, config: MysqlConfig, ring: Ring, decoder: Decoder, quarantine: Quarantine) -> None:
         """Answer for `decoder`, which writes for `ring`."""
@@ -69,7 +75,7 @@ class Control:
         self._answers: dict[int, Callable[[Event], None]] = {
             BinlogEvent.TABLE_MAP_EVENT: self._table_map,
             BinlogEvent.QUERY_EVENT: self._query,
-            BinlogEvent.XA_PREPARE_EVENT: self._xa_transaction,
+            BinlogEvent.XA_PREPARE_EVENT: self._xa_prepare,
             BinlogEvent.INCIDENT_EVENT: self._incident,
             BinlogEvent.ERROR_PACKET: self._error_packet,
             BinlogEvent.EOF_PACKET: self._eof_packet,
@@ -82,6 +88,10 @@ class Control:
         """What was left out before the next change, "" for nothing."""
         self.pending_shape = ""
         """How entries are shaped from the next table on, "" if as before."""
+        self.prepared = PreparedTransactions(ring.restarts, ring.memory // _KEPT_PART)
+        self.part: Part | None = None
+        """Where the decoder gets the prepared part of the XA transaction that is committed."""
+        self._committed = ""  # its xid
 
     def answer(self, event: Event) -> None:
         """Answer a control event.
@@ -92,7 +102,10 @@ class Control:
         if event.error is not None:
             self._undecodable(event, event.error)
             return
-        if self.pending_gap and event.type in (BinlogEvent.TABLE_MAP_EVENT, BinlogEvent.QUERY_EVENT):
+        if self.pending_gap and (
+            event.type == BinlogEvent.TABLE_MAP_EVENT
+            or (event.type == BinlogEvent.QUERY_EVENT and not resolved_xid(event.body))
+        ):
             self._put_marker(event, Kind.GAP, props.GAP, self.pending_gap)
             self.pending_gap = ""
         if self.pending_shape and event.type == BinlogEvent.TABLE_MAP_EVENT:  # no entry has its place
@@ -218,13 +231,15 @@ class Control:
             raise DecodeError(f"a QUERY event that is too short for its fields at {event.position}")
         sql = self._text(query)
         head = sql[:11].upper()
-        for words, event_type, state in _XA_ENDS:
+        for words, event_type in _XA_ENDS:
             if head.startswith(words):
                 xid = sql[len(words) :]
+                if self._decoder.moves_xa:
+                    self._resolve(event, xid.strip(), commits=event_type == pb.XACOMMIT)
+                    return
                 pairs = [pb.Pair(key="XA_TYPE", value=words), pb.Pair(key="XA_XID", value=xid)]
                 change = pb.RowChange(eventType=event_type, sql=sql, props=pairs)
-                mark = None if self._config.strict_canal else pb.Pair(key=props.XA, value=str(Xa(state, xid.strip())))
-                self._put(event, Kind.QUERY, event_type, "", "", change, mark)
+                self._put(event, Kind.QUERY, event_type, "", "", change)
                 return
         statement = classify(sql, query.schema)
         changes = statement.changes
@@ -302,11 +317,73 @@ class Control:
         except DecodeError:  # nothing depends on single characters in the text of a statement
             return query.sql.decode("utf-8", "replace")
 
-    def _xa_transaction(self, event: Event) -> None:
-        """The decoder does not see how the current transaction ends, because it is large."""
-        assert event.position is not None
-        one_phase = commits_in_one_phase(self.connect, event.position.file, event.position.begin)
-        self._decoder.decide_xa(one_phase=one_phase)
+    # --- XA transactions, whose rows belong to their XA COMMIT
+
+    def _xa_prepare(self, event: Event) -> None:
+        """A prepared part has ended, when it was prepared or when it is read again; or it is not known how one ends."""
+        position = event.position
+        assert position is not None
+        if self.part is not None:
+            self.close_part()
+            self.prepared.resolve(self._committed, position)
+        elif event.body:
+            self.prepared.add(prepared_xid(event.body), replace(position, n=0), self._decoder.kept, position)
+        else:  # the decoder does not see it, because it is far
+            one_phase = commits_in_one_phase(self.connect, position.file, position.begin)
+            self._decoder.decide_xa(one_phase=one_phase)
+
+    def _resolve(self, event: Event, xid: str, *, commits: bool) -> None:
+        position = event.position
+        assert position is not None
+        begin = self.prepared.find(xid, position)
+        if not commits or self._decoder.is_past:
+            if begin is None and self.prepared.has_unknown:
+                self._search(xid, position)
+            self.prepared.resolve(xid, position)
+            self._decoder.skip_event()
+            return
+        begin = begin or self._search(xid, position)
+        self.part = self._open_part(xid, begin) if begin is not None else None
+        if begin is not None and self.part is not None:
+            self._committed = xid
+            self._decoder.recall(xid, begin)
+            return
+        reason = f"the XA transaction {xid} is committed here, but the source has purged where it was prepared"
+        if self._decoder.is_partial:  # some of its rows were delivered
+            raise PurgedError(f"{position}: {reason}")
+        logger.error("gap at %s: %s", position, reason)
+        self._put_marker(event, Kind.GAP, props.GAP, reason)
+        self.prepared.resolve(xid, position)
+
+    def _open_part(self, xid: str, begin: Position) -> Part | None:
+        """Return where a prepared part comes from; None if it is purged."""
+        kept = self.prepared.kept(xid)
+        if kept is not None:
+            return KeptPart(kept)
+        try:
+            return self.dump(begin)
+        except PurgedError as error:
+            logger.warning("the prepared part of the XA transaction %s: %s", xid, error)
+            return None
+
+    def _search(self, xid: str, at: Position) -> Position | None:
+        """Look in the binlog for where a transaction was prepared, from the newest file to the oldest."""
+        if self.prepared.is_complete:
+            return None
+        logger.info("looking for where the XA transaction %s was prepared, which ends at %s", xid, at)
+        with self.connect() as connection:
+            for found in self.finder(connection).prepared_before(at):
+                self.prepared.discover(found, at)
+                if xid in found:
+                    return found[xid]
+        self.prepared.complete(at)
+        return None
+
+    def close_part(self) -> None:
+        """Release where a prepared part comes from."""
+        if self.part is not None:
+            self.part.close()
+            self.part = None
 
     # --- what breaks the stream
 
@@ -318,7 +395,8 @@ class Control:
 
     def _error_packet(self, event: Event) -> None:
         text = error_text(event.body)
-        is_purged = any(sign in text.lower() for sign in _PURGED)
+        # If it purges a prepared part just now, the next attempt to read that finds out.
+        is_purged = self.part is None and any(sign in text.lower() for sign in _PURGED)
         raise (PurgedError if is_purged else SourceError)(f"the source ended the dump: {text}")
 
     def _eof_packet(self, event: Event) -> None:

@@ -62,8 +62,9 @@ class Parser:
         on_begin: Callable[[Position | None, GtidSet | None], None] | None = None,
         on_state: Callable[[str, str], None] | None = None,
         epoch: int = 0,
+        moves_xa: bool = True,
     ) -> None:
-        """Read from `start`, or from where the configuration says, until `stop`.
+        """Read from `start`, or from where the configuration says, until `stop`; see `Decoder` for ``moves_xa``.
 
         If the source does not have that place, read from the first of `later` that it has; `refused` says why it lacks
         the others.
@@ -78,7 +79,7 @@ class Parser:
         self._on_begin = on_begin
         self._on_state = on_state
         self._state = ("", "")
-        self._decoder = Decoder(ring, config)
+        self._decoder = Decoder(ring, config, moves_xa=moves_xa)
         self._quarantine = Quarantine(
             path_of(config.file_data_dir, config.destination), most=config.quarantine_max_bytes
         )
@@ -103,7 +104,7 @@ class Parser:
         self._hurry = threading.Event()  # no wait before the next attempt
         self._lock = threading.Lock()
         self._open: Connection | Dump | None = None  # what stop() has to interrupt ...
-        self._further: Connection | None = None  # ... as well
+        self._further: Connection | Dump | None = None  # ... as well
         self._thread = threading.Thread(target=self._run, name=f"parser {config.destination}", daemon=True)
 
     @property
@@ -146,7 +147,7 @@ class Parser:
     def end(self) -> Position:
         """Ask the source for its current end, on a connection of its own; any thread may ask. Raises SourceError."""
         with Connection(self._config) as connection:
-            finder = StartFinder(connection, self._config, lambda: Connection(self._config))
+            finder = self._finder(connection)
             files = self._ring.files
             # A source that cannot be read may have begun again with the same names.
             known = [files[number] for number in range(1, len(files) + 1)] if self._failure is None else []
@@ -194,7 +195,7 @@ class Parser:
         if not places:
             return []
         with Connection(self._config) as connection:
-            return StartFinder(connection, self._config, lambda: Connection(self._config)).expiries(places)
+            return self._finder(connection).expiries(places)
 
     def begin_at(self, places: Sequence[Cursor | None]) -> None:
         """Begin at the first of these places that the source has, at once, unless it has begun; any thread may ask."""
@@ -291,6 +292,21 @@ class Parser:
                 with self._lock:
                     self._further = None
 
+    def _further_dump(self, position: Position) -> Dump:
+        """Let the source send again what begins at a place; stop() interrupts that, too."""
+        with self._further_connection() as connection:
+            self._finder(connection).check(position)
+            start = resume(position).dump
+            dump = Dump(connection, start, Replica.unique(), timeout=self._config.so_timeout, non_blocking=True)
+        with self._lock:
+            self._further = dump
+        if self._stopping.is_set():
+            dump.shutdown()
+        return dump
+
+    def _finder(self, connection: Connection) -> StartFinder:
+        return StartFinder(connection, self._config, lambda: Connection(self._config), self._stopping)
+
     def _interruptible(self, opened: Connection | Dump) -> None:
         with self._lock:
             self._open = opened
@@ -304,6 +320,9 @@ class Parser:
                 connection.check(self._config, self._config.slave_id)
                 facts = connection.facts
                 self._control.connect = self._further_connection
+                self._control.finder = self._finder
+                self._control.dump = self._further_dump
+                self._control.prepared.is_complete = False  # what was resolved may come again
                 self._control.charsets = charsets(connection)
                 self._control.mariadb = facts.mariadb
                 self._control.asks_schemas = facts.row_metadata != "FULL"
@@ -328,6 +347,9 @@ class Parser:
             finally:
                 self._start = self._resumption(start, facts)
                 dump.close()
+                self._control.close_part()
+                with self._lock:
+                    self._further = None
                 if self._history is not None:
                     self._history.pause(self._decoder.executed)
         finally:
@@ -357,7 +379,7 @@ class Parser:
         end, position = self._history.end_before(cursor), cursor.position
         if end is None or position is None or position.source != connection.facts.source:
             return False
-        finder = StartFinder(connection, self._config, lambda: Connection(self._config))
+        finder = self._finder(connection)
         decoder = Decoder(Ring(), self._config)
         try:
             distance = finder.distance(end, position)
@@ -380,7 +402,7 @@ class Parser:
         return True
 
     def _find_start(self, connection: Connection) -> Start:
-        finder = StartFinder(connection, self._config, lambda: Connection(self._config))
+        finder = self._finder(connection)
         if self._purged and self._config.auto_reset_latest_pos_mode:
             logger.warning("going on at the current end, as configured, without what is purged")
             self._control.pending_gap, self._purged = self._purged, ""
@@ -451,6 +473,12 @@ class Parser:
                 if not size:
                     raise SourceError(f"{dump.name} closed the connection")
                 decoder.received(size)
+            elif status is Status.NEED_PART and self._control.part is not None:
+                with decoder.part_space() as space:
+                    size = self._control.part.receive_into(space)
+                if not size:
+                    raise SourceError("the prepared part of an XA transaction ends before its XA PREPARE")
+                decoder.part_received(size)
             elif status is Status.CONTROL and decoder.event is not None:
                 if decoder.event.type == BinlogEvent.FORMAT_DESCRIPTION_EVENT:
                     self._begin(start)
@@ -475,10 +503,18 @@ class Parser:
             if position is None and isinstance(start.dump, FileStart) and self._decoder.position is not None:
                 position = replace(self._decoder.position, begin=start.dump.offset, n=0)
             self._first = position
+            if position is not None:
+                self._control.prepared.begin(position, _restart_of(start, position))
             if self._on_begin is not None:
                 self._on_begin(position, start.gtids)
         self._failure = None
         self._set_state("running", "")
+
+
+def _restart_of(start: Start, position: Position) -> Position | None:
+    """Return where the oldest XA transaction was prepared that is open at a start, if it was saved."""
+    restart = start.cursor.restart if start.cursor is not None else None
+    return restart if restart is not None and restart.same_history(position) else None
 
 
 def _cursor_of(start: Start) -> Cursor | None:

@@ -1,5 +1,7 @@
 """Where a destination begins to read: a saved cursor, else where the configuration says, else the current end."""
 
+import logging
+import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -25,6 +27,9 @@ from .decode.decoder import Decoder, Status
 from .decode.events import BinlogEvent, Event
 from .decode.gtid_event import mysql_gtid
 from .dump import FIRST_EVENT, MAX_DUMP_OFFSET, Dump, FileStart, GtidStart, Replica
+from .xa import prepared_xid, resolved_xid
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +62,19 @@ class StartFinder:
     SourceChangedError if the place does not belong to this source or to its present history.
     """
 
-    def __init__(self, connection: Connection, config: MysqlConfig, connect: Callable[[], Connection]) -> None:
-        """Ask over `connection`; `connect` makes the connections of the dumps that a search needs."""
+    def __init__(
+        self,
+        connection: Connection,
+        config: MysqlConfig,
+        connect: Callable[[], Connection],
+        stopping: threading.Event | None = None,
+    ) -> None:
+        """Ask over `connection`; `connect` makes the connections of the dumps that a search needs.
+
+        A search ends with a SourceError when `stopping` is set.
+        """
         self._connection = connection
+        self._stopping = stopping
         self._config = config
         self._connect = connect
         self._facts = connection.facts
@@ -182,6 +197,30 @@ class StartFinder:
                         return
                     yield event
             executed = decoder.executed
+
+    def prepared_before(self, place: Position) -> "Generator[dict[str, Position]]":
+        """Give the XA transactions that are open at a place of this source: where each begins, by its xid.
+
+        File after file, from that of the place to the oldest one: each time those that were prepared in it.
+        """
+        ended: set[str] = set()
+        for file, _ in reversed(self._connection.binlog_files()):
+            if file_number(file) > place.file_number:
+                continue
+            logger.info("looking for prepared XA transactions in %s of %s", file, self._connection.name)
+            found: dict[str, Position] = {}
+            ended_here: set[str] = set()
+            with closing(self._walk(file, only_xa=True)) as walk:
+                for event, position in walk:
+                    if file == place.file and position.begin >= place.begin:
+                        break
+                    if event.type == BinlogEvent.XA_PREPARE_EVENT:
+                        found[prepared_xid(event.body)] = replace(position, n=0)
+                    elif event.type == BinlogEvent.QUERY_EVENT and (xid := resolved_xid(event.body)):
+                        found.pop(xid, None)
+                        ended_here.add(xid)
+            yield {xid: begin for xid, begin in found.items() if xid and xid not in ended}
+            ended |= ended_here
 
     def _check_file(self, file: str, offset: int) -> None:
         files = self._connection.binlog_files()
@@ -354,10 +393,10 @@ class StartFinder:
         found: MariadbGtidSet = self._connection.ask(question, (file, offset), row=(self._answered_gtids,))
         return found
 
-    def _walk(self, file: str) -> "Generator[tuple[Event, Position]]":
+    def _walk(self, file: str, *, only_xa: bool = False) -> "Generator[tuple[Event, Position]]":
         """Read the events of one file, from its FORMAT_DESCRIPTION event to its end; see `Decoder.begin`."""
         decoder = Decoder(Ring(), self._config)
-        decoder.begin(source=self._facts.source, walking=True)
+        decoder.begin(source=self._facts.source, walking=True, only_xa=only_xa)
         try:
             yield from self._events(decoder, file, FIRST_EVENT)
         finally:
@@ -382,6 +421,8 @@ class StartFinder:
                         size = dump.receive_into(space)
                     if not size:
                         raise SourceError(f"{dump.name} ended the dump")
+                    if self._stopping is not None and self._stopping.is_set():
+                        raise SourceError("the destination stops")
                     decoder.received(size)
                     continue
                 event = decoder.event

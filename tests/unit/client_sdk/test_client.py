@@ -14,15 +14,12 @@ import pytest
 from sluice.client_sdk import AsyncClient, Batch, Client
 from sluice.client_sdk import calls as sdk_calls
 from sluice.client_sdk.batch import Column as TableColumn
-from sluice.client_sdk.batch import Decoding
 from sluice.client_sdk.calls import Limits, Reply
 from sluice.client_sdk.endpoint import error_of
 from sluice.protocol import errors
-from sluice.protocol.canal.entry_pb2 import INSERT, QUERY, ROWDATA, Entry, EventType, Header, RowChange
+from sluice.protocol.canal.entry_pb2 import QUERY, ROWDATA, Entry, Header, RowChange
 from sluice.protocol.canal.packet_pb2 import Messages
-from sluice.protocol.errors import PreparedError
 from sluice.protocol.position import Position
-from sluice.protocol.xa import Xa
 from tests.faults.harness import eventually
 from tests.proxy import Proxy
 from tests.unit.client_sdk.served import MakeClient, ServerThread, calls_of, entry, numbers, position
@@ -80,8 +77,8 @@ def test_a_range_ends_where_told(client: Any, server: ServerThread) -> None:
 def test_limits_become_parameters_of_the_call() -> None:
     limits = Limits(batch_size=1, max_entries=2, max_bytes=3, min_bytes=4, linger=0.5)
     given = {"batchSize": 1, "maxEntries": 2, "maxBytes": 3, "minBytes": 4, "linger": 500}
-    assert given.items() <= sdk_calls.get_without_ack(5, limits, Decoding()).query.items()
-    assert sdk_calls.get_without_ack(5, Limits(), Decoding()).query.keys() & given.keys() == set()
+    assert given.items() <= sdk_calls.get_without_ack(5, limits, "text").query.items()
+    assert sdk_calls.get_without_ack(5, Limits(), "text").query.keys() & given.keys() == set()
 
 
 def test_a_range_is_the_same_after_a_restart_of_the_server(client: Any, server: ServerThread) -> None:
@@ -133,42 +130,11 @@ def test_a_marker_is_seen(caplog: pytest.LogCaptureFixture) -> None:
     assert Batch(8, "", "", Messages(messages=[entry(1)]).SerializeToString()).markers() == []
 
 
-def prepared_entry(number: int, kind: "EventType.ValueType" = INSERT) -> bytes:
-    """An entry of an XA transaction that is prepared."""
-    found = Entry.FromString(entry(number))
-    found.header.eventType = kind
-    found.header.props.add(key="sluice.xa", value="prepared X'61',X'',1")
-    return found.SerializeToString()
-
-
-def test_rows_that_are_only_prepared_are_an_error_that_names_the_choice() -> None:
-    data = Messages(messages=[entry(1), prepared_entry(2)]).SerializeToString()
-    batch = Batch(7, "", "", data)
-    for give in (batch.rows, batch.changes, batch.to_arrow, lambda: batch.to_arrow("shop.goods"), lambda: list(batch)):
-        with pytest.raises(
-            PreparedError, match=r"shop\.goods .*X'61',X'',1, which is only prepared: .*on_prepared='take'"
-        ):
-            give()
-    assert batch.to_arrow("shop.other").num_rows == 0
-    taken = Batch(7, "", "", data, Decoding(on_prepared="take"))
-    assert numbers(taken) == [1, 2]
-    assert [row.xa for row in taken] == [None, Xa("prepared", "X'61',X'',1")]
-    assert [change.xa for change in taken.changes()] == [row.xa for row in taken]
-    assert taken.to_arrow().column("_xa").to_pylist() == [None, "prepared X'61',X'',1"]
-
-
-def test_what_has_no_rows_of_a_prepared_transaction_is_not_an_error() -> None:
-    data = Messages(messages=[prepared_entry(1, QUERY)]).SerializeToString()
-    assert [str(change.xa) for change in Batch(7, "", "", data).changes()] == ["prepared X'61',X'',1"]
-
-
-def test_a_client_is_told_what_to_do_with_prepared_rows(
-    make_client: MakeClient, client: Any, server: ServerThread
-) -> None:
-    assert client.get_without_ack().decoding == Decoding("text", "fail")
-    client = make_client(server.url, on_prepared="take", invalid_dates="null")
-    assert client.get_without_ack().decoding == Decoding("null", "take")
-    assert client.rows(position(0), position(0)).decoding == Decoding("null", "take")
+def test_a_client_is_told_what_invalid_dates_become(make_client: MakeClient, client: Any, server: ServerThread) -> None:
+    assert client.get_without_ack().invalid_dates == "text"
+    client = make_client(server.url, invalid_dates="null")
+    assert client.get_without_ack().invalid_dates == "null"
+    assert client.rows(position(0), position(0)).invalid_dates == "null"
 
 
 def test_get_acks_at_once(client: Any, server: ServerThread) -> None:

@@ -9,7 +9,6 @@ import pytest
 from sluice.client_sdk import AsyncClient, Batch
 from sluice.client_sdk import calls as sdk_calls
 from sluice.client_sdk.attempts import Attempts
-from sluice.client_sdk.batch import Decoding
 from sluice.client_sdk.calls import Call, Limits, Reply
 from sluice.client_sdk.endpoint import Endpoint, Interrupted
 from sluice.protocol import errors
@@ -110,7 +109,7 @@ def test_a_get_that_is_cancelled_when_its_reply_is_there_loses_nothing(client: A
 
 @pytest.mark.parametrize("status", [200, 409, 503])
 def test_an_answer_that_breaks_off_within_its_headers_does_not_count(status: int) -> None:
-    call = sdk_calls.get_without_ack(0, Limits(), Decoding())
+    call = sdk_calls.get_without_ack(0, Limits(), "text")
     with pytest.raises(Interrupted) as caught:
         ENDPOINT.read(ENDPOINT.server, call, Reply(status, {"con": ""}, b""))
     assert caught.value.may_be_done
@@ -131,13 +130,13 @@ class TestAttempts:
             Attempts(ENDPOINT, sdk_calls.status(), 0).delay(self.REFUSED)
 
     def test_a_call_that_was_never_sent_is_repeated_unchanged(self) -> None:
-        call = sdk_calls.get_without_ack(0, Limits(), Decoding())
+        call = sdk_calls.get_without_ack(0, Limits(), "text")
         attempts = Attempts(ENDPOINT, call, 60)
         attempts.delay(self.REFUSED)
         assert (attempts.before, attempts.call) == ([], call)
 
     def test_a_get_rolls_back_before_it_is_repeated(self) -> None:
-        attempts = Attempts(ENDPOINT, sdk_calls.get_without_ack(0, Limits(), Decoding()), 60)
+        attempts = Attempts(ENDPOINT, sdk_calls.get_without_ack(0, Limits(), "text"), 60)
         attempts.delay(self.LOST)
         assert [before.rolls_back for before in attempts.before] == [True]
 

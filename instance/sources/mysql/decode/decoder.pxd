@@ -20,6 +20,7 @@ cpdef enum Status:
     CONTROL = 1            # put what is staged, then handle `event`
     STAGED = 2             # put what is staged, then go on
     STOPPED = 3            # everything before the stop position is decoded
+    NEED_PART = 4          # put what is staged, then receive more of the prepared part that was asked for
 
 
 cdef enum Group:
@@ -80,12 +81,14 @@ cdef class Decoder:
 
     # Options
     cdef bint gtid_on, strict_canal
+    cdef readonly bint moves_xa        # rows of an XA transaction come where it is committed
     cdef bint drops[4]                 # by event type
     cdef bint drops_rows, drops_statements, drops_transactions
 
     # The stream
     cdef bint gtid_dump
     cdef bint walking      # each event of the file is handed to Python, and nothing is decoded
+    cdef bint only_xa      # ... but only those from which XA transactions are known
     cdef bint is_placed    # what is before the dump's place was executed, and nothing after it
     cdef bint mariadb
     cdef readonly str server_version   # that wrote the file, by its FORMAT_DESCRIPTION event
@@ -119,6 +122,16 @@ cdef class Decoder:
     cdef Begin begun
     cdef bint is_undecided             # an XA transaction whose end is not known yet
     cdef bint is_asked                 # ... not even by looking ahead: Python has been asked
+    cdef bint is_prepared              # it is the prepared part of an XA one: it is passed over, and kept if small
+    cdef string kept_events            # of it, as packets
+    cdef int kept_count                # of these packets; -1: they were too many
+    cdef size_t keeps_at_most          # bytes
+    cdef bint recalls                  # it is an XA COMMIT, whose prepared part is read from `part`
+    cdef PacketBuffer part
+    cdef size_t event_bytes            # of an event of it at most
+    cdef bint part_checksum
+    cdef int64_t part_created, part_begin      # where it begins
+    cdef int64_t part_offset           # of the next event in its file; -1: only the part's own events are sent
     cdef Gtid gtid
     cdef uint32_t gtid_number          # in Ring.gtid_sources; 0: none
     cdef SourceNumber known_sources[SOURCES_MAX]
@@ -163,6 +176,10 @@ cdef class Decoder:
     cdef Status loop(self) except? NEED_DATA nogil
     cdef int start_event(self, const uint8_t *data, size_t size) except -1 nogil
     cdef int start_inner_event(self, const uint8_t *data, size_t size) except -1 nogil
+    cdef bint has_event(self, const uint8_t *data, size_t size) except -1 nogil
+    cdef bint start_part_event(self, const uint8_t *data, size_t size) except -1 nogil
+    cdef int describe_part(self) except -1
+    cdef int checksum_algorithm(self, const uint8_t *body, const uint8_t **end) except -1
     cdef int read_header(self, const uint8_t *data, size_t size) except -1 nogil
     cdef int check_offset(self) except -1 nogil
     cdef bint dispatch(self, const uint8_t *body, const uint8_t *end) except -1 nogil
@@ -180,7 +197,10 @@ cdef class Decoder:
     cdef bint query(self, const uint8_t *body, const uint8_t *end, bint is_compressed) except -1 nogil
     cdef Status decide(self) except? NEED_DATA nogil
     cdef int mark_xa(self, const char *state, const uint8_t *xid, size_t size) except -1 nogil
-    cdef int mark_prepared(self, const uint8_t *xid) except -1 nogil
+    cdef int decided(self, bint one_phase) except -1 nogil
+    cdef bint prepared_event(self, const uint8_t *body, const uint8_t *end) except -1 nogil
+    cdef int keep(self, const uint8_t *event, const uint8_t *end) except -1 nogil
+    cdef bint prepared_in_payload(self, const uint8_t *body, const uint8_t *end) except -1 nogil
     cdef int begin_transaction(self, uint64_t thread_id, const uint8_t *xa, size_t xa_size) except -1 nogil
     cdef int end_transaction(self, const uint8_t *id, size_t id_size, const uint8_t *xa, size_t xa_size) except -1 nogil
     cdef int put_begin(self) except -1 nogil

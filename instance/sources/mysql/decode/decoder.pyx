@@ -10,6 +10,11 @@ A packet of a binlog dump is 0x00 and an event, 0xFF and an error, or 0xFE (the 
 Positions are those of `sluice.protocol.position`. A transaction begins with its GTID event, else its BEGIN, else the
 lone statement (with the INTVAR, RAND or USER_VAR events before it), and `n` counts its events on the wire, those inside
 a compressed payload too. An event outside any transaction (ROTATE, STOP, PREVIOUS_GTIDS ...) is one of its own.
+
+An XA transaction comes in two parts, each with a GTID of its own: what ends by XA PREPARE has the rows, and XA COMMIT
+or XA ROLLBACK, maybe much later, says what becomes of them. The rows belong to the XA COMMIT: its transaction has the
+events of the prepared part, from XA START to XA PREPARE, after its own, and all have its place. As Canal does, a strict
+decoder leaves them where they were prepared.
 """
 
 import re
@@ -102,7 +107,8 @@ cdef enum:
     KNOWN_BYTES = 8 << 20          # of plans kept (some 8,000 tables); more are forgotten between two transactions
     KNOWN_IDS = 8192               # of tables, kept likewise
     XA_AHEAD = 16 << 20            # received at most, to see how an XA transaction ends, before the source is asked
-    XID_PART_MAX = 64              # bytes of each of the two texts of an xid
+    KEPT_BYTES = 256 << 10         # of the events of a prepared part; or, if that is less, a 64th of the ring's memory
+    FRAME_BYTES = 4                # before a packet: its length and number
 
     PACKET_EVENT = 0x00            # first byte of a packet
     PACKET_EOF = 0xFE
@@ -175,18 +181,30 @@ cdef inline bint has_all(const uint8_t *bits, uint64_t count) noexcept nogil:
     return count == 0 or bits[0] & (1 << count) - 1 == (1 << count) - 1
 
 
-cdef inline uint8_t *put_hexadecimal(uint8_t *p, const uint8_t *data, size_t size) noexcept nogil:
-    """The bytes as MySQL writes them in SQL: X'6f6e65'."""
-    cdef size_t i
-    p[0] = b"X"
-    p[1] = b"'"
-    p += 2
-    for i in range(size):
-        p[0] = b"0123456789abcdef"[data[i] >> 4]
-        p[1] = b"0123456789abcdef"[data[i] & 15]
-        p += 2
-    p[0] = b"'"
-    return p + 1
+cdef inline void put_le24(uint8_t *p, uint32_t value) noexcept nogil:
+    p[0] = value & 0xFF
+    p[1] = value >> 8 & 0xFF
+    p[2] = value >> 16
+
+
+cdef inline void put_le32(uint8_t *p, uint32_t value) noexcept nogil:
+    put_le24(p, value & 0xFFFFFF)
+    p[3] = value >> 24
+
+
+cdef inline bint is_xa_start(const uint8_t *event, size_t size) noexcept nogil:
+    """Whether a QUERY event is that of an XA START."""
+    cdef const uint8_t *body = event + HEADER_SIZE
+    cdef const uint8_t *text
+    if size < HEADER_SIZE + QUERY_POST_HEADER:
+        return False
+    text = body + QUERY_POST_HEADER + le16(body + 11) + body[8] + 1
+    return text < event + size and starts_with(text, event + size, "XA START")
+
+
+cdef inline str server_version(const uint8_t *description):
+    """Which server wrote a file, by the body of its FORMAT_DESCRIPTION event."""
+    return (<const char *>(description + 2))[:50].split(b"\0")[0].decode("ascii", "replace")
 
 
 cdef inline bytes name_in(const uint8_t *body, size_t size):
@@ -231,7 +249,8 @@ cdef class Decoder:
     The thread that puts calls `begin`, then in a loop `run` and what `run` asks for. Not to be shared between threads.
     """
 
-    def __init__(self, Ring ring not None, options, member=""):
+    def __init__(self, Ring ring not None, options, member="", *, bint moves_xa=True):
+        """`moves_xa`: rows of an XA transaction come where it is committed; never with `strict_canal`."""
         self.member = member
         self.sources = ring.sources
         self.files = ring.files
@@ -247,10 +266,13 @@ cdef class Decoder:
         self.inflater = Inflater(options.event_bytes)
         self.payload = PayloadReader(options.event_bytes)
         self.ahead = PayloadReader(options.event_bytes)
+        self.keeps_at_most = min(KEPT_BYTES, ring.memory // 64)
+        self.event_bytes = options.event_bytes
         self.known = {}
         self.retired = []
         self.gtid_on = options.gtid_on
         self.strict_canal = options.strict_canal
+        self.moves_xa = moves_xa and not options.strict_canal
         self.drops[<int>INSERT] = options.filter_dml_insert
         self.drops[<int>UPDATE] = options.filter_dml_update
         self.drops[<int>DELETE] = options.filter_dml_delete
@@ -260,7 +282,7 @@ cdef class Decoder:
 
     # --- what Python calls -------------------------------------------------------------------------------------------
 
-    def begin(self, *, source, gtid=False, position=None, stop=None, executed="", walking=False):
+    def begin(self, *, source, gtid=False, position=None, stop=None, executed="", walking=False, only_xa=False):
         """Begins a new dump; what was received or staged of an earlier one is dropped, plans are kept.
 
         Args:
@@ -271,6 +293,7 @@ cdef class Decoder:
             executed: the GTID set before the dump, in the form of the headers; only used with `gtid_on`.
             walking: each event of the file is a control event that asks for no answer, with its position; no entry is
                 made of any. A compressed transaction is one event, and only GTID events and statements have a body.
+            only_xa: while walking, only statements and XA_PREPARE events are, these also of compressed transactions.
         """
         self.packets.clear()
         self.payload.close()
@@ -282,6 +305,7 @@ cdef class Decoder:
         self.source = self.sources.intern((self.member, source))
         self.gtid_dump = gtid
         self.walking = walking
+        self.only_xa = only_xa
         self.is_placed = not gtid
         self.described = self.checksum = False
         self.file_name = self.next_file_name = None
@@ -289,7 +313,8 @@ cdef class Decoder:
         self.offset = self.next_file_offset = -1
         self.group = NO_GROUP
         self.begun.pending = self.has_entries = self.unfinished = self.in_rows = False
-        self.is_undecided = self.is_asked = False
+        self.is_undecided = self.is_asked = self.is_prepared = self.recalls = False
+        self.part = None
         self.gtid_number = 0
         self.event = None
         self.reached_file = 0
@@ -318,6 +343,14 @@ cdef class Decoder:
     def received(self, size_t size):
         """So many bytes were written to the space."""
         self.packets.received(size)
+
+    def part_space(self):
+        """As `receive_space`, for the prepared part that `recall` asked for; only after NEED_PART."""
+        return self.part.receive_space()
+
+    def part_received(self, size_t size):
+        """So many bytes were written to the space of the prepared part."""
+        self.part.received(size)
 
     def run(self):
         """Decodes what was received, without the GIL.
@@ -405,14 +438,53 @@ cdef class Decoder:
         """The control event does not give an entry."""
 
     def decide_xa(self, *, bint one_phase):
-        """How the current XA transaction ends: the answer to a control event of type XA_PREPARE that precedes it.
+        """How the current XA transaction ends: the answer to a control event of type XA_PREPARE without a body.
 
         Without an answer it counts as prepared.
         """
         if not self.is_undecided:
             raise RuntimeError("no XA transaction is to be decided on")
         self.is_undecided = self.is_asked = False
-        self.mark_xa("one-phase" if one_phase else "prepared", self.begun.xa, self.begun.xa_size)
+        self.decided(one_phase)
+
+    @property
+    def kept(self):
+        """The events of the prepared part whose XA_PREPARE event is `event`, as packets; None if they are too many."""
+        return None if self.kept_events.empty() else <bytes>self.kept_events
+
+    def recall(self, xid, position):
+        """The prepared part of the XA transaction belongs to the control event, an XA COMMIT, and follows.
+
+        `run` answers NEED_PART until it has come: `kept`, or a dump that begins at or before `position`, where the part
+        begins. Its XA_PREPARE event is a control event then.
+        """
+        cdef bytes text = xid.encode()
+        if not self.unfinished or not self.counts:
+            raise RuntimeError("no event waits for an answer")
+        if len(text) > XA_TEXT_MAX:
+            self.too_long()
+        if self.group == NO_GROUP:
+            self.open_group(OPEN)
+        self.ends = False
+        self.group = OPEN
+        self.part = PacketBuffer(LEAST_RECEIVED_BYTES, self.event_bytes)
+        self.recalls = True
+        self.part_created = position.created
+        self.part_begin = position.begin
+        self.part_offset = -1
+        self.part_checksum = False
+        self.mark_xa("committed", <const uint8_t *>PyBytes_AS_STRING(text), len(text))
+        self.begin_transaction(le32(self.body), NULL, 0)
+
+    @property
+    def is_past(self):
+        """Whether nothing of the transaction of the control event is wanted any more."""
+        return self.skipping and self.event_begin < self.skip_begin
+
+    @property
+    def is_partial(self):
+        """Whether the control event is in a transaction of which only the rest is wanted."""
+        return self.skipping and self.event_begin == self.skip_begin and self.event_n < self.skip_n
 
     # What Python may want to know
 
@@ -447,8 +519,8 @@ cdef class Decoder:
     cdef Event make_event(self, int type, const uint8_t *body, const uint8_t *end):
         cdef Event event = Event()
         event.type = type
-        event.timestamp = self.header.timestamp
-        event.server_id = self.header.server_id
+        event.timestamp = self.place.timestamp
+        event.server_id = self.place.server_id
         event.log_pos = self.header.log_pos
         event.flags = self.header.flags
         event.offset = self.place.offset
@@ -488,24 +560,38 @@ cdef class Decoder:
                 if data == NULL:
                     continue
                 self.start_inner_event(data, size)
+            elif self.recalls:
+                data = self.part.next(&size)
+                if data == NULL:
+                    return NEED_PART
+                if not self.has_event(data, size):
+                    return CONTROL
+                if not self.start_part_event(data + 1, size - 1):
+                    continue
             else:
                 data = self.packets.next(&size)
                 if data == NULL:
                     return NEED_DATA
-                if size == 0 or data[0] != PACKET_EVENT:
-                    if size == 0 or (data[0] != PACKET_EOF and data[0] != PACKET_ERROR):
-                        with gil:
-                            raise DecodeError("a packet that is neither an event nor an error nor the end")
-                    self.counts = self.ends = self.is_put = False
-                    self.control(EOF_PACKET if data[0] == PACKET_EOF else ERROR_PACKET, data + 1, data + size)
+                if not self.has_event(data, size):
                     return CONTROL
                 self.start_event(data + 1, size - 1)
             if self.dispatch(self.body, self.body_end):
                 return CONTROL
-            if self.walking and self.counts:
+            if self.walking and not self.only_xa and self.counts:
                 self.control(self.header.type, self.body, self.body_end if is_gtid(self.header.type) else self.body)
                 return CONTROL
             self.finish_event()
+
+    cdef bint has_event(self, const uint8_t *data, size_t size) except -1 nogil:
+        """Whether a packet has an event; an error or the end is a control event."""
+        if size and data[0] == PACKET_EVENT:
+            return True
+        if size == 0 or (data[0] != PACKET_EOF and data[0] != PACKET_ERROR):
+            with gil:
+                raise DecodeError("a packet that is neither an event nor an error nor the end")
+        self.counts = self.ends = self.is_put = False
+        self.control(EOF_PACKET if data[0] == PACKET_EOF else ERROR_PACKET, data + 1, data + size)
+        return False
 
     cdef int read_header(self, const uint8_t *data, size_t size) except -1 nogil:
         """The header of an event of that many bytes."""
@@ -521,12 +607,14 @@ cdef class Decoder:
         if self.header.size != size:
             with gil:
                 raise DecodeError(f"an event of {size} bytes whose header says {self.header.size}")
-        self.place.timestamp = self.header.timestamp
-        self.place.server_id = self.header.server_id
         self.body = data + HEADER_SIZE
         self.body_end = data + size
         self.ends = self.is_put = self.in_rows = False
         self.event_count += 1
+        if self.recalls:  # it has the place of the XA COMMIT
+            return 0
+        self.place.timestamp = self.header.timestamp
+        self.place.server_id = self.header.server_id
         if self.header.timestamp and not self.header.flags & LOG_EVENT_ARTIFICIAL_F:
             self.execute_ms = <int64_t>self.header.timestamp * 1000
         return 0
@@ -612,11 +700,71 @@ cdef class Decoder:
                 raise DecodeError("an event of this type cannot be in a transaction payload")
         return 0
 
+    cdef bint start_part_event(self, const uint8_t *data, size_t size) except -1 nogil:
+        """Reads the header of an event that is sent for a prepared part; False if it is not one of its events.
+
+        A dump begins with the head of the file, and may begin before the part. `kept` has nothing else.
+        """
+        cdef bint has_checksum = self.part_checksum
+        cdef bint made_up
+        self.read_header(data, size)
+        made_up = self.header.flags & LOG_EVENT_ARTIFICIAL_F != 0 or (
+            self.header.log_pos == 0 and may_be_made_up(self.header.type)
+        )
+        if self.header.type == ROTATE_EVENT and made_up:
+            if self.body_end - self.body < 8:
+                self.too_short()
+            self.part_offset = <int64_t>le64(self.body)
+            return False
+        if self.header.type == FORMAT_DESCRIPTION_EVENT:
+            with gil:
+                self.describe_part()
+            if not made_up:
+                self.part_offset += self.header.size
+            return False
+        if has_checksum:
+            if size < HEADER_SIZE + CHECKSUM_SIZE or not checksum_fits(data, size):
+                with gil:
+                    raise DecodeError("the checksum of an event does not fit")
+            self.body_end -= CHECKSUM_SIZE
+        if made_up or self.header.type == HEARTBEAT_EVENT or self.header.type == HEARTBEAT_EVENT_V2:
+            return False
+        if self.part_offset >= 0:
+            self.part_offset += self.header.size
+            if self.header.log_pos and self.header.log_pos != <uint32_t>self.part_offset:
+                with gil:
+                    raise DecodeError(
+                        f"an event of a prepared XA transaction that ends at {self.part_offset} by the events before"
+                        f" it, but at {self.header.log_pos} by its header"
+                    )
+            if self.part_offset <= self.part_begin or is_gtid(self.header.type):
+                if self.part_offset - self.header.size > self.part_begin:
+                    with gil:
+                        raise DecodeError("a prepared XA transaction without XA PREPARE")
+                return False
+        self.counts = True
+        self.event_begin = self.begin_offset
+        self.event_n = self.n
+        return True
+
+    cdef int describe_part(self) except -1:
+        """The FORMAT_DESCRIPTION event of the file that has a prepared part."""
+        cdef const uint8_t *end = self.body_end
+        if self.header.timestamp != self.part_created:
+            raise SourceChangedError(
+                f"the file of a prepared XA transaction was created at {self.header.timestamp}, not at"
+                f" {self.part_created}: the source was reset, or restored"
+            )
+        self.part_checksum = self.checksum_algorithm(self.body, &end) == CHECKSUM_CRC32
+        return 0
+
     cdef bint dispatch(self, const uint8_t *body, const uint8_t *end) except -1 nogil:
         """Decodes the event; True when Python has to."""
         cdef int type = self.header.type
         cdef uint8_t text[20]
         cdef RowsType rows
+        if self.is_prepared and self.counts:
+            return self.prepared_event(body, end)
         if rows_type(type, &rows):
             self.rows(body, end)
         elif type == TABLE_MAP_EVENT:
@@ -637,6 +785,7 @@ cdef class Decoder:
                 self.open_group(OPEN)
             if self.walking:
                 self.ends = True
+                return self.only_xa and self.prepared_in_payload(body, end)
             else:
                 self.payload.open(body, end)
                 self.payload_body, self.payload_end = body, end
@@ -651,7 +800,8 @@ cdef class Decoder:
             with gil:
                 self.variables(type, body, end)
         elif type == XA_PREPARE_EVENT:
-            self.ends = True  # its TRANSACTIONEND was the XA END before it
+            self.ends = True  # its TRANSACTIONEND was the XA END before it, except of a part that is recalled
+            return (self.recalls or self.only_xa) and self.control(type, body, end)
         elif type == HEARTBEAT_EVENT or type == HEARTBEAT_EVENT_V2:
             self.heartbeat(body, end)
         elif type == FORMAT_DESCRIPTION_EVENT:
@@ -685,6 +835,12 @@ cdef class Decoder:
         if self.group != NO_GROUP and not self.ends:
             self.n += 1
             return 0
+        if self.recalls:
+            if self.header.type != XA_PREPARE_EVENT:
+                with gil:
+                    raise DecodeError("a prepared XA transaction that ends otherwise than by XA PREPARE")
+            self.recalls = False
+            self.end_transaction(<const uint8_t *>b"0", 1, NULL, 0)
         if self.group != NO_GROUP:
             self.transaction_count += 1
         if self.skipping and self.skip_n > self.event_n + 1 and self.event_begin == self.skip_begin:
@@ -700,6 +856,9 @@ cdef class Decoder:
         self.gtid.commit_us = 0
         self.entries.clear_props()
         self.has_entries = self.begun.pending = False
+        if self.part is not None and not self.payload.active:
+            with gil:
+                self.part = None
         if self.has_retired or self.known_bytes > KNOWN_BYTES or self.by_id.size() > KNOWN_IDS:
             self.forget_tables()
         return 0
@@ -807,26 +966,10 @@ cdef class Decoder:
     # | checksum algorithm 1 | CRC32 4, both from MySQL 5.6.1 and MariaDB 5.3 on
     # (`Format_description_event`, libs/mysql/binlog/event/control_events.h)
     cdef int describe(self, const uint8_t *body, const uint8_t *end) except -1:
-        cdef int algorithm = CHECKSUM_NONE
+        cdef int algorithm = self.checksum_algorithm(body, &end)
         cdef const uint8_t *lengths = body + 57
-        if end - lengths < 1:
-            self.too_short()
-        if le16(body) != BINLOG_VERSION or body[56] != HEADER_SIZE:
-            raise DecodeError(f"a binlog of version {le16(body)} with headers of {body[56]} bytes")
-        version = (<const char *>(body + 2))[:50].split(b"\0")[0].decode("ascii", "replace")
-        self.server_version = version
-        self.mariadb = "mariadb" in version.lower()
-        if has_checksum_algorithm(version):
-            end -= CHECKSUM_SIZE
-            self.body_end = end
-            if end - lengths < 1:
-                self.too_short()
-            end -= 1
-            algorithm = end[0]
-            if algorithm != CHECKSUM_NONE and algorithm != CHECKSUM_CRC32:
-                raise DecodeError(f"checksums of algorithm {algorithm}, which is unknown")
-            if algorithm == CHECKSUM_CRC32 and not checksum_fits(body - HEADER_SIZE, self.header.size):
-                raise DecodeError("the checksum of an event does not fit")
+        self.server_version = server_version(body)
+        self.mariadb = "mariadb" in self.server_version.lower()
         memset(self.post_header, 0, sizeof(self.post_header))
         memcpy(self.post_header + 1, lengths, min(end - lengths, 255))
         self.checksum = algorithm == CHECKSUM_CRC32
@@ -843,6 +986,28 @@ cdef class Decoder:
         self.event_begin = FIRST_OFFSET
         self.event_n = 0
         return 0
+
+    cdef int checksum_algorithm(self, const uint8_t *body, const uint8_t **end) except -1:
+        """What a FORMAT_DESCRIPTION event says of checksums, with `end` moved before that."""
+        cdef const uint8_t *lengths = body + 57
+        cdef int algorithm
+        if end[0] - lengths < 1:
+            self.too_short()
+        if le16(body) != BINLOG_VERSION or body[56] != HEADER_SIZE:
+            raise DecodeError(f"a binlog of version {le16(body)} with headers of {body[56]} bytes")
+        if not has_checksum_algorithm(server_version(body)):
+            return CHECKSUM_NONE
+        end[0] -= CHECKSUM_SIZE
+        self.body_end = end[0]
+        if end[0] - lengths < 1:
+            self.too_short()
+        end[0] -= 1
+        algorithm = end[0][0]
+        if algorithm != CHECKSUM_NONE and algorithm != CHECKSUM_CRC32:
+            raise DecodeError(f"checksums of algorithm {algorithm}, which is unknown")
+        if algorithm == CHECKSUM_CRC32 and not checksum_fits(body - HEADER_SIZE, self.header.size):
+            raise DecodeError("the checksum of an event does not fit")
+        return algorithm
 
     cdef int start_file(self) except -1:
         """The FORMAT_DESCRIPTION event of the file that a ROTATE event named."""
@@ -904,9 +1069,11 @@ cdef class Decoder:
             if self.gtid_on:
                 self.executed_set.add(&self.gtid)
                 self.add_gtid_props()
-        if self.gtid.is_mariadb and self.gtid.flags & FL_PREPARED_XA and not self.strict_canal:
-            self.mark_prepared(self.gtid.xid)
-        if not standalone and not self.strict_canal:
+        if self.gtid.is_mariadb and self.gtid.flags & FL_PREPARED_XA and self.moves_xa and not self.walking:
+            self.kept_events.clear()
+            self.kept_count = 0
+            self.is_prepared = True
+        elif not standalone and not self.strict_canal:
             self.begin_transaction(self.gtid.thread_id, NULL, 0)
         return 0
 
@@ -1002,6 +1169,9 @@ cdef class Decoder:
             text += 1
         while text < text_end and ((text_end - 1)[0] <= b" " or (text_end - 1)[0] == b";"):
             text_end -= 1
+        if self.recalls and (starts_with(text, text_end, "XA START") or starts_with(text, text_end, "XA BEGIN")
+                             or starts_with(text, text_end, "XA END")):
+            return False  # begin and end of the transaction are those of the XA COMMIT
         if is_words(text, text_end, "BEGIN"):
             if self.group == OPEN:
                 with gil:
@@ -1020,7 +1190,11 @@ cdef class Decoder:
                 self.open_group(OPEN)
             self.group = OPEN
             self.begin_transaction(le32(body), text + 8, text_end - text - 8)
-            self.is_undecided = not (self.strict_canal or self.walking)
+            self.is_undecided = self.moves_xa and not self.walking
+            self.kept_events.clear()
+            self.kept_count = 0
+            if not self.payload.active:
+                self.keep(body - HEADER_SIZE, end)
             return False
         if starts_with(text, text_end, "XA END"):
             if self.group == NO_GROUP:
@@ -1076,8 +1250,67 @@ cdef class Decoder:
                 self.event = self.make_event(XA_PREPARE_EVENT, NULL, NULL)
             return CONTROL
         self.is_undecided = False
-        self.mark_xa("one-phase" if event[HEADER_SIZE] else "prepared", self.begun.xa, self.begun.xa_size)
+        self.decided(event[HEADER_SIZE] != 0)
         return NEED_DATA
+
+    cdef int decided(self, bint one_phase) except -1 nogil:
+        """The XA transaction whose XA START has come is committed where it ends, or only prepared."""
+        if one_phase:
+            return self.mark_xa("one-phase", self.begun.xa, self.begun.xa_size)
+        self.begun.pending = False
+        self.is_prepared = True
+        if self.payload.active:
+            self.keep(self.payload_body - HEADER_SIZE, self.payload_end)
+        return 0
+
+    cdef bint prepared_event(self, const uint8_t *body, const uint8_t *end) except -1 nogil:
+        """Keeps an event of a prepared part, up to a limit; its end is handed to Python."""
+        cdef bint is_inner = self.payload.active
+        if not is_inner:
+            self.keep(body - HEADER_SIZE, end)
+        if self.header.type != XA_PREPARE_EVENT:
+            if is_gtid(self.header.type) or self.header.type == ROTATE_EVENT or (
+                self.header.type == FORMAT_DESCRIPTION_EVENT
+            ):
+                with gil:
+                    raise DecodeError("a prepared XA transaction without XA PREPARE")
+            return False
+        self.is_prepared = False
+        self.ends = True
+        return self.control(XA_PREPARE_EVENT, body, end)
+
+    cdef int keep(self, const uint8_t *event, const uint8_t *end) except -1 nogil:
+        """Keeps an event without its checksum as a packet, unless there are too many of its prepared part."""
+        cdef size_t size = end - event
+        cdef uint8_t frame[FRAME_BYTES + 1]
+        if self.kept_count < 0:
+            return 0
+        if self.kept_events.size() + sizeof(frame) + size > self.keeps_at_most:
+            self.kept_events = string()
+            self.kept_count = -1
+            return 0
+        put_le24(frame, size + 1)
+        frame[3] = <uint8_t>self.kept_count
+        frame[4] = PACKET_EVENT
+        self.kept_count += 1
+        self.kept_events.append(<const char *>frame, sizeof(frame))
+        self.kept_events.append(<const char *>event, size)
+        put_le32(<uint8_t *>self.kept_events.data() + self.kept_events.size() - size + 9, size)
+        return 0
+
+    cdef bint prepared_in_payload(self, const uint8_t *body, const uint8_t *end) except -1 nogil:
+        """Hands the XA_PREPARE event of a compressed transaction to Python, if it is an XA transaction."""
+        cdef const uint8_t *event
+        cdef size_t size = 0
+        self.ahead.open(body, end)
+        event = self.ahead.next(&size)
+        if event != NULL and event[4] == QUERY_EVENT and is_xa_start(event, size):
+            while event != NULL and event[4] != XA_PREPARE_EVENT:
+                event = self.ahead.next(&size)
+            if event != NULL:
+                self.control(XA_PREPARE_EVENT, event + HEADER_SIZE, event + size)
+        self.ahead.close()
+        return self.unfinished
 
     cdef int mark_xa(self, const char *state, const uint8_t *xid, size_t size) except -1 nogil:
         """Makes every entry of the transaction say which XA transaction it belongs to."""
@@ -1090,19 +1323,6 @@ cdef class Decoder:
         mark[state_size] = b" "
         self.entries.add_prop(<const char *>XA_KEY.data, mark, put_utf8(mark + state_size + 1, xid, size) - mark)
         return 0
-
-    cdef int mark_prepared(self, const uint8_t *xid) except -1 nogil:
-        """As mark_xa, for a transaction that is prepared by MariaDB's GTID event; its xid is written as in XA END."""
-        cdef uint8_t text[XA_TEXT_MAX]
-        cdef uint8_t *p
-        if xid[4] > XID_PART_MAX or xid[5] > XID_PART_MAX:
-            self.too_long()
-        p = put_hexadecimal(text, xid + 6, xid[4])
-        p[0] = b","
-        p = put_hexadecimal(p + 1, xid + 6 + xid[4], xid[5])
-        p[0] = b","
-        p = put_decimal(p + 1, le32(xid))
-        return self.mark_xa("prepared", text, p - text)
 
     cdef int begin_transaction(self, uint64_t thread_id, const uint8_t *xa, size_t xa_size) except -1 nogil:
         """Keeps the BEGIN until something of the transaction is put."""

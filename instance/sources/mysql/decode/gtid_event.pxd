@@ -35,7 +35,6 @@ cdef struct Gtid:
     int64_t sequence_number
     int64_t commit_us              # immediate_commit_timestamp; 0 if the source does not say
     uint64_t thread_id             # MariaDB; 0 if the source does not say
-    const uint8_t *xid             # MariaDB, in the event, of an XA transaction: format id 4, sizes 1 and 1, both texts
 
 
 cdef int read_gtid(Gtid *gtid, const uint8_t *body, const uint8_t *end) except -1 nogil

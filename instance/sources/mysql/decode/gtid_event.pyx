@@ -173,7 +173,6 @@ cdef int read_mariadb_gtid(Gtid *gtid, uint32_t server_id, const uint8_t *body, 
     if gtid.flags & (FL_PREPARED_XA | FL_COMPLETED_XA):
         if end - p < 6:
             too_short()
-        gtid.xid = p
         p += 6 + p[4] + p[5]
     if p > end:
         too_short()

@@ -610,7 +610,8 @@ class Log:
             logger.warning("the log is cut at byte %d of %s: %s", whole, file.path, error)
         file.size = file.synced = whole
         os.ftruncate(fd, whole)
-        os.fsync(fd)
+        if self._shows_synced:
+            os.fsync(fd)
         writing.index_size = write_at(index_fd, lines, 0)
 
 

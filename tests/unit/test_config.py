@@ -627,3 +627,49 @@ def test_an_unknown_kind_of_source_is_refused_with_key_and_place(conf: Conf) -> 
         conf.read().check()
     with pytest.raises(ConfigError, match=r"^environment variable SLUICE_INSTANCE_SOURCE: "):
         conf.read({"SLUICE_INSTANCE_SOURCE": "oracle"}).instance("example")
+
+
+SHAPING = {
+    "filter_regex": r"shop\..*",
+    "filter_black_regex": r"shop\.x",
+    "filter_field": "shop.orders:id",
+    "filter_black_field": "shop.orders:note",
+    "filter_rows": True,
+    "filter_query_dcl": True,
+    "filter_query_dml": True,
+    "filter_query_ddl": True,
+    "filter_dml_insert": True,
+    "filter_dml_update": True,
+    "filter_dml_delete": True,
+    "filter_transaction_entry": True,
+    "filter_table_error": True,
+    "filter_where": "shop.orders: id > 3",
+    "strict_canal": True,
+    "time_zone": "+09:30",
+    "quarantine": False,
+    "connection_charset": "latin1",
+    "tsdb_enable": False,
+    "gtid_on": True,
+}
+"""What changes the entries of a change, each with another value than the default."""
+
+
+def shape(**values: object) -> dict[str, Any]:
+    given: dict[str, Any] = {"destination": "shop", "master_address": "db", "db_username": "cdc"}
+    return MysqlConfig(**(given | values)).shape()
+
+
+@pytest.mark.parametrize("name", SHAPING)
+def test_what_changes_entries_is_part_of_their_shape(name: str) -> None:
+    changed = {key for key, value in shape(**{name: SHAPING[name]}).items() if value != shape()[key]}
+    assert changed == {MysqlConfig.model_fields[name].alias}
+
+
+def test_nothing_else_is_part_of_the_shape_and_a_long_value_is_not_kept_whole() -> None:
+    assert len(shape()) == len(SHAPING) + len(["masks", "codec", "schema history"])
+    assert shape(master_address="other", slave_id=7, store="mixed") == shape()
+    assert shape(time_zone=None)["sluice.instance.timeZone"], "that of the process has a name"
+    long = "|".join([r"shop\.t"] * 1000)
+    one, other = (shape(filter_regex=long + end)["canal.instance.filter.regex"] for end in "ab")
+    assert one != other
+    assert len(one) < 400

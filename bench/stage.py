@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 import time
+from typing import Any
 
 from bench.captures import Capture, captured
 from bench.processes import peak_of
@@ -28,7 +29,7 @@ def main() -> None:
     """Do what the command line says."""
     task = json.loads(sys.argv[1])
     capture = captured(task["source"], task["workload"], task["rows"])
-    take = take_bytes if task["stage"] == "socket" else Stage(task["stage"], capture).take
+    take = take_bytes if task["stage"] == "socket" else Stage(task["stage"], capture, **task.get("settings", {})).take
     for _ in range(2):
         with socket.create_connection(("127.0.0.1", task["port"])) as connection:
             connection.recv(1, socket.MSG_PEEK)
@@ -51,13 +52,18 @@ def take_bytes(connection: socket.socket) -> int:
 class Stage:
     """A decoder and a ring, as far as a stage needs them."""
 
-    def __init__(self, stage: str, capture: Capture) -> None:
-        """Name one of STAGES."""
+    def __init__(self, stage: str, capture: Capture, **settings: Any) -> None:
+        """Name one of STAGES; settings are of the destination."""
         self._depth = STAGES.index(stage)
         self._capture = capture
         self._config = MysqlConfig(
-            destination="bench", master_address=Address("localhost"), db_username="bench", filter_regex=r"bench\..*"
+            destination="bench",
+            master_address=Address("localhost"),
+            db_username="bench",
+            filter_regex=r"bench\..*",
+            **settings,
         )
+        self._conditions = self._config.conditions()
 
     def take(self, connection: socket.socket) -> int:
         """Take the stream to its end; returns the rows, 0 where the stage does not know them."""
@@ -107,6 +113,8 @@ class Stage:
                 excluded=not self._config.table_filter().accepts(*name),
                 fields=fields.kept(*name),
                 black_fields=fields.dropped(*name),
+                where=self._conditions.of(*name) if self._conditions else None,
+                masks=self._config.masks().of(*name),
             )
         columns = () if options.excluded else table_map.columns(self._capture.charsets)
         decoder.add_plan(TablePlan(table_map, columns, ring.tables.intern(name), options))

@@ -1,19 +1,21 @@
 """What can be configured of one destination. Keys that start with ``canal.`` mean what they mean in Canal."""
 
 import hashlib
+import hmac
 import time
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, model_validator
+from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 
 from ..protocol.errors import ConfigError, FilterError
 from ..store.patience import LOGGED
 from .meta import MetaKind
 from .settings import FolderPath, Settings, setting
 from .sink.filters import FieldFilter, Patterns, TableFilter
+from .sink.masks import Masks
 from .zones import local_time_zone, offsets_of
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ CODEC = 1
 """Raised when the same change is written as other entries than before."""
 LONGEST_SHOWN = 300
 """Characters of a value that a log on disk keeps and shows."""
+SHORTEST_SECRET = 16
+"""Characters that the secret of masks has at least."""
 DESTINATION_NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
 
 
@@ -72,6 +76,10 @@ def _where(value: str) -> str:
     return _compiled(_conditions, value)
 
 
+def _mask(value: str) -> str:
+    return _compiled(Masks, value)
+
+
 def _conditions(text: str) -> "Conditions | None":
     """Read conditions on rows, if there are any. Raises FilterError."""
     if not text.strip():
@@ -98,6 +106,7 @@ def _digest(text: str) -> str:
 
 
 TableFilterText = Annotated[str, AfterValidator(_table_filter)]
+MaskText = Annotated[str, AfterValidator(_mask)]
 WhereText = Annotated[str, AfterValidator(_where)]
 FieldFilterText = Annotated[str, AfterValidator(_field_filter)]
 
@@ -129,6 +138,12 @@ class InstanceConfig(Settings):
     """Rows to deliver, for tables of which not all are wanted:
     `shop.orders: status = 'paid' AND total > 10; shop.items: price IS NOT NULL`. An UPDATE passes when the row matched
     before it or matches after it. [Conditions on rows](guide.md#conditions-on-rows) says what a condition may hold."""
+    filter_mask: MaskText = setting("sluice.instance.filter.mask", "", shapes=True)
+    """Columns whose values nobody is to get as they are, each with what becomes of it:
+    `shop.users.email: sha256; shop.users.phone: first 3`. The masks are `null`, `sha256`, `hmac` and `first` with a
+    number of characters ([masks](guide.md#masks)). Needs `canal.instance.filter.query.dml = true`."""
+    mask_secret: SecretStr = setting("sluice.instance.filter.mask.secret", SecretStr(""), max_length=1000)
+    """Secret of the mask `hmac`, of at least 16 characters."""
     filter_rows: bool = setting("canal.instance.filter.rows", default=False, shapes=True)
     """Drop all changes of rows."""
     filter_query_dcl: bool = setting("canal.instance.filter.query.dcl", default=False, shapes=True)
@@ -294,6 +309,9 @@ class InstanceConfig(Settings):
         found = self.shaping()
         found["sluice.instance.timeZone"] = self.time_zone or local_time_zone() or "/".join(time.tzname)
         found |= {key: _digest(value) for key, value in found.items() if isinstance(value, str)}
+        if self.masks().need_secret:  # what nobody can undo, and differs for another secret
+            secret, key = self.mask_secret.get_secret_value().encode(), "sluice.instance.filter.mask.secret"
+            found[key] = hmac.digest(secret, key.encode(), "sha256").hex()[:16]
         return {**found, "codec": CODEC}
 
     def table_filter(self) -> TableFilter:
@@ -303,6 +321,10 @@ class InstanceConfig(Settings):
     def field_filter(self) -> FieldFilter:
         """Compile the filter of columns."""
         return FieldFilter(self.filter_field, self.filter_black_field)
+
+    def masks(self) -> Masks:
+        """Read the masks of columns."""
+        return Masks(self.filter_mask)
 
     def conditions(self) -> "Conditions | None":
         """Read the conditions on rows; None if there are none."""
@@ -318,6 +340,15 @@ class InstanceConfig(Settings):
             )
         if self.store_standby and not self.has_log:
             raise ValueError("sluice.instance.store.standby needs sluice.instance.store = mixed or file")
+        if self.filter_mask.strip() and not self.filter_query_dml:
+            raise ValueError(
+                "sluice.instance.filter.mask needs canal.instance.filter.query.dml = true: the texts of statements show"
+                " what is masked"
+            )
+        if self.masks().need_secret and len(self.mask_secret.get_secret_value()) < SHORTEST_SECRET:
+            raise ValueError(
+                f"the mask hmac needs sluice.instance.filter.mask.secret, of at least {SHORTEST_SECRET} characters"
+            )
         if self.has_log and self.shared_filter:
             raise ValueError(
                 f"sluice.instance.store = {self.store} needs sluice.instance.sharedFilter = false: what a log holds has"

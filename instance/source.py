@@ -78,7 +78,7 @@ class Parser(Feed, Protocol):
         """Ask the source for its current end. Any thread may ask, and may have to wait. Raises SourceError."""
 
     def columns(self, schema: str, table: str, at: Position | None = None) -> list[SourceColumn]:
-        """Return the columns that a table has now at the source, without those that are filtered out.
+        """Return the columns that a table has now at the source, without those that are filtered out, masks considered.
 
         With a place: that it had there, as far as the history goes. Any thread may ask, and may have to wait. Raises
         UnknownTableError and SourceError.

@@ -87,6 +87,7 @@ includes Python.h "-I$("$python" -c 'import sysconfig; print(sysconfig.get_path(
 includes zlib.h || packages+=(zlib1g-dev)
 includes libdeflate.h || packages+=(libdeflate-dev)
 includes zstd.h || packages+=(libzstd-dev)
+includes openssl/evp.h || packages+=(libssl-dev)
 [ ${#packages[@]} -eq 0 ] || install "${packages[@]}"
 
 "$python" -c 'import sys; sys.exit("Python 3.11 or later is needed, not " + sys.version if sys.version_info < (3, 11) else 0)'

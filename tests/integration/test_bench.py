@@ -151,6 +151,13 @@ def test_store() -> None:
 
 
 @pytest.mark.extended
+def test_sink() -> None:
+    found = run("sink", "--rows", "4000", "--repeats", "1")["cases"]
+    assert [it["case"] for it in found] == ["where-all", "where-few", "mask"]
+    assert all(it["ratio"] > 0 for it in found)
+
+
+@pytest.mark.extended
 def test_failover() -> None:
     (case,) = run("failover", *only("2s"), "--kills", "1")["cases"]
     assert (case["case"], case["goal_s"]) == ("2s", 3)

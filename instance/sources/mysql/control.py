@@ -70,6 +70,7 @@ class Control:
         self._filter = config.table_filter()
         self._fields = config.field_filter()
         self._conditions = config.conditions()
+        self._masks = config.masks()
         self._quarantine = quarantine
         self._description = b""  # the body of the last FORMAT_DESCRIPTION event
         self._answers: dict[int, Callable[[Event], None]] = {
@@ -161,6 +162,8 @@ class Control:
             fields=self._fields.kept(schema, table),
             black_fields=self._fields.dropped(schema, table),
             where=self._conditions.of(schema, table) if self._conditions else None,
+            masks=self._masks.of(schema, table),
+            mask_secret=self._config.mask_secret.get_secret_value().encode(),
         )
         if options.excluded:
             self._decoder.add_plan(TablePlan(table_map, (), 0, options))
@@ -195,6 +198,8 @@ class Control:
                 self._doubtful[table_map.schema, table_map.table] = known.seen
             if known.contradiction:
                 raise DecodeError(f"{known.contradiction}; what the source has now may be younger than these rows")
+        for name in options.masks.keys() - {column.name.upper() for column in known.columns}:
+            logger.warning("%s.%s has no column %s, which has a mask", table_map.schema, table_map.table, name)
         return TablePlan(table_map, known.columns, number, options, flags)
 
     def _undecodable(self, event: Event, error: DecodeError) -> None:

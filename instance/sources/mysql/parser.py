@@ -156,8 +156,8 @@ class Parser:
     def columns(self, schema: str, table: str, at: Position | None = None) -> list[SourceColumn]:
         """See `sluice.instance.source.Parser.columns`."""
         found = self._columns_at(schema, table, at) if at is not None else self._columns_now(schema, table)
-        fields = self._config.field_filter()
-        return [column for column in found if fields.keeps(schema, table, column.name)]
+        fields, masks = self._config.field_filter(), self._config.masks()
+        return [masks.shown(schema, table, it) for it in found if fields.keeps(schema, table, it.name)]
 
     def _columns_now(self, schema: str, table: str) -> list[SourceColumn]:
         source = InformationSchema(lambda: Connection(self._config))

@@ -3,6 +3,7 @@
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 
 from .....store.segment cimport SegmentWriter
+from .mask cimport Masker
 from .values cimport Field, Value, Zone
 from .where cimport Condition
 
@@ -19,6 +20,8 @@ cdef struct Planned:       # a column on the wire
     Head null
     uint8_t is_delivered   # not removed by the field filter
     uint8_t is_json
+    uint8_t mask           # MaskKind
+    uint32_t mask_characters
     uint32_t name_size
     const uint8_t *name    # in UTF-8
     int64_t before         # offset of the text of the image before from the start of the entry, or ABSENT, NULL_VALUE
@@ -86,6 +89,7 @@ cdef class TablePlan:
     ) except -1 nogil
 
     cdef readonly Condition condition          # on rows; None
+    cdef Masker masker                         # None: no column has a mask
     cdef Planned *columns
     cdef size_t row_width                      # bytes of the length of the last row
     cdef Zone zone                             # that TIMESTAMP columns point into

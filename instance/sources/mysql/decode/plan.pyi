@@ -1,9 +1,10 @@
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
 from ....columns import SourceColumn
 from ....sink.condition import Test
+from ....sink.masks import Mask
 from .table_map import TableMap
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,8 @@ class PlanOptions:
     fields: frozenset[str] | None = None
     black_fields: frozenset[str] = ...
     where: Test | None = None
+    masks: Mapping[str, Mask] = ...
+    mask_secret: bytes = b""
 
 @final
 class TablePlan:

@@ -17,7 +17,9 @@ sqlType, and NULL), `updated`, and the value. A reader of protobuf takes fields 
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import field as data_field
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
@@ -66,13 +68,15 @@ from . cimport charset as charsets
 from . cimport values
 from .json cimport json_document
 from .json_differences cimport changed_document, differences_expression
+from .mask cimport FIRST_MASK, HMAC_MASK, NO_MASK, NULL_MASK, SHA256_MASK, Masker
 from .values cimport Field, Value
 from .where cimport IS_FALSE, IS_TRUE, Condition
 
 from .....protocol import props
 from .....protocol.canal.types import SqlType
-from .....protocol.errors import DecodeError
+from .....protocol.errors import ConfigError, DecodeError
 from ....sink.condition import Test
+from ....sink.masks import Mask
 from .table_map import Type, type_name
 
 cdef enum:
@@ -93,6 +97,7 @@ class PlanOptions:
     IANA name, or ``+08:00``), None for the zone of the process. ``connection_charset``: of all texts, if
     ``strict_canal`` is set. ``excluded``: the table is not wanted. ``fields`` and ``black_fields``: names, in upper
     case, of the only columns wanted, or of columns not wanted; the former wins. ``where``: the condition on rows.
+    ``masks``: by the names of columns, in upper case. ``mask_secret``: of `hmac`.
     """
 
     strict_canal: bool = False
@@ -102,6 +107,8 @@ class PlanOptions:
     fields: frozenset[str] | None = None
     black_fields: frozenset[str] = frozenset()
     where: Test | None = None
+    masks: Mapping[str, Mask] = data_field(default_factory=dict)
+    mask_secret: bytes = data_field(default=b"", repr=False)
 
 
 # --- what is prepared ------------------------------------------------------------------------------------------------
@@ -162,6 +169,23 @@ cdef class Scratch:
         free(self.value.inflated)
 
 
+cdef inline int put_null(SegmentWriter writer, Planned *column, bint after, bint compare) except -1 nogil:
+    """Appends a column that is NULL."""
+    cdef Head *head = &column.null
+    cdef uint8_t *out
+    writer.reserve(1 + LENGTH_MAX + head.size)
+    out = writer.cursor
+    out[0] = AFTER_COLUMNS if after else BEFORE_COLUMNS
+    out = put_varint(out + 1, head.size)
+    memcpy(out, head.data, head.size)
+    out += head.size
+    (out - 1)[0] = after and not (compare and column.before == NULL_VALUE)
+    writer.cursor = out
+    if not after:
+        column.before = NULL_VALUE
+    return 0
+
+
 cdef inline bint has_bit(const uint8_t *bits, Py_ssize_t i) noexcept nogil:
     return bits[i >> 3] >> (i & 7) & 1
 
@@ -207,6 +231,8 @@ cdef class TablePlan:
                 f"{self.schema}.{self.table}: the event has {self.column_count} columns, but the known schema has "
                 f"{len(columns)}"
             )
+        if options.masks:
+            self.masker = Masker(options.mask_secret)
         self.columns = <Planned *>calloc(max(self.column_count, 1), sizeof(Planned))
         if self.columns == NULL:
             raise MemoryError
@@ -279,6 +305,20 @@ cdef class TablePlan:
                 null = SqlType.OTHER
                 planned.is_json = True
         name = column.name.upper()
+        if name in options.masks:
+            mask = options.masks[name]
+            if column.is_key:
+                raise ConfigError(
+                    f"sluice.instance.filter.mask: {self.schema}.{self.table}.{column.name} belongs to the primary key,"
+                    " which consumers need as it is"
+                )
+            planned.mask = MASKS[mask.kind]
+            planned.mask_characters = mask.characters
+            shown = mask.shown(column)
+            if shown.mysql_type != column.mysql_type:
+                sql_type = SqlType.VARCHAR if planned.mask == FIRST_MASK else SqlType.CHAR
+                null = promoted = 0
+                column = shown
         if options.fields is not None:
             planned.is_delivered = name in options.fields
         else:
@@ -572,20 +612,8 @@ cdef class TablePlan:
                 continue
             if has_bit(nulls, bit):
                 bit += 1
-                if not column.is_delivered:
-                    continue
-                updated = after and not (compare and column.before == NULL_VALUE)
-                head = &column.null
-                writer.reserve(1 + LENGTH_MAX + head.size)
-                out = writer.cursor
-                out[0] = AFTER_COLUMNS if after else BEFORE_COLUMNS
-                out = put_varint(out + 1, head.size)
-                memcpy(out, head.data, head.size)
-                out += head.size
-                (out - 1)[0] = updated
-                writer.cursor = out
-                if not after:
-                    column.before = NULL_VALUE
+                if column.is_delivered:
+                    put_null(writer, column, after, compare)
                 continue
             bit += 1
             if column.field.length_bytes:
@@ -604,10 +632,17 @@ cdef class TablePlan:
                 size = column.field.size
             if <size_t>(end - p) < size:
                 self.fail(i, p - start, b"the event ends within a value")
+            if column.mask == NULL_MASK:
+                p += size
+                if column.is_delivered:
+                    put_null(writer, column, after, compare)
+                continue
             value.promoted = False
             if is_partial and column.before >= 0 and not column.field.is_strict:
                 status = changed_document(&column.field, column.document, column.document_size, p, size, value)
             elif is_partial:
+                if column.mask != NO_MASK:
+                    self.fail(i, p - start, b"differences of a document cannot be masked")
                 status = differences_expression(&column.field, column.name, column.name_size, p, size, value)
             else:
                 status = column.field.decode(&column.field, p, size, value)
@@ -616,6 +651,8 @@ cdef class TablePlan:
             p += size
             if not column.is_delivered:
                 continue
+            if column.mask != NO_MASK and self.masker.apply(column.mask, column.mask_characters, value) < 0:
+                self.fail(i, p - start, value.error)
             head = &column.promoted if value.promoted else &column.value
             body = head.size + 1 + varint_size(value.size) + value.size
             writer.reserve(1 + LENGTH_MAX + body)
@@ -676,6 +713,8 @@ cdef class TablePlan:
         finally:
             writer.close()
 
+
+cdef dict MASKS = {"null": NULL_MASK, "sha256": SHA256_MASK, "hmac": HMAC_MASK, "first": FIRST_MASK}
 
 # Width on the wire, sqlType, sqlType of an unsigned value that does not fit the signed type
 cdef dict INTEGERS = {

@@ -218,6 +218,7 @@ class TestTexts:
         ("date", "c0 = '2026-02-30'", "'2026-02-30' is not a date"),
         ("datetime(3)", "c0 = 'now'", "is not a date"),
         ("time", "c0 = '25'", "is not a time"),
+        ("time(1)", "c0 > '10:00:00.05'", "has more digits after the point than the column: 1"),
         ("json", "c0 = '{}'", "of the type json only IS NULL"),
         ("set('a')", "c0 = 'a'", "of the type set only IS NULL"),
         ("inet6", "c0 = '::1'", "of the type inet6 only IS NULL"),

@@ -105,7 +105,7 @@ def domain_of(column: SourceColumn, code: int, meta: int) -> Domain | None:
         return Domain(Reading.UNSIGNED, 3, 0, (1 << 24) - 1, _date, _same)
     fraction = (meta + 1) // 2
     if code == Type.TIME2:
-        return Domain(Reading.BIG_ENDIAN, 3 + fraction, 0, (1 << 24 + 8 * fraction) - 1, _time_bounds(fraction), _same)
+        return Domain(Reading.BIG_ENDIAN, 3 + fraction, 0, (1 << 24 + 8 * fraction) - 1, _time_bounds(meta), _same)
     if code == Type.DATETIME2:
         size = 5 + fraction
         return Domain(Reading.BIG_ENDIAN, size, 0, (1 << 8 * size) - 1, _datetime_bounds(fraction), _same)
@@ -233,18 +233,20 @@ def _timestamp(constant: Constant) -> tuple[int, int]:
     return _between(max(int(seconds) + DAY, 0) << 20 | microseconds, is_exact=True)
 
 
-def _time_bounds(fraction: int) -> Callable[[Constant], tuple[int, int]]:
-    """`fraction`: bytes of a second's fraction."""
+def _time_bounds(digits: int) -> Callable[[Constant], tuple[int, int]]:
+    """`digits`: of a second's fraction. MySQL does not compare exactly with a constant that has more of them."""
+    fraction = (digits + 1) // 2
 
     def bounds(constant: Constant) -> tuple[int, int]:
         found = _TIME.fullmatch(constant) if isinstance(constant, str) else None
         if found is None or int(found[2]) > 838 or int(found[3]) > 59 or int(found[4]) > 59:
             raise ConfigError(f"{constant!r} is not a time; write '23:59:59' or '-23:59:59.5'")
-        units, rest = divmod(int((found[5] or "").ljust(6, "0")), 10 ** (6 - 2 * fraction))
+        microseconds = int((found[5] or "").ljust(6, "0"))
+        if microseconds % 10 ** (6 - digits):
+            raise ConfigError(f"{constant!r} has more digits after the point than the column: {digits}")
+        units = microseconds // 10 ** (6 - 2 * fraction)
         size = (int(found[2]) << 12 | int(found[3]) << 6 | int(found[4])) << 8 * fraction | units
         zero = 0x800000 << 8 * fraction
-        if found[1] and rest:
-            return zero - size, zero - size
-        return _between(zero + (-size if found[1] else size), is_exact=not rest)
+        return _between(zero + (-size if found[1] else size), is_exact=True)
 
     return bounds

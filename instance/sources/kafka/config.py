@@ -57,9 +57,9 @@ class KafkaConfig(InstanceConfig):
 
     @model_validator(mode="after")
     def _check_filters(self) -> Self:
-        if self.filter_field or self.filter_black_field or self.filter_where:
+        if self.filter_field or self.filter_black_field or self.filter_where or self.filter_mask:
             raise ValueError(
-                "canal.instance.filter.field, canal.instance.filter.black.field and sluice.instance.filter.where are"
-                " for MySQL: columns and rows of TiDB are delivered as they come"
+                "canal.instance.filter.field, canal.instance.filter.black.field, sluice.instance.filter.where and"
+                " sluice.instance.filter.mask are for MySQL: columns and rows of TiDB are delivered as they come"
             )
         return self

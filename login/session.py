@@ -15,7 +15,7 @@ import ipaddress
 import socket
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, BinaryIO, Final
@@ -130,6 +130,8 @@ class MysqlSession(pymysql.connections.Connection):
     An answer that a server would never give is an OperationalError with the code CR_MALFORMED_PACKET.
     """
 
+    host: str
+    port: int
     decoders: dict[int, Any]
     """Converters of the texts of values, by the type of the column."""
     salt: bytes
@@ -175,6 +177,17 @@ class MysqlSession(pymysql.connections.Connection):
         """Refuse a further result: no statement that is sent over a session has one."""
         self._force_close()  # type: ignore[attr-defined]
         raise pymysql.OperationalError(CR.CR_MALFORMED_PACKET, "more results than statements")
+
+    @property
+    def server(self) -> str:
+        """Its address as text."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Run one statement and return its rows, none for a statement without a result. Raises MySQLError."""
+        with self.cursor() as cursor:
+            cursor.execute(sql, parameters or None)
+            return list(cursor.fetchall())
 
     def packets(self, sql: str) -> Iterator[bytes]:
         """Run a SELECT and return the bytes after the descriptions of its columns as they come.

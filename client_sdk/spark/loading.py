@@ -12,13 +12,13 @@ import json
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from ...login.tables import LITERAL, Key, KeyRange, SnapshotTable
 from ...protocol.canal.arrow import EnvelopeDecoder
 from ...protocol.errors import TargetError
 from ..sql.database import Database
 from ..sql.statements import TargetTable, quote_table
 from ..sql.target import Target, execute
 from . import keyranges
-from .keyranges import LITERAL, Key, KeyRange
 from .progress import create_tables
 
 if TYPE_CHECKING:
@@ -159,9 +159,7 @@ class Progress:
         return Run(self._schema, self._job, number, begin, bool(is_done))
 
 
-def prepare(
-    target: Target, table: keyranges.SnapshotTable, copy: tuple[str, str], *, is_begun: bool, overwrite: bool
-) -> None:
+def prepare(target: Target, table: SnapshotTable, copy: tuple[str, str], *, is_begun: bool, overwrite: bool) -> None:
     """Make sure that a table can be loaded into its copy on the target; before it is begun, that this is empty.
 
     Raises:
@@ -197,7 +195,7 @@ def load(
     target: Target,
     run: Run,
     chunk: Chunk,
-    table: keyranges.SnapshotTable,
+    table: SnapshotTable,
     copy: tuple[str, str],
     *,
     rate: float | None = None,

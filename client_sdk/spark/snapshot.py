@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pymysql
 
+from ...login.tables import KeyRange, SnapshotTable, estimate
+from ...login.visibility import wait_until_visible
 from ...protocol.errors import BadParameterError, SourceError, TargetError
 from ...protocol.position import Position
 from ..client import Client
@@ -24,7 +26,6 @@ from ..sql.database import Database, reason
 from ..sql.target import RETRY, Target
 from . import keyranges
 from .apply import copy_of
-from .keyranges import KeyRange, SnapshotTable
 from .loading import TABLES, Chunk, Progress, Run, load, prepare
 from .options import Options
 from .progress import TABLES as TABLES_OF_MIRROR
@@ -32,7 +33,6 @@ from .progress import Progress as ProgressOfMirror
 from .ranges import Envelope
 from .subscription import Subscription
 from .tables import database_of, describe_all, split_name
-from .visibility import wait_until_visible
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -271,7 +271,7 @@ class _Snapshot:
         with closing(keyranges.connect(self._source)) as session:
             try:
                 wait_until_visible(session, Position.parse(self._run.position))
-                return sum(keyranges.estimate(session, table, KeyRange()) for table in tables)
+                return sum(estimate(session, table, KeyRange()) for table in tables)
             except (pymysql.MySQLError, OSError) as error:
                 raise SourceError(f"{self._source} refuses: {reason(error)}") from error
 

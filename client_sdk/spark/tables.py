@@ -14,13 +14,14 @@ import pyarrow as pa
 import pymysql
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from ...login.tables import KeyRange, SnapshotColumn, SnapshotTable, describe
+from ...login.visibility import wait_until_visible
 from ...protocol.errors import BadParameterError, SourceError
 from ...protocol.position import Position
 from ..sql.database import Database, reason
-from .keyranges import KeyRange, SnapshotColumn, SnapshotTable, connect, describe, ranges, read
+from .keyranges import connect, ranges, read
 from .options import Options
 from .ranges import Envelope, Form, Typed
-from .visibility import wait_until_visible
 
 ZONE: Final = "UTC"
 """Of the texts of TIMESTAMP values."""

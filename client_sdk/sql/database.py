@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
@@ -104,7 +103,6 @@ class Database:
             },
             defer_connect=True,
         )
-        session.database = self
         try:
             session.connect()
         except (pymysql.MySQLError, OSError) as error:
@@ -121,14 +119,6 @@ _PROOF: Final = (
 
 class DatabaseSession(MysqlSession):
     """A session with a `Database`."""
-
-    database: Database
-
-    def rows(self, sql: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """Run one statement and return its rows, none for a statement without a result. Raises pymysql.MySQLError."""
-        with self.cursor() as cursor:
-            cursor.execute(sql, parameters or None)
-            return list(cursor.fetchall())
 
     def close(self) -> None:
         """Log out, or just leave where the connection is lost."""

@@ -9,19 +9,10 @@ from typing import Any
 
 import pytest
 
-from sluice.client_sdk.spark.keyranges import (
-    LITERAL,
-    KeyRange,
-    SnapshotTable,
-    connect,
-    cut,
-    describe,
-    quoted,
-    read,
-    select,
-)
+from sluice.client_sdk.spark.keyranges import connect, read
 from sluice.client_sdk.sql.database import Database as Address
 from sluice.client_sdk.sql.database import DatabaseSession
+from sluice.login.tables import LITERAL, KeyRange, SnapshotTable, cut, describe, quoted, select
 from sluice.protocol.canal.arrow import EnvelopeDecoder, TableDecoder, columns_of
 from sluice.protocol.errors import SourceError
 from tests.conftest import Database

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from sluice.client_sdk.spark.keyranges import KeyRange, SnapshotTable, connect, cut, describe
+from sluice.client_sdk.spark.keyranges import connect
 from sluice.client_sdk.spark.loading import Chunk, Progress, Run, load, prepare
 from sluice.client_sdk.sql.database import Database as Address
 from sluice.client_sdk.sql.target import Target
+from sluice.login.tables import KeyRange, SnapshotTable, cut, describe
 from sluice.protocol.errors import TargetError
 from tests.conftest import Database
 from tests.proxy import Proxy

@@ -8,8 +8,8 @@ from contextlib import closing, contextmanager
 import pytest
 
 from sluice.client_sdk.spark.keyranges import connect
-from sluice.client_sdk.spark.visibility import wait_until_visible
 from sluice.client_sdk.sql.database import Database as Address
+from sluice.login.visibility import wait_until_visible
 from sluice.protocol.errors import SourceChangedError, SourceError
 from sluice.protocol.position import Position
 from tests.conftest import Database

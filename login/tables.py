@@ -1,0 +1,335 @@
+"""Reading a table in parts: ranges of its key, each about as long, one SELECT each.
+
+A table is cut along the index of its primary key, or of a unique key without NULLs where it has none; a table without
+either is one part. The ends of a range are rows of the key, compared column by column in the order of the index. They
+are kept as SQL literals that stand for exactly the bytes in the table, whatever character sets and time zones do.
+"""
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pymysql
+
+from ..protocol.canal.resultset import RowEncoder
+from ..protocol.canal.tags import ValueKind
+from ..protocol.canal.types import kind_of
+from ..protocol.errors import SourceError
+from .session import MysqlSession
+
+PIECE: Final = 8 << 20
+"""Bytes of entries that are handed on at once."""
+EXACT: Final = 16
+"""Up to so many ranges are counted out, more are estimated where that is possible."""
+
+# The texts of TIMESTAMP are in UTC; a slow reader is waited for.
+SETTINGS: Final = (
+    "SET time_zone = '+00:00', net_write_timeout = 3600, wait_timeout = 86400, sql_select_limit = 18446744073709551615,"
+    " sql_mode = 'ALLOW_INVALID_DATES'"
+)
+
+Key = tuple[str, ...]
+"""A row of the key: an SQL literal for each of its columns."""
+
+LITERAL: Final = re.compile(r"-?[0-9][0-9.]*(?:e[+-]?[0-9]+)?|'[0-9A-Fa-f:. -]*'|(?:_[a-z0-9]+ )?X'[0-9A-F]*'")
+"""What such a literal looks like."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotColumn:
+    """A column of a table."""
+
+    name: str
+    mysql_type: str
+    """As ``information_schema.COLUMNS.COLUMN_TYPE`` writes it."""
+    charset: str | None = None
+    is_key: bool = False
+    """Part of the primary key."""
+
+    @property
+    def text(self) -> str:
+        """An expression for its text as Canal has it, but for floating-point numbers, which the encoder renders."""
+        name, word, kind = quoted(self.name), self._word, kind_of(self.mysql_type)
+        if kind is ValueKind.SET:
+            return f"CAST({name} AS UNSIGNED)"
+        if kind is ValueKind.FLOAT:
+            return f"{name} * 1e0"  # all digits
+        if word == "binary":
+            return f"TRIM(TRAILING X'00' FROM {name})"
+        if kind is ValueKind.ENUM or word == "bit" or "zerofill" in self.mysql_type.lower():
+            return f"{name} + 0"
+        return name
+
+    @property
+    def ordered(self) -> str:
+        """An expression that compares as the index orders."""
+        return self.text if kind_of(self.mysql_type) in (ValueKind.ENUM, ValueKind.SET) else quoted(self.name)
+
+    @property
+    def bound(self) -> str:
+        """An expression for what `literal` needs."""
+        if self.charset is not None and kind_of(self.mysql_type) is ValueKind.TEXT:
+            return f"HEX({quoted(self.name)})"
+        return f"HEX({quoted(self.name)})" if kind_of(self.mysql_type) is ValueKind.BYTES else self.text
+
+    def literal(self, text: str) -> str:
+        """Write the value that the text of `bound` was selected of."""
+        kind = kind_of(self.mysql_type)
+        if kind is ValueKind.BYTES:
+            return f"X'{text}'"
+        if kind is ValueKind.TEXT and self.charset is not None:
+            return f"_{self.charset} X'{text}'"
+        if (
+            kind in (ValueKind.INTEGER, ValueKind.DECIMAL, ValueKind.FLOAT, ValueKind.ENUM, ValueKind.SET)
+            and self._word != "year"
+        ):
+            return text
+        return f"'{text}'"
+
+    @property
+    def _word(self) -> str:
+        return re.split(r"[ (]", self.mysql_type.lower(), maxsplit=1)[0]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPart:
+    """A column of the key that a table is cut by."""
+
+    column: SnapshotColumn
+    is_descending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTable:
+    """A table as it is at the source."""
+
+    schema: str
+    name: str
+    columns: tuple[SnapshotColumn, ...]
+    index: str | None = None
+    """The index that it is cut along, None when it cannot be cut."""
+    key: tuple[KeyPart, ...] = ()
+    """The columns of that index, in its order."""
+
+    def __str__(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def sql(self) -> str:
+        """The name in SQL."""
+        return f"{quoted(self.schema)}.{quoted(self.name)}"
+
+    @property
+    def forced(self) -> str:
+        """The table in a FROM, with the index to go along."""
+        return f"{self.sql} FORCE INDEX ({quoted(self.index)})" if self.index is not None else self.sql
+
+    @property
+    def order(self) -> str:
+        """An ORDER BY along the index, empty when there is none."""
+        parts = [quoted(part.column.name) + " DESC" * part.is_descending for part in self.key]
+        return f" ORDER BY {', '.join(parts)}" if parts else ""
+
+    @property
+    def bounds(self) -> str:
+        """Expressions of which `key_of` makes a row of the key."""
+        return ", ".join(part.column.bound for part in self.key)
+
+    def key_of(self, texts: Sequence[str]) -> Key:
+        """Make a row of the key of what was selected of `bounds`."""
+        return tuple(part.column.literal(text) for part, text in zip(self.key, texts, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """The rows after one row of the key, up to another one and with it; None is the table's own end."""
+
+    after: Key | None = None
+    to: Key | None = None
+
+    def where(self, table: SnapshotTable) -> str:
+        """A WHERE for its rows, empty when it is the whole table."""
+        conditions = []
+        if self.after is not None:
+            conditions.append(_compared(table.key, self.after, ">", or_equal=False))
+        if self.to is not None:
+            conditions.append(_compared(table.key, self.to, "<", or_equal=True))
+        return f" WHERE {' AND '.join(conditions)}" if conditions else ""
+
+
+def quoted(name: str) -> str:
+    """Quote an identifier."""
+    return f"`{name.replace('`', '``')}`"
+
+
+def _compared(key: Sequence[KeyPart], bound: Key, operator: str, *, or_equal: bool) -> str:
+    """Compare rows of the key with one: `(a, b) > (1, 2)`, which no server turns into a range of the index.
+
+    All do so with `a > 1 OR a = 1 AND b > 2`, unless `a >= 1` is added.
+    """
+    condition = ""
+    for part, literal in zip(reversed(key), reversed(bound), strict=True):
+        column = part.column.ordered
+        beyond = {">": "<", "<": ">"}[operator] if part.is_descending else operator
+        if not condition:
+            condition = f"{column} {beyond}{'=' if or_equal else ''} {literal}"
+        else:
+            condition = f"{column} {beyond} {literal} OR {column} = {literal} AND ({condition})"
+    return f"({condition})"
+
+
+# --- what a table is like --------------------------------------------------------------------------------------------
+
+_COLUMNS: Final = (
+    "SELECT column_name, column_type, character_set_name FROM information_schema.columns"
+    " WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position"
+)
+_INDEXES: Final = (
+    "SELECT index_name, column_name, sub_part, collation, nullable FROM information_schema.statistics"
+    " WHERE table_schema = %s AND table_name = %s AND non_unique = 0 ORDER BY index_name <> 'PRIMARY', index_name,"
+    " seq_in_index"
+)
+
+
+def describe(session: MysqlSession, schema: str, table: str) -> SnapshotTable:
+    """Ask for a table's columns and for the index to cut it by.
+
+    Raises:
+        SourceError: there is no such table, or the account may not see it.
+        pymysql.MySQLError: the connection broke.
+    """
+    indexes: dict[str, list[tuple[Any, ...]]] = {}
+    for index, *part in session.rows(_INDEXES, (schema, table)):
+        indexes.setdefault(index, []).append(tuple(part))
+    primary = {name for name, *_ in indexes.get("PRIMARY", ())}
+    columns = {
+        name: SnapshotColumn(name, kind, charset, name in primary)
+        for name, kind, charset in session.rows(_COLUMNS, (schema, table))
+    }
+    if not columns:
+        raise SourceError(
+            f"{schema}.{table} is unknown to {session.server}, or the account may not see it"
+            f" (GRANT SELECT ON {quoted(schema)}.* TO it)"
+        )
+    found = SnapshotTable(schema, table, tuple(columns.values()))
+    for index, members in indexes.items():
+        # MariaDB's versioned tables have a column in their key that the table does not list.
+        parts = [part for part in members if part[0] in columns]
+        if parts and all(sub_part is None and nullable != "YES" for _, sub_part, _, nullable in parts):
+            key = tuple(KeyPart(columns[name], collation == "D") for name, _, collation, _ in parts)
+            # No server finds a range of these two.
+            if kind_of(key[0].column.mysql_type) not in (ValueKind.ENUM, ValueKind.SET):
+                return replace(found, index=index, key=key)
+    return found
+
+
+# --- cutting ---------------------------------------------------------------------------------------------------------
+
+
+def cut(session: MysqlSession, table: SnapshotTable, rows: int, after: Key | None = None) -> Iterator[KeyRange]:
+    """Cut a table, or what is after a row of its key, into ranges of about that many rows, one by one.
+
+    Up to `EXACT` ranges are counted out along the index. Of a table that seems larger, and has a single integer for a
+    key, ranges are found by the server's estimates, which reads but a few pages. The last range is open: rows that
+    come while the table is cut are in it. Raises pymysql.MySQLError.
+    """
+    if not table.key:
+        yield KeyRange()
+        return
+    bounds = _counted
+    if _is_integer(table) and estimate(session, table, KeyRange(after)) > EXACT * rows:
+        bounds = _estimated
+    for bound in bounds(session, table, rows, after):
+        yield KeyRange(after, bound)
+        after = bound
+    yield KeyRange(after)
+
+
+def _is_integer(table: SnapshotTable) -> bool:
+    part, *more = table.key
+    return not more and not part.is_descending and kind_of(part.column.mysql_type) is ValueKind.INTEGER
+
+
+def _counted(session: MysqlSession, table: SnapshotTable, rows: int, after: Key | None) -> Iterator[Key]:
+    """Every so many rows: a walk along the index."""
+    while True:
+        where = KeyRange(after).where(table)
+        sql = f"SELECT {table.bounds} FROM {table.forced}{where}{table.order} LIMIT 1 OFFSET {rows - 1}"
+        found = session.rows(sql)
+        if not found:
+            return
+        after = table.key_of(found[0])
+        yield after
+
+
+def _estimated(session: MysqlSession, table: SnapshotTable, rows: int, after: Key | None) -> Iterator[Key]:
+    """Halve what has too many rows by the server's estimate; join what has few."""
+    name = quoted(table.key[0].column.name)
+    where = KeyRange(after).where(table)
+    first, last = session.rows(f"SELECT MIN({name}) + 0, MAX({name}) + 0 FROM {table.forced}{where}")[0]
+    if first is None:
+        return
+    halves = [(int(first) - 1, int(last))]
+    gathered = 0
+    while halves:
+        low, high = halves.pop()
+        found = estimate(session, table, KeyRange((str(low),), (str(high),)))
+        if found > rows // 2 and high - low > 1:
+            middle = (low + high) // 2
+            halves += [(middle, high), (low, middle)]
+        elif gathered and gathered + found > rows:
+            yield (str(low),)
+            gathered = found
+        else:
+            gathered += found
+
+
+def estimate(session: MysqlSession, table: SnapshotTable, part: KeyRange) -> int:
+    """About how many rows a range has: the optimizer's guess, from a look into the index at both ends.
+
+    With FORCE INDEX, MySQL 8 does not look.
+    """
+    use = f" USE INDEX ({quoted(table.index)})" if table.index is not None else ""
+    sql = f"SELECT 1 FROM {table.sql}{use}{part.where(table)}"
+    with session.cursor(pymysql.cursors.DictCursor) as cursor:
+        cursor.execute(f"EXPLAIN FORMAT=TRADITIONAL {sql}")
+        return sum(int(row["rows"] or 0) for row in cursor.fetchall())
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some rows of a range, in the order of the key."""
+
+    data: bytes
+    """``Messages`` with an INSERT of the rows."""
+    rows: int
+    last: Key | None
+    """Key of the last row; None where the table has none."""
+
+
+def select(session: MysqlSession, table: SnapshotTable, part: KeyRange, *, size: int = PIECE) -> Iterator[Piece]:
+    """Read the rows of a range by one SELECT, in pieces of about ``size`` bytes.
+
+    The session has `SETTINGS`, and leaves values as they are sent.
+
+    The texts are those that Canal has, those of TIMESTAMP in UTC. Raises pymysql.MySQLError, OSError.
+    """
+    names = [(column.name, column.mysql_type, column.is_key) for column in table.columns]
+    encoder = RowEncoder(table.schema, table.name, names, len(table.key))
+    selected = ", ".join(filter(None, [*(column.text for column in table.columns), table.bounds]))
+    for data in session.packets(f"SELECT {selected} FROM {table.forced}{part.where(table)}{table.order}"):
+        encoder.feed(data)
+        rows = encoder.rows
+        if rows and (encoder.size >= size or encoder.is_finished):
+            entries, last = encoder.take(time.time())  # noqa: TID251  shown in each row
+            key = table.key_of([(text or b"").decode() for text in last]) if table.key else None
+            yield Piece(entries, rows, key)
+        if encoder.is_finished:
+            break
+    if encoder.error:
+        pymysql.err.raise_mysql_exception(encoder.error)

@@ -298,6 +298,13 @@ def estimate(session: MysqlSession, table: SnapshotTable, part: KeyRange) -> int
         return sum(int(row["rows"] or 0) for row in cursor.fetchall())
 
 
+def last_key(session: MysqlSession, table: SnapshotTable) -> Key | None:
+    """Return the last row of a table's key; None if it has no rows. Raises pymysql.MySQLError."""
+    parts = [quoted(part.column.name) + " DESC" * (not part.is_descending) for part in table.key]
+    found = session.rows(f"SELECT {table.bounds} FROM {table.forced} ORDER BY {', '.join(parts)} LIMIT 1")
+    return table.key_of(found[0]) if found else None
+
+
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
@@ -322,13 +329,22 @@ def select(session: MysqlSession, table: SnapshotTable, part: KeyRange, *, size:
     names = [(column.name, column.mysql_type, column.is_key) for column in table.columns]
     encoder = RowEncoder(table.schema, table.name, names, len(table.key))
     selected = ", ".join(filter(None, [*(column.text for column in table.columns), table.bounds]))
-    for data in session.packets(f"SELECT {selected} FROM {table.forced}{part.where(table)}{table.order}"):
-        encoder.feed(data)
+    for _ in feed(session, f"SELECT {selected} FROM {table.forced}{part.where(table)}{table.order}", encoder, size):
         rows = encoder.rows
-        if rows and (encoder.size >= size or encoder.is_finished):
-            entries, last = encoder.take(time.time())  # noqa: TID251  shown in each row
-            key = table.key_of([(text or b"").decode() for text in last]) if table.key else None
-            yield Piece(entries, rows, key)
+        entries, last = encoder.take(time.time())  # noqa: TID251  shown in each row
+        key = table.key_of([(text or b"").decode() for text in last]) if table.key else None
+        yield Piece(entries, rows, key)
+
+
+def feed(session: MysqlSession, sql: str, encoder: RowEncoder, size: int) -> Iterator[None]:
+    """Run a SELECT and encode its rows; stop whenever about ``size`` bytes of them can be taken, and at the end.
+
+    Raises pymysql.MySQLError, OSError.
+    """
+    for data in session.packets(sql):
+        encoder.feed(data)
+        if encoder.rows and (encoder.size >= size or encoder.is_finished):
+            yield
         if encoder.is_finished:
             break
     if encoder.error:

@@ -136,6 +136,38 @@ def kind_of(mysql_type: str, sql_type: int = SqlType.OTHER) -> ValueKind:
     return ValueKind.TEXT if word in _TEXTS else _KINDS_BY_SQL_TYPE.get(sql_type, ValueKind.TEXT)  # type: ignore[call-overload]
 
 
+_SQL_TYPES = {
+    "tinyint": (SqlType.TINYINT, SqlType.SMALLINT),
+    "smallint": (SqlType.SMALLINT, SqlType.INTEGER),
+    "mediumint": (SqlType.INTEGER, SqlType.INTEGER),
+    "int": (SqlType.INTEGER, SqlType.BIGINT),
+    "bigint": (SqlType.BIGINT, SqlType.DECIMAL),
+    "float": (SqlType.REAL,),
+    "double": (SqlType.DOUBLE,),
+    "decimal": (SqlType.DECIMAL,),
+    "bit": (SqlType.BIT,),
+    "enum": (SqlType.INTEGER,),
+    "set": (SqlType.BIT,),
+    "year": (SqlType.VARCHAR,),
+    "date": (SqlType.DATE,),
+    "time": (SqlType.TIME,),
+    "datetime": (SqlType.TIMESTAMP,),
+    "timestamp": (SqlType.TIMESTAMP,),
+    "json": (SqlType.VARCHAR,),
+    "varchar": (SqlType.VARCHAR,),
+    **dict.fromkeys(("char", "inet4", "inet6", "uuid"), (SqlType.CHAR,)),
+    **dict.fromkeys(("tinytext", "text", "mediumtext", "longtext"), (SqlType.CLOB,)),
+}
+_NULL_TYPES = {"json": SqlType.OTHER, "set": SqlType.BLOB}
+
+
+def sql_types(mysql_type: str) -> tuple[SqlType, SqlType, SqlType]:
+    """Return the sqlType of a value, of an unsigned integer that its signed type cannot hold, and of NULL."""
+    word = _WORD.match(mysql_type)[1].lower()  # type: ignore[index]  # it matches anything
+    value, *promoted = _SQL_TYPES.get(word, (SqlType.BLOB,))
+    return value, promoted[0] if promoted else value, _NULL_TYPES.get(word, value)
+
+
 def width_of(mysql_type: str) -> int:
     """Return the size of every value of a ``binary(n)``, whose zeros at the end are not sent; else 0."""
     found = _WIDTH.match(mysql_type)

@@ -14,6 +14,8 @@ from sluice.client_sdk.sql.database import Database as Address
 from sluice.client_sdk.sql.database import DatabaseSession
 from sluice.login.tables import LITERAL, KeyRange, SnapshotTable, cut, describe, quoted, select
 from sluice.protocol.canal.arrow import EnvelopeDecoder, TableDecoder, columns_of
+from sluice.protocol.canal.entry_pb2 import Entry, RowChange
+from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import SourceError
 from tests.conftest import Database
 from tests.delivery import deliver
@@ -39,6 +41,13 @@ def rows_of(session: DatabaseSession, table: SnapshotTable, part: KeyRange) -> l
     decoder = EnvelopeDecoder()
     batches = [decoder.decode(piece.data) for piece in select(session, table, part)]
     return [dict(row) for batch in batches for row in batch.column("after").to_pylist()]
+
+
+def row_datas(messages: bytes, table: str) -> list[Any]:
+    """The rows of a table as they stand in entries."""
+    entries = map(Entry.FromString, Messages.FromString(messages).messages)
+    changes = [RowChange.FromString(it.storeValue) for it in entries if it.header.tableName == table]
+    return [row for change in changes for row in change.rowDatas]
 
 
 def text(numbers: random.Random, alphabet: str, longest: int) -> str:
@@ -162,6 +171,11 @@ def test_values_and_types_are_those_of_the_stream(
             theirs = TableDecoder(schema, name, columns_of(data, schema, name)).decode(data)
             if mine.drop_columns(META) != theirs.drop_columns(META):
                 wrong.append(f"{sample.type} typed: {mine.schema} instead of {theirs.schema}")
+            wrong += [
+                f"{sample.type} as an entry: {mine!r} instead of {theirs!r}"
+                for mine, theirs in zip(row_datas(selected, name), row_datas(data, name), strict=True)
+                if mine != theirs
+            ]
     assert not wrong, "\n".join(wrong)
 
 

@@ -164,3 +164,65 @@ def test_text_instead_of_a_number_is_an_error() -> None:
     encoder = RowEncoder("shop", "goods", [("c", "double", False)])
     with pytest.raises(DecodeError, match="'x' is not a floating-point number"):
         encoder.feed(packets(row(b"x")))
+
+
+@pytest.mark.parametrize(
+    ("mysql_type", "text", "sql_type"),
+    [
+        ("tinyint unsigned", "127", -6),
+        ("tinyint unsigned", "128", 5),
+        ("smallint(5) unsigned zerofill", "32768", 4),
+        ("int", "-2147483648", 4),
+        ("int unsigned", "2147483648", -5),
+        ("bigint unsigned", "9223372036854775807", -5),
+        ("bigint unsigned", "9223372036854775808", 3),
+        ("decimal(5,2)", "1.50", 3),
+        ("bit(8)", "255", -7),
+        ("enum('a')", "1", 4),
+        ("set('a')", "1", -7),
+        ("year", "2026", 12),
+        ("char(3)", "a", 1),
+        ("varchar(3)", "a", 12),
+        ("text", "a", 2005),
+        ("varbinary(3)", "a", 2004),
+        ("point", "a", 2004),
+        ("json", "{}", 12),
+        ("uuid", "a", 1),
+    ],
+)
+def test_a_value_has_the_type_that_it_has_in_a_change(mysql_type: str, text: str, sql_type: int) -> None:
+    encoder = RowEncoder("shop", "goods", [("a", mysql_type, False)], indexes=[7])
+    encoder.feed(packets(row(text.encode()), row(None), END))
+    [framed] = Messages.FromString(encoder.take(1)[0]).messages
+    [[value], [null]] = [it.afterColumns for it in RowChange.FromString(Entry.FromString(framed).storeValue).rowDatas]
+    assert (value.index, value.sqlType, value.value) == (7, sql_type, text)
+    assert (null.index, null.isNull) == (7, True)
+
+
+@pytest.mark.parametrize(("mysql_type", "sql_type"), [("json", 1111), ("set('a')", 2004), ("int unsigned", 4)])
+def test_null_has_the_type_that_it_has_in_a_change(mysql_type: str, sql_type: int) -> None:
+    encoder = RowEncoder("shop", "goods", [("a", mysql_type, False)])
+    encoder.feed(packets(row(None), END))
+    [framed] = Messages.FromString(encoder.take(1)[0]).messages
+    [[null]] = [it.afterColumns for it in RowChange.FromString(Entry.FromString(framed).storeValue).rowDatas]
+    assert null.sqlType == sql_type
+
+
+BERLIN = ((0, 3600), (1_774_746_000, 7200))  # since 29 March 2026, 01:00 UTC
+
+
+@pytest.mark.parametrize(
+    ("utc", "local"),
+    [
+        ("2026-03-29 00:59:59", "2026-03-29 01:59:59"),
+        ("2026-03-29 01:00:00.250", "2026-03-29 03:00:00.250"),
+        ("2026-12-31 23:30:00.123456", "2027-01-01 01:30:00.123456"),
+        ("1970-01-01 00:00:01", "1970-01-01 01:00:01"),
+        ("2024-02-29 23:00:00", "2024-03-01 00:00:00"),
+        ("0000-00-00 00:00:00", "0000-00-00 00:00:00"),
+    ],
+)
+def test_a_timestamp_is_written_in_the_zone_of_the_destination(utc: str, local: str) -> None:
+    encoder = RowEncoder("shop", "goods", [("a", "timestamp(6)", False)], zone=BERLIN)
+    encoder.feed(packets(row(utc.encode()), END))
+    assert images(encoder.take(1)[0]) == [{"a": local}]

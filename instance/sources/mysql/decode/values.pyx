@@ -12,6 +12,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
+from .....protocol.civil cimport Civil, civil_of
 from .....protocol.floats cimport put_java_double, put_java_float
 from .....protocol.littleendian cimport le, le16, le24, le32, le64
 from .....protocol.utf8 cimport put_latin1, skip_ascii
@@ -451,29 +452,19 @@ cdef int64_t local_seconds(Field *field, uint32_t seconds) noexcept nogil:
 
 cdef int put_timestamp(Field *field, uint32_t seconds, uint32_t microseconds, Value *value) noexcept nogil:
     cdef int64_t local
-    cdef int64_t day
-    cdef int64_t era
+    cdef Civil day
     cdef unsigned int clock
-    cdef unsigned int of_era
-    cdef unsigned int year_of_era
-    cdef unsigned int of_year
-    cdef unsigned int month
     if seconds == 0:
         return put_datetime(value, 0, 0, 0, 0, 0, 0, microseconds, field.digits)
     local = local_seconds(field, seconds)
-    # The civil date of a day number, by eras of 400 years that begin on 1 March 0000; local is never below -86400.
-    day = (local + 86400) // 86400 - 1 + 719468
+    # local is never below -86400
+    day = civil_of((local + 86400) // 86400 - 1)
     clock = <unsigned int>((local + 86400) % 86400)
-    era = day // 146097
-    of_era = <unsigned int>(day - era * 146097)
-    year_of_era = (of_era - of_era // 1460 + of_era // 36524 - of_era // 146096) // 365
-    of_year = of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
-    month = (5 * of_year + 2) // 153
     return put_datetime(
         value,
-        <unsigned int>(year_of_era + era * 400) + (1 if month >= 10 else 0),
-        month + 3 if month < 10 else month - 9,
-        of_year - (153 * month + 2) // 5 + 1,
+        day.year,
+        day.month,
+        day.day,
         clock // 3600,
         clock // 60 % 60,
         clock % 60,

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -178,6 +178,36 @@ class AsyncClient:
     async def status(self) -> dict[str, Any]:
         """Cursors, outstanding batches and lag."""
         return await self._perform(calls.status())
+
+    async def snapshot(
+        self,
+        tables: str | Sequence[str],
+        where: Mapping[str, str] | None = None,
+        *,
+        max_rows_per_second: int = 0,
+    ) -> int:
+        """Begin to get the rows that tables have now, among the changes; return the id of the snapshot.
+
+        ``tables`` is a filter, or names ``schema.table``. ``where`` has conditions on the rows of some by their names.
+        The rows come in batches like changes; their type is READ.
+        """
+        return await self._perform(calls.start_snapshot(tables, where or {}, max_rows_per_second))
+
+    async def snapshot_status(self, snapshot_id: int) -> dict[str, Any]:
+        """Return how far a snapshot is."""
+        return await self._perform(calls.snapshot_status(snapshot_id))
+
+    async def pause_snapshot(self, snapshot_id: int) -> None:
+        """Get no more rows of a snapshot until `resume_snapshot`."""
+        await self._perform(calls.pause_snapshot(snapshot_id, is_paused=True))
+
+    async def resume_snapshot(self, snapshot_id: int) -> None:
+        """Go on with a snapshot."""
+        await self._perform(calls.pause_snapshot(snapshot_id, is_paused=False))
+
+    async def cancel_snapshot(self, snapshot_id: int) -> None:
+        """Forget a snapshot; batches of it that are outstanding can still be acked."""
+        await self._perform(calls.cancel_snapshot(snapshot_id))
 
     async def destination(self) -> dict[str, Any]:
         """State, ring, clients and lag of the destination."""

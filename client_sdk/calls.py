@@ -4,6 +4,7 @@
 """
 
 import json
+import re
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -242,6 +243,31 @@ def rows(from_: str | Position, to: str | Position, invalid_dates: InvalidDates)
 def status() -> Call[dict[str, Any]]:
     """Cursors, outstanding batches and lag."""
     return Call("GET", "", _json)
+
+
+def start_snapshot(tables: str | Sequence[str], where: Mapping[str, str], max_rows_per_second: int) -> Call[int]:
+    """Begin a snapshot; its id."""
+    body = {
+        "tables": tables if isinstance(tables, str) else ",".join(map(re.escape, tables)),
+        "where": dict(where),
+        "maxRowsPerSecond": max_rows_per_second,
+    }
+    return Call("POST", "/snapshots", lambda reply: int(_json(reply)["id"]), body=body, wait=REREAD, repeatable=False)
+
+
+def snapshot_status(snapshot_id: int) -> Call[dict[str, Any]]:
+    """Progress of a snapshot."""
+    return Call("GET", f"/snapshots/{snapshot_id}", _json)
+
+
+def pause_snapshot(snapshot_id: int, *, is_paused: bool) -> Call[dict[str, Any]]:
+    """Pause a snapshot, or go on."""
+    return Call("POST", f"/snapshots/{snapshot_id}/{'pause' if is_paused else 'resume'}", _json)
+
+
+def cancel_snapshot(snapshot_id: int) -> Call[None]:
+    """Cancel a snapshot."""
+    return Call("DELETE", f"/snapshots/{snapshot_id}", _nothing)
 
 
 def destination() -> Call[dict[str, Any]]:

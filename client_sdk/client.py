@@ -3,7 +3,7 @@
 import ssl
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, nullcontext, suppress
 from pathlib import Path
@@ -206,6 +206,36 @@ class Client:
     def status(self) -> dict[str, Any]:
         """Cursors, outstanding batches and lag."""
         return self._perform(calls.status())
+
+    def snapshot(
+        self,
+        tables: str | Sequence[str],
+        where: Mapping[str, str] | None = None,
+        *,
+        max_rows_per_second: int = 0,
+    ) -> int:
+        """Begin to get the rows that tables have now, among the changes; return the id of the snapshot.
+
+        ``tables`` is a filter, or names ``schema.table``. ``where`` has conditions on the rows of some by their names.
+        The rows come in batches like changes; their type is READ.
+        """
+        return self._perform(calls.start_snapshot(tables, where or {}, max_rows_per_second))
+
+    def snapshot_status(self, snapshot_id: int) -> dict[str, Any]:
+        """Return how far a snapshot is."""
+        return self._perform(calls.snapshot_status(snapshot_id))
+
+    def pause_snapshot(self, snapshot_id: int) -> None:
+        """Get no more rows of a snapshot until `resume_snapshot`."""
+        self._perform(calls.pause_snapshot(snapshot_id, is_paused=True))
+
+    def resume_snapshot(self, snapshot_id: int) -> None:
+        """Go on with a snapshot."""
+        self._perform(calls.pause_snapshot(snapshot_id, is_paused=False))
+
+    def cancel_snapshot(self, snapshot_id: int) -> None:
+        """Forget a snapshot; batches of it that are outstanding can still be acked."""
+        self._perform(calls.cancel_snapshot(snapshot_id))
 
     def destination(self) -> dict[str, Any]:
         """State, ring, clients and lag of the destination."""

@@ -237,6 +237,9 @@ class InstanceConfig(Settings):
     """The greatest number of parsers that read the source again for what is no longer in the ring, each with a server
     id and a ring of its own. Clients that are behind the ring, and ranges, take turns; a client that makes no calls
     gets no turn. 0 forbids such parsers: a client that is behind the ring is `gone`."""
+    snapshot_readers: int = setting("sluice.instance.snapshot.readers", 2, ge=1, le=64)
+    """The greatest number of clients for whose snapshots tables of the source are read at the same time, each over
+    a connection of its own. The others take turns, chunk by chunk."""
     meta: Annotated[MetaKind, BeforeValidator(lower)] = setting("sluice.instance.meta", MetaKind.FILE)
     """Where subscriptions and cursors are kept: `file` survives a restart, `memory` does not. With `canal.zkServers`
     the default is `zookeeper`: an ack is answered once it is durable there, and acks that come meanwhile share the next

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 from ..protocol.errors import (
+    BadParameterError,
     ConfigError,
     DestinationStoppedError,
     FilterError,
@@ -35,7 +36,8 @@ from .meta.base import MetaStore
 from .purges import PurgeWatch, Threat
 from .quarantine import keep_late, path_of, read_late, remove
 from .sink.filters import TableFilter
-from .source import Feed, Parser, ParserFactory
+from .snapshots import SnapshotTasks
+from .source import Feed, Parser, ParserFactory, ReadableTable
 from .status import ParserStatus
 
 logger = logging.getLogger(__name__)
@@ -44,6 +46,8 @@ CLOSING = 3.0
 """Seconds that the parser has to end when the destination stops."""
 GLANCE = 1.0
 """Seconds between two looks at which clients hold others back, whose turns are over, and which have expired."""
+MOST_TABLES = 1000
+"""Tables of a snapshot at most."""
 BEGINNING = 5.0
 """Seconds that a subscription waits for the source to say where the stream begins."""
 
@@ -83,6 +87,7 @@ class Instance:
         self._parser: Parser | None = None
         self._periodic: list[asyncio.Task[None]] = []
         self._purges: PurgeWatch | None = None
+        self._snapshots: SnapshotTasks | None = None
         self._log_writer: LogWriter | None = None
         self._log_writing: asyncio.Task[None] | None = None
         self._writing: set[asyncio.Task[None]] = set()
@@ -156,6 +161,8 @@ class Instance:
             self._log_writing.add_done_callback(self._log_ended)
         parser.start()
         self._purges = PurgeWatch(self.config.destination, self.cursors, parser)
+        self._snapshots = SnapshotTasks(self.config, self.cursors, parser.table_reader, self.wake)
+        self._snapshots.tend()
         self._periodic = [
             asyncio.create_task(self._purges.run(), name=f"watch purges of {self.config.destination}"),
             asyncio.create_task(self._flush_each_period(), name=f"flush {self.config.destination}"),
@@ -193,6 +200,8 @@ class Instance:
             on_put()
 
         def on_state(state: str, error: str) -> None:
+            if state == "error":
+                loop.call_soon_threadsafe(in_loop, cursors.end_windows)
             loop.call_soon_threadsafe(in_loop, self._set_state, state, error)
 
         self.ring.on_put = on_put
@@ -292,6 +301,8 @@ class Instance:
         if self._log_writer is not None:
             self._log_writer.stop()
         self.ring.close()
+        if self._snapshots is not None:
+            await self._snapshots.close()
         try:
             for client_id in self.cursors.catching_up:
                 self.cursors.fall_out(client_id, DestinationStoppedError("the destination was stopped"))
@@ -426,6 +437,37 @@ class Instance:
         narrower = self._filter.narrow(wanted)
         found = await asyncio.to_thread(parser.tables)
         return [".".join(it) for it in found if self._filter.accepts(*it) and narrower.accepts(*it)]
+
+    async def readable_tables(self, client_id: int, wanted: str, where: Mapping[str, str]) -> list[ReadableTable]:
+        """Return the tables of the source that a client gets, that pass another filter, and that can be read in parts.
+
+        ``where`` are conditions on the rows of some, by ``schema.table``. Raises:
+            NotSubscribedError: the client has not subscribed.
+            FilterError: that filter is wrong.
+            BadParameterError: there is no such table, or one or its condition cannot be used.
+            SourceError: the source cannot be asked.
+        """
+        delivers, reader = self.cursors.wanted(client_id), self._running_parser().table_reader()
+        found = [name.split(".", 1) for name in await self.tables(wanted)]
+        names = [(schema, table) for schema, table in found if delivers is None or delivers(schema, table)]
+        if not names:
+            raise BadParameterError(f"client {client_id} gets no table that matches {wanted!r}", "tables")
+        if len(names) > MOST_TABLES:
+            raise BadParameterError(f"a snapshot has at most {MOST_TABLES} tables, and {len(names)} match", "tables")
+        if unknown := set(where).difference(".".join(name) for name in names):
+            raise BadParameterError(f"{min(unknown)} has a condition, but is not among the tables", "where")
+        try:
+            return [
+                await asyncio.to_thread(reader.describe, schema, table, where.get(f"{schema}.{table}", ""))
+                for schema, table in names
+            ]
+        finally:
+            await asyncio.to_thread(reader.close)
+
+    def tend_snapshots(self) -> None:
+        """Read for the clients that take snapshots, after one of these was begun, paused or taken from."""
+        if self._snapshots is not None:
+            self._snapshots.tend()
 
     def share_filter(self, text: str) -> None:
         """Make the filter of a client that of the destination, if that is the rule. Raises FilterError."""

@@ -10,6 +10,7 @@ from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
 from ..store.cursor import Cursor
 from ..store.ring import Ring
+from ..store.snapshot import Chunk, Wish
 from .columns import SourceColumn
 from .config import InstanceConfig
 from .quarantine import Item
@@ -90,6 +91,9 @@ class Parser(Feed, Protocol):
         Any thread may ask, and may have to wait. Raises SourceError.
         """
 
+    def table_reader(self) -> "TableReader":
+        """Make what reads tables of the source for a snapshot. Raises ConfigError if the source has none to read."""
+
     def expiries(self, places: Sequence[Position]) -> Sequence[Expiry | None]:
         """Ask the source when it may purge each of these places; None: no end is in sight.
 
@@ -104,6 +108,39 @@ class Parser(Feed, Protocol):
 
     def refilter(self, table_filter: TableFilter) -> None:
         """Use another filter, from the next statement that arrives."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadableTable:
+    """A table that a snapshot can read."""
+
+    schema: str
+    name: str
+    expected: int
+    """Its rows, about."""
+    key: tuple[int, ...]
+    """The columns of its key, by their places in the table."""
+    ignore_case: bool
+    """Names of tables that differ by case only are of one table."""
+
+
+class TableReader(Protocol):
+    """Reads the rows of tables. A method may wait for the source, and raises SourceError if that does not answer."""
+
+    def describe(self, schema: str, table: str, where: str) -> ReadableTable:
+        """Look at a table. Raises BadParameterError if it, or the condition, cannot be used."""
+
+    def read(self, wish: Wish) -> Chunk:
+        """Read the next rows of a table, in a consistent read.
+
+        It sees all that stands in the stream before the call, and nothing after the chunk's ``high``.
+        """
+
+    def interrupt(self) -> None:
+        """Make a call that waits for the source fail; any thread may call this."""
+
+    def close(self) -> None:
+        """End the connections."""
 
 
 @dataclass(frozen=True, slots=True)

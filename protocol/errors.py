@@ -42,6 +42,18 @@ class AckOutOfOrderError(SluiceError):
     type = "ack-out-of-order"
 
 
+class UnknownSnapshotError(SluiceError):
+    """The client has no snapshot of that id: it was cancelled, or complete when another was begun."""
+
+    type = "unknown-snapshot"
+
+
+class SnapshotRunningError(SluiceError):
+    """The client takes a snapshot, whose rows are in no range."""
+
+    type = "snapshot-running"
+
+
 class StaleSessionError(SluiceError):
     """A newer session of the same client id took over."""
 

@@ -18,6 +18,8 @@ XA: Final = "sluice.xa"
 LATE: Final = "sluice.late"
 """Of Header.props: the rows could not be decoded in their place, and come out of their order; the value is the position
 where they belong."""
+SNAPSHOT: Final = "sluice.snapshot"
+"""Of Header.props: the rows were read from the table and are no change; the value is the id of the snapshot."""
 SCHEMA: Final = "sluice.schema"
 """Of Header.props: a remark about the names and types of the columns; see `FROM_THE_FUTURE`."""
 FROM_THE_FUTURE: Final = "from-the-future"

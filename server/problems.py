@@ -50,6 +50,10 @@ PROBLEM_TYPES: ProblemTypes = {
     errors.FilterError: ProblemType(
         409, "Filter cannot match", "Correct the filter, or widen the filter of the instance."
     ),
+    errors.UnknownSnapshotError: ProblemType(404, "Unknown snapshot", "GET …/snapshots lists those of the client."),
+    errors.SnapshotRunningError: ProblemType(
+        409, "Snapshot running", "Use getWithoutAck and ack until it is done, or cancel it: DELETE …/snapshots/{id}."
+    ),
     errors.SourceChangedError: ProblemType(
         409,
         "Source changed",

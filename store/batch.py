@@ -29,6 +29,8 @@ class Batch:
     """The place of each entry, as in ``Messages.positions`` of packet.proto."""
     is_late: bool = False
     """Its rows are `LateRows`: they belong to an earlier place, and ``from_`` equals ``to``."""
+    snapshot: int = 0
+    """Id of the snapshot that its rows are of, 0 for changes; ``from_`` equals ``to``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,8 @@ class StoredClient:
     """The positions of the `sluice.store.batch.LateRows` that it is still to be given."""
     memory: str = ""
     """A text of the client's own, a few KiB."""
+    snapshots: str = ""
+    """Its snapshots, as `sluice.store.snapshot` writes them."""
 
 
 def in_order(cursors: list[Cursor]) -> list[Cursor]:

@@ -8,24 +8,32 @@ Every method is called from one thread. ``now`` is in seconds of a clock that is
 """
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
+from ..protocol import props
+from ..protocol.canal.entry_pb2 import MYSQL, Header, Pair
+from ..protocol.canal.resultset import RowBlock
 from ..protocol.errors import (
     BadPositionError,
     FilterError,
     GoneError,
     NotSubscribedError,
     SluiceError,
+    SnapshotRunningError,
     StaleSessionError,
     UnknownBatchError,
+    UnknownSnapshotError,
 )
 from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
+from ..protocol.wire import varint
 from .batch import UNMARKED, Batch, LateRows, Part, Range, RangeLimits
 from .cursor import Cursor, StoredClient
 from .patience import Pace, Turns, replaceable
 from .reading import Mark, Reading
 from .ring import Collected, Flag, Ring
+from .snapshot import Chunk, Given, Snapshot, TableProgress, Window, Wish
 from .states import Ahead, Behind, CatchingUp, Gone, InRing, Meeting, Served
 from .status import ClientStatus
 from .stream import Stream
@@ -189,6 +197,7 @@ class Cursors:
             memory=client.memory,
             given=False,
             late=client.late,
+            snapshots=client.snapshots,
         )
         subscriber.resolve(self.track)
 
@@ -341,6 +350,88 @@ class Cursors:
             self._changed.add(client_id)
         return True
 
+    # --- snapshots ---------------------------------------------------------------------------------------------------
+
+    def snapshots(self, client_id: int) -> Sequence[Snapshot]:
+        """Return the snapshots of a client. Raises NotSubscribedError."""
+        return self._subscriber(client_id).snapshots.all
+
+    def add_snapshot(self, client_id: int, tables: list[TableProgress], rate: int) -> Snapshot:
+        """Begin another snapshot of a client; those that are complete are forgotten. Raises NotSubscribedError."""
+        subscriber = self._subscriber(client_id)
+        found = Snapshot(self._take_id(), tables, rate)
+        subscriber.snapshots.all = [*(it for it in subscriber.snapshots.all if not it.is_done), found]
+        self._changed.add(client_id)
+        return found
+
+    def pause_snapshot(self, client_id: int, snapshot_id: int, *, is_paused: bool) -> Snapshot:
+        """Read and give no more rows of a snapshot, or go on. Raises as `snapshot`."""
+        found = self.snapshot(client_id, snapshot_id)
+        found.is_paused, found.error = is_paused, ""
+        self._end_windows(client_id)
+        self._changed.add(client_id)
+        return found
+
+    def remove_snapshot(self, client_id: int, snapshot_id: int) -> None:
+        """Forget a snapshot; what was given of it can still be acked. Raises as `snapshot`."""
+        found = self.snapshot(client_id, snapshot_id)
+        self._subscriber(client_id).snapshots.all.remove(found)
+        self._end_windows(client_id)
+        self._changed.add(client_id)
+
+    def snapshot(self, client_id: int, snapshot_id: int) -> Snapshot:
+        """Return a snapshot of a client. Raises NotSubscribedError, and UnknownSnapshotError if it has none such."""
+        found = self._subscriber(client_id).snapshots.get(snapshot_id)
+        if found is None:
+            raise UnknownSnapshotError(f"client {client_id} has no snapshot {snapshot_id}")
+        return found
+
+    @property
+    def taking_snapshots(self) -> list[int]:
+        """The clients with a snapshot that is neither complete nor paused."""
+        return [client_id for client_id, it in self._subscribers.items() if it.snapshots.is_active]
+
+    def wish(self, client_id: int) -> Wish | None:
+        """Return what is to be read now for the snapshots of a client; None if nothing is.
+
+        Nothing is before its place in the destination's ring is known, and while much is read that it was not given.
+        """
+        subscriber = self._subscribers.get(client_id)
+        if subscriber is None or not isinstance(subscriber.state, InRing):
+            return None
+        windows = subscriber.state.reading.windows
+        return subscriber.snapshots.next(windows) if windows.has_room else None
+
+    def open_window(self, client_id: int, window: Window) -> None:
+        """Note from here on which changes a client is given: what `wish` has said is read after this."""
+        subscriber = self._subscribers.get(client_id)
+        if subscriber is not None and isinstance(subscriber.state, InRing):
+            subscriber.state.reading.windows.open(window)
+
+    def close_window(self, client_id: int, window: Window) -> None:
+        """End a window whose rows could not be read, and those after it."""
+        state = self._subscribers[client_id].state if client_id in self._subscribers else None
+        if isinstance(state, Served) and state.reading.windows.has(window):
+            state.reading.windows.clear()
+
+    def fill_window(self, client_id: int, window: Window, chunk: Chunk) -> None:
+        """Give what was read to a client, unless the window has ended meanwhile."""
+        subscriber = self._subscribers.get(client_id)
+        if subscriber is not None and isinstance(subscriber.state, InRing):
+            windows = subscriber.state.reading.windows
+            if windows.has(window):
+                window.fill(chunk)
+
+    def end_windows(self) -> None:
+        """End all windows, because changes may be missing between: what was not given is read again."""
+        for client_id in self._subscribers:
+            self._end_windows(client_id)
+
+    def _end_windows(self, client_id: int) -> None:
+        state = self._subscriber(client_id).state
+        if isinstance(state, Served):
+            state.reading.windows.clear()
+
     # --- get, ack, rollback ------------------------------------------------------------------------------------------
 
     def hear(self, client_id: int, now: float) -> None:
@@ -407,7 +498,12 @@ class Cursors:
         """
         subscriber = self._subscriber(client_id)
         served = subscriber.served
-        return served is not None and (served.is_held or subscriber.next_late(served.reading, self.late) is not None)
+        if served is None:
+            return False
+        reading = served.reading
+        return (
+            served.is_held or subscriber.next_late(reading, self.late) is not None or self._ready(reading) is not None
+        )
 
     def get(
         self,
@@ -439,9 +535,12 @@ class Cursors:
         late = subscriber.next_late(reading, self.late)
         if late is not None:
             return self._mark_late(subscriber, reading, late)
+        rows = None if reading.windows.yields else self._mark_rows(subscriber, reading)
+        if rows is not None:
+            return rows
         collected = served.track.ring.collect(
             reading.get,
-            stop=served.end,
+            stop=self._pause_for_rows(reading, served.end),
             max_entries=max_entries,
             max_bytes=max_bytes,
             memory_limit=memory_limit,
@@ -452,7 +551,9 @@ class Cursors:
         if not collected.entries:
             if not reading.marks:
                 self._confirm(subscriber, reading, collected.stop)
-            return None
+            return self._mark_rows(subscriber, reading)
+        reading.windows.yields = False
+        reading.windows.note(collected.slices)
         return self._mark(subscriber, reading, collected)
 
     def ack(
@@ -535,7 +636,7 @@ class Cursors:
         else:
             reading, mark = subscriber.oldest(batch_id)
             del reading.marks[mark.batch_id]
-            reading.get = reading.ack
+            reading.go_back()
 
     # --- ranges ------------------------------------------------------------------------------------------------------
 
@@ -560,11 +661,16 @@ class Cursors:
 
         Raises:
             NotSubscribedError, StaleSessionError: as `check`.
+            SnapshotRunningError: the client takes a snapshot.
             GoneError: the position is before what is stored, with more than unwanted entries between.
             SourceChangedError: it belongs to another source or history.
         """
         subscriber = self._checked(client_id, session)
         subscriber.last_active = now
+        if subscriber.snapshots.is_running:
+            raise SnapshotRunningError(
+                f"a snapshot of client {client_id} is not complete: no range holds its rows, get and ack them"
+            )
         for mark in subscriber.marks.values():
             if mark.range is not None and mark.range.from_ == str(after) and mark.limits == limits:
                 return mark.range
@@ -761,15 +867,68 @@ class Cursors:
         reading.marks[batch_id] = Mark(batch_id, reading.get, reading.get, -1, late=str(late.position))
         return late.batch(batch_id, str(reading.got()))
 
+    def _ready(self, reading: Reading) -> Window | None:
+        """Return the window of which rows can be given now."""
+        windows = reading.windows
+        return windows.find(reading.track, reading.get) if windows and reading.is_between else None
+
+    def _pause_for_rows(self, reading: Reading, stop: int) -> int:
+        """Return the end of the transaction that is given, where rows of a snapshot wait for that; else ``stop``."""
+        if not reading.windows or reading.is_between or reading.windows.find(reading.track, reading.get) is None:
+            return stop
+        found = reading.end_of_transaction(reading.get)
+        return stop if found is None else min(stop, found[0])
+
+    def _mark_rows(self, subscriber: Subscriber, reading: Reading) -> Batch | None:
+        """Give rows of a snapshot; None if there are none now, or changes have brought all that were read."""
+        while (window := self._ready(reading)) is not None:
+            piece, given = window.take()
+            reading.windows.give(given)
+            if not len(piece.block):
+                self._follow_rows(subscriber, reading, given)
+                continue
+            chunk, at = window.chunk, reading.got()
+            assert chunk is not None
+            assert at is not None
+            batch_id = self._take_id()
+            subscriber.given = True
+            reading.windows.yields = True
+            reading.marks[batch_id] = Mark(batch_id, reading.get, reading.get, -1, rows=(given,))
+            return _rows_batch(batch_id, piece.block, chunk, given.snapshot_id, at)
+        return None
+
+    def _follow_rows(self, subscriber: Subscriber, reading: Reading, given: Given) -> None:
+        """Count rows that came by changes as arrived with the rows before them."""
+        before = next((mark for mark in reversed(reading.marks.values()) if mark.rows), None)
+        if before is None:
+            self._settle_rows(subscriber, given)
+        else:
+            reading.marks[before.batch_id] = replace(before, rows=(*before.rows, given))
+
+    def _settle_rows(self, subscriber: Subscriber, given: Given) -> None:
+        """Bring a snapshot forward. If something between is missing, it goes on after what is confirmed."""
+        is_next = subscriber.snapshots.confirm(given)
+        if is_next:
+            self._changed.add(subscriber.client_id)
+        if isinstance(subscriber.state, Served):
+            windows = subscriber.state.reading.windows
+            windows.confirm(given)
+            if not is_next:
+                windows.roll_back()
+
     def _confirm_to(self, subscriber: Subscriber, reading: Reading, sequence: int) -> None:
         """Confirm the slots before a sequence, and the marks that end there or before."""
+        if sequence > reading.get:  # in an earlier life it was given changes that are not seen here
+            reading.windows.clear()
         delivered = reading.deliver_to(sequence)
         self._confirm(subscriber, reading, sequence)
         self._settle(subscriber, delivered)
 
     def _settle(self, subscriber: Subscriber, delivered: list[Mark]) -> None:
-        """Note which late rows have arrived."""
+        """Note which late rows have arrived, and which of a snapshot."""
         for mark in delivered:
+            for given in mark.rows:
+                self._settle_rows(subscriber, given)
             if mark.late in subscriber.late:
                 subscriber.late.remove(mark.late)
                 self._changed.add(subscriber.client_id)
@@ -823,3 +982,31 @@ class Cursors:
             needs.append(self.track.unlogged)
         if needs:
             self.track.free_to(min(needs))
+
+
+def _rows_batch(batch_id: int, block: RowBlock, chunk: Chunk, snapshot_id: int, at: Position) -> Batch:
+    """Return the batch of rows of a snapshot for a client that is at a position."""
+    file, offset = at.canal_place
+    header = Header(
+        version=1,
+        logfileName=file,
+        logfileOffset=offset,
+        serverId=chunk.server_id,
+        serverenCode="UTF-8",
+        sourceType=MYSQL,
+        props=[Pair(key=props.SNAPSHOT, value=str(snapshot_id))],
+    )
+    entry = block.entry(chunk.time, header.SerializeToString())
+    *_, begin, n = at.parts
+    return Batch(
+        batch_id=batch_id,
+        slices=[memoryview(entry)],
+        from_=str(at),
+        to=str(at),
+        entries=1,
+        rows=len(block),
+        bytes=len(entry),
+        timestamp=int(chunk.time * 1000),
+        positions=varint(begin) + varint(n),
+        snapshot=snapshot_id,
+    )

@@ -12,6 +12,7 @@ from ..protocol.position import Position
 from .batch import Range, RangeLimits
 from .cursor import Cursor
 from .ring import Flag
+from .snapshot import Given, Windows
 from .status import Lag
 from .track import Executed, TableFilter, TableMask, Track
 
@@ -34,6 +35,13 @@ class Mark:
     limits: RangeLimits | None = None
     late: str = ""
     """Of a batch of `LateRows`, which has no slots: their position."""
+    rows: tuple[Given, ...] = ()
+    """Of a batch of a snapshot, which has no slots either: what it brings that forward by."""
+
+    @property
+    def is_side(self) -> bool:
+        """Whether it has no slots."""
+        return bool(self.late or self.rows)
 
 
 class Reading:
@@ -51,6 +59,8 @@ class Reading:
         self.get = sequence
         self.ack = sequence
         self.marks: dict[int, Mark] = {}
+        self.windows = Windows()
+        """Of its snapshots."""
         self.gtids = gtids or {}
         """Executed at ``durable``."""
         self.durable = sequence
@@ -113,20 +123,25 @@ class Reading:
     def roll_back(self) -> None:
         """Forget all marks: what is not confirmed is given again."""
         self.marks.clear()
+        self.go_back()
+
+    def go_back(self) -> None:
+        """Give again what is not confirmed; rows of snapshots are read again."""
         self.get = self.ack
+        self.windows.roll_back()
 
     def deliver(self, mark: Mark) -> None:
         """Take a mark away, because its entries have arrived; `confirm` moves on to its end."""
         del self.marks[mark.batch_id]
-        if not mark.late and mark.last >= self.track.ring.first:
+        if not mark.is_side and mark.last >= self.track.ring.first:
             self.delivered = self.track.ring.after(mark.last)
 
     def deliver_to(self, sequence: int) -> list[Mark]:
         """Take the marks away that end at a slot or before, because everything before it has arrived; return them.
 
-        Late rows have arrived only if something that was given after them has.
+        Late rows, and those of a snapshot, have arrived only if something that was given after them has.
         """
-        delivered = [mark for mark in self.marks.values() if mark.stop + bool(mark.late) <= sequence]
+        delivered = [mark for mark in self.marks.values() if mark.stop + mark.is_side <= sequence]
         for mark in delivered:
             del self.marks[mark.batch_id]
         if sequence > self.ack and (last := self.track.ring.last_data(self.ack, sequence)) >= 0:

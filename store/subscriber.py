@@ -7,6 +7,7 @@ from ..protocol.position import Position
 from .batch import LateRows
 from .cursor import Cursor, StoredClient
 from .reading import Mark, Reading
+from .snapshot import Snapshots
 from .states import Ahead, Behind, CatchingUp, Gone, InRing, Meeting, Served, Starting, State
 from .status import NO_LAG, ClientStatus
 from .stream import Stream
@@ -28,6 +29,7 @@ class Subscriber:
             is given something again: it may confirm by position what it was given before.
         late: as in `StoredClient`.
         memory: as in `StoredClient`.
+        snapshots: as in `StoredClient`.
     """
 
     def __init__(
@@ -43,6 +45,7 @@ class Subscriber:
         given: bool = True,
         late: Iterable[str] = (),
         memory: str = "",
+        snapshots: str = "",
     ) -> None:
         self.client_id = client_id
         self.filter = filter_text
@@ -53,6 +56,7 @@ class Subscriber:
         self.given = given
         self.late = list(late)
         self.memory = memory
+        self.snapshots = Snapshots(snapshots)
         self.session: str | None = None
         self._attempt = 0  # how many gets the session has given up
         self._cursor = cursor  # as last stored, or when it came to the ring that it reads
@@ -282,8 +286,8 @@ class Subscriber:
 
     def stored(self) -> StoredClient:
         """Return the subscription as it is to be stored."""
-        late = tuple(self.late)
-        return StoredClient(self.client_id, self.filter, self.cursor, self.expire_after, late, self.memory)
+        more = self.expire_after, tuple(self.late), self.memory, self.snapshots.stored()
+        return StoredClient(self.client_id, self.filter, self.cursor, *more)
 
     def status(self) -> ClientStatus:
         """Return its place and its state."""

@@ -9,11 +9,11 @@ from typing import Any
 from sluice.instance.columns import SourceColumn
 from sluice.instance.config import InstanceConfig
 from sluice.instance.sink.filters import TableFilter
-from sluice.instance.source import Expiry
+from sluice.instance.source import Expiry, TableReader
 from sluice.instance.status import ParserStatus
 from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChange
 from sluice.protocol.canal.packet_pb2 import Messages
-from sluice.protocol.errors import SluiceError, UnknownDestinationError, UnknownTableError
+from sluice.protocol.errors import ConfigError, SluiceError, UnknownDestinationError, UnknownTableError
 from sluice.protocol.gtid import GtidSet
 from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer
@@ -56,6 +56,10 @@ class Source:
 
     def tables(self) -> list[tuple[str, str]]:
         return [("crm", "notes"), ("shop", "goods"), ("shop", "orders")]
+
+    def table_reader(self) -> TableReader:
+        """There is none."""
+        raise ConfigError("this source has no tables to read")
 
     def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:
         """Nothing is purged."""

@@ -9,6 +9,7 @@ from typing import Any
 from ...protocol.errors import BadPositionError, ConfigError
 from ...protocol.position import Position
 from ...store.cursor import Cursor, StoredClient
+from ...store.snapshot import Snapshots
 
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 """What reading JSON of another program raises; `OverflowError` for Infinity."""
@@ -55,7 +56,8 @@ def client_keys(client: StoredClient) -> dict[str, str]:
     expiry = {} if client.expire_after is None else {"expireAfter": str(client.expire_after)}
     late = {"late": " ".join(client.late)} if client.late else {}
     memory = {"memory": client.memory} if client.memory else {}
-    return expiry | late | memory | (our_keys(client.cursor) if client.cursor is not None else {})
+    snapshots = {"snapshots": client.snapshots} if client.snapshots else {}
+    return expiry | late | memory | snapshots | (our_keys(client.cursor) if client.cursor is not None else {})
 
 
 def read_expiry(ours: dict[str, str]) -> int | None:
@@ -76,6 +78,11 @@ def read_late(ours: dict[str, str]) -> tuple[str, ...]:
 def read_memory(ours: dict[str, str]) -> str:
     """Read what a client keeps beside its cursor."""
     return str(ours.get("memory", ""))
+
+
+def read_snapshots(ours: dict[str, str]) -> str:
+    """Read which snapshots a client is to be given. Raises one of `MALFORMED` if they are something else."""
+    return Snapshots(str(ours.get("snapshots", ""))).stored()
 
 
 def read_cursor(data: dict[str, Any], ours: dict[str, str]) -> Cursor:

@@ -940,7 +940,10 @@ cdef class Decoder:
                 self.check(put_null(&columns[i]))
         self.check(put_text(&columns[GTID], self.marks.gtid) if self.marks.gtid.size else put_null(&columns[GTID]))
         self.check(put_int64(&columns[TS], <int64_t>(<uint64_t>self.header.execute_time * 1000)))
-        self.check(put_text(&columns[OP], span_at(OPERATIONS[operation], 6)))
+        if self.marks.snapshot.size:
+            self.check(put_text(&columns[OP], span_at(b"READ", 4)))
+        else:
+            self.check(put_text(&columns[OP], span_at(OPERATIONS[operation], 6)))
         if self.marks.xa.size:
             self.fill(XA)
             self.check(put_text(&columns[XA], self.marks.xa))

@@ -91,6 +91,7 @@ cdef str text_of(Span span)                        # raises DecodeError for byte
 cdef Span XA_KEY                                   # keys of properties, from props.py
 cdef Span GTID_KEY
 cdef Span LATE_KEY
+cdef Span SNAPSHOT_KEY
 cdef Span QUARANTINE_KEY
 cdef Span GAP_KEY
 cdef Span ABSENT_KEY
@@ -260,6 +261,7 @@ cdef struct Marks:
     Span gtid                                      # of the transaction
     Span xa                                        # the text of an Xa; empty for any other transaction
     Span late                                      # where rows belong that come out of their order; empty for others
+    Span snapshot                                  # id of the snapshot that rows were read for; empty for changes
     bint is_marker                                 # rows are missing where the entry stands
 
 
@@ -273,6 +275,8 @@ cdef inline bint get_mark(Span pair, Marks *marks) noexcept nogil:
         marks.xa = prop.value
     elif is_same(prop.key, LATE_KEY):
         marks.late = prop.value
+    elif is_same(prop.key, SNAPSHOT_KEY):
+        marks.snapshot = prop.value
     elif is_same(prop.key, QUARANTINE_KEY) or is_same(prop.key, GAP_KEY):
         marks.is_marker = True
     return True

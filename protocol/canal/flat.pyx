@@ -13,7 +13,8 @@ its form:
   or any earlier row of the entry.
 * If the images do not have all columns (binlog_row_image is not FULL), `data` of an UPDATE combines both images: what
   the image after leaves out comes from the image before. One more key, `absent`, names the columns that neither has.
-* A message that belongs to an XA transaction has one more key, `xa`, and one whose rows come out of their order `late`.
+* A message that belongs to an XA transaction has one more key, `xa`, one whose rows come out of their order `late`,
+  and one whose rows were read from a table `snapshot`.
 
 entry.pxd says what the input is. Its strings are UTF-8 already and are copied, except for what JSON escapes.
 """
@@ -590,6 +591,9 @@ cdef int put_tail(Writer *out, const Change *change, uint64_t event_type) noexce
         status |= put_keys(out, change.entry.body, IMAGE_BEFORE)
     else:
         status |= put_keys(out, change.entry.body, change.image) if change.image else put(out, b"null", 4)
+    if change.marks.snapshot.size and not out.strict:
+        status |= put(out, b',"snapshot":', 12)
+        status |= put_string(out, change.marks.snapshot)
     status |= put(out, b',"sql":', 7)
     status |= put_string(out, change.row.sql)
     status |= put(out, b',"sqlType":', 11)

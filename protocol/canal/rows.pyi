@@ -4,7 +4,7 @@ from typing_extensions import Buffer
 
 from ..xa import Xa
 
-RowType: TypeAlias = Literal["INSERT", "UPDATE", "DELETE"]
+RowType: TypeAlias = Literal["INSERT", "UPDATE", "DELETE", "READ"]
 
 @final
 class RowColumn:
@@ -30,6 +30,8 @@ class Row:
     def xa(self) -> Xa | None: ...
     @property
     def late(self) -> str | None: ...
+    @property
+    def snapshot(self) -> str | None: ...
     @property
     def absent(self) -> tuple[str, ...]: ...
     @property
@@ -59,6 +61,8 @@ class Change:
     def xa(self) -> Xa | None: ...
     @property
     def late(self) -> str | None: ...
+    @property
+    def snapshot(self) -> str | None: ...
     @property
     def absent(self) -> tuple[str, ...]: ...
     @property

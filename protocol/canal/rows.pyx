@@ -23,6 +23,7 @@ from .entry cimport (
     Envelope,
     Fields,
     Header,
+    Marks,
     Prop,
     RowChange,
     Transaction,
@@ -154,7 +155,7 @@ cdef class Row:
 
     @property
     def type(self):
-        """INSERT, UPDATE or DELETE."""
+        """INSERT, UPDATE, DELETE, or READ of a snapshot."""
         return self.change.type
 
     @property
@@ -167,6 +168,11 @@ cdef class Row:
         """The position where the row belongs, which comes out of its order, because it could not be decoded there; None
         for others. A key may have changed since: apply it only where the target does not have the key."""
         return self.change.late
+
+    @property
+    def snapshot(self):
+        """Id of the snapshot that the row was read for; None for a change."""
+        return self.change.snapshot
 
     @property
     def absent(self):
@@ -193,9 +199,10 @@ cdef class Change:
     cdef bint null_dates
     cdef Entry entry
     cdef Header header
+    cdef Marks marks
 
     cdef int read_entry(self, Span message) except -1:
-        if not get_entry(message, &self.entry) or not get_header(&self.entry, &self.header, NULL):
+        if not get_entry(message, &self.entry) or not get_header(&self.entry, &self.header, &self.marks):
             malformed()
         return 0
 
@@ -224,7 +231,10 @@ cdef class Change:
 
     @property
     def type(self):
-        """The event type (INSERT, UPDATE, DELETE, ALTER, QUERY …); empty for the ends of a transaction."""
+        """The event type (INSERT, UPDATE, DELETE, ALTER, QUERY …), or READ for rows of a snapshot; empty for the ends
+        of a transaction."""
+        if self.marks.snapshot.size:
+            return "READ"
         cdef int number = <int32_t>self.header.event_type
         if 0 <= number < <int>len(EVENT_TYPES):
             return EVENT_TYPES[number]
@@ -290,6 +300,11 @@ cdef class Change:
     def late(self):
         """The position where the entry belongs, if it comes out of its order; None for others."""
         return self.header_props.get(props.LATE)
+
+    @property
+    def snapshot(self):
+        """Id of the snapshot that the rows were read for; None for other entries."""
+        return text_of(self.marks.snapshot) if self.marks.snapshot.size else None
 
     @property
     def absent(self):

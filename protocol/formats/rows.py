@@ -37,6 +37,8 @@ def json_lines(change: Change) -> Iterator[str]:
         common["xa"] = change.xa._asdict()
     if change.late is not None:
         common["late"] = change.late
+    if change.snapshot is not None:
+        common["snapshot"] = change.snapshot
     if change.is_ddl or change.sql:
         yield json_text({**common, "isDdl": change.is_ddl, "sql": change.sql})
         return

@@ -249,6 +249,8 @@ class Calls(Destinations):
                     session=session,
                 )
                 if batch is not None:
+                    if batch.snapshot:
+                        instance.tend_snapshots()
                     return batch
                 instance.check_stream(client_id)
                 patience = deadline  # what was found was passed over: it is not wanted

@@ -15,7 +15,7 @@ from ..credentials import Credentials
 from ..embedded import EmbeddedServer
 from ..metrics import Metrics
 from ..waiting import Stopping
-from . import admin, data, docs, openapi, problems
+from . import admin, data, docs, openapi, problems, snapshots
 from .auth import Gate, Guard
 from .context import Context
 from .shortcut import Shortcut
@@ -100,7 +100,7 @@ def create_app(embedded: EmbeddedServer, config: ServerConfig, metrics: Metrics,
     app.add_middleware(Observe, context=context)
     problems.install(app)
     docs.install(app)
-    for router in (data.router, admin.destinations, admin.process):
+    for router in (data.router, snapshots.router, admin.destinations, admin.process):
         app.include_router(router)
     openapi.install(app)
     return app

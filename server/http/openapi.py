@@ -48,11 +48,18 @@ OF_CLIENTS: Collection[Error] = (
     errors.ReshapedError,
     errors.NotStoredError,
 )
+OF_SNAPSHOTS: Collection[Error] = (errors.UnknownSnapshotError,)
 OF_OPERATIONS: dict[str, Collection[Error]] = {
     "createToken": (errors.UnauthorizedError, errors.TooManyAttemptsError),
     "startDestination": (errors.ConfigError,),
     "getSourceEnd": (errors.SourceChangedError,),
     "listTables": (errors.FilterError,),
+    "markRange": (errors.SnapshotRunningError,),
+    "startSnapshot": (errors.UnknownTableError,),
+    "getSnapshot": OF_SNAPSHOTS,
+    "pauseSnapshot": OF_SNAPSHOTS,
+    "resumeSnapshot": OF_SNAPSHOTS,
+    "cancelSnapshot": OF_SNAPSHOTS,
     "getTable": (errors.FilterError, errors.UnknownTableError),
 }
 
@@ -112,6 +119,9 @@ class FlatMessage(BaseModel):
     )
     late: str | None = Field(
         None, description="Where the rows belong, which come out of their order; on such messages only."
+    )
+    snapshot: str | None = Field(
+        None, description="Id of the snapshot that the rows were read for; absent for changes."
     )
     absent: list[str] | None = Field(
         default=None,

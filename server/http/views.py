@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from ...store.log.log import Extent, FileStatus
+from ...store.snapshot import Snapshot
 from ...store.status import ClientStatus, Lag
 from .. import lag
 from ..credentials import Scope
@@ -267,6 +268,60 @@ class RetriedView(View):
     clients: list[int] = Field(
         description="The clients that have passed its place: each gets its rows in a batch of their own."
     )
+
+
+class SnapshotTableView(View):
+    """A table of a snapshot."""
+
+    table: str = Field(description="`schema.table`")
+    where: str = Field(description="Condition on its rows; empty for all.")
+    state: str = Field(description="`waiting`, `running` or `done`.")
+    rows: int = Field(description="Of them acked, or brought by changes.")
+    bytes: int = Field(description="Of these rows, encoded.")
+    expected: int = Field(description="Rows of the whole table, about, when the snapshot was begun.")
+
+
+class SnapshotView(View):
+    """A snapshot."""
+
+    id: int
+    state: str = Field(description="`running`, `paused` or `done`.")
+    error: str = Field(description="Why nothing can be read at present; it is tried again.")
+    rows: int = Field(description="Acked, or brought by changes.")
+    expected: int = Field(description="Rows of all tables, about.")
+    rows_per_second: float = Field(description="Since it goes on in this run of the server.")
+    seconds_left: float | None = Field(description="At that pace, about; null before that is known.")
+    max_rows_per_second: int
+    tables: list[SnapshotTableView]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Self:
+        """Make the view of a snapshot, as of now."""
+        running = next((it for it in snapshot.tables if not it.is_done), None)
+        tables = [
+            SnapshotTableView(
+                table=f"{it.schema}.{it.name}",
+                where=it.where,
+                state="done" if it.is_done else "running" if it is running and not snapshot.is_paused else "waiting",
+                rows=it.rows,
+                bytes=it.bytes,
+                expected=it.expected,
+            )
+            for it in snapshot.tables
+        ]
+        pace = snapshot.pace(time.monotonic())
+        left = sum(max(0, it.expected - it.rows) for it in snapshot.tables if not it.is_done)
+        return cls(
+            id=snapshot.snapshot_id,
+            state="done" if snapshot.is_done else "paused" if snapshot.is_paused else "running",
+            error=snapshot.error,
+            rows=snapshot.rows,
+            expected=sum(it.expected for it in snapshot.tables),
+            rows_per_second=pace,
+            seconds_left=left / pace if pace and running is not None else None,
+            max_rows_per_second=snapshot.rate,
+            tables=tables,
+        )
 
 
 class RangeView(View):

@@ -193,3 +193,54 @@ def test_the_loops_of_the_guide_show_ddl_and_truncate(
     assert "CREATE TABLE t" in created
     assert inserted.startswith("INSERT ")
     assert truncated.startswith(emptied.format(schema))
+
+
+def test_a_client_gets_a_table_over_http_though_the_server_is_killed_meanwhile(
+    mysql97: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(mysql97)
+    mysql97.query(f"CREATE TABLE {schema}.numbers (id INT PRIMARY KEY, filler VARCHAR(100))")
+    mysql97.query(f"CREATE TABLE {schema}.others (id INT PRIMARY KEY)")
+    with mysql97.connect(autocommit=True) as connection, connection.cursor() as cursor:
+        values = [(number, "x" * 90) for number in range(20 * ROWS)]
+        cursor.executemany(f"INSERT INTO {schema}.numbers VALUES (%s, %s)", values)
+    serving = Serving(tmp_path, mysql97, mysql97.port, schema)
+    table = f"{schema}.numbers"
+    try:
+        with Client(f"http://127.0.0.1:{serving.port}", "example", 1001) as client:
+            client.subscribe(start="latest")
+            wanted = client.snapshot([table], {table: f"id < {10 * ROWS}"}, max_rows_per_second=2 * ROWS)
+            cancelled = client.snapshot(rf"{schema}\.others")
+            client.cancel_snapshot(cancelled)
+            client.pause_snapshot(wanted)
+            assert client.snapshot_status(wanted)["state"] == "paused"
+            client.resume_snapshot(wanted)
+            copy: set[int] = set()
+            kills = 0
+            while (status := client.snapshot_status(wanted))["state"] != "done":
+                batch = client.get_without_ack(1)
+                assert {(row.type, row.snapshot) for row in batch} <= {("READ", str(wanted))}
+                copy |= {row.after["id"] for row in batch if row.after}
+                if len(copy) > (kills + 1) * 2 * ROWS and kills < 2:
+                    kills += 1
+                    serving.crash()
+                try:
+                    if batch:
+                        client.ack(batch)
+                except UnknownBatchError:  # the server was started again: it comes again
+                    client.rollback()
+            assert kills == 2
+            assert copy == set(range(10 * ROWS))
+            assert status["rows"] == 10 * ROWS
+            assert status["tables"][0] | {"bytes": 0, "expected": 0} == {
+                "table": table,
+                "where": f"id < {10 * ROWS}",
+                "state": "done",
+                "rows": 10 * ROWS,
+                "bytes": 0,
+                "expected": 0,
+            }
+            assert client.position(client.status()["acked"]).partial is False
+    finally:
+        serving.process.kill()
+        serving.process.wait()

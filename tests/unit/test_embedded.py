@@ -14,7 +14,7 @@ from sluice.instance.columns import SourceColumn
 from sluice.instance.config import BatchMode, InstanceConfig
 from sluice.instance.meta.memory import MemoryMetaStore
 from sluice.instance.sink.filters import TableFilter
-from sluice.instance.source import Expiry
+from sluice.instance.source import Expiry, TableReader
 from sluice.instance.status import ParserStatus
 from sluice.protocol.errors import (
     BadParameterError,
@@ -75,6 +75,10 @@ class WrittenByTest:
         self.stream = Stream(ring, events=(begin - 4) // STEP)
         self.on_begin = on_begin
         self.on_state = on_state
+
+    def table_reader(self) -> TableReader:
+        """There is none."""
+        raise ConfigError("this source has no tables to read")
 
     def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:
         """Nothing is purged."""

@@ -21,6 +21,8 @@ STATUSES = {
     "unknown-batch": 409,
     "ack-out-of-order": 409,
     "stale-session": 409,
+    "unknown-snapshot": 404,
+    "snapshot-running": 409,
     "filter-matches-nothing": 409,
     "bad-position": 422,
     "source-changed": 409,

@@ -187,6 +187,12 @@ class Connection:
             f" server in the source's place can read and change what is sent; set {PROOF}"
         )
 
+    @property
+    def session(self) -> MysqlSession:
+        """The session itself, for what reads tables: values come as texts."""
+        self._session.use_unicode = True
+        return self._session
+
     def query(
         self, sql: str, parameters: Sequence[object] = (), row: Sequence[Callable[[Any], Any]] = ()
     ) -> list[tuple[Any, ...]]:

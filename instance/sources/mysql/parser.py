@@ -31,6 +31,7 @@ from .history.lexer import Dialect
 from .history.tables import UNKNOWN, Catalog, Table
 from .history.versions import History, open_history
 from .schema import InformationSchema, Schemas, charsets
+from .snapshot import TableReader
 from .start import Start, StartFinder, parse_gtids, resume
 
 logger = logging.getLogger(__name__)
@@ -147,11 +148,17 @@ class Parser:
     def end(self) -> Position:
         """Ask the source for its current end, on a connection of its own; any thread may ask. Raises SourceError."""
         with Connection(self._config) as connection:
-            finder = self._finder(connection)
-            files = self._ring.files
-            # A source that cannot be read may have begun again with the same names.
-            known = [files[number] for number in range(1, len(files) + 1)] if self._failure is None else []
-            return finder.end_position(known)
+            return self._finder(connection).end_position(self._known_files())
+
+    def _known_files(self) -> list[tuple[str, int]]:
+        """Return the files that were read, with their times of creation."""
+        files = self._ring.files
+        # A source that cannot be read may have begun again with the same names.
+        return [files[number] for number in range(1, len(files) + 1)] if self._failure is None else []
+
+    def table_reader(self) -> TableReader:
+        """See `sluice.instance.source.Parser.table_reader`."""
+        return TableReader(self._config, self._known_files)
 
     def columns(self, schema: str, table: str, at: Position | None = None) -> list[SourceColumn]:
         """See `sluice.instance.source.Parser.columns`."""

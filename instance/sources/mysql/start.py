@@ -130,6 +130,10 @@ class StartFinder:
     def end_position(self, known: Iterable[tuple[str, int]]) -> Position:
         """Return the source's current end. ``known`` are files with their time of creation; others are looked at."""
         file, offset = self._connection.binlog_status()[:2]
+        return self.position_of(file, offset, known)
+
+    def position_of(self, file: str, offset: int, known: Iterable[tuple[str, int]]) -> Position:
+        """Return the position of a place between two transactions; ``known`` is as for `end_position`."""
         # The newest of that name: RESET MASTER begins with the same names again.
         created = next((time for name, time in reversed(list(known)) if name == file), None)
         return Position(self._facts.source, file, self._created_at(file) if created is None else created, offset, 0)

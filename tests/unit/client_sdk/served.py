@@ -14,10 +14,10 @@ from sluice.client_sdk import AsyncClient, Batch
 from sluice.instance import columns
 from sluice.instance.config import InstanceConfig
 from sluice.instance.sink.filters import TableFilter
-from sluice.instance.source import Expiry
+from sluice.instance.source import Expiry, TableReader
 from sluice.instance.status import ParserStatus
 from sluice.protocol.canal.entry_pb2 import INSERT, ROWDATA, Column, Entry, Header, RowChange
-from sluice.protocol.errors import SluiceError
+from sluice.protocol.errors import ConfigError, SluiceError
 from sluice.protocol.position import Position
 from sluice.server.config import ServerConfig
 from sluice.server.embedded import EmbeddedServer
@@ -78,6 +78,10 @@ class Source:
         self._ring, self._on_begin, self._on_state = ring, on_begin, on_state
         self._first = 0 if start is None or start.position is None else (start.position.begin - 4) // STEP
         return self
+
+    def table_reader(self) -> TableReader:
+        """There is none."""
+        raise ConfigError("this source has no tables to read")
 
     def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:
         """Nothing is purged."""

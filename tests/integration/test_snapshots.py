@@ -1,0 +1,336 @@
+"""Tables themselves, given between their changes: the client's copy becomes the table, and no row goes back in time."""
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice.instance.sources.mysql.snapshot import TableReader
+from sluice.protocol.canal.rows import Row, decode_changes
+from sluice.protocol.errors import BadParameterError, SnapshotRunningError, UnknownBatchError, UnknownSnapshotError
+from sluice.server.embedded import EmbeddedServer
+from sluice.store.batch import Batch
+from sluice.store.snapshot import Chunk, Snapshot, Wish
+from tests.conftest import Database
+from tests.reading import config, embedded
+from tests.servers import Server
+
+NAME = "example"
+CLIENT = 1001
+ROWS = 3000
+
+
+def serving(source: Server, schema: str, folder: Path, **settings: Any) -> AbstractAsyncContextManager[EmbeddedServer]:
+    return embedded(config(source, folder, filter_regex=rf"{schema}\..*", file_flush_period=20, **settings))
+
+
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a small table have many chunks, whose windows are long enough for changes."""
+    read = TableReader.read
+
+    def slow(reader: TableReader, wish: Wish) -> Chunk:
+        chunk = read(reader, wish)
+        time.sleep(0.05)
+        return chunk
+
+    monkeypatch.setattr(TableReader, "read", slow)
+    monkeypatch.setattr("sluice.instance.sources.mysql.snapshot.CHUNK", 64 << 10)
+    monkeypatch.setattr("sluice.instance.sources.mysql.snapshot.PIECE", 16 << 10)
+
+
+@pytest.fixture(params=["mariadb118", "mysql97", pytest.param("mysql56", marks=pytest.mark.extended)])
+def source(request: pytest.FixtureRequest) -> Server:
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, Server)
+    return found
+
+
+def fill(source: Server, schema: str, rows: int = ROWS, table: str = "items") -> None:
+    """Make a table whose rows count how often they were written."""
+    source.query(f"CREATE TABLE {schema}.{table} (id INT PRIMARY KEY, version BIGINT NOT NULL, filler VARCHAR(200))")
+    values = [(number, 0, "x" * 50) for number in range(2, 2 * rows, 2)]
+    with source.connect(autocommit=True) as connection, connection.cursor() as cursor:
+        cursor.executemany(f"INSERT INTO {schema}.{table} VALUES (%s, %s, %s)", values)
+
+
+class Copy:
+    """What a client has, made by get and ack alone; it fails if a row is older than one that it was given before."""
+
+    def __init__(self, server: EmbeddedServer, client: int = CLIENT, name: str = NAME) -> None:
+        self.server, self.client, self.name = server, client, name
+        self.tables: dict[str, dict[Any, Row]] = {}
+        self.newest: dict[Any, int] = {}
+        self.read = 0
+
+    def apply(self, batch: Batch) -> None:
+        for change in decode_changes(b"".join(batch.slices)):
+            assert ("sluice.snapshot" in change.header_props) == bool(batch.snapshot)
+            for row in change.rows():
+                table = self.tables.setdefault(row.table, {})
+                if row.before is not None:
+                    table.pop(tuple(row.key.values()), None)
+                if row.after is not None:
+                    key = tuple(row.after[name] for name in row.key)
+                    table[key] = row
+                    if "version" in row.after:
+                        assert row.after["version"] >= self.newest.get((row.table, key), -1), "an older row"
+                        self.newest[row.table, key] = row.after["version"]
+            if batch.snapshot:
+                self.read += batch.rows
+                assert batch.from_ == batch.to
+
+    async def take(self, **options: Any) -> Batch:
+        batch = await self.server.get_without_ack(self.name, self.client, timeout=1, **options)
+        self.apply(batch)
+        return batch
+
+    async def step(self) -> None:
+        batch = await self.take()
+        if batch.batch_id > 0:
+            await self.server.ack(self.name, self.client, batch_id=batch.batch_id)
+
+    async def until(self, condition: Callable[[], bool], seconds: float = 60) -> None:
+        async with asyncio.timeout(seconds):
+            while not condition():
+                await self.step()
+
+    async def drain(self) -> None:
+        """Take all that is there."""
+        while (batch := await self.take()).batch_id > 0:
+            await self.server.ack(self.name, self.client, batch_id=batch.batch_id)
+
+    def rows(self, table: str = "items") -> list[tuple[Any, ...]]:
+        found = self.tables.get(table, {})
+        return [tuple((found[key].after or {}).values()) for key in sorted(found)]
+
+
+@contextmanager
+def written(source: Server, schema: str, seed: int = 1) -> Iterator[None]:
+    """Change the table all the while: insert, update, delete, change keys and use them again."""
+    stopping = threading.Event()
+    chance = random.Random(seed)
+
+    def write() -> None:
+        version = 0
+        with source.connect(autocommit=True) as connection, connection.cursor() as cursor:
+            while not stopping.wait(0.002):
+                version += 1
+                key, other = chance.randrange(1, 2 * ROWS), chance.randrange(1, 2 * ROWS)
+                match chance.randrange(5):
+                    case 0:
+                        cursor.execute(f"REPLACE INTO {schema}.items VALUES (%s, %s, 'new')", (key, version))
+                    case 1:
+                        cursor.execute(f"DELETE FROM {schema}.items WHERE id = %s", (key,))
+                    case 2:
+                        cursor.execute(
+                            f"UPDATE IGNORE {schema}.items SET id = %s, version = %s WHERE id = %s",
+                            (other, version, key),
+                        )
+                    case _:
+                        cursor.execute(
+                            f"UPDATE {schema}.items SET version = %s WHERE id BETWEEN %s AND %s",
+                            (version, key, key + chance.choice((0, 3, 50))),
+                        )
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        writer.join()
+
+
+def state_of(server: EmbeddedServer, snapshot: Snapshot) -> Snapshot:
+    return server.snapshot(NAME, CLIENT, snapshot.snapshot_id)
+
+
+async def started(server: EmbeddedServer, schema: str, tables: str = "items", **options: Any) -> Snapshot:
+    return await server.start_snapshot(NAME, CLIENT, rf"{schema}\.{tables}", **options)
+
+
+async def complete(copy: Copy) -> None:
+    await copy.until(lambda: copy.server.snapshots(NAME, copy.client)[0].is_done)
+
+
+async def test_the_copy_of_a_client_becomes_the_table_while_that_changes(
+    source: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(source)
+    fill(source, schema)
+    async with serving(source, schema, tmp_path) as server:
+        await server.subscribe(NAME, CLIENT, start="latest")
+        copy = Copy(server)
+        with written(source, schema):
+            snapshot = await started(server, schema)
+            await copy.until(lambda: state_of(server, snapshot).is_done)
+        await copy.drain()
+        assert copy.rows() == source.query(f"SELECT * FROM {schema}.items ORDER BY id")
+        assert copy.read > ROWS / 2
+
+
+@pytest.mark.parametrize("name", ["mysql97"])
+async def test_what_was_given_and_not_acked_is_read_again_after_rollbacks_and_restarts(
+    request: pytest.FixtureRequest, database: Database, tmp_path: Path, name: str
+) -> None:
+    source: Server = request.getfixturevalue(name)
+    schema = database(source)
+    fill(source, schema)
+    chance = random.Random(5)
+    tables: dict[str, dict[Any, Row]] = {}
+    with written(source, schema):
+        for life in range(3):
+            async with serving(source, schema, tmp_path) as server:
+                await server.subscribe(NAME, CLIENT, start="latest")
+                copy = Copy(server)
+                copy.tables = tables
+                snapshot = (await started(server, schema)) if not life else server.snapshots(NAME, CLIENT)[0]
+                done = snapshot.rows
+                while snapshot.rows < done + ROWS / 5:
+                    copy.newest.clear()  # changes that are not acked come again
+                    batches = [await copy.take()]
+                    while not batches[-1].snapshot:
+                        batches.append(await copy.take())
+                    batches += [await copy.take() for _ in range(chance.randrange(3))]
+                    given = [batch.batch_id for batch in batches if batch.batch_id > 0]
+                    for batch_id in given[: chance.randrange(len(given) + 1)]:
+                        await server.ack(NAME, CLIENT, batch_id=batch_id)
+                    await server.rollback(NAME, CLIENT)
+                    if given:
+                        with pytest.raises(UnknownBatchError):
+                            await server.ack(NAME, CLIENT, batch_id=given[-1])
+    async with serving(source, schema, tmp_path) as server:
+        copy = Copy(server)
+        copy.tables = tables
+        await copy.until(lambda: server.snapshots(NAME, CLIENT)[0].is_done)
+        await copy.drain()
+    assert copy.rows() == source.query(f"SELECT * FROM {schema}.items ORDER BY id")
+
+
+async def test_a_snapshot_is_paused_over_a_restart_and_cancelled(
+    mysql97: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(mysql97)
+    fill(mysql97, schema)
+    async with serving(mysql97, schema, tmp_path) as server:
+        await server.subscribe(NAME, CLIENT, start="latest")
+        copy = Copy(server)
+        snapshot = await started(server, schema)
+        await copy.until(lambda: state_of(server, snapshot).rows > 0)
+        await server.pause_snapshot(NAME, CLIENT, snapshot.snapshot_id, is_paused=True)
+        await copy.drain()
+        rows = state_of(server, snapshot).rows
+        assert 0 < rows < ROWS - 1
+        with pytest.raises(SnapshotRunningError):
+            await server.position(NAME, CLIENT, after=server.status(NAME, CLIENT).position)
+    async with serving(mysql97, schema, tmp_path) as server:
+        [found] = server.snapshots(NAME, CLIENT)
+        assert (found.snapshot_id, found.is_paused, found.rows) == (snapshot.snapshot_id, True, rows)
+        copy = Copy(server)
+        assert (await copy.take()).batch_id == -1
+        await server.pause_snapshot(NAME, CLIENT, snapshot.snapshot_id, is_paused=False)
+        await copy.until(lambda: state_of(server, snapshot).rows > rows)
+        last = await copy.take()
+        await server.cancel_snapshot(NAME, CLIENT, snapshot.snapshot_id)
+        await server.ack(NAME, CLIENT, batch_id=last.batch_id)
+        assert server.snapshots(NAME, CLIENT) == []
+        await copy.drain()
+        assert len(copy.rows()) < ROWS - rows
+        with pytest.raises(UnknownSnapshotError):
+            await server.cancel_snapshot(NAME, CLIENT, snapshot.snapshot_id)
+        assert not (await server.position(NAME, CLIENT, after=server.status(NAME, CLIENT).acked)).range.entries
+
+
+async def test_a_condition_chooses_rows_and_a_limit_slows_the_reading(
+    source: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(source)
+    fill(source, schema)
+    async with serving(source, schema, tmp_path) as server:
+        await server.subscribe(NAME, CLIENT, start="latest")
+        copy = Copy(server)
+        begun = asyncio.get_running_loop().time()
+        where = {f"{schema}.items": "id BETWEEN 101 AND 2000 AND NOT (filler = 'y' OR version <> 0)"}
+        snapshot = await started(server, schema, where=where, max_rows_per_second=300)
+        await copy.until(lambda: state_of(server, snapshot).is_done)
+        assert [row[0] for row in copy.rows()] == list(range(102, 2001, 2))
+        assert asyncio.get_running_loop().time() - begun > 1
+        for wrong in (
+            "id IN (SELECT 1)",
+            "sleep(9)",
+            "id = 1; DROP TABLE items",
+            "id = 1 -- x",
+            "other = 1",
+            "(id = 1",
+        ):
+            with pytest.raises(BadParameterError):
+                await started(server, schema, where={f"{schema}.items": wrong})
+
+
+async def test_rows_that_wait_when_their_table_is_altered_are_read_again(
+    source: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(source)
+    fill(source, schema)
+    async with serving(source, schema, tmp_path) as server:
+        await server.subscribe(NAME, CLIENT, start="latest")
+        copy = Copy(server)
+        snapshot = await started(server, schema)
+        await copy.until(lambda: state_of(server, snapshot).rows > 0)
+        source.query(f"ALTER TABLE {schema}.items ADD COLUMN more INT NOT NULL DEFAULT 7")
+        await copy.until(lambda: state_of(server, snapshot).is_done)
+        altered = [row for row in copy.rows() if len(row) == 4]
+        assert len(altered) > ROWS / 2
+        assert {row[3] for row in altered} == {7}
+        assert len(copy.rows()) == ROWS - 1
+
+
+async def test_several_tables_and_empty_ones_are_read_by_several_clients_at_once(
+    source: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(source)
+    fill(source, schema, 1000, "one")
+    fill(source, schema, 700, "two")
+    source.query(f"CREATE TABLE {schema}.nothing (id INT PRIMARY KEY)")
+    source.query(f"CREATE TABLE {schema}.last (a VARCHAR(10), b INT, PRIMARY KEY (b, a))")
+    source.query(f"INSERT INTO {schema}.last VALUES ('x', 1), ('X ', 2)")
+    async with serving(source, schema, tmp_path) as server:
+        copies = [Copy(server, client) for client in (1, 2, 3)]
+        for copy in copies:
+            await server.subscribe(NAME, copy.client, start="latest")
+            await server.start_snapshot(NAME, copy.client, rf"{schema}\..*")
+        await asyncio.gather(*(complete(copy) for copy in copies[:2]))
+        for copy in copies[:2]:
+            assert copy.rows("one") == source.query(f"SELECT * FROM {schema}.one ORDER BY id")
+            assert copy.rows("two") == source.query(f"SELECT * FROM {schema}.two ORDER BY id")
+            assert copy.read == 999 + 699 + 2
+        assert not server.snapshots(NAME, 3)[0].rows
+
+
+async def test_a_table_whose_changes_are_filtered_by_content_is_refused(
+    mysql97: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(mysql97)
+    fill(mysql97, schema, 10)
+    async with serving(mysql97, schema, tmp_path, filter_where=f"{schema}.items: version = 0") as server:
+        await server.subscribe(NAME, CLIENT)
+        with pytest.raises(BadParameterError, match="keeps changes of"):
+            await started(server, schema)
+
+
+async def test_a_table_without_a_key_is_refused(source: Server, database: Database, tmp_path: Path) -> None:
+    schema = database(source)
+    source.query(f"CREATE TABLE {schema}.keyless (a INT)")
+    async with serving(source, schema, tmp_path) as server:
+        await server.subscribe(NAME, CLIENT)
+        with pytest.raises(BadParameterError, match="has no key"):
+            await started(server, schema, "keyless")
+        with pytest.raises(BadParameterError, match="gets no table"):
+            await started(server, schema, "missing")

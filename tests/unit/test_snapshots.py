@@ -1,0 +1,269 @@
+"""Rows of tables between changes: when they are given, which are left out, what is read again, what is stored."""
+
+import pytest
+
+from sluice.protocol.canal.entry_pb2 import Entry, EventType
+from sluice.protocol.canal.packet_pb2 import Messages
+from sluice.protocol.canal.rows import decode_rows
+from sluice.protocol.canal.touched import TouchedKeys
+from sluice.protocol.errors import AckOutOfOrderError, SnapshotRunningError, UnknownBatchError, UnknownSnapshotError
+from sluice.protocol.position import Position
+from sluice.store.batch import Batch, RangeLimits
+from sluice.store.cursor import StoredClient
+from sluice.store.cursors import Cursors
+from sluice.store.ring import Kind
+from sluice.store.snapshot import Chunk, Piece, Snapshots, TableProgress, Window
+from tests.stream import Stream
+from tests.unit.test_cursors import CLIENT, NOW, get, make
+from tests.unit.test_touched import block, change, statement
+
+TABLE = ("shop", "goods")
+
+
+def put(cursors: Cursors, stream: Stream, *framed: bytes) -> None:
+    """Put changes, each a transaction of its own."""
+    for one in framed:
+        [entry] = Messages.FromString(one).messages
+        stream.stage(entry, Kind.ROW_DATA, TABLE, boundary=True)
+    assert stream.put()
+    cursors.advance(NOW)
+
+
+def updated(key: str) -> bytes:
+    return change((key, "1"), (key, "1"))
+
+
+class Taken:
+    """A client that has confirmed a change, and takes a snapshot of a table."""
+
+    def __init__(self) -> None:
+        self.cursors, self.stream = make()
+        self.cursors.subscribe(CLIENT, now=NOW)
+        put(self.cursors, self.stream, updated("z"))
+        self.ack(get(self.cursors))
+        self.snapshot = self.cursors.add_snapshot(CLIENT, [TableProgress(*TABLE), TableProgress("shop", "more")], 0)
+
+    def open(self) -> Window:
+        wish = self.cursors.wish(CLIENT)
+        assert wish is not None
+        window = Window(wish, TouchedKeys(wish.schema, wish.name, (0, 2)))
+        self.cursors.open_window(CLIENT, window)
+        return window
+
+    def fill(self, window: Window, *pieces: str, high: Position | None = None, is_last: bool = False) -> None:
+        """Fill a window with pieces, each with rows of one letter."""
+        made = [Piece(block(*((key, "1") for key in keys)), (f"'{keys[-1:]}'",) if keys else None) for keys in pieces]
+        chunk = Chunk(made, high or self.stream.end, (0, 2), ("'z'",), is_last, 101, 1.5)
+        self.cursors.fill_window(CLIENT, window, chunk)
+
+    def ack(self, batch: Batch) -> None:
+        self.cursors.ack(CLIENT, batch.batch_id, now=NOW)
+
+    @property
+    def progress(self) -> list[tuple[tuple[str, ...] | None, int, bool]]:
+        """Of each table as it would be stored: the last key, rows, and whether it is done."""
+        [found] = Snapshots(self.stored.snapshots).all
+        return [(table.after, table.rows, table.is_done) for table in found.tables]
+
+    @property
+    def stored(self) -> StoredClient:
+        [found] = self.cursors.stored()
+        return found
+
+
+@pytest.fixture
+def taken() -> Taken:
+    return Taken()
+
+
+def letters(batch: Batch | None) -> str:
+    """The keys of the rows of a snapshot's batch."""
+    assert batch is not None
+    assert batch.snapshot
+    assert batch.from_ == batch.to
+    [entry] = [Entry.FromString(it) for it in Messages.FromString(b"".join(batch.slices)).messages]
+    assert {it.key: it.value for it in entry.header.props}["sluice.snapshot"] == str(batch.snapshot)
+    return "".join(row.after["a"] for row in decode_rows(b"".join(batch.slices)) if row.after)
+
+
+def test_rows_are_given_when_the_client_has_come_to_where_the_binlog_ended(taken: Taken) -> None:
+    window = taken.open()
+    put(taken.cursors, taken.stream, updated("b"))
+    taken.fill(window, "abc")
+    change_first = get(taken.cursors)
+    assert not change_first.snapshot
+    assert letters(get(taken.cursors)) == "ac"
+    assert taken.cursors.get(CLIENT, now=NOW) is None
+
+
+def test_rows_wait_for_a_ring_that_has_not_come_to_where_the_binlog_ended(taken: Taken) -> None:
+    taken.fill(taken.open(), "abc", high=taken.stream.position(taken.stream.events + 1))
+    assert taken.cursors.get(CLIENT, now=NOW) is None
+    put(taken.cursors, taken.stream, updated("a"))
+    assert not get(taken.cursors).snapshot
+    assert letters(get(taken.cursors)) == "bc"
+
+
+def test_changes_after_the_end_of_the_binlog_count_until_the_rows_are_given(taken: Taken) -> None:
+    window = taken.open()
+    high = taken.stream.end
+    put(taken.cursors, taken.stream, updated("a"))
+    assert not get(taken.cursors).snapshot
+    taken.fill(window, "abc", high=high)
+    put(taken.cursors, taken.stream, updated("b"))
+    assert letters(get(taken.cursors)) == "bc", "the change of b comes after it"
+    assert not get(taken.cursors).snapshot
+
+
+def test_changes_and_rows_take_turns(taken: Taken) -> None:
+    taken.fill(taken.open(), "a", "b", "c")
+    put(taken.cursors, taken.stream, updated("x"), updated("y"))
+    kinds = [bool(get(taken.cursors, limit=1).snapshot) for _ in range(5)]
+    assert kinds == [True, False, True, False, True]
+
+
+def test_an_ack_brings_the_snapshot_forward_in_order(taken: Taken) -> None:
+    taken.fill(taken.open(), "ab", "c", is_last=True)
+    first, second = get(taken.cursors), get(taken.cursors)
+    assert (letters(first), letters(second)) == ("ab", "c")
+    with pytest.raises(AckOutOfOrderError):
+        taken.ack(second)
+    assert taken.progress == [(None, 0, False), (None, 0, False)]
+    taken.cursors.take_changes()
+    taken.ack(first)
+    assert list(taken.cursors.take_changes()) == [CLIENT]
+    assert taken.progress[0] == (("'b'",), 2, False)
+    taken.ack(second)
+    assert taken.progress[0] == (("'c'",), 3, True)
+    wish = taken.cursors.wish(CLIENT)
+    assert wish is not None
+    assert (wish.name, wish.after) == ("more", None)
+
+
+def test_rows_that_all_came_by_changes_and_empty_tables_count_with_what_was_given_before(taken: Taken) -> None:
+    window = taken.open()
+    put(taken.cursors, taken.stream, updated("c"))
+    taken.ack(get(taken.cursors))
+    taken.fill(window, "ab", "c", is_last=True)
+    taken.fill(taken.open(), "", is_last=True)
+    batch = get(taken.cursors)
+    assert letters(batch) == "ab"
+    assert taken.cursors.get(CLIENT, now=NOW) is None
+    assert taken.progress == [(None, 0, False), (None, 0, False)]
+    taken.ack(batch)
+    assert taken.progress == [(("'c'",), 3, True), (None, 0, True)]
+
+
+def test_what_was_given_and_not_acked_is_read_again_after_a_rollback(taken: Taken) -> None:
+    taken.fill(taken.open(), "ab", "c", "d")
+    first, second = get(taken.cursors), get(taken.cursors)
+    taken.ack(first)
+    taken.cursors.rollback(CLIENT, now=NOW)
+    with pytest.raises(UnknownBatchError):
+        taken.ack(second)
+    assert taken.cursors.get(CLIENT, now=NOW) is None
+    wish = taken.cursors.wish(CLIENT)
+    assert wish is not None
+    assert wish.after == ("'b'",)
+
+
+def test_what_was_not_given_survives_a_rollback(taken: Taken) -> None:
+    window = taken.open()
+    put(taken.cursors, taken.stream, updated("a"))
+    get(taken.cursors)
+    taken.cursors.rollback(CLIENT, now=NOW)
+    taken.fill(window, "abc")
+    assert not get(taken.cursors).snapshot
+    assert letters(get(taken.cursors)) == "bc"
+
+
+@pytest.mark.parametrize("what", ["statement", "lost", "jump", "pause", "seek"])
+def test_rows_are_read_again_when_it_is_open_what_has_changed(taken: Taken, what: str) -> None:
+    window = taken.open()
+    if what == "statement":
+        put(taken.cursors, taken.stream, statement(EventType.ALTER, "ALTER TABLE goods ADD x INT", is_ddl=True))
+        get(taken.cursors)
+    elif what == "lost":
+        taken.cursors.end_windows()
+    elif what == "jump":
+        later = Cursors(taken.cursors.ring, epoch=2, compile_filter=lambda _: None)
+        later.begin(None, None)
+        later.restore(taken.stored, NOW)
+        later.advance(NOW)
+        taken.cursors = later
+        window = taken.open()
+        put(later, taken.stream, updated("a"))
+        assert later.ack_to(CLIENT, taken.stream.end, now=NOW), "it was given that in its earlier life"
+    elif what == "pause":
+        taken.cursors.pause_snapshot(CLIENT, taken.snapshot.snapshot_id, is_paused=True)
+        assert taken.cursors.wish(CLIENT) is None
+        taken.cursors.pause_snapshot(CLIENT, taken.snapshot.snapshot_id, is_paused=False)
+    else:
+        taken.cursors.seek(CLIENT, "latest", memory="", now=NOW)
+    taken.fill(window, "abc")
+    assert taken.cursors.get(CLIENT, now=NOW) is None
+    wish = taken.cursors.wish(CLIENT)
+    assert wish is not None
+    assert wish.after is None
+
+
+def test_progress_goes_on_in_another_life(taken: Taken) -> None:
+    taken.fill(taken.open(), "ab", "c")
+    taken.ack(get(taken.cursors))
+    get(taken.cursors)
+    later, stream = make(epoch=2)
+    later.restore(taken.stored, NOW)
+    put(later, stream, updated("z"))
+    [found] = later.snapshots(CLIENT)
+    assert found.snapshot_id == taken.snapshot.snapshot_id
+    wish = later.wish(CLIENT)
+    assert wish is not None
+    assert (wish.after, wish.end) == (("'b'",), ("'z'",))
+
+
+def test_rows_do_not_come_within_a_transaction_and_do_not_wait_for_the_end_of_the_ring(taken: Taken) -> None:
+    taken.fill(taken.open(), "abc")
+    [entry] = Messages.FromString(updated("x")).messages
+    taken.cursors.rollback(CLIENT, now=NOW)
+    for _ in range(3):
+        taken.stream.stage(entry, Kind.ROW_DATA, TABLE)
+        taken.stream.stage(entry, Kind.ROW_DATA, TABLE, boundary=True)
+    assert taken.stream.put()
+    assert letters(get(taken.cursors)) == "abc"
+    window = taken.open()
+    assert get(taken.cursors, limit=1).entries == 1
+    taken.fill(window, "d", high=taken.stream.position(1))
+    assert get(taken.cursors).entries == 1, "up to the end of the transaction"
+    assert letters(get(taken.cursors)) == "d"
+
+
+def test_ranges_are_refused_until_it_is_done_or_cancelled(taken: Taken) -> None:
+    place = taken.stream.end
+    with pytest.raises(SnapshotRunningError):
+        taken.cursors.mark_range(CLIENT, place, RangeLimits(), now=NOW)
+    taken.cursors.remove_snapshot(CLIENT, taken.snapshot.snapshot_id)
+    assert taken.cursors.mark_range(CLIENT, place, RangeLimits(), now=NOW) is None
+    with pytest.raises(UnknownSnapshotError):
+        taken.cursors.snapshot(CLIENT, taken.snapshot.snapshot_id)
+
+
+def test_a_cancelled_snapshot_can_still_be_acked(taken: Taken) -> None:
+    taken.fill(taken.open(), "ab", "c")
+    batch = get(taken.cursors)
+    taken.cursors.remove_snapshot(CLIENT, taken.snapshot.snapshot_id)
+    assert taken.cursors.get(CLIENT, now=NOW) is None
+    taken.ack(batch)
+    assert taken.stored.snapshots == ""
+
+
+def test_little_is_read_ahead(taken: Taken, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sluice.store.snapshot.QUEUED", 1)
+    window = taken.open()
+    assert taken.cursors.wish(CLIENT) is None, "one read at a time"
+    taken.fill(window, "ab", "c")
+    assert taken.cursors.wish(CLIENT) is None
+    get(taken.cursors)
+    get(taken.cursors)
+    wish = taken.cursors.wish(CLIENT)
+    assert wish is not None
+    assert wish.after == ("'c'",)

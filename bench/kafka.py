@@ -1,5 +1,7 @@
 """Changes to Kafka: side by side with Canal 1.1.7 and its producer, and with a loop that sends ready values.
 
+Forms that Canal does not have are measured side by side with ours that it has.
+
 The clock runs while the second third of what is written to the source reaches the topic, by the offsets there; the rest
 is to warm up and to go on after that. Nobody reads the topic meanwhile.
 """
@@ -37,6 +39,8 @@ CASES = {
     "wide": ("flat", "wide"),
     "mixed": ("flat", "mixed"),
     "text": ("flat", "text"),
+    "tdsql-bulk": ("tdsql", "bulk"),
+    "tdsql-single": ("tdsql", "single"),
 }
 """The form of the records, and the workload."""
 LATENCIES = {
@@ -47,6 +51,8 @@ LATENCIES = {
 PACE = 1000
 """Commits a second of these."""
 GOAL_MS = {"latency": 5}
+OF_FLAT = 0.6
+"""Goal of the forms that Canal does not have: of the rows per second of form flat."""
 GOAL = 10
 """Times Canal's rows per second, with as many times less CPU of the server."""
 RATES = {"bulk": 40_000, "single": 15_000, "wide": 15_000, "mixed": 15_000, "text": 2_000}
@@ -98,7 +104,8 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
     rows = {workload: arguments.rows or ROWS[workload] for _, _, workload in wanted}
     seconds = sum(20 + arguments.repeats * (25 + 2 * TIMES * rows[it] / RATES[it]) for _, _, it in wanted)
     seconds += len(latencies) * arguments.repeats * (arguments.seconds + arguments.warm_up + 6)
-    progress = Progress("kafka", arguments.repeats * (3 * len(wanted) + len(latencies)), seconds)
+    turns = sum(3 if form in ("flat", "canal") else 2 for _, form, _ in wanted) + len(latencies)
+    progress = Progress("kafka", arguments.repeats * turns, seconds)
     cases: list[Case] = []
     version = ""
     with Kafka() as kafka:
@@ -110,7 +117,8 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
                     server.query("SET GLOBAL binlog_annotate_row_events = OFF")
                 written = write(server, workload, rows[workload], TIMES)
                 for name, form, _ in named:
-                    cases.append(measure(kafka, server, written, name, form, arguments.repeats, progress))
+                    measuring = measure if form in ("flat", "canal") else compare
+                    cases.append(measuring(kafka, server, written, name, form, arguments.repeats, progress))
         cases.sort(key=lambda it: list(CASES).index(it["case"]))
         if latencies:
             with source(arguments.source) as server:
@@ -163,6 +171,32 @@ def measure(
     }
 
 
+def compare(
+    kafka: Kafka, server: Server, written: Written, name: str, form: str, repeats: int, progress: Progress
+) -> Case:
+    """Measure a form beside flat, and sum it up."""
+    records: dict[str, list[int]] = {form: [], "flat": []}
+
+    def deliver(form: str) -> Run:
+        topic = make_topic(kafka)
+        with ours(kafka, server, written, form, topic) as pid:
+            found, count = watch(kafka, topic, written, database=server.pid, server=pid, broker=kafka.pid)
+        records[form].append(count)
+        return found
+
+    turns = {name: functools.partial(deliver, form), "flat": functools.partial(deliver, "flat")}
+    results = take_turns(name, turns, repeats, progress)
+    result = case(name, results[name], "flat", results["flat"])
+    count, other = (round(statistics.median(records[it])) for it in (form, "flat"))
+    server_cpu = result["cpu_s_per_mrow"]["server"]
+    return result | {
+        "goal": OF_FLAT * result["anchor"],
+        "records": count,
+        "anchor_records": other,
+        "server_cpu_us_per_record": round(server_cpu * written.rows / count, 2),
+    }
+
+
 def arrive(arguments: argparse.Namespace, kafka: Kafka, server: Server, name: str, progress: Progress) -> Case:
     """Measure how late rows come, and sum it up."""
     runs = []
@@ -210,7 +244,10 @@ def to_topic(kafka: Kafka, form: str, topic: str) -> Iterator[str]:
     """Give the lines of the main file that say where the records go."""
     yield f"kafka.bootstrap.servers = {kafka.servers}"
     yield f"canal.mq.topic = {topic}"
-    yield f"canal.mq.flatMessage = {str(form == 'flat').lower()}"
+    if form in ("flat", "canal"):
+        yield f"canal.mq.flatMessage = {str(form == 'flat').lower()}"
+    else:
+        yield f"sluice.output.mq.format = {form}"
 
 
 def watch(kafka: Kafka, topic: str, written: Written, **pids: int) -> tuple[Run, int]:

@@ -160,6 +160,21 @@ class MarkerError(RefusedError):
         self.reason = reason
 
 
+class PartialRowsError(RefusedError):
+    """Rows lack columns, and the form has no place to say which."""
+
+    type = "partial-rows"
+
+    def __init__(self, entry: int, schema: str, table: str) -> None:
+        super().__init__(
+            f"rows of {schema}.{table} do not have all columns: set binlog_row_image = FULL at the source, and in every"
+            " session that changes its own",
+            entry,
+            schema,
+            table,
+        )
+
+
 class ConfigError(SluiceError):
     """A configuration file or value is wrong."""
 

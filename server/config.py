@@ -342,11 +342,10 @@ class Configuration:
         """Read the outputs of a destination. Raises ConfigError."""
         outputs = read_outputs(
             self._lookup(destination),
-            destination,
+            self.instance(destination),
             self.folder,
             queue=self._queue,
             shared=bool(self.server.zk_servers),
-            strict=self.instance(destination).strict_canal,
         )
         for output in outputs:
             complaints(output)  # raises what cannot be used

@@ -12,7 +12,7 @@ from sluice.instance.sources.mysql.config import MysqlConfig
 from sluice.instance.sources.mysql.parser import Parser
 from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChange
 from sluice.protocol.canal.packet_pb2 import Messages
-from sluice.store.ring import Ring
+from sluice.store.ring import Collected, Ring
 from tests.servers import Server
 
 
@@ -57,8 +57,13 @@ class Delivery:
             config_for(server, folder, **settings), self.ring, on_state=lambda *state: self.states.append(state)
         )
 
-    def read(self, seconds: float = 60) -> list[Entry]:
+    def read(self) -> list[Entry]:
         """Wait until the source is being read and everything in its binlog now has arrived; return what is new."""
+        messages = Messages.FromString(b"".join(self.collect().slices))
+        return [Entry.FromString(message) for message in messages.messages]
+
+    def collect(self, seconds: float = 60) -> Collected:
+        """As `read`, but as a subscriber gets it."""
         file, offset = end_of_binlog(self.server)
         end = int(file.rpartition(".")[2]), offset
         deadline = time.monotonic() + seconds
@@ -67,8 +72,7 @@ class Delivery:
             time.sleep(0.01)
         collected = self.ring.collect(self.next)
         self.next = collected.stop
-        messages = Messages.FromString(b"".join(collected.slices))
-        return [Entry.FromString(message) for message in messages.messages]
+        return collected
 
     def _end(self) -> tuple[int, int]:
         place = self.ring.after(self.ring.next - 1)

@@ -24,7 +24,19 @@ class Records:
     end: int
     refused: RefusedError | None
 
-class RecordEncoder:
+class Encoder:
+    state: str
+    def encode(
+        self,
+        slices: Iterable[Buffer],
+        batch_id: int,
+        *,
+        begin: int = 0,
+        ts: int | None = None,
+        positions: bytes = b"",
+    ) -> Records: ...
+
+class RecordEncoder(Encoder):
     def __init__(
         self,
         form: str,
@@ -38,7 +50,6 @@ class RecordEncoder:
         markers: bool = False,
         strict: bool = False,
     ) -> None: ...
-    def encode(self, slices: Iterable[Buffer], batch_id: int, *, begin: int = 0, ts: int | None = None) -> Records: ...
 
 def java_hash(text: str) -> int: ...
 def hash_partition(hash_: int, partitions: int) -> int: ...

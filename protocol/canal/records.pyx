@@ -31,7 +31,7 @@ from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
 from ..utf8 cimport utf8_sequence
-from ..wire cimport VARINT_MAX, Span, WireField, is_same, put_varint, span_at, varint_size
+from ..wire cimport VARINT_MAX, Span, WireField, get_varint, is_same, put_varint, span_at, varint_size
 from .entry cimport (
     IMAGE_AFTER,
     IMAGE_BEFORE,
@@ -84,7 +84,7 @@ from .tags cimport (
 
 from typing import NamedTuple
 
-from ..errors import MarkerError, RecordTooLargeError
+from ..errors import MarkerError, PartialRowsError, RecordTooLargeError
 
 cdef enum:
     NONE = -1                                      # instead of a number
@@ -92,10 +92,6 @@ cdef enum:
     PLANS_MAX = 1 << 16                            # tables whose routes are kept
     KEPT = 16 << 20                                # bytes of buffers that are kept for the next batch
     KEY_TEXT = 100                                 # characters of a key in the text of an error
-
-    NOT_REFUSED = 0
-    MARKER = 1
-    TOO_LARGE = 2
 
     BODY = 5 << 3 | 2                              # Packet
 
@@ -121,15 +117,7 @@ class Route(NamedTuple):
 
 
 cdef class Records:
-    """The records of a batch, in columns. Those of one partition of one topic are in order."""
-    cdef readonly list values                      # of bytes
-    cdef readonly list keys                        # of bytes, or None for a record without a key; None if none has one
-    cdef readonly array.array topics               # int: numbers of topics
-    cdef readonly array.array partitions           # int
-    cdef readonly array.array rows                 # int: how many rows the record has
-    cdef readonly array.array entries              # int: the index in the batch of its (first) entry
-    cdef readonly Py_ssize_t end                   # entries before this one are in the records, or have none
-    cdef readonly object refused                   # RefusedError: the entry `end` cannot be sent; None if all can
+    pass
 
 
 cdef struct Plan:
@@ -140,12 +128,6 @@ cdef struct Plan:
     int32_t hash_partitions
     int32_t columns                                # index of their names; NONE for the key
     int32_t seed
-
-
-cdef struct Text:
-    # A piece of a Writer's bytes.
-    size_t at
-    size_t size
 
 
 cdef struct Row:
@@ -177,22 +159,6 @@ cdef struct Frame:
     Text middle
     Text tail
     uint64_t tail_of                               # the type that the tail says; 0 for none yet
-
-
-cdef struct Record:
-    Text value
-    Text key
-    int32_t topic
-    int32_t partition
-    int32_t rows
-    int32_t entry
-
-
-cdef struct Refusal:
-    int why
-    Change change
-    Span row                                       # too large
-    size_t size
 
 
 cdef int32_t hash_of(Span text) noexcept nogil:
@@ -254,7 +220,7 @@ cdef bint is_same_name(Span name, const string *other) noexcept nogil:
     return True
 
 
-cdef inline int done(int status) except -1 nogil:
+cdef int done(int status) except -1 nogil:
     """Raise what a status below 0 of a function of flat.pyx says."""
     if status < 0:
         with gil:
@@ -294,7 +260,6 @@ cdef inline size_t framed(size_t size) noexcept nogil:
 
 
 cdef int put_inside(Writer *out, Span text) except -1 nogil:
-    """A part of a string of JSON: without quotes."""
     cdef size_t start = out.size
     done(put_string(out, text))
     out.size -= 2
@@ -332,20 +297,185 @@ cdef void shrink(Writer *writer) noexcept:
         writer.size = writer.capacity = 0
 
 
-cdef class RecordEncoder:
-    """Makes records of batches, by the routes of their tables. One call at a time."""
+cdef class Encoder:
+
+    def __cinit__(self):
+        memset(&self.parts, 0, sizeof(Writer))
+        memset(&self.out, 0, sizeof(Writer))
+
+    def __dealloc__(self):
+        close_writer(&self.parts)
+        close_writer(&self.out)
+
+    @property
+    def state(self):
+        """What has to be known before the next batch, as text; this is what an encoder made for that batch is given."""
+        return ""
+
+    @state.setter
+    def state(self, str text not None):
+        if text:
+            raise ValueError("each batch stands for itself")
+
+    def encode(self, slices, int64_t batch_id, *, Py_ssize_t begin=0, ts=None, bytes positions=b""):
+        """The Records of a batch, from the entry of that index on. The slices are framed entries, as in `Messages`.
+
+        `ts` is the time of building that flat messages carry, in ms since 1970; now by default. `positions` has the
+        place of each entry, as in `Messages`, for the forms that say it. What cannot be sent ends the records before
+        it, and stands in `Records.refused`. Raises DecodeError.
+        """
+        cdef list inputs = list(slices)
+        cdef Py_ssize_t count = len(inputs)
+        cdef Py_ssize_t held = 0
+        cdef Py_ssize_t i
+        cdef Py_buffer *views = <Py_buffer *>calloc(max(count, 1), sizeof(Py_buffer))
+        cdef Fields batch
+        if self.is_busy:
+            free(views)
+            raise RuntimeError("the encoder is in use")
+        self.is_busy = True
+        try:
+            if views == NULL:
+                raise MemoryError
+            self.parts.batch_id = batch_id
+            self.parts.ts = time.time_ns() // 1_000_000 if ts is None else ts
+            self.places = fields_of(span_at(positions, len(positions)))
+            self.begin()
+            for i in range(count):
+                PyObject_GetBuffer(inputs[i], &views[i], PyBUF_SIMPLE)
+                held += 1
+            with nogil:
+                for i in range(count):
+                    batch.p = <const uint8_t *>views[i].buf
+                    batch.end = batch.p + views[i].len
+                    if not self.add_all(batch, begin):
+                        break
+                self.end()
+            return self.finish()
+        finally:
+            for i in range(held):
+                PyBuffer_Release(&views[i])
+            free(views)
+            self.is_busy = False
+
+    cdef int begin(self) except -1:
+        self.parts.size = self.out.size = 0
+        self.records.clear()
+        self.entry = 0
+        self.refusal.why = NOT_REFUSED
+        return 0
+
+    cdef bint add_all(self, Fields batch, Py_ssize_t begin) except -1 nogil:
+        """Add the entries of a slice; False if one is refused."""
+        cdef Span message
+        while checked(next_entry(&batch, &message)):
+            self.read_place()
+            if self.entry >= begin and not self.add(message):
+                return False
+            self.entry += 1
+        return True
+
+    cdef int read_place(self) except -1 nogil:
+        """Read where the entry stands; 0 where that is not said."""
+        cdef const uint8_t *p = self.places.p
+        self.transaction = self.n = 0
+        if p == self.places.end:
+            return 0
+        p = get_varint(p, self.places.end, &self.transaction)
+        if p != NULL:
+            p = get_varint(p, self.places.end, &self.n)
+        if p == NULL:
+            malformed()
+        self.places.p = p
+        return 0
+
+    cdef bint add(self, Span message) except -1 nogil:
+        return True
+
+    cdef int end(self) except -1 nogil:
+        return 0
+
+    cdef bint stop_at(self, int why, const Change *change, Span row, size_t size) except -1 nogil:
+        self.refusal.why = why
+        self.refusal.change = change[0]
+        self.refusal.row = row
+        self.refusal.size = size
+        return False
+
+    cdef Text taken(self, size_t at) noexcept nogil:
+        cdef Text text
+        text.at = at
+        text.size = self.parts.size - at
+        return text
+
+    cdef int copy(self, Text part) except -1 nogil:
+        return done(put(&self.out, <const char *>self.parts.data + part.at, part.size))
+
+    cdef Records finish(self):
+        cdef Records found = Records.__new__(Records)
+        cdef Py_ssize_t count = <Py_ssize_t>self.records.size()
+        cdef Py_ssize_t i
+        cdef Record *record
+        found.values = []
+        found.keys = [] if self.is_keyed else None
+        found.topics = array.clone(INTEGERS, count, zero=False)
+        found.partitions = array.clone(INTEGERS, count, zero=False)
+        found.rows = array.clone(INTEGERS, count, zero=False)
+        found.entries = array.clone(INTEGERS, count, zero=False)
+        found.end = self.entry
+        for i in range(count):
+            record = &self.records[i]
+            found.topics.data.as_ints[i] = record.topic
+            found.partitions.data.as_ints[i] = record.partition
+            found.rows.data.as_ints[i] = record.rows
+            found.entries.data.as_ints[i] = record.entry
+            found.values.append(self.bytes_of(record.value))
+            if self.is_keyed:
+                found.keys.append(self.bytes_of(record.key) if record.key.size else None)
+        found.refused = self.reason() if self.refusal.why else None
+        shrink(&self.parts)
+        shrink(&self.out)
+        return found
+
+    cdef bytes bytes_of(self, Text text):
+        return PyBytes_FromStringAndSize(<const char *>self.out.data + text.at, text.size)
+
+    cdef object reason(self):
+        """Why an entry cannot be sent."""
+        cdef const Change *change = &self.refusal.change
+        cdef str schema = text_of(change.header.schema)
+        cdef str table = text_of(change.header.table)
+        if self.refusal.why == MARKER:
+            return MarkerError(self.entry, schema, table, text_of(change.row.sql))
+        if self.refusal.why == PARTIAL:
+            return PartialRowsError(self.entry, schema, table)
+        return RecordTooLargeError(self.entry, schema, table, self.key_text(), self.refusal.size, self.limit)
+
+    cdef str key_text(self):
+        """The key of the row that is too large; empty without one."""
+        cdef Fields columns = fields_of(self.refusal.row)
+        cdef Span message
+        cdef Cell cell
+        cdef set seen = set()
+        cdef list parts = []
+        cdef int image = IMAGE_BEFORE if self.refusal.change.event_type == DELETE else IMAGE_AFTER
+        for image in (image, IMAGE_BEFORE):
+            columns = fields_of(self.refusal.row)
+            while checked(next_column_of(&columns, image, &message)):
+                if get_cell(message, &cell) and cell.is_key and cell.index not in seen:
+                    seen.add(cell.index)
+                    parts.append(f"{text_of(cell.name)}={text_of(cell.value)}")
+        return ", ".join(parts)[:KEY_TEXT]
+
+
+cdef class RecordEncoder(Encoder):
+    """Makes records in Canal's forms, by the routes of their tables."""
     cdef object route
     cdef bint is_flat
     cdef bint is_whole
-    cdef bint is_keyed
     cdef bint splits
     cdef bint has_statements
-    cdef bint has_markers
     cdef bint strict
-    cdef size_t limit
-    cdef bint is_busy
-    cdef Writer parts
-    cdef Writer out
     cdef uint8_t *seen                             # by column index: COLUMNS_MAX
     cdef unordered_map[string, int32_t] numbers    # of plans, by schema, a zero, and table
     cdef vector[Plan] plans
@@ -356,14 +486,11 @@ cdef class RecordEncoder:
     cdef vector[int32_t] first                     # row of each partition, or piece of each group; NONE
     cdef vector[int32_t] last
     cdef vector[Piece] pieces
-    cdef vector[Record] records
-    cdef int32_t entry                             # its index
-    cdef Refusal refusal
 
     def __cinit__(self):
-        memset(&self.parts, 0, sizeof(Writer))
-        memset(&self.out, 0, sizeof(Writer))
         self.seen = <uint8_t *>calloc(COLUMNS_MAX, 1)
+        if self.seen == NULL:
+            raise MemoryError
         self.number = NONE
 
     def __init__(
@@ -393,55 +520,11 @@ cdef class RecordEncoder:
         open_writer(&self.parts, 0, 0, strict)
 
     def __dealloc__(self):
-        close_writer(&self.parts)
-        close_writer(&self.out)
         free(self.seen)
 
-    def encode(self, slices, int64_t batch_id, *, Py_ssize_t begin=0, ts=None):
-        """The Records of a batch, from the entry of that index on. The slices are framed entries, as in `Messages`.
-
-        `ts` is the time of building that flat messages carry, in ms since 1970; now by default. What cannot be sent
-        ends the records before it, and stands in `Records.refused`. Raises DecodeError.
-        """
-        cdef list inputs = list(slices)
-        cdef Py_ssize_t count = len(inputs)
-        cdef Py_ssize_t held = 0
-        cdef Py_ssize_t i
-        cdef Py_buffer *views = <Py_buffer *>calloc(max(count, 1), sizeof(Py_buffer))
-        cdef Fields batch
-        if self.is_busy:
-            free(views)
-            raise RuntimeError("the encoder is in use")
-        self.is_busy = True
-        try:
-            if views == NULL or self.seen == NULL:
-                raise MemoryError
-            self.parts.batch_id = batch_id
-            self.parts.ts = time.time_ns() // 1_000_000 if ts is None else ts
-            self.begin()
-            for i in range(count):
-                PyObject_GetBuffer(inputs[i], &views[i], PyBUF_SIMPLE)
-                held += 1
-            with nogil:
-                for i in range(count):
-                    batch.p = <const uint8_t *>views[i].buf
-                    batch.end = batch.p + views[i].len
-                    if not self.add_all(batch, begin):
-                        break
-                self.join_pieces()
-            return self.finish()
-        finally:
-            for i in range(held):
-                PyBuffer_Release(&views[i])
-            free(views)
-            self.is_busy = False
-
     cdef int begin(self) except -1:
-        self.parts.size = self.out.size = 0
+        Encoder.begin(self)
         self.pieces.clear()
-        self.records.clear()
-        self.entry = 0
-        self.refusal.why = NOT_REFUSED
         if self.plans.size() > PLANS_MAX:
             self.plans.clear()
             self.columns.clear()
@@ -449,17 +532,7 @@ cdef class RecordEncoder:
             self.number = NONE
         return 0
 
-    cdef bint add_all(self, Fields batch, Py_ssize_t begin) except -1 nogil:
-        """Add the entries of a slice; False if one is refused."""
-        cdef Span message
-        while checked(next_entry(&batch, &message)):
-            if self.entry >= begin and not self.add(message):
-                return False
-            self.entry += 1
-        return True
-
     cdef bint add(self, Span message) except -1 nogil:
-        """Add an entry; False if it is refused."""
         cdef Change change
         cdef int is_change = read_change(message, &change)
         done(is_change)
@@ -468,17 +541,10 @@ cdef class RecordEncoder:
             return not self.is_whole or self.add_whole(&change, message, 0, NULL)
         if change.marks.is_marker:
             if not self.has_markers:
-                return self.stop_at(MARKER, &change, NULL, 0)
+                return self.stop_at(MARKER, &change, NOTHING, 0)
         elif change.event_type == QUERY and not change.row.is_ddl and not self.has_statements:
             return True
         return self.add_flat(&change) if self.is_flat else self.add_canal(&change, message)
-
-    cdef bint stop_at(self, int why, const Change *change, const Row *row, size_t size) except -1 nogil:
-        self.refusal.why = why
-        self.refusal.change = change[0]
-        self.refusal.row = row.message if row != NULL else NOTHING
-        self.refusal.size = size
-        return False
 
     # --- the rows of an entry
 
@@ -675,12 +741,6 @@ cdef class RecordEncoder:
             self.out.size = size
         return fits
 
-    cdef Text taken(self, size_t at) noexcept nogil:
-        cdef Text text
-        text.at = at
-        text.size = self.parts.size - at
-        return text
-
     cdef int put_rows(self, const Change *change) except -1 nogil:
         cdef size_t i
         cdef size_t at
@@ -753,12 +813,11 @@ cdef class RecordEncoder:
             self.copy(row.key)
         record.topic, record.partition, record.entry = plan.topic, partition, self.entry
         if record.value.size + record.key.size > self.limit:
-            return self.stop_at(TOO_LARGE, change, row, record.value.size + record.key.size)
+            return self.stop_at(
+                TOO_LARGE, change, row.message if row != NULL else NOTHING, record.value.size + record.key.size
+            )
         self.records.push_back(record)
         return True
-
-    cdef int copy(self, Text part) except -1 nogil:
-        return done(put(&self.out, <const char *>self.parts.data + part.at, part.size))
 
     cdef int32_t put_list(self, int32_t first, int32_t last, bint old) except -1 nogil:
         """How many rows it has; null without any."""
@@ -868,7 +927,7 @@ cdef class RecordEncoder:
     cdef bint add_piece(self, const Change *change, Piece *piece, const Row *row) except -1 nogil:
         cdef size_t size = self.packet_size(framed(piece.part.size)) + piece.key.size
         if size > self.limit:
-            return self.stop_at(TOO_LARGE, change, row, size)
+            return self.stop_at(TOO_LARGE, change, row.message if row != NULL else NOTHING, size)
         piece.entry = self.entry
         self.pieces.push_back(piece[0])
         return True
@@ -900,7 +959,7 @@ cdef class RecordEncoder:
             body += 1 + varint_size(<uint64_t>self.parts.batch_id)
         return (2 if self.is_whole else 4) + framed(body)
 
-    cdef int join_pieces(self) except -1 nogil:
+    cdef int end(self) except -1 nogil:
         """Make packets of the pieces: each of one partition, and as large as it may be."""
         cdef unordered_map[uint64_t, int32_t] groups
         cdef unordered_map[uint64_t, int32_t].iterator found
@@ -970,59 +1029,3 @@ cdef class RecordEncoder:
         if self.is_whole:
             put_length(&self.out, BATCH_ID, <uint64_t>self.parts.batch_id)
         return 0
-
-    # --- what came of it
-
-    cdef Records finish(self):
-        cdef Records found = Records.__new__(Records)
-        cdef Py_ssize_t count = <Py_ssize_t>self.records.size()
-        cdef Py_ssize_t i
-        cdef Record *record
-        found.values = []
-        found.keys = [] if self.is_keyed else None
-        found.topics = array.clone(INTEGERS, count, zero=False)
-        found.partitions = array.clone(INTEGERS, count, zero=False)
-        found.rows = array.clone(INTEGERS, count, zero=False)
-        found.entries = array.clone(INTEGERS, count, zero=False)
-        found.end = self.entry
-        for i in range(count):
-            record = &self.records[i]
-            found.topics.data.as_ints[i] = record.topic
-            found.partitions.data.as_ints[i] = record.partition
-            found.rows.data.as_ints[i] = record.rows
-            found.entries.data.as_ints[i] = record.entry
-            found.values.append(self.bytes_of(record.value))
-            if self.is_keyed:
-                found.keys.append(self.bytes_of(record.key) if record.key.size else None)
-        found.refused = self.reason() if self.refusal.why else None
-        shrink(&self.parts)
-        shrink(&self.out)
-        return found
-
-    cdef bytes bytes_of(self, Text text):
-        return PyBytes_FromStringAndSize(<const char *>self.out.data + text.at, text.size)
-
-    cdef object reason(self):
-        """Why an entry cannot be sent."""
-        cdef const Change *change = &self.refusal.change
-        cdef str schema = text_of(change.header.schema)
-        cdef str table = text_of(change.header.table)
-        if self.refusal.why == MARKER:
-            return MarkerError(self.entry, schema, table, text_of(change.row.sql))
-        return RecordTooLargeError(self.entry, schema, table, self.key_text(), self.refusal.size, self.limit)
-
-    cdef str key_text(self):
-        """The key of the row that is too large; empty without one."""
-        cdef Fields columns = fields_of(self.refusal.row)
-        cdef Span message
-        cdef Cell cell
-        cdef set seen = set()
-        cdef list parts = []
-        cdef int image = IMAGE_BEFORE if self.refusal.change.event_type == DELETE else IMAGE_AFTER
-        for image in (image, IMAGE_BEFORE):
-            columns = fields_of(self.refusal.row)
-            while checked(next_column_of(&columns, image, &message)):
-                if get_cell(message, &cell) and cell.is_key and cell.index not in seen:
-                    seen.add(cell.index)
-                    parts.append(f"{text_of(cell.name)}={text_of(cell.value)}")
-        return ", ".join(parts)[:KEY_TEXT]

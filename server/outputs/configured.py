@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from ...instance.config import InstanceConfig
 from ...instance.properties import Lookup, Property
 from ...protocol.errors import ConfigError
 from .registry import KINDS
@@ -45,14 +46,12 @@ def takes(key: str, *, queue: bool) -> bool:
     return queue and (key in RENAMED or key.startswith(FREE))
 
 
-def read_outputs(
-    lookup: Lookup, destination: str, folder: Path, *, queue: bool, shared: bool, strict: bool
-) -> list[Output]:
+def read_outputs(lookup: Lookup, instance: InstanceConfig, folder: Path, *, queue: bool, shared: bool) -> list[Output]:
     """Read the outputs of a destination; ``queue``: Canal's own is one of them. Raises ConfigError."""
     names = list(OutputNames.fill(lookup(OutputNames.fields_by_key()), folder).outputs)
     if queue and CANALS not in names:
         names.insert(0, CANALS)
-    outputs = [_read(lookup, name, destination, folder, queue=queue, shared=shared, strict=strict) for name in names]
+    outputs = [_read(lookup, name, instance, folder, queue=queue, shared=shared) for name in names]
     clients: dict[int, str] = {}
     for it in outputs:
         other = clients.setdefault(it.client_id, it.name)
@@ -75,9 +74,7 @@ def possible(names: Iterable[str]) -> set[str]:
     return keys
 
 
-def _read(
-    lookup: Lookup, name: str, destination: str, folder: Path, *, queue: bool, shared: bool, strict: bool
-) -> Output:
+def _read(lookup: Lookup, name: str, instance: InstanceConfig, folder: Path, *, queue: bool, shared: bool) -> Output:
     if not NAME.fullmatch(name):
         raise ConfigError(f"sluice.outputs: {name[:200]!r} is not a name: letters, digits, '_' and '-'")
     own = f"{PREFIX}{name}."
@@ -110,7 +107,18 @@ def _read(
         for key, item in found.items()
         if not key.startswith(prefix) and f"{PREFIX}{PLACE}.{key}" not in known
     )
-    return Output(destination, name, settings, shared, strict, library, folder, unknown)
+    return Output(
+        instance.destination,
+        name,
+        settings,
+        shared,
+        instance.strict_canal,
+        library,
+        folder,
+        source=(instance.address[0], instance.address[1]),
+        has_transactions=not instance.filter_transaction_entry,
+        unknown=unknown,
+    )
 
 
 def _of_canal(lookup: Lookup) -> dict[str, Property]:

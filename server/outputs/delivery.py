@@ -243,11 +243,12 @@ class Delivery:
                 self._count(it)
             self._report_losses()
             # Each call confirms before it waits for the store, and they begin in this order.
-            await asyncio.gather(*(self._ack(it.batch) for it in batches))
+            await asyncio.gather(*(self._ack(it.batch, self._target.memory_after(it)) for it in batches))
             for _ in batches:
                 ready.task_done()
 
-    async def _ack(self, batch: Batch) -> None:
+    async def _ack(self, batch: Batch, memory: str | None = None) -> None:
+        """Confirm a batch; ``memory`` is what the target remembers from here on, None if nothing new."""
         output = self.output
         try:
             await self._embedded.ack(
@@ -255,7 +256,7 @@ class Delivery:
                 output.client_id,
                 batch_id=batch.batch_id,
                 session=self._session,
-                memory=self._target.memory,
+                memory=memory,
             )
         except NotStoredError as error:  # it counts, and is stored later; the destination says so, too
             logger.warning("output %s: %s", output.name, error, extra=self._where)

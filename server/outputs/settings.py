@@ -84,6 +84,10 @@ class Output:
     """Settings of the library that sends, by the names that they have there."""
     folder: Path = Path()
     """Where relative paths start."""
+    source: tuple[str, int] = ("", 0)
+    """Host and port of what the changes are read from, empty for a source without."""
+    has_transactions: bool = True
+    """Whether begins and ends of transactions are delivered; not with `canal.instance.filter.transaction.entry`."""
     unknown: tuple[str, ...] = field(default=(), compare=False)
     """Complaints about keys of it that nothing reads."""
 

@@ -35,6 +35,8 @@ class Prepared:
     bytes: int
     skipped: Sequence[Skipped] = ()
     """What is left out of it, as configured."""
+    state: str = ""
+    """What the target has to know when the next batch is prepared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +68,12 @@ class Target(Protocol):
     def keeps_place(self) -> bool:
         """Whether the other side keeps the place of the output with what it confirms: each change is there once."""
 
-    @property
-    def memory(self) -> str:
-        """What of the other side is to be kept with the cursor, a few KiB of text: see `open`."""
-
     def open(self, memory: str, epoch: int) -> Place | None:
         """Connect; from here on no earlier connection of this output, of any process, can write.
 
-        ``memory`` is what `memory` was when all before the cursor had been confirmed, in whatever process; empty at the
-        first time, and beginning with `MOVED` when the cursor was moved by hand since. ``epoch`` grows with each life
-        of the destination. Returns the place that the other side keeps; None when the cursor counts.
+        ``memory`` is the `memory_after` of the last batch before the cursor, in whatever process; empty at the first
+        time, and beginning with `MOVED` when the cursor was moved by hand since. ``epoch`` grows with each life of the
+        destination. Returns the place that the other side keeps; None when the cursor counts.
 
         Raises DeliveryError, RejectedError.
         """
@@ -89,6 +87,9 @@ class Target(Protocol):
         ``place`` is that after them, for a target that keeps it; None when it has no name. After an error it is unknown
         what it has taken. Raises DeliveryError, RejectedError.
         """
+
+    def memory_after(self, prepared: Prepared) -> str:
+        """Return what is to be kept with the cursor after a batch that is confirmed, a few KiB of text: see `open`."""
 
     def idle(self) -> None:
         """See to what is due from time to time while nothing is sent; like `send`, but without waiting."""

@@ -35,7 +35,12 @@ def make(output: Output, group: Callable[[], str]) -> KafkaTarget:
         return name, f"{settings.transactional_id or group()}/{output.destination}/{output.name}"
 
     return KafkaTarget(
-        rules_of(output), settings, translated, identify if transactional else None, strict=output.strict
+        rules_of(output),
+        settings,
+        translated,
+        identify if transactional else None,
+        source=output.source,
+        strict=output.strict,
     )
 
 

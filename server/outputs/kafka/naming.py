@@ -38,7 +38,7 @@ def describe(place: SentRecord, form: Form) -> str:
     """Say whose rows a record has: ``a record of shop.goods, 2 rows from id=7 on, 30000 bytes``."""
     records, number = place.records, place.number
     value = records.values[number]
-    schema, table, key = (_flat if form is Form.FLAT else _packet)(value)
+    schema, table, key = _READERS[form](value)
     rows = records.rows[number]
     parts = [f"a record of {schema}.{table}" if table else "a record"]
     if rows:
@@ -88,6 +88,14 @@ def _packet(value: bytes) -> tuple[str, str, str]:
     change = next((it for it in changes if it.table), changes[0])
     rows = change.rows() if change.type in ("INSERT", "UPDATE", "DELETE") else []
     return change.schema, change.table, _key(rows[0].key.items()) if rows else ""
+
+
+def _tdsql(value: bytes) -> tuple[str, str, str]:
+    message = json.loads(value)
+    return message["db"], message["table"], ""
+
+
+_READERS: Final = {Form.FLAT: _flat, Form.CANAL: _packet, Form.TDSQL: _tdsql}
 
 
 def _key(columns: Iterable[tuple[str, object]]) -> str:

@@ -34,6 +34,8 @@ class Record(NamedTuple):
     """Of the destination's life in which it was written."""
     moved: str
     """What the client remembered when its cursor was last moved by hand before that; empty if it never was."""
+    state: str = ""
+    """What has to be known to prepare what follows the place, see `Prepared`."""
 
 
 class Positions:
@@ -54,6 +56,8 @@ class Positions:
         self._epoch = 0
         self.moved = ""
         """What the client remembered when its cursor was last moved by hand; empty if it never was."""
+        self.state = ""
+        """What has to be known to prepare what follows the place that `open` returned."""
         self.is_written = False
         """Whether the topic has a record of the output in this epoch, so that servers of earlier ones stand down."""
 
@@ -73,7 +77,7 @@ class Positions:
         found = self.read()
         if found is None and is_written:
             raise RejectedError(f"topic {TOPIC} has no record {self.key}, which this output wrote: {ADVICE}")
-        self._epoch, self.is_written = epoch, False
+        self._epoch, self.is_written, self.state = epoch, False, ""
         # What the topic says of moves counts, unless the cursor was moved since the output was open last: a server
         # that has not heard of a later move is a former owner.
         if found is None or (moved and not is_written and found.moved != moved):
@@ -85,13 +89,14 @@ class Positions:
                 f"topic {TOPIC} has the place of this output from epoch {found.epoch}, and this server is in epoch"
                 f" {epoch}: another server has the destination. Or its cursors were lost: then {ADVICE}"
             )
+        self.state = found.state
         return found.place
 
-    def value(self, place: Place | None) -> bytes:
-        """Return the record that says how far the output has come."""
+    def value(self, place: Place | None, state: str) -> bytes:
+        """Return the record that says how far the output has come, and the `state` there."""
         position, gtids = (place.position, place.gtids) if place is not None else ("", "")
         record = {"position": position, "gtids": gtids, "epoch": self._epoch, "moved": self.moved}
-        return json.dumps(record).encode()
+        return json.dumps(record | ({"state": state} if state else {})).encode()
 
     def examine(self) -> str:
         """Say how the topic fits. Raises RejectedError when it does not, DeliveryError."""
@@ -160,7 +165,7 @@ class Positions:
             found = json.loads(value)
             position = found["position"]
             place = Place(str(Position.parse(position)), str(found["gtids"])) if position != "" else None
-            return Record(place, int(found["epoch"]), str(found["moved"]))
+            return Record(place, int(found["epoch"]), str(found["moved"]), str(found.get("state", "")))
         except (ValueError, KeyError, TypeError, BadPositionError):
             raise RejectedError(
                 f"topic {TOPIC}: the record {self.key} at offset {offset} is not one of Sluice: {value[:200]!r};"

@@ -11,6 +11,7 @@ class Form(StrEnum):
 
     FLAT = "flat"
     CANAL = "canal"
+    TDSQL = "tdsql"
 
 
 class Key(StrEnum):
@@ -26,8 +27,8 @@ class KafkaSettings(OutputSettings):
     # Records.
 
     form: Form = setting("sluice.output.<name>.format", Form.FLAT)
-    """What a record holds: `flat`, a change in JSON (Canal's FlatMessage), or `canal`, a protobuf Packet of Canal's
-    protocol, as with `canal.mq.flatMessage = false`."""
+    """What a record holds: `flat`, a change in JSON (Canal's FlatMessage), `canal`, a protobuf Packet of Canal's
+    protocol, as with `canal.mq.flatMessage = false`, or `tdsql`, a message of TDSQL's data subscription."""
     key: Key = setting("sluice.output.<name>.key", Key.NONE)
     """The key of a record: `none`, as in Canal, or `pk`, the primary key, with one row in a record; for compacted
     topics."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from ....instance.skipped import Skipped
-from ....protocol.canal.records import RecordEncoder, Records
+from ....protocol.canal.records import Records
 from ....protocol.errors import MarkerError, RefusedError
 from ....store.batch import Batch
 from ....store.cursor import MOVED
@@ -19,10 +19,11 @@ from ..routing import Router, Rules
 from ..settings import OnMarker, OnRefused
 from ..target import DeliveryError, Place, Prepared, RejectedError
 from .errors import REJECTED, TOO_LARGE, meaning
+from .forms import begin_at, make_encoder, resolve
 from .naming import describe, find, position, position_of, positions_of
 from .positions import PARTITION, Positions
 from .positions import TOPIC as POSITIONS
-from .settings import KafkaSettings, Key
+from .settings import KafkaSettings
 from .statistics import INTERVAL, read_statistics
 from .topics import Topics
 from .translation import BATCH, FIXED, Translated
@@ -47,6 +48,7 @@ class KafkaTarget:
         translated: the settings of librdkafka.
         identify: makes the name of the transactions, and the key of the output's place, when it is opened; None sends
             without transactions.
+        source: host and port of what the changes are read from.
         strict: whether FlatMessages are exactly as Canal's.
     """
 
@@ -57,6 +59,7 @@ class KafkaTarget:
         translated: Translated,
         identify: Callable[[], tuple[str, str]] | None = None,
         *,
+        source: tuple[str, int] = ("", 0),
         strict: bool = False,
     ) -> None:
         self.trouble = ""
@@ -67,17 +70,9 @@ class KafkaTarget:
         self._identify = identify
         self._router = Router(rules)
         self._topics = Topics(self._config, self._router, translated.largest, self._wait, self._note)
-        self._encoder = RecordEncoder(
-            settings.form.value,
-            self._router.route,
-            whole=self._router.is_whole,
-            limit=translated.largest - OVERHEAD,
-            keyed=settings.key is Key.PK,
-            split_key_updates=settings.split_key_updates,
-            statements=settings.statements,
-            markers=settings.on_marker is OnMarker.SEND,
-            strict=strict,
-        )
+        self._encoder = make_encoder(settings, self._router, translated.largest - OVERHEAD, strict=strict)
+        self._source = source
+        self._resumed: tuple[str, tuple[str, int]] | None = None  # for the next batch: it follows on another attempt
         self._positions: Positions | None = None
         self._epoch = 0
         self._producer: Producer | None = None
@@ -109,13 +104,15 @@ class KafkaTarget:
         is_moved = memory.startswith(MOVED)
         known: dict[str, Any] = {"moved": memory} if is_moved else json.loads(memory or "{}")
         self._topics.open(None if is_moved else known.get("topics", {}))
-        place = None
+        place, state = None, known.get("state", "")
         if self._identify is not None:
             self._positions = Positions(self._topics, self._config, key, self._wait)
             place = self._positions.open(epoch, moved=known.get("moved"), is_written=known.get("written", False))
+            state = state if place is None else self._positions.state
             if not self._positions.is_written:
-                self._transact(producer, (), place)
+                self._transact(producer, (), place, state)
         self._topics.require(self._router.fixed_topics)
+        self._resumed = state, resolve(self._source)
         return place
 
     @property
@@ -123,10 +120,11 @@ class KafkaTarget:
         """See `Target.keeps_place`."""
         return self._identify is not None
 
-    @property
-    def memory(self) -> str:
-        """See `Target.memory`."""
+    def memory_after(self, prepared: Prepared) -> str:
+        """See `Target.memory_after`."""
         known: dict[str, Any] = {"topics": self._topics.ids}
+        if prepared.state:
+            known["state"] = prepared.state
         if self._positions is not None:
             known |= {"moved": self._positions.moved, "written": self._positions.is_written}
         return json.dumps(known)
@@ -137,12 +135,18 @@ class KafkaTarget:
 
     def prepare(self, batch: Batch) -> Prepared:
         """See `Target.prepare`."""
+        encoder = self._encoder
+        if self._resumed is not None:
+            (state, source), self._resumed = self._resumed, None
+            begin_at(encoder, state, source)
+        state = encoder.state
         parts: list[Records] = []
         skipped: list[Skipped] = []
         begin = 0
         while True:
-            records = self._encoder.encode(batch.slices, batch.batch_id, begin=begin)
+            records = encoder.encode(batch.slices, batch.batch_id, begin=begin, positions=batch.positions)
             if (refused := records.refused) is not None and not self._may_skip(refused):
+                encoder.state = state
                 raise refused
             parts.append(records)
             if refused is None:
@@ -155,6 +159,7 @@ class KafkaTarget:
             sum(len(it.values) for it in parts),
             sum(len(value) for it in parts for value in it.values),
             skipped,
+            encoder.state,
         )
 
     def send(self, batches: Sequence[Prepared], place: Place | None) -> None:
@@ -163,7 +168,7 @@ class KafkaTarget:
         assert producer is not None
         if not any(it.records for it in batches):
             return
-        self._transact(producer, batches, place)
+        self._transact(producer, batches, place, batches[-1].state)
         self.trouble = ""
 
     def idle(self) -> None:
@@ -214,8 +219,8 @@ class KafkaTarget:
             return self._settings.on_marker is OnMarker.SKIP
         return self._settings.on_refused is OnRefused.SKIP
 
-    def _transact(self, producer: Producer, batches: Sequence[Prepared], place: Place | None) -> None:
-        """Send batches, and the place after them, as one where there are transactions."""
+    def _transact(self, producer: Producer, batches: Sequence[Prepared], place: Place | None, state: str) -> None:
+        """Send batches, and the place and state after them, as one where there are transactions."""
         self._sending = batches
         if self._positions is not None:
             self._call(producer.begin_transaction)
@@ -225,7 +230,7 @@ class KafkaTarget:
             for records in batch.content:
                 self._produce(producer, records, places)
         if self._positions is not None:
-            self._put(producer, POSITIONS, self._positions.value(place), self._positions.key.encode(), PARTITION)
+            self._put(producer, POSITIONS, self._positions.value(place, state), self._positions.key.encode(), PARTITION)
         self._flush(producer, batches)
         if self._positions is not None:
             self._resume(producer.commit_transaction)

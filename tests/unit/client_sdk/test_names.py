@@ -7,7 +7,15 @@ from sluice.protocol import errors
 
 
 def test_every_error_that_a_consumer_can_meet_is_there() -> None:
-    of_operators = {"ConfigError", "TargetError", "RefusedError", "RecordTooLargeError", "MarkerError", "HistoryError"}
+    of_operators = {
+        "ConfigError",
+        "TargetError",
+        "RefusedError",
+        "RecordTooLargeError",
+        "MarkerError",
+        "PartialRowsError",
+        "HistoryError",
+    }
     defined = {name for name, it in vars(errors).items() if isinstance(it, type) and issubclass(it, Exception)}
     assert defined - set(client_sdk.__all__) == of_operators
 

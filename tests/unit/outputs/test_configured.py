@@ -161,6 +161,26 @@ def test_a_destination_can_have_several_outputs_with_settings_of_their_own(conf:
         ("sluice.outputs = a/b\n", "'a/b' is not a name"),
         ("sluice.outputs = a\nsluice.output.a.dynamicTopic = shop\\\\.(\n", "dynamicTopic"),
         ("sluice.outputs = a\nkafka.kerberos.enable = true\n", "Kerberos (GSSAPI) is not supported"),
+        *(
+            (
+                f"sluice.outputs = a\nsluice.output.a.format = tdsql\nsluice.output.a.{line}\n",
+                f"output a of shop: sluice.output.a.{key} cannot be used with format tdsql",
+            )
+            for line, key in (
+                ("dynamicTopic = shop", "dynamicTopic"),
+                ("partition = 1", "partition"),
+                ("partitionHash = shop.goods:id", "partitionHash"),
+                ("key = pk", "key"),
+                ("splitKeyUpdates = true", "splitKeyUpdates"),
+                ("statements = true", "statements"),
+                ("late = true", "late"),
+                ("onMarker = send", "onMarker = send"),
+            )
+        ),
+        (
+            "sluice.outputs = a\nsluice.output.a.format = tdsql\ncanal.instance.filter.transaction.entry = true\n",
+            "format tdsql needs the begins and ends of transactions",
+        ),
     ],
 )
 def test_what_cannot_be_used_is_an_error_that_names_the_place(conf: Conf, own: str, said: str) -> None:

@@ -76,6 +76,9 @@ class ListTarget:
         if self.unheard:
             raise self.unheard.pop(0)
 
+    def memory_after(self, _prepared: Prepared) -> str:
+        return self.memory
+
     def idle(self) -> None:
         self.calls.append("idle")
 

@@ -1,5 +1,6 @@
 """What the Kafka target makes of a batch before anything is sent."""
 
+import json
 from array import array
 from pathlib import Path
 from types import SimpleNamespace
@@ -117,3 +118,14 @@ def test_it_is_known_how_many_records_are_not_in_full_requests(
     batches: list[list[tuple[int, int]]], count: int
 ) -> None:
     assert left_over([prepared(*it) for it in batches]) == count
+
+
+def test_what_is_known_of_a_transaction_is_kept_with_the_cursor_and_not_changed_by_what_is_refused() -> None:
+    made = target(form="tdsql")
+    first = made.prepare(batch())
+    assert json.loads(json.loads(made.memory_after(first))["state"])[0] == 104, (
+        "where the last row's transaction begins"
+    )
+    with pytest.raises(MarkerError):
+        made.prepare(batch(marker()))
+    assert made.prepare(batch()).state == first.state

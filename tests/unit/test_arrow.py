@@ -546,6 +546,17 @@ def envelopes(entry: Entry, **options: Any) -> list[tuple[Any, ...]]:
     return [(it["_op"], it["_pos"]["row"], it["_key"], it["before"], it["after"]) for it in batch.to_pylist()]
 
 
+def test_rows_that_were_read_from_a_table_have_an_operation_of_their_own() -> None:
+    entry = change_of(INSERT, ([], [key("1"), column("v", "text", "a")]), ([], [key("2"), column("v", "text", None)]))
+    assert [row[0] for row in operations(entry)] == ["INSERT", "INSERT"]
+    entry.header.props.add(key="sluice.snapshot", value="3000000001")
+    assert operations(entry) == [("READ", 0, 1, "a"), ("READ", 1, 2, None)]
+    assert envelopes(entry) == [
+        ("READ", 0, ["1"], None, [("id", "1"), ("v", "a")]),
+        ("READ", 1, ["2"], None, [("id", "2"), ("v", None)]),
+    ]
+
+
 def test_an_envelope_of_an_update_of_a_key_is_two_rows_of_one_image_each() -> None:
     def image(key_: Column, text: str) -> list[Column]:
         return [key_, column("v", "text", text)]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typing_extensions import Buffer
 
-from sluice.protocol.canal.entry_pb2 import INSERT, ROWDATA, UPDATE, Entry, Header, RowChange
+from sluice.protocol.canal.entry_pb2 import INSERT, ROWDATA, UPDATE, Column, Entry, Header, RowChange
 from sluice.protocol.canal.flat import flat_json, flat_ndjson
 from sluice.protocol.errors import DecodeError
 from tests.unit.entries import encode_change, entries, frame, mutated, plain_flat
@@ -50,6 +50,21 @@ def test_strict_old_collects_the_columns_of_earlier_rows_as_canal_does() -> None
     data = update((("1", "x"), ("2", "x")), (("3", "y"), ("3", "z")))
     (message,) = json.loads(flat_json([data], 1, strict=True))
     assert message["old"] == [{"a": "1"}, {"a": "3", "b": "y"}]
+
+
+def test_rows_that_were_read_from_a_table_have_the_id_of_their_snapshot_except_in_canals_own_form() -> None:
+    change = RowChange(eventType=INSERT, isDdl=False)
+    change.rowDatas.add(afterColumns=[Column(name="id", value="1", sqlType=4, mysqlType="int", isKey=True)])
+    header = Header(schemaName="shop", tableName="goods", eventType=INSERT, executeTime=1000)
+    header.props.add(key="sluice.snapshot", value="3000000001")
+    data = frame([Entry(header=header, entryType=ROWDATA, storeValue=change.SerializeToString())])
+    before = (
+        '[{"data":[{"id":"1"}],"database":"shop","es":1000,"gtid":"","id":1,"isDdl":false,"mysqlType":{"id":"int"},'
+        '"old":null,"pkNames":["id"],'
+    )
+    after = '"sql":"","sqlType":{"id":4},"table":"goods","ts":17,"type":"INSERT"}]'
+    assert flat_json([data], 1, ts=17).decode() == before + '"snapshot":"3000000001",' + after
+    assert flat_json([data], 1, ts=17, strict=True).decode() == before + after
 
 
 def test_every_control_character_is_escaped() -> None:

@@ -665,6 +665,7 @@ class Cursors:
             GoneError: the position is before what is stored, with more than unwanted entries between.
             SourceChangedError: it belongs to another source or history.
         """
+        # Long: each step needs what the ones before have found of the range.
         subscriber = self._checked(client_id, session)
         subscriber.last_active = now
         if subscriber.snapshots.is_running:

@@ -140,7 +140,8 @@ def _lines(entry: pb.Entry) -> list[str]:
     kind = pb.EventType.Name(entry.header.eventType)
     name = f"{kind} {entry.header.schemaName}.{entry.header.tableName}"
     if not change.rowDatas:
-        return [] if name == "QUERY ." and not change.isDdl and not entry.header.props else [name]
+        is_marker = any(it.key.startswith("sluice.") for it in entry.header.props)
+        return [] if name == "QUERY ." and not change.isDdl and not is_marker else [name]
     return [
         f"{name} " + ",".join("NULL" if it.isNull else it.value for it in row.afterColumns or row.beforeColumns)
         for row in change.rowDatas

@@ -18,7 +18,7 @@ from ....protocol.canal import entry_pb2 as pb
 from ....protocol.canal.arrow import columns_of
 from ....protocol.canal.rows import decode_rows
 from ....protocol.canal.tags import EntryType, EventType
-from ....protocol.errors import DecodeError, SluiceError, UnknownTableError
+from ....protocol.errors import ConfigError, DecodeError, SluiceError, UnknownTableError
 from ....protocol.gtid import GtidSet
 from ....protocol.position import Position
 from ....protocol.tidb.entries import Entry, EntryEncoder
@@ -28,7 +28,7 @@ from ....store.segment import SegmentWriter
 from ...columns import SourceColumn
 from ...context import current_destination
 from ...sink.filters import TableFilter
-from ...source import Expiry
+from ...source import Expiry, TableReader
 from ...status import ParserStatus
 from .config import KafkaConfig
 from .start import MANY, SOURCE, Start, file_of, find_end, find_first, position_of, search
@@ -117,6 +117,10 @@ class KafkaParser:
     def tables(self) -> list[tuple[str, str]]:
         """Return the tables of which a change was read."""
         return sorted(self._tables)
+
+    def table_reader(self) -> TableReader:
+        """See `sluice.instance.source.Parser.table_reader`: a topic has changes only."""
+        raise ConfigError("TiDB is the source: it is not asked for tables, which a snapshot would read")
 
     def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:
         """See `sluice.instance.source.Parser.expiries`: brokers do not say it of a place."""

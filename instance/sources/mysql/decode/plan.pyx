@@ -262,6 +262,7 @@ cdef class TablePlan:
     cdef int plan_column(
         self, Planned *planned, bytearray encoded, Py_ssize_t index, column, int code, int meta, options
     ) except -1:
+        # Long: what a column becomes is decided in one place, step after step, by what the steps before have found.
         cdef Field *field = &planned.field
         cdef int sql_type
         cdef int promoted

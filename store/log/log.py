@@ -450,7 +450,7 @@ class Log:
             finally:
                 os.close(fd)
             with self._changed:
-                file.synced = size
+                file.synced = max(file.synced, size)  # its end may have been synced meanwhile
                 self._changed.notify_all()
 
     def _sync_early(self) -> None:

@@ -16,11 +16,12 @@ since the last one was taken, framed as a member of `Messages`; or a `RowBlock`,
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memmove
 from libcpp.string cimport string
 from libcpp.vector cimport vector
 
+from ..buffer cimport Buffer, reserve
 from ..civil cimport Civil, civil_of, days_of
 from ..floats cimport FLOAT_MAX, put_java_double, put_java_float
 from ..littleendian cimport length_encoded
@@ -99,12 +100,6 @@ cdef enum:
     SECONDS_SIZE = 19                              # of 2026-01-31 12:34:56
 
 
-cdef struct Buffer:
-    uint8_t *data
-    size_t size
-    size_t capacity
-
-
 cdef struct Planned:
     int way
     bint is_key                                    # of the key by which rows are known
@@ -120,21 +115,6 @@ cdef struct Planned:
 
 cdef dict LIMITS = {"tinyint": b"127", "smallint": b"32767", "mediumint": b"8388607", "int": b"2147483647",
                     "bigint": b"9223372036854775807"}
-
-
-cdef int reserve(Buffer *buffer, size_t size) except -1 nogil:
-    """Makes room for `size` more bytes."""
-    cdef size_t capacity
-    cdef uint8_t *data
-    if buffer.capacity - buffer.size >= size:
-        return 0
-    capacity = max(buffer.capacity * 2, buffer.size + size, <size_t>4096)
-    data = <uint8_t *>realloc(buffer.data, capacity)
-    if data == NULL:
-        raise MemoryError
-    buffer.data = data
-    buffer.capacity = capacity
-    return 0
 
 
 cdef const uint8_t *read_value(

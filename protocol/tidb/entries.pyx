@@ -23,10 +23,11 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free
 from libc.string cimport memcmp, memcpy
 from libcpp.vector cimport vector
 
+from ..buffer cimport Buffer, reserve
 from ..canal.entry cimport Fields, fields_of
 from ..canal.tags cimport (
     AFTER_COLUMNS,
@@ -155,27 +156,6 @@ cdef struct Cell:
     uint64_t tag                                   # of its field
     uint64_t number
     Span data
-
-
-cdef struct Buffer:
-    uint8_t *data
-    size_t size
-    size_t capacity
-
-
-cdef int reserve(Buffer *buffer, size_t size) except -1 nogil:
-    """Makes room for `size` more bytes."""
-    cdef size_t capacity
-    cdef uint8_t *data
-    if buffer.capacity - buffer.size >= size:
-        return 0
-    capacity = max(buffer.capacity * 2, buffer.size + size, <size_t>4096)
-    data = <uint8_t *>realloc(buffer.data, capacity)
-    if data == NULL:
-        raise MemoryError
-    buffer.data = data
-    buffer.capacity = capacity
-    return 0
 
 
 cdef int malformed() except -1 nogil:

@@ -76,9 +76,10 @@ class AsyncClient:
         start: Start = "earliest",
         *,
         expire_after: int | None = None,
+        protect: bool | None = None,
     ) -> dict[str, Any]:
         """Register the client, or replace its filter."""
-        return await self._perform(calls.subscribe(filter, start, expire_after))
+        return await self._perform(calls.subscribe(filter, start, expire_after, protect))
 
     async def unsubscribe(self) -> None:
         """Remove the client; its cursor goes too."""

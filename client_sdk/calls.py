@@ -109,13 +109,16 @@ def _json(reply: Reply) -> dict[str, Any]:
     return result
 
 
-def subscribe(filter_: str, start: Start, expire_after: int | None = None) -> Call[dict[str, Any]]:
+def subscribe(
+    filter_: str, start: Start, expire_after: int | None = None, protect: bool | None = None
+) -> Call[dict[str, Any]]:
     """Register the client."""
     where: str | dict[str, int] = str(start)
     if isinstance(start, datetime):
         where = {"timestamp": round(start.timestamp() * 1000)}
     expiry = {} if expire_after is None else {"expireAfter": expire_after}
-    return Call("POST", "/subscribe", _json, body={"filter": filter_, "start": where} | expiry)
+    protection = {} if protect is None else {"protect": protect}
+    return Call("POST", "/subscribe", _json, body={"filter": filter_, "start": where} | expiry | protection)
 
 
 def unsubscribe() -> Call[None]:

@@ -99,14 +99,16 @@ class Client:
         start: Start = "earliest",
         *,
         expire_after: int | None = None,
+        protect: bool | None = None,
     ) -> dict[str, Any]:
         """Register the client, or replace its filter: regular expressions over ``schema.table``, comma separated.
 
         ``start`` says where a new client starts (``earliest``, ``latest``, a position, a time); a saved cursor wins.
         ``expire_after``: seconds without a call after which the server removes the client and its cursor; 0 for never,
-        None as the server is configured.
+        None as the server is configured. ``protect``: whether the server's log on disk keeps what the client needs
+        beyond its limits; None leaves that as it is.
         """
-        return self._perform(calls.subscribe(filter, start, expire_after))
+        return self._perform(calls.subscribe(filter, start, expire_after, protect))
 
     def unsubscribe(self) -> None:
         """Remove the client; its cursor goes too."""

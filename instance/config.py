@@ -205,8 +205,9 @@ class InstanceConfig(Settings):
     store_dir: FolderPath | None = setting("sluice.instance.store.dir", None)
     """Folder of `<destination>/log`. Empty means that of `meta.dat`."""
     store_max_bytes: int = setting("sluice.instance.store.maxBytes", 0, ge=0, le=1 << 50, unit="bytes")
-    """How much the log keeps. The oldest files go first, whoever needs them; a file has 256 MiB, or an eighth.
-    0 is a tenth of the disk, in equal shares for all destinations with a log in the same folder."""
+    """How much the log keeps. The oldest files go first, unless a protected client needs them; a file has
+    256 MiB, or an eighth. 0 is a tenth of the disk, in equal shares for all destinations with a log in the same
+    folder."""
     store_max_age: int = setting("sluice.instance.store.maxAge", 0, ge=0, le=876_000, unit="h")
     """How long the log keeps a file after it was written. 0 keeps it for ever."""
     store_min_free: int = setting("sluice.instance.store.minFree", 1 << 30, ge=0, le=1 << 50, unit="bytes")

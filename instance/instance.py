@@ -269,10 +269,18 @@ class Instance:
                 self._fall_out(client_id, refused[cursor])
 
     def _fall_out(self, client_id: int, error: SluiceError) -> None:
+        cursor, log = self.cursors.cursor(client_id), self.cursors.track.log
+        place = cursor.position if cursor is not None else None
+        begin = log.begin_after(place) if log is not None and place is not None else None
+        if isinstance(error, PurgedError) and begin is not None:
+            error = PurgedError(
+                f"{error}. The log on disk has what follows {begin}, so what is lost ends there at the latest:"
+                f" `sluice seek {self.config.destination} {client_id} {begin}` goes on there"
+            )
         self.cursors.fall_out(client_id, error)
         logger.error(
             "client %d is not served any more: %s. Its cursor stays at %s. To serve it without what is lost to it,"
-            " unsubscribe it and let it subscribe again",
+            " move its cursor (sluice seek), or unsubscribe it and let it subscribe again",
             client_id,
             error,
             self.cursors.status(client_id).position,
@@ -342,7 +350,7 @@ class Instance:
 
     @property
     def threats(self) -> Mapping[int, Threat]:
-        """The clients that the source is about to leave behind."""
+        """The clients that source or log are about to leave behind."""
         return self._purges.threats if self._purges is not None else {}
 
     @property

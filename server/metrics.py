@@ -76,9 +76,10 @@ CLIENT = {
     "client_lag_rows": ("Rows, by stage: given and not acked, or waiting", "client", "stage"),
     "client_lag_transactions": ("Transactions, by stage: given and not acked, or waiting", "client", "stage"),
     "client_purge_seconds": (
-        "Until the source may purge the binlog at the cursor, once that is soon; 0: any time",
+        "Until source or log may let go of what is at the cursor, once that is soon; 0: any time",
         "client",
     ),
+    "client_log_bytes": ("Bytes that the log on disk keeps for the client, which is protected", "client"),
     "client_batches": ("Batches given to the client, repetitions included", "client"),
     "client_rows": ("Rows given to the client, repetitions included", "client"),
     "client_bytes": ("Bytes of entries given to the client, repetitions included", "client"),
@@ -343,6 +344,8 @@ class DestinationCollector(Collector):
         if status.log is not None:
             yield "log_bytes", status.log.bytes
             yield "log_gaps", max(0, len(status.log.stretches) - 1)
+            for client_id, hold in status.log.holds.items():
+                yield "client_log_bytes", hold.bytes, str(client_id)
 
     def _clients(self, status: DestinationStatus) -> Iterator[Sample]:
         """Yield name, value and labels."""

@@ -66,6 +66,8 @@ class StoredClient:
     """A text of the client's own, a few KiB."""
     snapshots: str = ""
     """Its snapshots, as `sluice.store.snapshot` writes them."""
+    protected: bool = False
+    """Whether the log on disk keeps what the client still needs, beyond its limits."""
 
 
 def in_order(cursors: list[Cursor]) -> list[Cursor]:

@@ -113,6 +113,7 @@ class Cursors:
                 self._confirm(subscriber, served.reading, served.reading.unwanted_up_to(served.end))
         self._detach_slow(now)
         self._free()
+        self._hold()
 
     # --- catching up -------------------------------------------------------------------------------------------------
 
@@ -186,20 +187,9 @@ class Cursors:
             state = Gone(self.track, error, None)
         else:
             state = self._go_on(client.cursor, wanted)
-        subscriber = self._subscribers[client.client_id] = Subscriber(
-            client.client_id,
-            client.filter,
-            wanted,
-            now,
-            state,
-            cursor=client.cursor,
-            expire_after=client.expire_after,
-            memory=client.memory,
-            given=False,
-            late=client.late,
-            snapshots=client.snapshots,
-        )
+        subscriber = self._subscribers[client.client_id] = Subscriber(client, wanted, now, state, given=False)
         subscriber.resolve(self.track)
+        self._hold()
 
     def subscribe(
         self,
@@ -208,13 +198,15 @@ class Cursors:
         filter_text: str = "",
         start: str | int | Position = "earliest",
         expire_after: int | None = None,
+        protected: bool | None = None,
         now: float,
         unix_time: float = 0.0,
     ) -> ClientStatus:
         """Register a client, or change the filter of a registered one, whose cursor wins over ``start``.
 
         ``start`` is ``earliest`` in the ring, ``latest``, a position, or a time in ms since 1970; ``unix_time``, in
-        seconds, tells whether that is past. ``expire_after``: see `StoredClient`; None leaves it unchanged.
+        seconds, tells whether that is past. ``expire_after`` and ``protected``: see `StoredClient`; None leaves them
+        unchanged.
 
         Raises:
             FilterError: the filter is not valid.
@@ -227,19 +219,33 @@ class Cursors:
             known.select(filter_text, self._compile(filter_text))
             known.last_active = now
             known.expire_after = known.expire_after if expire_after is None else expire_after
+            known.protected = known.protected if protected is None else protected
             if isinstance(known.state, Gone) and isinstance(known.state.error, FilterError):
                 known.become(self._go_on(known.cursor, known.wanted))
                 known.resolve(self.track)
             self._changed.add(client_id)
+            self._hold()
             return self.status(client_id)
         wanted = self._compile(filter_text)
         state, cursor = self._begin_at(start, wanted, unix_time)
-        subscriber = self._subscribers[client_id] = Subscriber(
-            client_id, filter_text, wanted, now, state, cursor=cursor, expire_after=expire_after
-        )
+        stored = StoredClient(client_id, filter_text, cursor, expire_after, protected=bool(protected))
+        subscriber = self._subscribers[client_id] = Subscriber(stored, wanted, now, state)
         subscriber.resolve(self.track)
         self._name_place(subscriber)
         self._changed.add(client_id)
+        self._hold()
+        return self.status(client_id)
+
+    def protect(self, client_id: int, *, protected: bool, now: float) -> ClientStatus:
+        """Let the log on disk keep what a client still needs, beyond its limits, or no longer.
+
+        Raises NotSubscribedError.
+        """
+        subscriber = self._subscriber(client_id)
+        subscriber.last_active = now
+        subscriber.protected = protected
+        self._changed.add(client_id)
+        self._hold()
         return self.status(client_id)
 
     def seek(
@@ -256,6 +262,7 @@ class Cursors:
         subscriber.last_active = now
         self._name_place(subscriber)
         self._changed.add(client_id)
+        self._hold()
         self._free()
         return self.status(client_id)
 
@@ -293,6 +300,7 @@ class Cursors:
         self._subscriber(client_id)
         del self._subscribers[client_id]
         self._changed.add(client_id)
+        self._hold()
         if self._subscribers or self.track.unlogged is not None:
             self._free()
 
@@ -967,6 +975,14 @@ class Cursors:
                 "and left the buffer; its cursor is kept"
             )
             self._subscribers[client_id].detach(self.track, error)
+
+    def _hold(self) -> None:
+        """Tell the log where the clients are that it has to keep files for."""
+        log = self.track.log
+        if log is None:
+            return
+        protected = {client_id: it.cursor for client_id, it in self._subscribers.items() if it.protected}
+        log.held = {it: cursor.position for it, cursor in protected.items() if cursor is not None and cursor.position}
 
     def _free(self) -> None:
         """Free what neither a subscriber nor the log needs; without either everything is kept for the first subscriber.

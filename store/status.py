@@ -49,6 +49,8 @@ class ClientStatus:
     """What is stored for it and not given yet."""
     last_active: float
     """When its last call came, on the clock of the calls (seconds of `time.monotonic`)."""
+    protected: bool
+    """Whether the log on disk keeps what it still needs, beyond its limits."""
     late: int
     """How many events' rows it is still to be given out of their order; see `sluice.store.batch.LateRows`."""
 

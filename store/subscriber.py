@@ -1,6 +1,6 @@
 """One subscriber: who it is, which session's calls count, and what it is doing."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from ..protocol.errors import AckOutOfOrderError, BadPositionError, SluiceError, StaleSessionError, UnknownBatchError
 from ..protocol.position import Position
@@ -18,48 +18,37 @@ class Subscriber:
     """A subscriber of a destination, in one of the states of `sluice.store.states`.
 
     Args:
-        client_id: its id.
-        filter_text: its filter as it was given.
-        wanted: that filter; None when it wants everything.
+        stored: its subscription, with its cursor as last stored, or as loaded.
+        wanted: its filter; None when it wants everything.
         now: when its last call came, on the clock of the calls.
         state: what it begins with.
-        cursor: as last stored, or as loaded.
-        expire_after: as in `StoredClient`.
         given: whether it is known what it was given. After a restart, or after it has left a ring, it is not, until it
             is given something again: it may confirm by position what it was given before.
-        late: as in `StoredClient`.
-        memory: as in `StoredClient`.
-        snapshots: as in `StoredClient`.
     """
 
     def __init__(
         self,
-        client_id: int,
-        filter_text: str,
+        stored: StoredClient,
         wanted: TableFilter | None,
         now: float,
         state: State,
         *,
-        cursor: Cursor | None = None,
-        expire_after: int | None = None,
         given: bool = True,
-        late: Iterable[str] = (),
-        memory: str = "",
-        snapshots: str = "",
     ) -> None:
-        self.client_id = client_id
-        self.filter = filter_text
+        self.client_id = stored.client_id
+        self.filter = stored.filter
         self.wanted = wanted
         self.last_active = now
         self.state = state
-        self.expire_after = expire_after
+        self.expire_after = stored.expire_after
         self.given = given
-        self.late = list(late)
-        self.memory = memory
-        self.snapshots = Snapshots(snapshots)
+        self.late = list(stored.late)
+        self.memory = stored.memory
+        self.snapshots = Snapshots(stored.snapshots)
+        self.protected = stored.protected
         self.session: str | None = None
         self._attempt = 0  # how many gets the session has given up
-        self._cursor = cursor  # as last stored, or when it came to the ring that it reads
+        self._cursor = stored.cursor  # as last stored, or when it came to the ring that it reads
 
     # --- from state to state -----------------------------------------------------------------------------------------
 
@@ -286,7 +275,7 @@ class Subscriber:
 
     def stored(self) -> StoredClient:
         """Return the subscription as it is to be stored."""
-        more = self.expire_after, tuple(self.late), self.memory, self.snapshots.stored()
+        more = self.expire_after, tuple(self.late), self.memory, self.snapshots.stored(), self.protected
         return StoredClient(self.client_id, self.filter, self.cursor, *more)
 
     def status(self) -> ClientStatus:
@@ -311,6 +300,7 @@ class Subscriber:
             given=given,
             waiting=waiting,
             last_active=self.last_active,
+            protected=self.protected,
             late=len(self.late),
         )
 

@@ -57,7 +57,9 @@ def client_keys(client: StoredClient) -> dict[str, str]:
     late = {"late": " ".join(client.late)} if client.late else {}
     memory = {"memory": client.memory} if client.memory else {}
     snapshots = {"snapshots": client.snapshots} if client.snapshots else {}
-    return expiry | late | memory | snapshots | (our_keys(client.cursor) if client.cursor is not None else {})
+    protect = {"protect": "true"} if client.protected else {}
+    more = expiry | late | memory | snapshots | protect
+    return more | (our_keys(client.cursor) if client.cursor is not None else {})
 
 
 def read_expiry(ours: dict[str, str]) -> int | None:
@@ -83,6 +85,11 @@ def read_memory(ours: dict[str, str]) -> str:
 def read_snapshots(ours: dict[str, str]) -> str:
     """Read which snapshots a client is to be given. Raises one of `MALFORMED` if they are something else."""
     return Snapshots(str(ours.get("snapshots", ""))).stored()
+
+
+def read_protection(ours: dict[str, str]) -> bool:
+    """Read whether the log keeps what a client needs. Raises one of `MALFORMED` if that is neither true nor false."""
+    return {"true": True, "false": False}[ours.get("protect", "false")]
 
 
 def read_cursor(data: dict[str, Any], ours: dict[str, str]) -> Cursor:

@@ -39,6 +39,7 @@ from .canal import (
     read_late,
     read_memory,
     read_place,
+    read_protection,
     read_snapshots,
 )
 
@@ -202,5 +203,5 @@ def _client(data: dict[str, Any]) -> StoredClient:
     cursor = read_cursor(data["cursor"], ours) if "cursor" in data else None
     # JSON may hold a lone surrogate, which cannot be written again: as an escape it is refused as a filter.
     text = str(identity.get("filter") or "").encode(errors="backslashreplace").decode()
-    more = read_expiry(ours), read_late(ours), read_memory(ours), read_snapshots(ours)
+    more = read_expiry(ours), read_late(ours), read_memory(ours), read_snapshots(ours), read_protection(ours)
     return StoredClient(int(identity["clientId"]), text, cursor, *more)

@@ -33,6 +33,7 @@ from .canal import (
     read_late,
     read_memory,
     read_place,
+    read_protection,
     read_snapshots,
 )
 from .nodes import Check, Create, Delete, NodeError, NodeSession, NoNodeError, Operation, Put
@@ -215,7 +216,7 @@ class ZooKeeperClients:
         try:
             data = json.loads(node.data)
             ours = data.get("sluice", {})
-            more = read_expiry(ours), read_late(ours), read_memory(ours), read_snapshots(ours)
+            more = read_expiry(ours), read_late(ours), read_memory(ours), read_snapshots(ours), read_protection(ours)
             client = StoredClient(client_id, wanted, read_cursor(data, ours), *more)
             address = read_address(data)
         except MALFORMED as error:

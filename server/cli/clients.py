@@ -57,6 +57,21 @@ def _add_commands_about_clients(commands: Any) -> None:
     status.add_argument("--json", action="store_true", help="as the API says it")
     add_server(status)
 
+    protect = add_command(
+        commands,
+        "protect",
+        protect_command,
+        "let the log keep what a client needs",
+        "Let the log on disk keep what a client has not acknowledged, whatever its limits of bytes and age. What has\n"
+        "to stay free on the disk ranks above that: then the source waits for the client. sluice status shows what\n"
+        "each such client holds.",
+        "sluice protect example 1001",
+        "sluice protect example 1001 --off",
+    )
+    add_client(protect)
+    protect.add_argument("--off", action="store_true", help="no longer")
+    add_server(protect)
+
 
 def _add_commands_about_batches(commands: Any) -> None:
     ack = add_command(
@@ -139,6 +154,14 @@ def unsubscribe_command(options: Any) -> int:
     """Remove a client and its cursor."""
     remote_of(options).client_call(options.destination, options.client, "unsubscribe")
     out.print(f"client {options.client} and its cursor are gone")
+    return 0
+
+
+def protect_command(options: Any) -> int:
+    """Let the log keep what a client needs, or no longer."""
+    remote_of(options).client_call(options.destination, options.client, "protect", {}, {"protect": not options.off})
+    what = "keeps only what its limits allow" if options.off else "keeps what it needs"
+    out.print(f"client {options.client}: the log {what}")
     return 0
 
 

@@ -27,8 +27,9 @@ def add_log_commands(commands: Any) -> None:
         "prune",
         log_prune_command,
         "take old files away",
-        "Take the oldest files of a log away until it has so many bytes at most, whoever needs them. A client that\n"
-        "needs what has gone reads the source; if that has purged it, the client is gone. The last file stays.",
+        "Take the oldest files of a log away until it has so many bytes at most. A client that needs what has gone\n"
+        "reads the source; if that has purged it, the client is gone. The last file stays, and so does what protected\n"
+        "clients need (sluice protect).",
         "sluice log prune example --bytes 10000000000 --dry-run",
     )
     add_destination(prune)

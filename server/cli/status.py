@@ -92,6 +92,8 @@ def show(out: Console, destination: dict[str, Any]) -> None:
             out.print(Text(f"  from {start}\n  to   {end}"))
         if destination["active"]:
             out.print(Text(f"  every server has it from {log['held'] or 'nowhere on, but one has no log'}"))
+        for hold in log["holds"]:
+            out.print(f"  client {hold['clientId']} holds {hold['bytes']} bytes in {hold['files']} files of it")
     for client in destination["clients"]:
         lag = client["lag"]
         text = Text(f"  client {client['clientId']}", style="bold")
@@ -103,6 +105,7 @@ def show(out: Console, destination: dict[str, Any]) -> None:
             "to do": client["advice"],
             "cursor": client["position"],
             "filter": client["filter"],
+            "log": "what it needs stays, beyond the limits (sluice protect)" if client["protected"] else "",
             "batches": ", ".join(map(str, client["marks"])),
         }
         for name, value in details.items():

@@ -37,6 +37,7 @@ class Calls(Destinations):
         filter: str = "",  # noqa: A002  Canal's name
         start: str | dict[str, int] = "earliest",
         expire_after: int | None = None,
+        protected: bool | None = None,
     ) -> dict[str, object]:
         """Register a client, durably, or change the filter of a registered one, whose cursor wins over ``start``.
 
@@ -51,9 +52,11 @@ class Calls(Destinations):
             start: ``earliest`` in the ring, ``latest``, the text of a position, or ``{"timestamp": ms}``.
             expire_after: seconds without a call after which the client is removed; 0 for never, None as the destination
                 is configured.
+            protected: whether the log on disk keeps what the client still needs, beyond its limits; None leaves that
+                as it is.
 
         Raises:
-            BadParameterError: the client id is out of range.
+            BadParameterError: the client id is out of range, or there is no log that could keep anything.
             FilterError: the filter is not valid, or cannot match anything.
             BadPositionError: ``start`` is not a position.
             GoneError: it is older than what is stored.
@@ -62,12 +65,14 @@ class Calls(Destinations):
         instance = self._running(destination)
         if not -(1 << 15) <= client_id < 1 << 15:
             raise BadParameterError(f"client id {client_id} is not a 16-bit integer")
+        _check_protection(instance, protected=protected)
         is_new = client_id not in instance.cursors.client_ids
         instance.cursors.subscribe(
             client_id,
             filter_text=filter,
             start=start["timestamp"] if isinstance(start, dict) else start,
             expire_after=expire_after,
+            protected=protected,
             now=time.monotonic(),
             unix_time=time.time(),  # noqa: TID251  beside that of events
         )
@@ -85,6 +90,16 @@ class Calls(Destinations):
             "state": status.state,
             "position": status.position,
         }
+
+    async def protect(self, destination: str, client_id: int, *, protected: bool) -> None:
+        """Let the log on disk keep what a client still needs, beyond its limits, or no longer; durably.
+
+        Raises NotSubscribedError, and BadParameterError when there is no log.
+        """
+        instance = self._running(destination)
+        _check_protection(instance, protected=protected)
+        instance.cursors.protect(client_id, protected=protected, now=time.monotonic())
+        await instance.flush()
 
     async def seek(
         self, destination: str, client_id: int, start: str | dict[str, int], memory: str | None = None
@@ -341,3 +356,11 @@ def _limits(config: InstanceConfig, units: int, max_entries: int) -> tuple[int, 
     if config.memory_batch_mode is BatchMode.MEMSIZE:
         return max_entries, units * config.memory_buffer_memunit
     return min(units, max_entries or units) if units else max_entries, 0
+
+
+def _check_protection(instance: Instance, *, protected: bool | None) -> None:
+    if protected and instance.cursors.track.log is None:
+        raise BadParameterError(
+            f"destination {instance.config.destination} has no log on disk (sluice.instance.store) that could keep"
+            " what the client needs"
+        )

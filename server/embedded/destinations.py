@@ -60,7 +60,7 @@ class DestinationStatus:
     active: str
     """Among several servers the address of the one that has it; empty when none has it, or there are no others."""
     threats: Mapping[int, Threat]
-    """The clients that the source is about to leave behind."""
+    """The clients that source or log are about to leave behind."""
     log: Extent | None = None
     """What the log on disk holds; None without one."""
     held: str = ""
@@ -228,7 +228,8 @@ class Destinations:
     async def prune_log(self, destination: str, most: int, *, dry_run: bool = False) -> list[FileStatus]:
         """Take the oldest files of the log away until it has that many bytes at most; return them.
 
-        With ``dry_run`` nothing changes. The last file stays. Raises ConfigError without a log, and OSError.
+        With ``dry_run`` nothing changes. The last file stays, and what protected clients need. Raises ConfigError
+        without a log, and OSError.
         """
         instance = self._running(destination)
         log = instance.cursors.track.log

@@ -120,9 +120,9 @@ async def prune_log(
     most: Annotated[int, Query(alias="bytes", ge=0, le=1 << 50, description="Bytes that the log keeps at most.")],
     dry_run: Annotated[bool, Query(alias="dryRun", description="Only say which files would go.")] = False,
 ) -> list[LogFileView]:
-    """Take the oldest files away, whoever needs them, and list them. The last file stays.
+    """Take the oldest files away, and list them. The last file stays, and what protected clients still need.
 
-    A client that needs what has gone reads the source; if that has purged it, the client is `gone`.
+    Another client that needs what has gone reads the source; if that has purged it, the client is `gone`.
     """
     return [LogFileView.of(it) for it in await context.embedded.prune_log(destination, most, dry_run=dry_run)]
 

@@ -151,6 +151,19 @@ class Subscription(BaseModel):
         description="Seconds without a call after which the client is removed, with its cursor; 0 for never. When it is"
         " not given, `sluice.instance.clientExpiry` counts.",
     )
+    protect: bool | None = Field(
+        default=None,
+        description="Whether the log on disk keeps what the client still needs, whatever its limits of bytes and age."
+        " A client that has subscribed stays as it is when this is not given.",
+    )
+
+
+class Protection(BaseModel):
+    """Whether the log on disk keeps what a client needs."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    protect: bool = Field(description="What it still needs stays, whatever the log's limits of bytes and age.")
 
 
 class Seek(BaseModel):
@@ -212,7 +225,12 @@ async def subscribe(
     """Register the client, or replace its filter. A cursor that was saved wins over `start`."""
     wish = body or Subscription()
     await context.embedded.subscribe(
-        destination, client_id, filter=wish.filter, start=_start(wish.start), expire_after=wish.expireAfter
+        destination,
+        client_id,
+        filter=wish.filter,
+        start=_start(wish.start),
+        expire_after=wish.expireAfter,
+        protected=wish.protect,
     )
     return _view(context, destination, client_id)
 
@@ -222,6 +240,16 @@ async def unsubscribe(context: Ctx, destination: Destination, client_id: ClientI
     """Remove the client; its cursor goes too."""
     await context.embedded.unsubscribe(destination, client_id)
     context.acks.notify((destination, client_id))
+
+
+@router.post("/protect", operation_id="protect", summary="Let the log keep what the client needs")
+async def protect(context: Ctx, destination: Destination, client_id: ClientId, body: Protection) -> ClientView:
+    """Let the log on disk keep what the client still needs, whatever its limits of bytes and age, or no longer.
+
+    What has to stay free on the disk ranks above that: then the source waits.
+    """
+    await context.embedded.protect(destination, client_id, protected=body.protect)
+    return _view(context, destination, client_id)
 
 
 @router.post("/session", operation_id="openSession", summary="Open a session")

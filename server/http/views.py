@@ -70,7 +70,8 @@ class ClientView(View):
     marks: list[int] = Field(description="Ids of the outstanding batches, oldest first.")
     late: int = Field(description="Row events from quarantine whose rows it is still to be given.")
     idle: float = Field(description="Seconds since the client's last call.")
-    threat: str = Field(description="That the source may soon purge the binlog at the cursor; empty if not.")
+    threat: str = Field(description="That source or log may soon let go of what is at the cursor; empty if not.")
+    protected: bool = Field(description="Whether the log on disk keeps what it still needs, beyond its limits.")
     lag: LagView
 
     @classmethod
@@ -90,6 +91,7 @@ class ClientView(View):
             marks=status.marks,
             late=status.late,
             idle=time.monotonic() - status.last_active,
+            protected=status.protected,
             threat=threat.text if (threat := destination.threats.get(status.client_id)) else "",
             lag=LagView(
                 **AmountView.of(status.lag).model_dump(exclude={"seconds"}),
@@ -162,6 +164,14 @@ class LogFileView(View):
         return cls.model_validate({**asdict(status), "start": str(status.start), "end": str(status.end)})
 
 
+class HoldView(View):
+    """What the log on disk keeps for a protected client."""
+
+    client_id: int
+    files: int
+    bytes: int
+
+
 class LogView(View):
     """What the log on disk holds."""
 
@@ -174,12 +184,14 @@ class LogView(View):
         description="The oldest position that the logs of all servers hold: a take-over loses nothing from there on."
         " Empty if one of them writes none; then it is what the source still has."
     )
+    holds: list[HoldView] = Field(description="What protected clients still need of it: it stays beyond the limits.")
 
     @classmethod
     def of(cls, extent: Extent, held: str) -> Self:
         """Make the view of a log."""
         stretches = [[str(start), str(end)] for start, end in extent.stretches]
-        return cls(bytes=extent.bytes, files=len(extent.files), stretches=stretches, held=held)
+        holds = [HoldView(client_id=it, **asdict(hold)) for it, hold in extent.holds.items()]
+        return cls(bytes=extent.bytes, files=len(extent.files), stretches=stretches, held=held, holds=holds)
 
 
 class DestinationView(View):

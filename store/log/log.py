@@ -15,6 +15,7 @@ import os
 import threading
 import time
 from bisect import bisect_right
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -82,10 +83,20 @@ class FileStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Hold:
+    """What a log keeps for a protected client, for people."""
+
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Extent:
     """What a log holds, for people."""
 
     files: tuple[FileStatus, ...]
+    holds: Mapping[int, Hold] = field(default_factory=dict)
+    """What protected clients still need of it."""
 
     @property
     def bytes(self) -> int:
@@ -203,6 +214,8 @@ class Log:
         self._destination = destination
         self._limits = limits
         self._shows_synced = shows_synced
+        self.held: Mapping[int, Position] = {}
+        """Where the protected clients are: what comes after stays, whatever the limits. Any thread may replace it."""
         eighth = max(limits.bytes // 8, SMALLEST_FILE) if limits.bytes else FILE_SIZE
         self._file_size = file_size or min(FILE_SIZE, eighth)
         self._files: list[File] = []
@@ -260,7 +273,10 @@ class Log:
     def extent(self) -> Extent:
         """What it holds."""
         with self._changed:
-            return Extent(tuple(it.status for it in self._files))
+            sizes = [it.size for it in self._files]
+            needed = {client: sizes[self._first_needed(place) :] for client, place in self.held.items()}
+            holds = {client: Hold(len(it), sum(it)) for client, it in needed.items() if it}
+            return Extent(tuple(it.status for it in self._files), holds)
 
     def shape_before(self, now: Shape) -> Shape | None:
         """Return the shape of the rows before its end if what comes next has another one, which ``now`` is."""
@@ -304,6 +320,44 @@ class Log:
 
     def _is_last(self, file: File) -> bool:
         return file is self._files[-1]
+
+    def _first_needed(self, position: Position) -> int:
+        """Return the index of the first file with something after a place; their number if none has."""
+        needed = (i for i, it in enumerate(self._files) if it.end.is_comparable(position) and position < it.end)
+        return next(needed, len(self._files))
+
+    def begin_after(self, position: Position) -> Position | None:
+        """Return where it begins again after a place that it does not hold; None if it does not."""
+        with self._changed:
+            starts = (it.head.start for it in self._files if not it.head.continues or it is self._files[0])
+            return next((it for it in starts if it.is_comparable(position) and position < it), None)
+
+    def expiries(self, places: Mapping[int, Position]) -> dict[int, tuple[float, float] | None]:
+        """Return for the places that it holds when its limits will let go of what follows them.
+
+        That is a Unix time, an estimate by the pace so far, and for how many seconds it keeps what it has written; None
+        if no end is in sight. Raises OSError.
+        """
+        capacity, now = self._capacity(), time.time()  # noqa: TID251  beside the files' times
+        with self._changed:
+            sizes = [it.size for it in self._files]
+            held = min(map(self._first_needed, self.held.values()), default=len(sizes))
+            found: dict[int, tuple[float, float] | None] = {}
+            for client, place in places.items():
+                file = self._file_of(place)
+                if file is None:
+                    continue
+                index = self._files.index(file)
+                found[client] = None
+                if index >= held or self._is_last(file):
+                    continue
+                pace = sum(sizes[1:]) / max(now - self._files[0].written, 1.0)  # bytes a second
+                room = capacity - sum(sizes[index:])
+                ends = [(now + max(0.0, room / pace), capacity / pace)]
+                if self._limits.seconds:
+                    ends.append((file.written + self._limits.seconds, self._limits.seconds))
+                found[client] = min(ends)
+            return found
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -461,16 +515,17 @@ class Log:
     def prune(self, most: int | None = None) -> list[FileStatus]:
         """Take the oldest files away until it has ``most`` bytes, or as far as the limits ask; return them.
 
-        The last file stays. Raises OSError.
+        The last file stays, and so does what protected clients need. Raises OSError.
         """
         with self._write_lock:
             return self._prune(most)
 
     def surplus(self, most: int) -> list[FileStatus]:
         """Return the files that `prune` would take away."""
-        files = self.extent.files
-        sizes = [it.bytes for it in files]
-        return [it for i, it in enumerate(files[:-1]) if sum(sizes[i:]) > most]
+        with self._changed:
+            sizes = [it.size for it in self._files]
+            held = min(map(self._first_needed, self.held.values()), default=len(sizes))
+            return [it.status for i, it in enumerate(self._files[:-1]) if i < held and sum(sizes[i:]) > most]
 
     def _prune(self, most: int | None = None) -> list[FileStatus]:
         taken = []
@@ -495,15 +550,20 @@ class Log:
 
     def _surplus(self, most: int | None) -> File | None:
         """Return the oldest file if it is to go; the last one stays."""
-        if len(self._files) < 2:
+        if len(self._files) < 2 or 0 in map(self._first_needed, self.held.values()):
             return None
-        if most is not None:
-            return self._files[0] if sum(it.size for it in self._files) > most else None
-        disk = os.statvfs(self.folder)
         oldest, size = self._files[0], sum(it.size for it in self._files)
-        most = self._limits.bytes or int(SHARE * disk.f_blocks * disk.f_frsize / self._neighbours())
+        if most is not None:
+            return oldest if size > most else None
         is_old = bool(self._limits.seconds) and oldest.written < time.time() - self._limits.seconds  # noqa: TID251
-        return oldest if size > most or is_old or disk.f_bavail * disk.f_frsize < self._limits.free else None
+        return oldest if is_old or size > self._capacity() else None
+
+    def _capacity(self) -> int:
+        """How many bytes it may have, by its limit and by what has to stay free. Raises OSError."""
+        disk = os.statvfs(self.folder)
+        most = self._limits.bytes or int(SHARE * disk.f_blocks * disk.f_frsize / self._neighbours())
+        size = sum(it.size for it in self._files)
+        return min(most, size + disk.f_bavail * disk.f_frsize - self._limits.free)
 
     def _neighbours(self) -> int:
         """How many logs share the disk, as far as the folders tell: ``<destination>/log`` beside each other."""
@@ -515,9 +575,11 @@ class Log:
             self._prune()
             disk = os.statvfs(self.folder)
             if disk.f_bavail * disk.f_frsize - size < self._limits.free:
+                holds = self.extent.holds.items()
+                kept = [f"client {it} {hold.bytes} bytes in {hold.files} files" for it, hold in holds]
                 raise LogError(
                     f"the log waits for room on the disk of {self.folder}: {self._limits.free} bytes have to stay free"
-                    " (sluice.instance.store.minFree)"
+                    f" (sluice.instance.store.minFree){'; protected clients hold: ' if kept else ''}{', '.join(kept)}"
                 )
 
     def _roll(self, head: FileHead) -> None:

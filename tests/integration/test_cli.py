@@ -323,6 +323,31 @@ def test_versioned_tables_of_mariadb_are_tables_too(conf: Conf, mariadb118: Serv
     assert re.search(r"; 1 of \d+ tables pass the filter", done.stdout)
 
 
+def test_a_client_is_protected_and_what_it_holds_is_shown(conf: Conf, mariadb118: Server, database: Database) -> None:
+    schema = database(mariadb118)
+    mariadb118.query(f"CREATE TABLE {schema}.goods (id INT PRIMARY KEY, name VARCHAR(20))")
+    conf.destination("shop", mariadb118, f"{schema}\\\\..*", sluice__instance__store="mixed")
+    client = "/shop/clients/1001"
+    with conf.serving() as serving:
+        serving.wait_for(lambda: serving.states() == {"shop": "running"})
+        serving.call("POST", f"{client}/subscribe", json={"protect": True})
+        assert serving.call("GET", client)["protected"]
+        mariadb118.query(f"INSERT INTO {schema}.goods VALUES (1, 'tea')")
+        serving.wait_for(lambda: "client 1001 holds " in serving.run("status", "shop"))
+        (hold,) = serving.call("GET", "/shop")["log"]["holds"]
+        assert (hold["clientId"], hold["files"]) == (1001, 1)
+        metrics = urllib3.request("GET", f"{serving.url}/metrics")
+        assert (
+            f'sluice_client_log_bytes{{client="1001",destination="shop"}} {hold["bytes"]:.1f}' in metrics.data.decode()
+        )
+        assert serving.run("log", "prune", "shop", "--bytes", "0") == "0 files, 0 bytes are gone\n"
+        off = serving.run("protect", "shop", "1001", "--off")
+        assert off == "client 1001: the log keeps only what its limits allow\n"
+        assert not serving.call("GET", client)["protected"]
+        assert serving.run("protect", "shop", "1001") == "client 1001: the log keeps what it needs\n"
+        assert "what it needs stays, beyond the limits" in serving.run("status", "shop")
+
+
 def test_a_change_is_seen_acked_and_not_seen_again_after_a_restart(
     conf: Conf, mariadb118: Server, database: Database
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sluice.protocol.canal.rows import decode_changes, decode_rows
-from sluice.protocol.errors import ConfigError, PurgedError, ReshapedError
+from sluice.protocol.errors import BadParameterError, ConfigError, PurgedError, ReshapedError
 from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer
 from sluice.store.log import log as log_module
@@ -302,6 +302,58 @@ async def test_the_status_says_what_the_log_holds_and_files_go_on_request(
         found += await take(server, 201 - found[-1])
         assert found == list(range(found[0], 202)), "from the oldest change that the log still has"
         assert found[0] > 100
+
+
+async def test_a_protected_client_keeps_what_it_needs_and_one_that_is_not_is_gone_with_what_it_lost(
+    source: Server, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_module, "SMALLEST_FILE", 100_000)
+    async with logging(source, schema, tmp_path, store_max_bytes=300_000) as server:
+        await server.subscribe(NAME, CLIENT)
+        await server.subscribe(NAME, 1002)
+        await eventually(lambda: server.status(NAME, 1002).position)
+        await asyncio.to_thread(fill, source, schema, 1, 5)
+        assert await take(server, 5) == await take(server, 5, 1002) == list(range(1, 6))
+        await server.protect(NAME, CLIENT, protected=True)
+        place = server.status(NAME, CLIENT).position
+        await asyncio.to_thread(fill, source, schema, 6, 500)
+        await logged(server, source, schema, 501)
+        hold = extent(server).holds[CLIENT]
+        assert hold.bytes > 1_000_000
+        assert (hold.files, hold.bytes) == (len(extent(server).files), extent(server).bytes)
+        assert not extent(server).holds.get(1002)
+    async with logging(source, schema, tmp_path, store_max_bytes=300_000) as server:
+        assert server.status(NAME, CLIENT).protected
+        await logged(server, source, schema, 502)
+        assert await server.prune_log(NAME, 0) == [], "it is held after a restart, too"
+        await purge(source)
+        assert await take(server, 497) == list(range(6, 503))
+        await server.protect(NAME, CLIENT, protected=False)
+        assert await server.prune_log(NAME, 0)
+        with pytest.raises(PurgedError) as gone:
+            await take(server, 1, 1002)
+        begin = extent(server).stretches[0][0]
+        lost = Position.parse(place)
+        assert f"The changes from {lost.file}:{lost.begin} to " in str(gone.value)
+        assert str(gone.value).endswith(
+            f"The log on disk has what follows {begin}, so what is lost ends there at the latest:"
+            f" `sluice seek {NAME} 1002 {begin}` goes on there"
+        )
+        assert server.status(NAME, 1002).state == "gone"
+        assert server.status(NAME, 1002).position == place
+        await server.seek(NAME, 1002, str(begin))
+        found = await take(server, 1, 1002)
+        found += await take(server, 502 - found[-1], 1002)
+        assert found == list(range(found[0], 503))
+
+
+async def test_nothing_protects_a_client_without_a_log(source: Server, schema: str, tmp_path: Path) -> None:
+    async with logging(source, schema, tmp_path, store="memory") as server:
+        with pytest.raises(BadParameterError, match=r"has no log on disk \(sluice.instance.store\)"):
+            await server.subscribe(NAME, CLIENT, protected=True)
+        await server.subscribe(NAME, CLIENT, protected=False)
+        with pytest.raises(BadParameterError):
+            await server.protect(NAME, CLIENT, protected=True)
 
 
 async def test_a_transaction_larger_than_the_ring_is_read_in_pieces_also_after_a_restart_inside_it(

@@ -60,7 +60,7 @@ def node(name: str, below: str) -> str:
 async def test_what_is_written_is_read_again(zk: ZooKeeperSession, name: str) -> None:
     without_cursor, expiring = (
         StoredClient(-5),
-        StoredClient(1002, "", CURSOR, expire_after=600, memory='{"shop": "an id"}'),
+        StoredClient(1002, "", CURSOR, expire_after=600, memory='{"shop": "an id"}', protected=True),
     )
     store = clients(zk, name)
     assert await store.load() == ()

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +22,7 @@ from sluice.protocol.position import Position
 from sluice.store.batch import Batch, LateRows, RangeLimits
 from sluice.store.cursor import Cursor, StoredClient, earliest, in_order, starts
 from sluice.store.cursors import Cursors
+from sluice.store.log.log import Limits, Log
 from sluice.store.ring import Kind, Ring
 from sluice.store.status import Lag
 from sluice.store.track import TableFilter, Track
@@ -1083,6 +1085,65 @@ def test_event_of_canals_cursor_is_given_again_where_the_stream_begins_with_it()
     cursors.restore(StoredClient(CLIENT, "", Cursor(FILE, 4, 0, SERVER_ID)), NOW)
     put(cursors, stream, b"one")
     assert entries(get(cursors).slices) == [b"begin", b"one", b"end"]
+
+
+class TestProtection:
+    """The log keeps what a protected client needs."""
+
+    @pytest.fixture
+    def cursors(self, tmp_path: Path) -> Iterator[Cursors]:
+        """A log, and two clients at the beginning of four transactions."""
+        cursors, stream = make()
+        cursors.track.log = Log(tmp_path, "shop", Limits())
+        cursors.subscribe(CLIENT, protected=True, now=NOW)
+        cursors.subscribe(CLIENT + 1, now=NOW)
+        for row in (b"one", b"two", b"three", b"four"):
+            put(cursors, stream, row)
+        yield cursors
+        cursors.track.log.close()
+
+    def held(self, cursors: Cursors) -> dict[int, int]:
+        """After how many transactions of three events the log has to keep what follows, by client."""
+        assert cursors.track.log is not None
+        places = {str(Stream(cursors.ring).position(3 * it)): it for it in range(5)}
+        return {client: places[str(place)] for client, place in cursors.track.log.held.items()}
+
+    def test_it_is_held_from_the_durable_cursor_on_which_moves_with_acks_and_seeks(self, cursors: Cursors) -> None:
+        assert self.held(cursors) == {CLIENT: 0}
+        cursors.ack(CLIENT, get(cursors, limit=3).batch_id, now=NOW)
+        cursors.ack(CLIENT, get(cursors, limit=2).batch_id, now=NOW)
+        cursors.advance(NOW)
+        assert self.held(cursors) == {CLIENT: 1}
+        cursors.seek(CLIENT, "latest", memory="", now=NOW)
+        assert self.held(cursors) == {CLIENT: 4}
+
+    def test_it_is_stored_stays_when_the_client_subscribes_again_and_ends_on_request(self, cursors: Cursors) -> None:
+        def is_stored() -> bool:
+            client = cursors.take_changes()[CLIENT]
+            assert client is not None
+            return client.protected
+
+        assert is_stored()
+        cursors.subscribe(CLIENT, filter_text="shop.orders", now=NOW)
+        assert is_stored()
+        assert cursors.status(CLIENT).protected
+        assert not cursors.protect(CLIENT, protected=False, now=NOW).protected
+        assert self.held(cursors) == {}
+        assert not is_stored()
+        cursors.subscribe(CLIENT, protected=True, now=NOW)
+        assert self.held(cursors) == {CLIENT: 0}
+        cursors.unsubscribe(CLIENT)
+        assert self.held(cursors) == {}
+
+    def test_it_counts_again_after_a_restart(self, cursors: Cursors) -> None:
+        assert cursors.track.log is not None
+        cursors.track.log.held = {}
+        later, _ = make()
+        later.track.log = cursors.track.log
+        for client in cursors.stored():
+            later.restore(client, NOW)
+        assert self.held(cursors) == {CLIENT: 0}
+        assert later.status(CLIENT).protected
 
 
 class TestSeek:

@@ -31,6 +31,7 @@ def client(number: int = 1001, **values: object) -> ClientStatus:
         "given": NO_LAG,
         "waiting": NO_LAG,
         "last_active": 100.0,
+        "protected": False,
         "late": 0,
     }
     return ClientStatus(**(status | values))  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ import random
 import re
 import shutil
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from sluice.protocol.position import Position
 from sluice.store.log import log as log_module
 from sluice.store.log.errors import LogError
 from sluice.store.log.files import EntriesReader, frame, read_block, read_head, words_of, write_at
-from sluice.store.log.log import Limits, Log, Piece, take
+from sluice.store.log.log import Hold, Limits, Log, Piece, take
 from sluice.store.log.shapes import KEPT
 from sluice.store.log.slots import pack, unpack
 from sluice.store.ring import Flag, Kind, Ring, SlotView, Staging
@@ -482,6 +483,98 @@ def test_files_go_on_request_and_it_can_be_asked_which(source: Source, folder: P
         assert log.surplus(0) == list(log.extent.files[:-1])
         assert log.prune(0)
         assert len(log.extent.files) == 1
+
+
+def test_what_a_protected_client_needs_stays_whatever_the_limits(source: Source, folder: Path) -> None:
+    with Log(folder, "shop", Limits(bytes=3000, seconds=3600), file_size=1000) as log:
+        log.held = {1001: source.place(20), 1002: source.place(500), 1003: Position("other", "bin.000001", 7, 4, 0)}
+        log.begin(source.place(1), None, SHAPE)
+        source.put(60)
+        log.append(source.pieces())
+        for path in folder.glob("*.log"):
+            os.utime(path, (1_000_000_000, 1_000_000_000))
+    with Log(folder, "shop", Limits(bytes=3000, seconds=3600), file_size=1000) as log:
+        log.held = {1001: source.place(20), 1002: source.place(500)}
+        assert log.prune() == log.surplus(0) == []
+        assert entries(log, source.place(20)) == written(20, 60)
+        assert not log.covers(source.place(1)), "nobody needs that"
+        held = log.extent
+        assert held.bytes > 4500
+        assert held.holds == {1001: Hold(len(held.files), held.bytes)}
+        log.held = {1001: source.place(45)}
+        taken = log.prune(0)
+        assert taken == list(held.files[: len(taken)])
+        assert taken[-1].end <= source.place(45)
+        assert entries(log, source.place(45)) == written(45, 60)
+        log.held = {1001: source.place(1)}
+        assert log.extent.holds == {1001: Hold(len(log.extent.files), log.extent.bytes)}, "all that is left for it"
+        log.held = {}
+        assert log.prune()
+
+
+def test_room_on_the_disk_ranks_above_protected_clients_which_are_named(source: Source, folder: Path) -> None:
+    with Log(folder, "shop", Limits(), file_size=1000) as log:
+        log.begin(source.place(1), None, SHAPE)
+        source.put(30)
+        log.append(source.pieces())
+    with Log(folder, "shop", Limits(free=1 << 60), file_size=1000) as log:
+        log.held = {1001: source.place(1)}
+        files, size = len(log.extent.files), log.extent.bytes
+        source.put(1)
+        left = source.pieces(90)
+        with pytest.raises(LogError, match=rf"protected clients hold: client 1001 {size} bytes in {files} files$"):
+            log.append(left)
+        assert len(log.extent.files) == files > 2
+        log.held = {}
+        with pytest.raises(LogError, match=r"minFree\)$"):
+            log.append(left)
+        assert len(log.extent.files) == 1, "of what nobody holds, the oldest goes first"
+
+
+def test_it_is_estimated_when_the_limits_reach_a_place(source: Source, folder: Path) -> None:
+    with opened(folder, file_size=1000) as log:
+        log.begin(source.place(1), None, SHAPE)
+        source.put(60)
+        log.append(source.pieces())
+        count = len(log.extent.files)
+        size = log.extent.bytes
+    now = time.time()
+    for number, path in enumerate(sorted(folder.glob("*.log"))):
+        os.utime(path, (now - 100 * (count - number), now - 100 * (count - number)))
+    places = {1: source.place(1), 2: source.place(20), 3: source.place(61), 4: source.place(99)}
+    with Log(folder, "shop", Limits(bytes=2 * size), file_size=1000) as log:
+        found = log.expiries(places)
+        assert found.keys() == {1, 2, 3}, "the log does not have the last one"
+        assert found[3] is None, "the last file stays"
+        assert found[1] is not None
+        assert found[2] is not None
+        at, kept = found[1]
+        pace = (size - log.extent.files[0].bytes) / (100 * count)
+        assert abs(at - (now + size / pace)) < 10
+        assert abs(kept - 2 * size / pace) < 10
+        assert found[2][0] > at
+        log.held = {9: source.place(20)}
+        assert log.expiries(places)[2] is None, "it stays with what is held"
+        assert log.expiries(places)[1] is not None
+    with Log(folder, "shop", Limits(bytes=2 * size, seconds=100 * count + 50), file_size=1000) as log:
+        at, kept = log.expiries(places)[1] or (0.0, 0.0)
+        assert abs(at - (now + 50)) < 10
+        assert kept == 100 * count + 50
+    with Log(folder, "shop", Limits(bytes=size - 1), file_size=1000) as log:
+        at, _ = log.expiries(places)[1] or (0.0, 0.0)
+        assert abs(at - now) < 10, "at once"
+
+
+def test_where_it_begins_again_after_a_place_is_known(source: Source, folder: Path) -> None:
+    with opened(folder, file_size=1000) as log:
+        log.begin(source.place(5), None, SHAPE)
+        source.put(20)
+        log.append(source.pieces())
+        log.begin(source.place(50), None, SHAPE)
+        assert log.begin_after(source.place(1)) == source.place(5)
+        assert log.begin_after(source.place(30)) == source.place(50)
+        assert log.begin_after(source.place(60)) is None
+        assert log.begin_after(Position("other", "bin.000001", 7, 4, 0)) is None
 
 
 def test_readers_are_told_when_there_is_more(source: Source, folder: Path) -> None:

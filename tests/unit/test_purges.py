@@ -28,23 +28,24 @@ class Cursors:
 
     client_ids = (1001, 1002)
 
-    def __init__(self, restart: Position | None, *, covered: bool) -> None:
+    def __init__(self, restart: Position | None, log: Any) -> None:
         self.track = Stream(Ring(), catches_up=True)
+        self.track.log = log
         self._restart = restart
-        if covered:
-            log: Any = Log()
-            self.track.log = log
 
     def cursor(self, client_id: int) -> Cursor | None:
         return replace(Cursor.at(HERE), restart=self._restart) if client_id == 1001 else None
 
 
 class Log:
-    """Has every place."""
+    """Has the place, and keeps it as the test says."""
 
-    def covers(self, position: Position) -> bool:
-        del position
-        return True
+    def __init__(self, *answers: tuple[float, float] | None) -> None:
+        self.answers = list(answers)
+
+    def expiries(self, places: dict[int, Position]) -> dict[int, tuple[float, float] | None]:
+        assert places == {1001: HERE}
+        return {1001: self.answers.pop(0)}
 
 
 class Parser:
@@ -64,8 +65,8 @@ class Parser:
         return [answer] * len(places)
 
 
-def watch(parser: Any, restart: Position | None = None, *, covered: bool = False) -> PurgeWatch:
-    cursors: Any = Cursors(restart, covered=covered)
+def watch(parser: Any, restart: Position | None = None, log: Log | None = None) -> PurgeWatch:
+    cursors: Any = Cursors(restart, log)
     return PurgeWatch("shop", cursors, parser)
 
 
@@ -118,14 +119,39 @@ async def test_an_open_xa_transaction_is_needed_from_where_it_was_prepared() -> 
 
 async def test_beside_a_log_that_has_the_place_only_open_xa_transactions_are_needed() -> None:
     prepared = Position("1", "bin.000005", 1_600_000_000, 77, 0)
-    parser = Parser(None, None)
-    it = watch(parser, covered=True)
+    parser = Parser(Expiry(0.0, 0.0))
+    it = watch(parser, log=Log(None, (time.time() + HOUR, 40 * HOUR), None))
     await it.look()
-    assert parser.asked == [[]]
-    it = watch(parser, covered=True)
+    assert not parser.asked
     it._cursors.track.ring.restarts.note(HERE, prepared)
     await it.look()
-    assert parser.asked == [[], [prepared]]
+    assert parser.asked == [[prepared]]
+    assert it.threats[1001].text.startswith(f"the source may purge the binlog at {prepared}, where an XA"), "is worse"
+    it._cursors.track.ring.restarts.note(HERE, None)
+    await it.look()
+    assert not it.threats
+
+
+async def test_it_is_said_before_the_log_lets_go_and_the_source_is_not_asked_as_long_as_it_does_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    now, parser = time.time(), Parser()
+    parser.failure = SourceError("away")  # the log is looked at all the same
+    log = Log((now + 11 * HOUR, 40 * HOUR), (now + 9.01 * HOUR, 40 * HOUR), (now + HOUR, 40 * HOUR), None)
+    it = watch(parser, log=log)
+    await it.look()
+    assert not it.threats
+    with caplog.at_level(logging.WARNING):
+        for hours in ("9.0", "1.0"):
+            await it.look()
+            assert it.threats[1001].text == (
+                f"the log on disk may let go of what follows its cursor, {HERE}, in {hours} h; from then on it reads"
+                " the source"
+            )
+    assert len(caplog.messages) == 1
+    await it.look()
+    assert not it.threats
+    assert not parser.asked
 
 
 async def test_it_is_logged_once_each_time_it_begins(caplog: pytest.LogCaptureFixture) -> None:

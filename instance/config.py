@@ -280,6 +280,10 @@ class InstanceConfig(Settings):
         """Return the configuration of another parser of the destination, which reads the same source again."""
         return self.model_copy(update={"auto_reset_latest_pos_mode": False})
 
+    def beside(self, folder: Path) -> Self:
+        """Return that of a parser in another process than the destination's, which writes into a folder of its own."""
+        return self.for_reader().model_copy(update={"file_data_dir": folder})
+
     @property
     def flush_period(self) -> float:
         """Seconds between two writes of cursors that no call waits for."""

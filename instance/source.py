@@ -192,17 +192,13 @@ class Reread:
 
 
 @dataclass(slots=True)
-class Report:
-    """What a comparison with another decoder found."""
+class Findings:
+    """What a comparison found."""
 
     start: str
     stop: str
-    events: int = 0
-    rows: int = 0
-    values: int = 0
-    """Values that both decoders read."""
     unread: Counter[str] = field(default_factory=Counter)
-    """Rows and values that the other decoder could not read, by reason."""
+    """How much could not be compared, by reason."""
     different: int = 0
     differences: list[str] = field(default_factory=list)
     """Descriptions of the first differences."""
@@ -213,6 +209,16 @@ class Report:
         self.different += 1
         if len(self.differences) < EXAMPLES:
             self.differences.append(text)
+
+
+@dataclass(slots=True)
+class Report(Findings):
+    """What a comparison with another decoder found."""
+
+    events: int = 0
+    rows: int = 0
+    values: int = 0
+    """Values that both decoders read."""
 
 
 class Examination(Protocol):

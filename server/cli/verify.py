@@ -1,4 +1,4 @@
-"""``sluice verify``: the decoder beside another one, on the source's own binlog."""
+"""``sluice verify``: the decoder beside another one, or the log on disk beside the source."""
 
 import os
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from .common import NO, add_command, add_conf, add_destination, out
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ...instance.source import Report
+    from ...instance.source import Findings
 
 
 def add_verify_command(commands: Any) -> None:
@@ -22,8 +22,11 @@ def add_verify_command(commands: Any) -> None:
         verify_command,
         "decode your own binlog twice and compare",
         "Read a range of the source's binlog with Sluice's decoder and with an independent one (pymysqlreplication),\n"
-        "and compare all rows, value by value. What the other one cannot read is counted and named.",
+        "and compare all rows, value by value. What the other one cannot read is counted and named.\n\n"
+        "With --log, compare the log on disk with what the source gives now, entry by entry. What the source has\n"
+        "purged is counted. A server may run meanwhile. The exit status is 1 when something differs.",
         "sluice verify example",
+        "sluice verify example --log",
         "sluice verify example --from mysql-bin.000003 --to mysql-bin.000005:1000000",
     )
     add_destination(verify)
@@ -31,31 +34,42 @@ def add_verify_command(commands: Any) -> None:
         "--from",
         dest="start",
         metavar="FILE[:OFFSET]",
-        help="beginning of the range; the last binlog file when not given",
+        help="beginning of the range; the last binlog file when not given; with --log a position",
     )
-    verify.add_argument("--to", dest="stop", metavar="FILE[:OFFSET]", help="its end; the current end when not given")
+    verify.add_argument(
+        "--to",
+        dest="stop",
+        metavar="FILE[:OFFSET]",
+        help="its end; the current end when not given; with --log a position",
+    )
+    verify.add_argument("--log", action="store_true", help="compare the log on disk with the source")
     add_conf(verify)
 
 
 def verify_command(options: Any) -> int:
-    """Decode a range twice and compare."""
+    """Decode a range twice and compare, or compare the log with the source."""
     from rich.progress import Progress
 
-    from ...instance.sources.registry import examine
+    from ...instance.sources.registry import examine, make_parser
+    from ...instance.verification import compare_log
 
     config = Configuration(options.conf, os.environ).instance(options.destination)
-    with examine(config) as source, Progress(console=out, transient=True, disable=not out.is_terminal) as progress:
+    with Progress(console=out, transient=True, disable=not out.is_terminal) as progress:
         task = progress.add_task("comparing")
 
         def advance(what: str, completed: int, total: int) -> None:
             progress.update(task, completed=completed, total=total, description=f"comparing {what}")
 
-        report = source.compare(options.start, options.stop, advance)
-    return 0 if show(report, out) else NO
+        if options.log:
+            log = compare_log(config, make_parser, options.start, options.stop, advance)
+            return 0 if show(log, f"{log.entries} entries, {log.bytes} bytes", out) else NO
+        with examine(config) as source:
+            report = source.compare(options.start, options.stop, advance)
+    return 0 if show(report, f"{report.events} events, {report.rows} rows, {report.values} values", out) else NO
 
 
-def show(report: "Report", console: "Console") -> bool:
-    """Print the report; return whether no difference was found."""
+def show(report: "Findings", amount: str, console: "Console") -> bool:
+    """Print what was found in a range of such an amount; return whether nothing differs."""
     for text in report.differences:
         console.print(Text("differs ", style="red") + Text(text))
     if report.different > len(report.differences):
@@ -63,9 +77,5 @@ def show(report: "Report", console: "Console") -> bool:
     for reason, count in sorted(report.unread.items()):
         console.print(Text("not compared ", style="yellow") + Text(f"{count} {reason}"))
     verdict = Text(f"{report.different} differences", "bold red") if report.different else Text("equal", "bold green")
-    console.print(
-        Text(f"{report.start} to {report.stop}: {report.events} events, {report.rows} rows, {report.values} values: ")
-        + verdict
-        + Text(f" ({report.seconds:.1f} s)")
-    )
+    console.print(Text(f"{report.start} to {report.stop}: {amount}: ") + verdict + Text(f" ({report.seconds:.1f} s)"))
     return not report.different

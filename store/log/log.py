@@ -692,6 +692,28 @@ def _load_file(path: Path, *, is_last: bool) -> File:
         os.close(fd)
 
 
+def stored_files(folder: Path) -> list[File]:
+    """Return the files of a log that another process may be writing, without changing anything; their ends are unknown.
+
+    Raises LogError and OSError.
+    """
+    paths = sorted(it for it in folder.glob("*.log") if it.stem.isdecimal())
+    files = []
+    for path in paths:
+        try:
+            file = _load_file(path, is_last=True)
+        except FileNotFoundError:  # it was taken away meanwhile
+            continue
+        if path == paths[-1]:
+            with contextlib.suppress(
+                OSError, ValueError, IndexError
+            ):  # what is not in the index yet may be half written
+                last = file.index.read_bytes().rpartition(b"\n")[0].splitlines()[-1].split()
+                file.size = int(last[0]) + int(last[1])
+        files.append(file)
+    return files
+
+
 def _end_of(file: File, fd: int) -> Position:
     """Return where a file ends, by the last line of its index, which is made again if it does not fit the file."""
     with contextlib.suppress(OSError, ValueError, IndexError):

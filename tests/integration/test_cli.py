@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ import pytest
 import urllib3
 
 from sluice.protocol.position import Position
+from sluice.store.log.files import frame, read_head
 from tests.conftest import Database
 from tests.delivery import end_of_binlog
 from tests.servers import Server, ZooKeeper, nodes
@@ -621,6 +622,83 @@ def test_verify_counts_rows_whose_columns_only_sluice_knows(conf: Conf, mariadb1
     assert done.returncode == 0, done.stdout
     assert re.search(r"^not compared .*altered since", done.stdout, re.MULTILINE), done.stdout
     assert re.search(r" 1 rows, 2 values: equal", done.stdout), done.stdout
+
+
+def test_verify_compares_the_log_with_the_source_and_names_what_differs(
+    conf: Conf, mariadb118: Server, database: Database
+) -> None:
+    schema = database(mariadb118)
+    mariadb118.query(f"CREATE TABLE {schema}.goods (id INT PRIMARY KEY, name VARCHAR(20))")
+    mariadb118.query("FLUSH BINARY LOGS")
+    conf.destination("shop", mariadb118, f"{schema}\\\\..*", sluice__instance__store="mixed")
+    with conf.serving() as serving:
+        serving.wait_for(lambda: serving.states() == {"shop": "running"})
+        for number in range(50):
+            mariadb118.query(f"INSERT INTO {schema}.goods VALUES ({number}, 'tea')")
+        mariadb118.query("FLUSH BINARY LOGS")
+        for number in range(50, 60):
+            mariadb118.query(f"INSERT INTO {schema}.goods VALUES ({number}, 'tea')")
+        wait_for_log(serving, serving.call("GET", "/shop/latest")["position"])
+        done = conf.run("verify", "shop", "--log")
+        assert done.returncode == 0, done.stdout
+        assert re.search(r": 240 entries, \d+ bytes: equal \(", done.stdout), done.stdout
+    refused = conf.run("verify", "shop", "--log", "--from", "nowhere")
+    assert refused.returncode == 2
+    (path,) = (conf.folder.parent / "data" / "shop" / "log").glob("*.log")
+    content = path.read_bytes()
+    path.write_bytes(with_shape(path, {"canal.instance.filter.dml.insert": True}))
+    done = conf.run("verify", "shop", "--log")
+    assert done.returncode == 1
+    assert re.search(r"differs \S+: only the log has it: ROWDATA \S+\.goods", done.stdout), done.stdout
+    assert re.search(r": 240 entries, \d+ bytes: 60 differences", done.stdout), done.stdout
+    path.write_bytes(with_shape(path, {"canal.instance.filter.dml.insert": False, "codec": 0}))
+    done = conf.run("verify", "shop", "--log")
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"not compared \d+ entries of \S+, .* not known in full: codec is '1', was '0'", done.stdout)
+    path.write_bytes(content[:-1] + b"?")
+    done = conf.run("verify", "shop", "--log")
+    assert done.returncode == 1
+    assert re.search(r"differs the block at byte \d+ of .*the checksum of its entries is wrong", done.stdout)
+    path.write_bytes(content)
+    mariadb118.query("FLUSH BINARY LOGS")
+    mariadb118.purge_binlogs(mariadb118.query("SHOW BINARY LOGS")[-1][0])
+    done = conf.run("verify", "shop", "--log")
+    assert done.returncode == 0, done.stdout
+    assert re.search(r"not compared \d+ entries of \S+, which the source does not have: ", done.stdout), done.stdout
+
+
+def test_verify_compares_each_file_of_the_log_as_it_was_configured_then(
+    conf: Conf, mariadb118: Server, database: Database
+) -> None:
+    schema = database(mariadb118)
+    mariadb118.query(f"CREATE TABLE {schema}.goods (id INT PRIMARY KEY, sold TIMESTAMP(3))")
+    mariadb118.query("FLUSH BINARY LOGS")
+    for number, zone in enumerate(("UTC", "Asia/Shanghai", "+03:00")):
+        settings = {"sluice__instance__store": "mixed", "sluice__instance__timeZone": zone}
+        deletes = {"canal__instance__filter__dml__delete": "true"} if number == 1 else {}
+        conf.destination("shop", mariadb118, f"{schema}\\\\..*", **settings, **deletes)
+        with conf.serving() as serving:
+            serving.wait_for(lambda: serving.states() == {"shop": "running"})
+            mariadb118.query(f"INSERT INTO {schema}.goods VALUES ({number}, '2024-05-06 07:08:09.123')")
+            mariadb118.query(f"DELETE FROM {schema}.goods")
+            wait_for_log(serving, serving.call("GET", "/shop/latest")["position"])
+    done = conf.run("verify", "shop", "--log")
+    assert done.returncode == 0, done.stdout
+    assert "not compared 2 markers, which no source has" in done.stdout
+    assert re.search(r": 23 entries, \d+ bytes: equal \(", done.stdout), done.stdout
+
+
+def wait_for_log(serving: "Serving", end: str) -> None:
+    serving.wait_for(lambda: serving.call("GET", "/shop")["log"]["stretches"][0][1] == end)
+
+
+def with_shape(path: Path, shape: dict[str, object]) -> bytes:
+    """The file of a log as if something else had been configured when it was written."""
+    fd = os.open(path, os.O_RDONLY)
+    head, first = read_head(fd, path)
+    os.close(fd)
+    changed = replace(head, shape={**head.shape, **shape})
+    return b"".join(bytes(it) for it in frame(changed.encode(), b"", 0, [])) + path.read_bytes()[first:]
 
 
 def test_verify_refuses_a_range_that_the_source_does_not_have(conf: Conf, mariadb118: Server) -> None:

@@ -227,19 +227,48 @@ def test_what_the_source_has_purged_is_an_error_that_says_what_to_do(
     sink.read_available(stream)
     insert(source, numbers, 4, 6)
     sluice.kill()
+    purge(source)
+    sluice.start()
+    error = failure(sink.start(stream))
+    assert "purged" in error
+    assert "take a new snapshot" in error
+
+
+def purge(source: Server) -> None:
+    """Let the source forget all that is there now."""
     first, *_ = source.query("SHOW BINARY LOGS")[-1]
 
-    def purge() -> bool:  # which needs that it has noticed, by sending something, that the server is gone
+    def is_done() -> bool:  # which needs that it has noticed, by sending something, that no server reads there
         source.query("FLUSH BINARY LOGS")
         last, *_ = source.query("SHOW BINARY LOGS")[-1]
         source.query(f"PURGE BINARY LOGS TO '{last}'")
         return all(file > first for file, *_ in source.query("SHOW BINARY LOGS"))
 
-    eventually(purge)
-    sluice.start()
-    error = failure(sink.start(stream))
-    assert "purged" in error
-    assert "take a new snapshot" in error
+    eventually(is_done)
+
+
+def test_what_the_source_has_purged_is_read_from_the_log_on_disk(
+    spark: SparkSession, source: Server, schema: str, numbers: str, tmp_path: Path
+) -> None:
+    sluice = Sluice(tmp_path / "sluice")
+    sluice.add("shop", source, canal__instance__filter__regex=rf"{schema}\\..*", sluice__instance__store="mixed")
+    sink = Sink(tmp_path)
+    with sluice:
+        sluice.wait_running()
+        insert(source, numbers, 1, 3)
+        stream = load(spark, sluice, maxRowsPerTrigger="20")
+        sink.read_available(stream)
+        insert(source, numbers, 4, 60)
+        purge(source)
+        newest, *_ = source.query("SHOW BINARY LOGS")[-1]
+        eventually(lambda: f"/{newest}@" in sluice.destination()["log"]["stretches"][-1][1])
+        sluice.kill()
+        sluice.start()
+        sluice.wait_running()
+        insert(source, numbers, 61, 63)
+        sink.read_available(stream)
+    assert ids(sink) == list(range(1, 64))
+    assert len(sink.batches) >= 4, "micro-batches of 20 rows at most"
 
 
 def test_a_source_of_another_history_is_an_error_that_says_what_to_do(

@@ -241,6 +241,10 @@ class MysqlConfig(InstanceConfig):
         copy._is_reader = True  # noqa: SLF001  of its own class
         return copy
 
+    def beside(self, folder: Path) -> Self:
+        """See `InstanceConfig.beside`; the history of the tables is read where it is."""
+        return super().beside(folder).model_copy(update={"tsdb_dir": self.history_folder})
+
     @model_validator(mode="after")
     def _check_source(self) -> Self:
         if self.master_position and not self.master_journal_name:

@@ -43,10 +43,8 @@ _LONGEST_PACKET: Final = 0xFFFFFF
 def reread(config: MysqlConfig, connection: Connection, item: Item) -> Reread:
     """Decode a row event in quarantine again. See `sluice.instance.source.Examination.reread`."""
     with TemporaryDirectory(prefix="sluice-reread-") as folder:
-        alone = config.for_reader().model_copy(
-            update={"gtid_on": False, "quarantine": True}
-            | {"file_data_dir": Path(folder), "tsdb_dir": config.history_folder}
-            | {"auto_reset_latest_pos_mode": False, "filter_table_error": False}
+        alone = config.beside(Path(folder)).model_copy(
+            update={"gtid_on": False, "quarantine": True, "filter_table_error": False}
         )
         listed = path_of(alone.file_data_dir, alone.destination)
         kept = read_kept(path_of(config.file_data_dir, config.destination), item.position)

@@ -156,12 +156,12 @@ def test_a_report_names_what_differs_and_what_was_not_compared() -> None:
     report = Report("b.000001:4", "b.000001:900", events=2, rows=3, values=9)
     report.unread = Counter({"values: zero timestamps": 2})
     stream = io.StringIO()
-    assert show(report, Console(file=stream, soft_wrap=True)) is True
+    assert show(report, "2 events, 3 rows, 9 values", Console(file=stream, soft_wrap=True)) is True
     assert "not compared 2 values: zero timestamps" in stream.getvalue()
     assert "b.000001:4 to b.000001:900: 2 events, 3 rows, 9 values: equal" in stream.getvalue()
     for number in range(25):
         report.differs(f"row {number}")
-    assert show(report, Console(file=stream, soft_wrap=True)) is False
+    assert show(report, "2 events, 3 rows, 9 values", Console(file=stream, soft_wrap=True)) is False
     assert "differs row 0\n" in stream.getvalue()
     assert "... and 5 more" in stream.getvalue()
     assert "25 differences" in stream.getvalue()

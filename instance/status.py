@@ -21,3 +21,5 @@ class ParserStatus:
     """Rows that were read with columns which may be younger than they are."""
     dml_statements: int = 0
     """Changes that the source logged as statements, so that their rows could not be delivered."""
+    open_xa: str = ""
+    """Position where the oldest XA transaction was prepared that has not ended yet; empty if none is known."""

@@ -82,6 +82,8 @@ def show(out: Console, destination: dict[str, Any]) -> None:
     future = source["futureRows"]
     doubt = f", {future} rows read with columns that may be younger than they are" if future else ""
     out.print(f"  parser {reading}, {source['transactions']} transactions{again}{lost}{doubt}")
+    if source["openXa"]:
+        out.print(Text(f"  XA     open since {source['openXa']}: XA RECOVER at the source lists it"))
     full = ", full: the source is not read until clients ack" if destination["full"] else ""
     stored = f"{destination['entries']} entries, {destination['bytes']} bytes, {destination['fill']:.0%} of the ring"
     out.print(f"  stored {stored}{full}")

@@ -122,6 +122,10 @@ class ParserView(View):
     dml_statements: int = Field(
         description="Changes that the source logged as statements, so that their rows could not be delivered."
     )
+    open_xa: str = Field(
+        description="Where the oldest XA transaction was prepared that has not ended yet: from there on the source is"
+        " still needed. Empty if none is known."
+    )
 
 
 class OutputView(View):

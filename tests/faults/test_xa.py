@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pymysql
 import pytest
@@ -10,9 +11,11 @@ from sluice.client_sdk import Batch, Client
 from sluice.protocol.canal.entry_pb2 import Entry
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.position import Position
+from tests.conftest import Database
 from tests.delivery import execute
 from tests.faults.harness import Sluice, eventually
-from tests.servers import Server
+from tests.faults.test_ha import Pair, ack, call, read
+from tests.servers import Server, ZooKeeper
 from tests.servers.server import ALL, CI
 
 OLD = [pytest.param(name, marks=pytest.mark.extended) for name in ALL if name not in CI]
@@ -27,9 +30,9 @@ def mortal(request: pytest.FixtureRequest) -> Iterator[Server]:
         yield server
 
 
-def prepare(server: Server, name: str, *statements: str) -> None:
+def prepare(server: Server, name: str, *statements: str, schema: str = "shop") -> None:
     """Prepare an XA transaction on a connection that ends."""
-    connection = server.connect(database="shop")
+    connection = server.connect(database=schema)
     with connection, connection.cursor() as cursor:
         for statement in (f"XA START '{name}'", *statements, f"XA END '{name}'", f"XA PREPARE '{name}'"):
             cursor.execute(statement)
@@ -119,6 +122,40 @@ def test_what_was_prepared_before_all_were_killed_comes_when_it_is_committed(slu
         sluice.start()
         sluice.wait_running()
         assert decoded(client.rows(str(first), str(stored))) == decoded(again)
+
+
+def test_after_a_take_over_what_was_prepared_before_it_comes_when_it_is_committed(
+    tmp_path: Path, own_zookeeper: ZooKeeper, source: Server, database: Database
+) -> None:
+    schema = database(source)
+    pair = Pair(tmp_path, own_zookeeper.hosts, source, schema)
+    with pair.servers[0], pair.servers[1]:
+        first = pair.active()
+        second = pair.other(first)
+        assert call(first, "subscribe").status == 200
+        pair.insert(1)
+        rows, batches = read(first, 1)
+        ack(first, batches)
+        assert first.destination()["parser"]["openXa"] == ""
+        prepare(source, schema, "INSERT INTO t VALUES (2)", schema=schema)
+        pair.insert(3)
+        rows, batches = read(first, 1)
+        assert rows == [3]
+        assert ack(first, batches) == [204] * len(batches)
+        oldest = first.destination()["parser"]["openXa"]
+        assert Position.parse(oldest) < Position.parse(first.destination()["last"])
+        first.kill()
+        assert pair.active() is second
+        pair.insert(4)
+        rows, batches = read(second, 1)
+        assert rows == [4], "what is prepared is not given"
+        assert second.destination()["parser"]["openXa"] == oldest
+        end(source, f"XA COMMIT '{schema}'")
+        pair.insert(5)
+        rows, more = read(second, 2)
+        assert rows == [2, 5]
+        assert ack(second, batches + more) == [204] * len(batches + more)
+        eventually(lambda: second.destination()["parser"]["openXa"] == "", second.destination)
 
 
 def test_a_large_xa_transaction_passes_a_small_ring_and_a_kill_in_its_middle(sluice: Sluice, mortal: Server) -> None:

@@ -134,6 +134,7 @@ class Parser:
             quarantined=len(self._quarantine),
             future_rows=decoder.future_rows,
             dml_statements=self._control.dml_statements,
+            open_xa=str(self._ring.restarts.last or ""),
         )
 
     def _behind(self) -> float | None:

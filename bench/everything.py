@@ -46,7 +46,11 @@ def plan(repeats: int) -> Iterator[Step]:
         yield Step("peers", writing + repeats * run, ("--repeats", str(repeats), *_only(names)))
     for workload in ROWS:
         yield Step("stages", few * 19, ("--repeats", str(few), *_only([workload])))
-    for names in (["1000", "1000-poll", "1000-loaded"], ["100", "100-poll", "5000", "5000-poll"]):
+    for names in (
+        ["1000", "1000-poll", "1000-loaded"],
+        ["100", "100-poll", "5000", "5000-poll"],
+        ["1000-log", "1000-readers"],
+    ):
         arguments = ("--repeats", str(few), "--seconds", "8", "--warm-up", "2", *_only(names))
         yield Step("latency", 10 + few * 14 * len(names), arguments)
     delivery = {

@@ -28,14 +28,21 @@ CASES = (
     *(f"{pace}-poll" for pace in PACES),
     *(f"{pace}-loaded" for pace in PACES),
     *(f"{pace}-poll-loaded" for pace in PACES),
+    "1000-log",
+    "1000-readers",
 )
-"""Commits a second, taken by the stream or by a long poll; `loaded` while rows in bulk pass another destination."""
-USUAL = (*CASES[:6], "1000-loaded")
+"""Commits a second, taken by the stream or by a long poll; `loaded` while rows in bulk pass another destination; `log`
+with a log on disk, `readers` while many other clients read at as many places of that."""
+USUAL = (*CASES[:6], "1000-loaded", "1000-log", "1000-readers")
 GOALS = {"1000": {"p50_ms": 1, "p99_ms": 3}, "1000-poll": {"p50_ms": 1, "p99_ms": 3}}
 ONE = 1000
 """Commits a second that one connection writes."""
 LOAD = 400_000
-"""Rows of bulk that are loaded again and again, 200 MB of entries."""
+"""Rows of bulk that are loaded again and again, 200 MB of entries ..."""
+LOGGED = 4
+"""... and times as many that a log is read for, ..."""
+READERS = 100
+"""... by so many clients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +120,16 @@ def measure(arguments: argparse.Namespace, name: str, server: Server, other: Ser
     destinations = {DESTINATION: here}
     if other is not None:
         destinations[LOADED] = lines_for(f"{other.host}:{other.port}", other.user, other.password)
+    if "log" in name or "readers" in name:
+        here.append("sluice.instance.store = mixed")
     with started(destinations) as sluice, contextlib.ExitStack() as stack:
         if other is not None:
-            stack.enter_context(loading(sluice, other, arguments.load))
+            load = {"destination": LOADED, "account": account(other), "rows": arguments.load}
+            stack.enter_context(beside("bench.load", sluice, load))
+        if "readers" in name:
+            rows = LOGGED * arguments.load
+            load = {"destination": DESTINATION, "account": account(server), "rows": rows, "clients": READERS}
+            stack.enter_context(beside("bench.readers", sluice, load))
         way = "poll" if "poll" in name else "stream"
         task = {"url": sluice.url, "destination": DESTINATION, "filter": TABLE.replace(".", r"\."), "way": way}
         return beat(arguments, pace, task, server, sluice)
@@ -162,15 +176,14 @@ def commit(arguments: argparse.Namespace, pace: int, server: Server) -> tuple[fl
 
 
 @contextlib.contextmanager
-def loading(sluice: Sluice, server: Server, rows: int) -> Iterator[None]:
-    """Load rows in bulk into a source, again and again, and take them from its destination."""
-    task = {"url": sluice.url, "destination": LOADED, "account": account(server), "rows": rows}
-    with process("bench.load", task) as load:
-        read_line(load)
+def beside(module: str, sluice: Sluice, task: dict[str, object]) -> Iterator[None]:
+    """Let a process take something else from the server, from when it says that it has begun."""
+    with process(module, task | {"url": sluice.url}) as running:
+        read_line(running)
         try:
             yield
         finally:
-            load.kill()
+            running.kill()
 
 
 @contextlib.contextmanager

@@ -22,14 +22,19 @@ def main() -> None:
     client.subscribe("", "latest")
     threading.Thread(target=take, args=(client,), daemon=True).start()
     with pymysql.connect(**task["account"], autocommit=True) as connection, connection.cursor() as cursor:
-        cursor.execute("CREATE DATABASE IF NOT EXISTS bulk")
-        tail = "7, REPEAT('01234567890-', 10), REPEAT('abcdefghij-', 5)"
         while True:
-            cursor.execute("DROP TABLE IF EXISTS bulk.t")
-            cursor.execute(f"CREATE TABLE bulk.t ({SYSBENCH})")
-            for first in range(0, task["rows"], STATEMENT):
-                values = ", ".join(f"({number}, {tail})" for number in range(first, first + STATEMENT))
-                cursor.execute(f"INSERT INTO bulk.t VALUES {values}")
+            fill(cursor, task["rows"])
+
+
+def fill(cursor: "pymysql.cursors.Cursor", rows: int) -> None:
+    """Make the table anew, and insert rows."""
+    cursor.execute("CREATE DATABASE IF NOT EXISTS bulk")
+    cursor.execute("DROP TABLE IF EXISTS bulk.t")
+    cursor.execute(f"CREATE TABLE bulk.t ({SYSBENCH})")
+    tail = "7, REPEAT('01234567890-', 10), REPEAT('abcdefghij-', 5)"
+    for first in range(0, rows, STATEMENT):
+        values = ", ".join(f"({number}, {tail})" for number in range(first, first + STATEMENT))
+        cursor.execute(f"INSERT INTO bulk.t VALUES {values}")
 
 
 def take(client: Client) -> None:

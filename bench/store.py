@@ -24,7 +24,7 @@ from scripts.serving import started
 from tests.servers import Server
 
 PUTS = {"put-bulk": "bulk", "put-single": "single"}
-CATCHUPS = {"catchup-bulk": "bulk", "catchup-cold": "bulk"}
+CATCHUPS = {"catchup-bulk": "bulk", "catchup-cold": "bulk", "catchup-single": "single"}
 CASES = (*PUTS, *CATCHUPS, "restart")
 USUAL_SOURCE = "mariadb118"
 PUT_GOAL, CATCHUP_GOAL, RESTART_GOAL = 0.9, 2.0, 0.5

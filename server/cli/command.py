@@ -20,6 +20,7 @@ from .migrate import add_migrate_command
 from .quarantine import add_quarantine_commands
 from .schema import add_schema_commands
 from .serve import add_serve_command
+from .snapshot import add_snapshot_command
 from .spark import add_spark_commands
 from .tail import add_tail_command
 from .tidb import add_tidb_commands
@@ -81,6 +82,7 @@ def argument_parser() -> argparse.ArgumentParser:
         add_check_command,
         add_tail_command,
         add_client_commands,
+        add_snapshot_command,
         add_filter_command,
         add_verify_command,
         add_quarantine_commands,

@@ -1,4 +1,4 @@
-"""The command line against real servers: check, serve, tail, status, ack, rollback, filter try, verify."""
+"""The command line against real servers: check, serve, tail, status, ack, rollback, snapshot, filter try, verify."""
 
 import contextlib
 import itertools
@@ -445,6 +445,66 @@ def test_a_tail_whose_terminal_is_closed_unsubscribes_and_others_are_listed_and_
         serving.call("POST", "/shop/clients/1001/subscribe")
         assert serving.run("unsubscribe", "shop", "1001") == "client 1001 and its cursor are gone\n"
         assert serving.run("clients", "shop") == "no client\n"
+
+
+def test_a_snapshot_is_begun_watched_until_the_client_has_acked_it_and_cancelled(
+    conf: Conf, mariadb118: Server, database: Database
+) -> None:
+    schema = database(mariadb118)
+    mariadb118.query(f"CREATE TABLE {schema}.goods (id INT PRIMARY KEY)")
+    mariadb118.query(f"INSERT INTO {schema}.goods VALUES (1), (2), (3)")
+    conf.destination("shop", mariadb118, f"{schema}\\\\..*")
+    with conf.serving() as serving:
+        serving.wait_for(lambda: serving.states() == {"shop": "running"})
+        command = "snapshot", "shop", "1001"
+        refused = conf.run(*command, f"{schema}.goods", "--url", serving.url)
+        assert (refused.returncode, len(refused.stderr.splitlines())) == (2, 1)
+        serving.call("POST", "/shop/clients/1001/subscribe")
+        assert serving.run(*command) == "no snapshot\n"
+
+        @contextmanager
+        def begun(*options: str, **environ: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+            watching = conf.start(*command, f"{schema}.goods", *options, "--url", serving.url, **environ)
+            try:
+                assert watching.stderr is not None
+                found = re.search(r"snapshot (\d+) has begun", watching.stderr.readline())
+                assert found is not None
+                yield watching, found[1]
+            finally:
+                watching.kill()
+                watching.communicate()
+
+        rows: list[str] = []
+        with begun("--where", f"{schema}.goods: id > 1") as (watching, snapshot):
+
+            def consume() -> bool:
+                batch = serving.call("POST", "/shop/clients/1001/getWithoutAck?timeout=100")
+                if batch["batchId"] > 0:
+                    rows.extend(row["id"] for message in batch["entries"] for row in message["data"] or ())
+                    serving.call("POST", "/shop/clients/1001/ack", json={"batchId": batch["batchId"]})
+                return watching.poll() is not None
+
+            serving.wait_for(consume)
+            said, _ = watching.communicate(timeout=SECONDS)
+        assert (watching.returncode, said, rows) == (0, f"done: 2 rows of {schema}.goods\n", ["2", "3"])
+        assert serving.run(*command) == f"{snapshot} done: 2 rows of {schema}.goods\n"
+
+        with begun("--rate", "1000", FORCE_COLOR="1", COLUMNS="200") as (watching, snapshot):
+            time.sleep(2)  # the bar is drawn
+            watching.send_signal(signal.SIGTERM)
+            _, bar = watching.communicate(timeout=SECONDS)
+        assert f"{schema}.goods, 0 of about" in bar
+        assert "━" in bar
+        assert f"sluice snapshot shop 1001 --watch {snapshot} shows it, --cancel {snapshot} ends it" in bar
+        assert watching.returncode == 130
+        assert serving.call("GET", f"/shop/clients/1001/snapshots/{snapshot}")["maxRowsPerSecond"] == 1000
+        assert serving.run(*command, "--pause", snapshot).endswith(f"--resume {snapshot} goes on\n")
+        assert f"{snapshot} paused: {schema}.goods" in serving.run(*command)
+        assert serving.run(*command, "--resume", snapshot) == f"snapshot {snapshot} goes on\n"
+        assert f"{snapshot} running: " in serving.run(*command)
+        assert serving.run(*command, "--cancel", snapshot) == f"snapshot {snapshot} is cancelled\n"
+        gone = conf.run(*command, "--watch", snapshot, "--url", serving.url)
+        assert (gone.returncode, len(gone.stderr.splitlines())) == (2, 1)
 
 
 def test_destinations_follow_the_conf_folder(conf: Conf, mariadb118: Server) -> None:

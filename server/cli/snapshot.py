@@ -1,0 +1,140 @@
+"""``sluice snapshot``: tables as they are now, for a client, among its changes."""
+
+import argparse
+import time
+from datetime import timedelta
+from typing import Any
+from urllib.parse import quote
+
+from rich.text import Text
+
+from ...protocol.errors import SourceError
+from .common import QUIET, add_client, add_command, add_server, log, out, positive, remote_of
+from .remote import Remote
+
+GLANCE = 0.5  # seconds between two looks at how far a snapshot is
+
+
+def add_snapshot_command(commands: Any) -> None:
+    """Add the command to those of the command line."""
+    snapshot = add_command(
+        commands,
+        "snapshot",
+        snapshot_command,
+        "give a client tables as they are now",
+        "Give a client the rows that tables have now, among its changes and without a lock, and show how far it is\n"
+        "until the client has acked all of them: its consumer has to run. Ctrl-C ends only the showing. Without a\n"
+        "TABLE, list the snapshots of the client.",
+        "sluice snapshot example 1001 shop.orders shop.items",
+        r"sluice snapshot example 1001 'shop\..*' --where 'shop.orders: id BETWEEN 1 AND 999' --rate 5000",
+        "sluice snapshot example 1001",
+        "sluice snapshot example 1001 --watch 3000000001",
+        "sluice snapshot example 1001 --cancel 3000000001",
+    )
+    add_client(snapshot)
+    snapshot.add_argument(
+        "tables", nargs="*", metavar="TABLE", help="schema.table, or Canal's regular expression for several"
+    )
+    snapshot.add_argument(
+        "--where",
+        action="append",
+        type=_condition,
+        default=[],
+        metavar="'TABLE: CONDITION'",
+        help="only the rows of schema.table for which it is true; can be given for several tables",
+    )
+    snapshot.add_argument("--rate", type=positive, default=0, metavar="N", help="read N rows a second at most")
+    one = snapshot.add_mutually_exclusive_group()
+    one.add_argument("--watch", type=positive, metavar="ID", help="show how far a snapshot is, until it has ended")
+    one.add_argument("--pause", type=positive, metavar="ID", help="read no more of a snapshot")
+    one.add_argument("--resume", type=positive, metavar="ID", help="go on with it after the last row that is acked")
+    one.add_argument("--cancel", type=positive, metavar="ID", help="forget it")
+    add_server(snapshot)
+    snapshot.set_defaults(refuse=snapshot.error)
+
+
+def snapshot_command(options: Any) -> int:
+    """Begin a snapshot and watch it, or do what the options say."""
+    remote = remote_of(options)
+    path = f"/v1/destinations/{quote(options.destination, safe='')}/clients/{options.client}/snapshots"
+    snapshot_id = options.watch or options.pause or options.resume or options.cancel
+    if snapshot_id and options.tables:
+        options.refuse("name TABLEs to begin a snapshot, or the ID of one that was begun, not both")
+    if (options.where or options.rate) and not options.tables:
+        options.refuse("--where and --rate are for a snapshot that begins: name its TABLEs")
+    if len(dict(options.where)) < len(options.where):
+        options.refuse("a table has one --where: join its conditions by AND or OR")
+    if options.tables:
+        body = {"tables": ",".join(options.tables), "where": dict(options.where), "maxRowsPerSecond": options.rate}
+        snapshot_id = remote.request("POST", path, body=body).json()["id"]
+        log.print(Text(f"snapshot {snapshot_id} has begun"))
+    elif options.pause:
+        remote.request("POST", f"{path}/{snapshot_id}/pause")
+        out.print(f"paused: sluice snapshot {options.destination} {options.client} --resume {snapshot_id} goes on")
+        return 0
+    elif options.cancel:
+        remote.request("DELETE", f"{path}/{snapshot_id}")
+        out.print(f"snapshot {snapshot_id} is cancelled")
+        return 0
+    elif options.resume:
+        remote.request("POST", f"{path}/{snapshot_id}/resume")
+        out.print(f"snapshot {snapshot_id} goes on")
+        return 0
+    elif not options.watch:
+        for view in (found := remote.request("GET", path).json()):
+            out.print(Text(f"{view['id']} {view['state']}: {described(view)}"))
+        if not found:
+            out.print("no snapshot")
+        return 0
+    try:
+        view = _watch(remote, f"{path}/{snapshot_id}")
+    except (KeyboardInterrupt, SourceError):
+        begin = f"sluice snapshot {options.destination} {options.client}"
+        log.print(Text(f"the snapshot goes on: {begin} --watch {snapshot_id} shows it, --cancel {snapshot_id} ends it"))
+        raise
+    out.print(Text(f"done: {described(view)}"))
+    return 0
+
+
+def described(view: dict[str, Any]) -> str:
+    """Say how far a snapshot is, as the API tells it."""
+    tables = view["tables"]
+    if view["state"] == "done":
+        return f"{view['rows']} rows of {tables[0]['table'] if len(tables) == 1 else f'{len(tables)} tables'}"
+    number, table = next((n, it["table"]) for n, it in enumerate(tables, 1) if it["state"] != "done")
+    place = f" ({number} of {len(tables)})" if len(tables) > 1 else ""
+    said = [f"{table}{place}", f"{view['rows']} of about {view['expected']} rows"]
+    if view["state"] == "paused":
+        said.append("paused")
+    else:
+        said.append(f"{view['rowsPerSecond']:.0f} rows/s")
+        if view["secondsLeft"] is not None:
+            said.append(f"{timedelta(seconds=round(view['secondsLeft']))} left")
+    return ", ".join(said) + (f": {view['error']}" if view["error"] else "")
+
+
+def _watch(remote: Remote, path: str) -> dict[str, Any]:
+    """Show how far a snapshot is until it is done: a bar on a terminal, else a line now and then; return its view."""
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = BarColumn(), TextColumn("{task.description}", markup=False)
+    said = time.monotonic()
+    with Progress(*columns, console=log, transient=True, disable=not log.is_terminal) as progress:
+        bar = progress.add_task("")
+        while True:
+            view: dict[str, Any] = remote.request("GET", path).json()
+            if view["state"] == "done":
+                return view
+            text = described(view)
+            progress.update(bar, completed=view["rows"], total=view["expected"] or None, description=text)
+            if not log.is_terminal and time.monotonic() - said > QUIET:
+                said = time.monotonic()
+                log.print(Text(text))
+            time.sleep(GLANCE)
+
+
+def _condition(text: str) -> tuple[str, str]:
+    table, colon, condition = (part.strip() for part in text.partition(":"))
+    if not (table and colon and condition):
+        raise argparse.ArgumentTypeError(f"{text!r} has to be 'schema.table: condition'")
+    return table, condition

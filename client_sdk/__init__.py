@@ -42,7 +42,7 @@ from ..protocol.errors import (
 from ..protocol.position import Position
 from ..protocol.xa import Xa
 from .batch import Batch, Column, InvalidDates, Part, Range
-from .calls import Limits, Start
+from .calls import Limits, Snapshot, Start
 from .client import Client
 from .cluster import ClusterClient
 
@@ -82,6 +82,7 @@ __all__ = [
     "Row",
     "SchemaMismatchError",
     "SluiceError",
+    "Snapshot",
     "SnapshotRunningError",
     "SourceChangedError",
     "SourceError",

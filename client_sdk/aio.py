@@ -15,7 +15,7 @@ from . import calls
 from .acks import PAUSE, Done
 from .attempts import Attempts
 from .batch import Batch, Column, InvalidDates, Part, Range
-from .calls import FRAME, POLL, Call, Limits, Reply, Start
+from .calls import FRAME, POLL, Call, Limits, Reply, Snapshot, Start
 from .client import tls_context
 from .endpoint import Endpoint, Interrupted
 
@@ -192,7 +192,7 @@ class AsyncClient:
         ``tables`` is a filter, or names ``schema.table``. ``where`` has conditions on the rows of some by their names.
         The rows come in batches like changes; their type is READ.
         """
-        return await self._perform(calls.start_snapshot(tables, where or {}, max_rows_per_second))
+        return await self._perform(calls.start_snapshot(Snapshot(tables, where or {}, max_rows_per_second)))
 
     async def snapshot_status(self, snapshot_id: int) -> dict[str, Any]:
         """Return how far a snapshot is."""

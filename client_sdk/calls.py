@@ -29,8 +29,30 @@ HEARTBEAT = 10.0  # seconds after which the server sends an empty batch on an id
 POLL = 1.0  # seconds that `batches` lets the server wait for a change: what closing the iterator may take
 REREAD = 60.0  # seconds that the server may take to come to a range again
 
-Start = Literal["earliest", "latest"] | Position | datetime | str  # noqa: PYI051  editors offer the names
-"""Where a new subscription starts: by name, at a position (its text will do), or at a time."""
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Which rows of tables are given as they are now."""
+
+    tables: str | Sequence[str] = ""
+    """A filter, or names ``schema.table``; empty for all whose changes the client gets."""
+    where: Mapping[str, str] = field(default_factory=dict)
+    """Conditions on the rows of some tables, by their names."""
+    max_rows_per_second: int = 0
+    """0 for any number."""
+
+    def body(self) -> dict[str, Any]:
+        """Return what the API is told."""
+        return {
+            "tables": self.tables if isinstance(self.tables, str) else ",".join(map(re.escape, self.tables)),
+            "where": dict(self.where),
+            "maxRowsPerSecond": self.max_rows_per_second,
+        }
+
+
+Start = Literal["earliest", "latest", "snapshot"] | Position | datetime | Snapshot | str  # noqa: PYI051  editors offer the names
+"""Where a new subscription starts: by name, at a position (its text will do), or at a time; or with tables as they are
+now, and then their changes: ``snapshot`` for all that its filter chooses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +135,16 @@ def subscribe(
     filter_: str, start: Start, expire_after: int | None = None, protect: bool | None = None
 ) -> Call[dict[str, Any]]:
     """Register the client."""
-    where: str | dict[str, int] = str(start)
+    where: str | dict[str, Any] = str(start)
     if isinstance(start, datetime):
         where = {"timestamp": round(start.timestamp() * 1000)}
+    elif isinstance(start, Snapshot):
+        where = {"snapshot": start.body()}
+    wait = REREAD if start == "snapshot" or isinstance(start, Snapshot) else 0.0
     expiry = {} if expire_after is None else {"expireAfter": expire_after}
     protection = {} if protect is None else {"protect": protect}
-    return Call("POST", "/subscribe", _json, body={"filter": filter_, "start": where} | expiry | protection)
+    body = {"filter": filter_, "start": where} | expiry | protection
+    return Call("POST", "/subscribe", _json, body=body, wait=wait)
 
 
 def unsubscribe() -> Call[None]:
@@ -248,14 +274,13 @@ def status() -> Call[dict[str, Any]]:
     return Call("GET", "", _json)
 
 
-def start_snapshot(tables: str | Sequence[str], where: Mapping[str, str], max_rows_per_second: int) -> Call[int]:
+def start_snapshot(wanted: Snapshot) -> Call[int]:
     """Begin a snapshot; its id."""
-    body = {
-        "tables": tables if isinstance(tables, str) else ",".join(map(re.escape, tables)),
-        "where": dict(where),
-        "maxRowsPerSecond": max_rows_per_second,
-    }
-    return Call("POST", "/snapshots", lambda reply: int(_json(reply)["id"]), body=body, wait=REREAD, repeatable=False)
+
+    def read(reply: Reply) -> int:
+        return int(_json(reply)["id"])
+
+    return Call("POST", "/snapshots", read, body=wanted.body(), wait=REREAD, repeatable=False)
 
 
 def snapshot_status(snapshot_id: int) -> Call[dict[str, Any]]:

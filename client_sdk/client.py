@@ -27,7 +27,7 @@ from . import calls
 from .acks import PAUSE, Done
 from .attempts import Attempts
 from .batch import Batch, Column, InvalidDates, Part, Range
-from .calls import FRAME, POLL, Call, Limits, Reply, Start
+from .calls import FRAME, POLL, Call, Limits, Reply, Snapshot, Start
 from .connections import Connections
 from .endpoint import Endpoint, Interrupted
 
@@ -104,6 +104,7 @@ class Client:
         """Register the client, or replace its filter: regular expressions over ``schema.table``, comma separated.
 
         ``start`` says where a new client starts (``earliest``, ``latest``, a position, a time); a saved cursor wins.
+        With ``snapshot``, or a `Snapshot`, it gets the rows that tables have now, among the changes since.
         ``expire_after``: seconds without a call after which the server removes the client and its cursor; 0 for never,
         None as the server is configured. ``protect``: whether the server's log on disk keeps what the client needs
         beyond its limits; None leaves that as it is.
@@ -221,7 +222,7 @@ class Client:
         ``tables`` is a filter, or names ``schema.table``. ``where`` has conditions on the rows of some by their names.
         The rows come in batches like changes; their type is READ.
         """
-        return self._perform(calls.start_snapshot(tables, where or {}, max_rows_per_second))
+        return self._perform(calls.start_snapshot(Snapshot(tables, where or {}, max_rows_per_second)))
 
     def snapshot_status(self, snapshot_id: int) -> dict[str, Any]:
         """Return how far a snapshot is."""

@@ -28,6 +28,7 @@ from ..store.cursors import Cursors
 from ..store.log.log import Extent, Log
 from ..store.log.shapes import difference
 from ..store.ring import Ring
+from ..store.snapshot import Selection, TableProgress
 from .catchup import CatchUp
 from .columns import SourceColumn
 from .config import InstanceConfig
@@ -37,7 +38,7 @@ from .purges import PurgeWatch, Threat
 from .quarantine import keep_late, path_of, read_late, remove
 from .sink.filters import TableFilter
 from .snapshots import SnapshotTasks
-from .source import Feed, Parser, ParserFactory, ReadableTable
+from .source import Feed, Parser, ParserFactory
 from .status import ParserStatus
 
 logger = logging.getLogger(__name__)
@@ -102,7 +103,7 @@ class Instance:
         self.cursors = Cursors(
             self.ring,
             epoch=epoch,
-            compile_filter=self._compile_filter,
+            compile_filter=self.compile_filter,
             detach_after=config.patience,
             expire_after=config.client_expiry,
             catches_up=config.catch_up_readers > 0,
@@ -446,31 +447,35 @@ class Instance:
         found = await asyncio.to_thread(parser.tables)
         return [".".join(it) for it in found if self._filter.accepts(*it) and narrower.accepts(*it)]
 
-    async def readable_tables(self, client_id: int, wanted: str, where: Mapping[str, str]) -> list[ReadableTable]:
-        """Return the tables of the source that a client gets, that pass another filter, and that can be read in parts.
+    async def select(
+        self, selection: Selection, delivers: Callable[[str, str], bool] | None = None
+    ) -> list[TableProgress]:
+        """Return the tables of the source that a client wants in a snapshot, of those that its filter delivers.
 
-        ``where`` are conditions on the rows of some, by ``schema.table``. Raises:
-            NotSubscribedError: the client has not subscribed.
-            FilterError: that filter is wrong.
+        Raises:
+            FilterError: the filter of the selection is wrong.
             BadParameterError: there is no such table, or one or its condition cannot be used.
             SourceError: the source cannot be asked.
         """
-        delivers, reader = self.cursors.wanted(client_id), self._running_parser().table_reader()
-        found = [name.split(".", 1) for name in await self.tables(wanted)]
+        reader, where = self._running_parser().table_reader(), selection.where
+        found = [name.split(".", 1) for name in await self.tables(selection.tables)]
         names = [(schema, table) for schema, table in found if delivers is None or delivers(schema, table)]
         if not names:
-            raise BadParameterError(f"client {client_id} gets no table that matches {wanted!r}", "tables")
+            which = f" that matches {selection.tables!r}" if selection.tables else ""
+            raise BadParameterError(f"the client gets no table{which} that is at the source now", "tables")
         if len(names) > MOST_TABLES:
             raise BadParameterError(f"a snapshot has at most {MOST_TABLES} tables, and {len(names)} match", "tables")
         if unknown := set(where).difference(".".join(name) for name in names):
             raise BadParameterError(f"{min(unknown)} has a condition, but is not among the tables", "where")
+        progress = []
         try:
-            return [
-                await asyncio.to_thread(reader.describe, schema, table, where.get(f"{schema}.{table}", ""))
-                for schema, table in names
-            ]
+            for schema, table in names:
+                condition = where.get(f"{schema}.{table}", "")
+                readable = await asyncio.to_thread(reader.describe, schema, table, condition)
+                progress.append(TableProgress(schema, table, condition, readable.expected))
         finally:
             await asyncio.to_thread(reader.close)
+        return progress
 
     def tend_snapshots(self) -> None:
         """Read for the clients that take snapshots, after one of these was begun, paused or taken from."""
@@ -487,7 +492,8 @@ class Instance:
         if self._parser is not None:
             self._parser.refilter(self._filter)
 
-    def _compile_filter(self, text: str) -> Callable[[str, str], bool] | None:
+    def compile_filter(self, text: str) -> Callable[[str, str], bool] | None:
+        """Return what says of a table whether it passes a client's filter; None for all. Raises FilterError."""
         if self.config.shared_filter:
             TableFilter(text)
             return None

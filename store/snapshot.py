@@ -14,7 +14,7 @@ again after a rollback. How far the subscriber has confirmed is stored with its 
 
 import json
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, Final
 
@@ -34,6 +34,18 @@ LIVE: Final = {"live": True}
 
 Key = tuple[str, ...]
 """A row of a table's key, as the source writes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which rows of its tables a subscriber wants."""
+
+    tables: str = ""
+    """Which tables of those that it gets changes of, as a filter; empty for all."""
+    where: Mapping[str, str] = field(default_factory=dict)
+    """Conditions on the rows, by ``schema.table``; rows of other tables come all."""
+    rate: int = 0
+    """Rows a second that are read at most; 0 for any number."""
 
 
 @dataclass(slots=True)

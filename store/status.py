@@ -53,6 +53,8 @@ class ClientStatus:
     """Whether the log on disk keeps what it still needs, beyond its limits."""
     late: int
     """How many events' rows it is still to be given out of their order; see `sluice.store.batch.LateRows`."""
+    snapshots: list[int]
+    """Ids of its snapshots."""
 
     @property
     def lag(self) -> Lag:

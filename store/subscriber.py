@@ -302,6 +302,7 @@ class Subscriber:
             last_active=self.last_active,
             protected=self.protected,
             late=len(self.late),
+            snapshots=[it.snapshot_id for it in self.snapshots.all],
         )
 
 

@@ -10,6 +10,7 @@ from ...protocol.errors import BadParameterError, BadPositionError
 from ...protocol.position import Position
 from ...store.batch import Batch
 from ...store.cursor import MOVED, Cursor
+from ...store.snapshot import Selection, TableProgress
 from ...store.status import ClientStatus
 from .destinations import Destinations
 
@@ -35,7 +36,7 @@ class Calls(Destinations):
         client_id: int,
         *,
         filter: str = "",  # noqa: A002  Canal's name
-        start: str | dict[str, int] = "earliest",
+        start: str | dict[str, int] | Selection = "earliest",
         expire_after: int | None = None,
         protected: bool | None = None,
     ) -> dict[str, object]:
@@ -49,14 +50,16 @@ class Calls(Destinations):
             client_id: a 16-bit integer.
             filter: tables, as in `TableFilter`; it narrows the destination's, or takes its place where filters are
                 shared. Empty wants all.
-            start: ``earliest`` in the ring, ``latest``, the text of a position, or ``{"timestamp": ms}``.
+            start: ``earliest`` in the ring, ``latest``, the text of a position, ``{"timestamp": ms}``, or which rows of
+                tables it is given as they are now, among the changes since: it takes a snapshot.
             expire_after: seconds without a call after which the client is removed; 0 for never, None as the destination
                 is configured.
             protected: whether the log on disk keeps what the client still needs, beyond its limits; None leaves that
                 as it is.
 
         Raises:
-            BadParameterError: the client id is out of range, or there is no log that could keep anything.
+            BadParameterError: the client id is out of range, or there is no log that could keep anything; or the
+                tables of a snapshot cannot be read, or the client has begun without one.
             FilterError: the filter is not valid, or cannot match anything.
             BadPositionError: ``start`` is not a position.
             GoneError: it is older than what is stored.
@@ -66,6 +69,10 @@ class Calls(Destinations):
         if not -(1 << 15) <= client_id < 1 << 15:
             raise BadParameterError(f"client id {client_id} is not a 16-bit integer")
         _check_protection(instance, protected=protected)
+        rate, tables = 0, list[TableProgress]()
+        if isinstance(start, Selection):
+            rate = start.rate
+            start, tables = await _select(instance, client_id, filter, start)
         is_new = client_id not in instance.cursors.client_ids
         instance.cursors.subscribe(
             client_id,
@@ -76,6 +83,9 @@ class Calls(Destinations):
             now=time.monotonic(),
             unix_time=time.time(),  # noqa: TID251  beside that of events
         )
+        if is_new and tables:  # in the same write, so that it never begins without them
+            instance.cursors.add_snapshot(client_id, tables, rate)
+            instance.tend_snapshots()
         instance.share_filter(filter)
         if is_new:
             instance.seek_start()
@@ -356,6 +366,29 @@ def _limits(config: InstanceConfig, units: int, max_entries: int) -> tuple[int, 
     if config.memory_batch_mode is BatchMode.MEMSIZE:
         return max_entries, units * config.memory_buffer_memunit
     return min(units, max_entries or units) if units else max_entries, 0
+
+
+async def _select(
+    instance: Instance, client_id: int, filter_text: str, selection: Selection
+) -> tuple[str, list[TableProgress]]:
+    """Return where a new client begins that takes a snapshot, and the tables of that; for a known one, no tables."""
+    begin, tables = "latest", list[TableProgress]()
+    if client_id not in instance.cursors.client_ids:
+        if instance.config.shared_filter and filter_text:
+            raise BadParameterError(
+                "the filter of the destination is that of its clients (sluice.instance.sharedFilter), and changes with"
+                " this one: subscribe with start 'latest', then begin a snapshot",
+                "start",
+            )
+        begin = str(await instance.source_end())  # of a table that appears after this, all rows come by changes
+        tables = await instance.select(selection, instance.compile_filter(filter_text))
+    if client_id in instance.cursors.client_ids and not instance.cursors.snapshots(client_id):
+        raise BadParameterError(
+            f"client {client_id} has subscribed before, without a snapshot, and goes on from its cursor: begin a"
+            " snapshot of it (POST …/snapshots), or unsubscribe first",
+            "start",
+        )
+    return begin, tables
 
 
 def _check_protection(instance: Instance, *, protected: bool | None) -> None:

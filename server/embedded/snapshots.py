@@ -1,49 +1,27 @@
 """Snapshots: the tables themselves, given to a client between the changes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from ...protocol.errors import BadParameterError
-from ...store.snapshot import Snapshot, TableProgress
+from ...store.snapshot import Selection, Snapshot
 from .destinations import Destinations
 
 
 class Snapshots(Destinations):
     """What a consumer calls that wants rows as they are, before or beside their changes."""
 
-    async def start_snapshot(
-        self,
-        destination: str,
-        client_id: int,
-        tables: str,
-        *,
-        where: Mapping[str, str] | None = None,
-        max_rows_per_second: int = 0,
-    ) -> Snapshot:
+    async def start_snapshot(self, destination: str, client_id: int, selection: Selection) -> Snapshot:
         """Begin to give a client the rows of tables, durably, by get, ack and rollback, among the changes.
-
-        Args:
-            destination: name of the destination.
-            client_id: the client.
-            tables: which of those that the client gets changes of, as a filter: Canal's regular expressions.
-            where: conditions on the rows, by ``schema.table``; rows of other tables come all.
-            max_rows_per_second: rows that are read at most; 0 for any number.
 
         Raises:
             NotSubscribedError: the client has not subscribed.
-            FilterError: ``tables`` is wrong.
+            FilterError: the filter of the selection is wrong.
             BadParameterError: there is no such table, or one cannot be read, or a condition cannot be used.
             SourceError: the source cannot be asked.
         """
         instance = self._running(destination)
-        if not tables.strip():
-            raise BadParameterError("name the tables, such as shop\\.orders, or .*\\..* for all", "tables")
-        conditions = where or {}
-        found = await instance.readable_tables(client_id, tables, conditions)
+        tables = await instance.select(selection, instance.cursors.wanted(client_id))
         await instance.name_place(client_id)
-        progress = [
-            TableProgress(it.schema, it.name, conditions.get(f"{it.schema}.{it.name}", ""), it.expected) for it in found
-        ]
-        snapshot = instance.cursors.add_snapshot(client_id, progress, max_rows_per_second)
+        snapshot = instance.cursors.add_snapshot(client_id, tables, selection.rate)
         await instance.flush()
         instance.tend_snapshots()
         return snapshot

@@ -10,6 +10,7 @@ from pydantic.alias_generators import to_camel
 from ...protocol.errors import DestinationStoppedError
 from ...protocol.formats import JSON, NDJSON
 from ...store.batch import Batch
+from ...store.snapshot import Selection
 from ..embedded import EmbeddedServer
 from ..embedded.calls import EMPTY
 from .auth import Destination, may_read
@@ -131,6 +132,42 @@ class Start(BaseModel):
     timestamp: int = Field(ge=0, description="ms since 1970")
 
 
+class SnapshotWish(BaseModel):
+    """Which rows of tables are wanted."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"tables": "shop\\..*", "where": {"shop.orders": "id > 1000"}}]},
+    )
+
+    tables: str = Field(
+        default="",
+        max_length=100_000,
+        description="The tables, of those whose changes the client gets: Canal's regular expressions over"
+        " `schema.table`, comma separated; empty: all.",
+    )
+    where: dict[str, str] = Field(
+        default={},
+        description="Conditions on the rows, by `schema.table`: comparisons of columns with values, joined by AND, OR"
+        " and NOT.",
+    )
+    maxRowsPerSecond: int = Field(  # noqa: N815
+        default=0, ge=0, le=1_000_000_000, description="Rows that are read a second at most; 0 for any number."
+    )
+
+    def selection(self) -> Selection:
+        """Return it as the store has it."""
+        return Selection(self.tables, self.where, self.maxRowsPerSecond)
+
+
+class SnapshotStart(BaseModel):
+    """A start with tables as they are now."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    snapshot: SnapshotWish
+
+
 class Subscription(BaseModel):
     """How to subscribe."""
 
@@ -139,10 +176,11 @@ class Subscription(BaseModel):
     filter: str = Field(
         default="", description="Canal's regular expressions over `schema.table`, comma separated; empty: all."
     )
-    start: Start | str = Field(
+    start: Start | SnapshotStart | str = Field(
         default="earliest",
-        description="Where a new client starts: the earliest change still held, the latest, a position, or a time."
-        " A client that has a cursor goes on from there.",
+        description="Where a new client starts: the earliest change still held (`earliest`), the `latest`, a position,"
+        " or a time; or with a `snapshot`: the rows of tables as they are now, among the changes since. A client that"
+        " has a cursor goes on from there.",
     )
     expireAfter: int | None = Field(  # noqa: N815
         default=None,
@@ -213,6 +251,12 @@ def _start(start: Start | str) -> str | dict[str, int]:
     return {"timestamp": start.timestamp} if isinstance(start, Start) else start
 
 
+def _start_of_new(start: Start | SnapshotStart | str) -> str | dict[str, int] | Selection:
+    if start == "snapshot":
+        return Selection()
+    return start.snapshot.selection() if isinstance(start, SnapshotStart) else _start(start)
+
+
 def _view(context: Context, destination: str, client_id: int) -> ClientView:
     embedded = context.embedded
     return ClientView.of(embedded.destination_status(destination), embedded.status(destination, client_id))
@@ -228,7 +272,7 @@ async def subscribe(
         destination,
         client_id,
         filter=wish.filter,
-        start=_start(wish.start),
+        start=_start_of_new(wish.start),
         expire_after=wish.expireAfter,
         protected=wish.protect,
     )

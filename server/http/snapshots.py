@@ -3,11 +3,10 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Path
-from pydantic import BaseModel, ConfigDict, Field
 
 from .auth import Destination, may_read
 from .context import Ctx
-from .data import ClientId
+from .data import ClientId, SnapshotWish
 from .views import SnapshotView
 
 router = APIRouter(
@@ -17,29 +16,6 @@ router = APIRouter(
 SnapshotId = Annotated[int, Path(description="Id of the snapshot, as its begin has answered.", examples=[3000000001])]
 
 
-class SnapshotWish(BaseModel):
-    """Which rows are wanted."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={"examples": [{"tables": "shop\\..*", "where": {"shop.orders": "id > 1000"}}]},
-    )
-
-    tables: str = Field(
-        max_length=100_000,
-        description="The tables, of those whose changes the client gets: Canal's regular expressions over"
-        " `schema.table`, comma separated.",
-    )
-    where: dict[str, str] = Field(
-        default={},
-        description="Conditions on the rows, by `schema.table`: comparisons of columns with values, joined by AND, OR"
-        " and NOT.",
-    )
-    maxRowsPerSecond: int = Field(  # noqa: N815
-        default=0, ge=0, le=1_000_000_000, description="Rows that are read a second at most; 0 for any number."
-    )
-
-
 @router.post("", operation_id="startSnapshot", summary="Begin a snapshot", status_code=201)
 async def start(context: Ctx, destination: Destination, client_id: ClientId, body: SnapshotWish) -> SnapshotView:
     """Give the client the rows that tables have now, among their changes, by get, ack and rollback.
@@ -47,10 +23,7 @@ async def start(context: Ctx, destination: Destination, client_id: ClientId, bod
     They come as INSERTs with the header property `sluice.snapshot`, in batches of their own, whose `from` and `to` are
     equal. No row is older than one that came before. No table is locked; each needs a key.
     """
-    found = await context.embedded.start_snapshot(
-        destination, client_id, body.tables, where=body.where, max_rows_per_second=body.maxRowsPerSecond
-    )
-    return SnapshotView.of(found)
+    return SnapshotView.of(await context.embedded.start_snapshot(destination, client_id, body.selection()))
 
 
 @router.get("", operation_id="listSnapshots", summary="Snapshots of the client")

@@ -69,6 +69,9 @@ class ClientView(View):
     got: str = Field(description="Position up to which batches were taken.")
     marks: list[int] = Field(description="Ids of the outstanding batches, oldest first.")
     late: int = Field(description="Row events from quarantine whose rows it is still to be given.")
+    snapshots: list[int] = Field(
+        description="Ids of its snapshots: those that are not complete, and the last that are."
+    )
     idle: float = Field(description="Seconds since the client's last call.")
     threat: str = Field(description="That source or log may soon let go of what is at the cursor; empty if not.")
     protected: bool = Field(description="Whether the log on disk keeps what it still needs, beyond its limits.")
@@ -90,6 +93,7 @@ class ClientView(View):
             got=status.got,
             marks=status.marks,
             late=status.late,
+            snapshots=status.snapshots,
             idle=time.monotonic() - status.last_active,
             protected=status.protected,
             threat=threat.text if (threat := destination.threats.get(status.client_id)) else "",

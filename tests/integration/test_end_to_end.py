@@ -13,9 +13,9 @@ from pathlib import Path
 import pymysql
 import pytest
 
-from sluice.client_sdk import Batch, Client
+from sluice.client_sdk import AsyncClient, Batch, Client, Snapshot
 from sluice.client_sdk.calls import Limits
-from sluice.protocol.errors import UnknownBatchError
+from sluice.protocol.errors import BadParameterError, UnknownBatchError, UnknownSnapshotError
 from tests.conftest import Database
 from tests.proxy import Proxy
 from tests.servers import Server
@@ -241,6 +241,52 @@ def test_a_client_gets_a_table_over_http_though_the_server_is_killed_meanwhile(
                 "expected": 0,
             }
             assert client.position(client.status()["acked"]).partial is False
+    finally:
+        serving.process.kill()
+        serving.process.wait()
+
+
+async def test_a_new_client_begins_with_tables_as_they_are_by_both_clients(
+    mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(mariadb118)
+    goods, other = f"{schema}.goods", f"{schema}.other"
+    for table in (goods, other):
+        mariadb118.query(f"CREATE TABLE {table} (id INT PRIMARY KEY)")
+        mariadb118.query(f"INSERT INTO {table} VALUES (1), (2), (3)")
+    serving = Serving(tmp_path, mariadb118, mariadb118.port, schema)
+    url = f"http://127.0.0.1:{serving.port}"
+    try:
+        async with AsyncClient(url, "example", 1001) as client:
+            start = Snapshot([goods], {goods: "id <> 2"}, max_rows_per_second=1000)
+            [wanted] = (await client.subscribe(start=start))["snapshots"]
+            await client.pause_snapshot(wanted)
+            assert (await client.snapshot_status(wanted))["state"] == "paused"
+            await client.resume_snapshot(wanted)
+            rows = []
+            while (await client.snapshot_status(wanted))["state"] != "done":
+                batch = await client.get_without_ack(1)
+                rows += [(row.type, row.table, row.after) for row in batch]
+                await client.ack(batch)
+            assert rows == [("READ", "goods", {"id": 1}), ("READ", "goods", {"id": 3})]
+            assert (await client.subscribe(start="snapshot"))["snapshots"] == [wanted]
+            cancelled = await client.snapshot([other])
+            await client.cancel_snapshot(cancelled)
+            with pytest.raises(UnknownSnapshotError):
+                await client.snapshot_status(cancelled)
+            mariadb118.query(f"INSERT INTO {goods} VALUES (4)")
+            [row] = await client.get_without_ack(5)
+            assert (row.type, row.snapshot, row.after) == ("INSERT", None, {"id": 4})
+        with Client(url, "example", 1002) as client:
+            client.subscribe(re.escape(other), start="snapshot")
+            batch = client.get_without_ack(5)
+            assert [(row.type, row.table, row.after["id"]) for row in batch if row.after] == [
+                ("READ", "other", number) for number in (1, 2, 3)
+            ]
+        with Client(url, "example", 1003) as client:
+            client.subscribe()
+            with pytest.raises(BadParameterError, match="has subscribed before, without a snapshot"):
+                client.subscribe(start="snapshot")
     finally:
         serving.process.kill()
         serving.process.wait()

@@ -16,7 +16,7 @@ from sluice.protocol.canal.rows import Row, decode_changes
 from sluice.protocol.errors import BadParameterError, SnapshotRunningError, UnknownBatchError, UnknownSnapshotError
 from sluice.server.embedded import EmbeddedServer
 from sluice.store.batch import Batch
-from sluice.store.snapshot import Chunk, Snapshot, Wish
+from sluice.store.snapshot import Chunk, Selection, Snapshot, Wish
 from tests.conftest import Database
 from tests.reading import config, embedded
 from tests.servers import Server
@@ -153,7 +153,7 @@ def state_of(server: EmbeddedServer, snapshot: Snapshot) -> Snapshot:
 
 
 async def started(server: EmbeddedServer, schema: str, tables: str = "items", **options: Any) -> Snapshot:
-    return await server.start_snapshot(NAME, CLIENT, rf"{schema}\.{tables}", **options)
+    return await server.start_snapshot(NAME, CLIENT, Selection(rf"{schema}\.{tables}", **options))
 
 
 async def complete(copy: Copy) -> None:
@@ -174,6 +174,50 @@ async def test_the_copy_of_a_client_becomes_the_table_while_that_changes(
         await copy.drain()
         assert copy.rows() == source.query(f"SELECT * FROM {schema}.items ORDER BY id")
         assert copy.read > ROWS / 2
+
+
+async def test_a_new_client_begins_with_the_tables_that_its_filter_chooses(
+    source: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(source)
+    fill(source, schema)
+    source.query(f"CREATE TABLE {schema}.other (id INT PRIMARY KEY)")
+    source.query(f"INSERT INTO {schema}.other VALUES (1)")
+    async with serving(source, schema, tmp_path) as server:
+        copy = Copy(server)
+        with written(source, schema):
+            wanted = rf"{schema}\.items"
+            await server.subscribe(NAME, CLIENT, filter=wanted, start=Selection())
+            await copy.until(lambda: server.snapshots(NAME, CLIENT)[0].rows > ROWS / 4)
+            await server.subscribe(NAME, CLIENT, filter=wanted, start=Selection())  # its consumer was started again
+            [snapshot] = server.snapshots(NAME, CLIENT)
+            await copy.until(lambda: snapshot.is_done)
+            await server.subscribe(NAME, CLIENT, filter=wanted, start=Selection())
+        await copy.drain()
+        assert server.snapshots(NAME, CLIENT) == [snapshot]
+        assert copy.rows() == source.query(f"SELECT * FROM {schema}.items ORDER BY id")
+        assert list(copy.tables) == ["items"]
+
+
+async def test_a_client_that_cannot_begin_with_tables_does_not_subscribe(
+    mysql97: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(mysql97)
+    fill(mysql97, schema, 10)
+    async with serving(mysql97, schema, tmp_path) as server:
+        for wrong, message in (
+            (Selection(rf"{schema}\.missing"), "gets no table"),
+            (Selection(where={f"{schema}.items": "sleep(1)"}), "condition"),
+        ):
+            with pytest.raises(BadParameterError, match=message):
+                await server.subscribe(NAME, CLIENT, start=wrong)
+            assert not server.destination_status(NAME).clients
+        await server.subscribe(NAME, CLIENT)
+        with pytest.raises(BadParameterError, match="has subscribed before, without a snapshot"):
+            await server.subscribe(NAME, CLIENT, start=Selection())
+    async with serving(mysql97, schema, tmp_path, shared_filter=True) as server:
+        with pytest.raises(BadParameterError, match="sharedFilter"):
+            await server.subscribe(NAME, CLIENT + 1, filter=rf"{schema}\.items", start=Selection())
 
 
 @pytest.mark.parametrize("name", ["mysql97"])
@@ -258,7 +302,7 @@ async def test_a_condition_chooses_rows_and_a_limit_slows_the_reading(
         copy = Copy(server)
         begun = asyncio.get_running_loop().time()
         where = {f"{schema}.items": "id BETWEEN 101 AND 2000 AND NOT (filler = 'y' OR version <> 0)"}
-        snapshot = await started(server, schema, where=where, max_rows_per_second=300)
+        snapshot = await started(server, schema, where=where, rate=300)
         await copy.until(lambda: state_of(server, snapshot).is_done)
         assert [row[0] for row in copy.rows()] == list(range(102, 2001, 2))
         assert asyncio.get_running_loop().time() - begun > 1
@@ -305,7 +349,7 @@ async def test_several_tables_and_empty_ones_are_read_by_several_clients_at_once
         copies = [Copy(server, client) for client in (1, 2, 3)]
         for copy in copies:
             await server.subscribe(NAME, copy.client, start="latest")
-            await server.start_snapshot(NAME, copy.client, rf"{schema}\..*")
+            await server.start_snapshot(NAME, copy.client, Selection())
         await asyncio.gather(*(complete(copy) for copy in copies[:2]))
         for copy in copies[:2]:
             assert copy.rows("one") == source.query(f"SELECT * FROM {schema}.one ORDER BY id")

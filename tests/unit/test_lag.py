@@ -33,6 +33,7 @@ def client(number: int = 1001, **values: object) -> ClientStatus:
         "last_active": 100.0,
         "protected": False,
         "late": 0,
+        "snapshots": [],
     }
     return ClientStatus(**(status | values))  # type: ignore[arg-type]
 

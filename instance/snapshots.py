@@ -5,12 +5,13 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from ..protocol.canal.touched import TouchedKeys
 from ..protocol.errors import NotSubscribedError, SluiceError, UnknownSnapshotError
 from ..store.cursors import Cursors
-from ..store.snapshot import Window, Wish
+from ..store.snapshot import ChunkStatus, Window, Wish
 from .config import InstanceConfig
 from .source import ReadableTable, TableReader
 
@@ -124,6 +125,8 @@ class _Reading:
 
     async def _read(self, reader: TableReader, wish: Wish) -> None:
         began = time.monotonic()
+        snapshot = self._cursors.snapshot(self._client_id, wish.snapshot_id)
+        snapshot.chunk = shown = ChunkStatus(f"{wish.schema}.{wish.name}", wish.after)
         known = self._described
         if known is None or (known.schema, known.name) != (wish.schema, wish.name):
             known = self._described = await _ask(reader, reader.describe, wish.schema, wish.name, wish.where)
@@ -139,12 +142,13 @@ class _Reading:
             self._described = None
             self._cursors.close_window(self._client_id, window)
             return
-        snapshot = self._cursors.snapshot(self._client_id, wish.snapshot_id)
         snapshot.begun = snapshot.begun or (began, snapshot.rows)
-        self._cursors.fill_window(self._client_id, window, chunk)
-        self._tasks.on_rows()
+        rows = sum(len(piece.block) for piece in chunk.pieces)
+        if self._cursors.fill_window(self._client_id, window, chunk):
+            size = sum(piece.block.size for piece in chunk.pieces)
+            snapshot.chunk = replace(shown, to=chunk.last, rows=rows, bytes=size)
+            self._tasks.on_rows()
         if wish.rate:
-            rows = sum(len(piece.block) for piece in chunk.pieces)
             self._due = max(self._due, time.monotonic() - 1) + rows / wish.rate
 
     def _note(self, wish: Wish, error: str) -> None:

@@ -375,7 +375,7 @@ class Cursors:
     def pause_snapshot(self, client_id: int, snapshot_id: int, *, is_paused: bool) -> Snapshot:
         """Read and give no more rows of a snapshot, or go on. Raises as `snapshot`."""
         found = self.snapshot(client_id, snapshot_id)
-        found.is_paused, found.error = is_paused, ""
+        found.is_paused, found.error, found.chunk = is_paused, "", None
         self._end_windows(client_id)
         self._changed.add(client_id)
         return found
@@ -422,13 +422,13 @@ class Cursors:
         if isinstance(state, Served) and state.reading.windows.has(window):
             state.reading.windows.clear()
 
-    def fill_window(self, client_id: int, window: Window, chunk: Chunk) -> None:
-        """Give what was read to a client, unless the window has ended meanwhile."""
-        subscriber = self._subscribers.get(client_id)
-        if subscriber is not None and isinstance(subscriber.state, InRing):
-            windows = subscriber.state.reading.windows
-            if windows.has(window):
-                window.fill(chunk)
+    def fill_window(self, client_id: int, window: Window, chunk: Chunk) -> bool:
+        """Give what was read to a client; return False if the window has ended meanwhile."""
+        state = self._subscribers[client_id].state if client_id in self._subscribers else None
+        if not (isinstance(state, InRing) and state.reading.windows.has(window)):
+            return False
+        window.fill(chunk)
+        return True
 
     def end_windows(self) -> None:
         """End all windows, because changes may be missing between: what was not given is read again."""

@@ -69,6 +69,21 @@ class TableProgress:
     is_done: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class ChunkStatus:
+    """Rows of a table that are read, or were last read."""
+
+    table: str
+    """``schema.table``"""
+    after: Key | None
+    """The row of the key before them; None at the beginning of the table."""
+    to: Key | None = None
+    """The last of them; None while they are read, and of a table without rows."""
+    rows: int = 0
+    bytes: int = 0
+    """Encoded."""
+
+
 @dataclass(slots=True)
 class Snapshot:
     """Tables that a subscriber has asked for, one after the other."""
@@ -80,6 +95,8 @@ class Snapshot:
     is_paused: bool = False
     error: str = field(default="", metadata=LIVE)
     """Why the last attempt to read failed; it is tried again, unless it is paused."""
+    chunk: ChunkStatus | None = field(default=None, metadata=LIVE)
+    """What is read, or waits for the subscriber; None before the first in this life, and while it is paused."""
     begun: tuple[float, int] | None = field(default=None, metadata=LIVE)
     """When it was first read in this life, in seconds of a clock that is never set, and the rows confirmed by then."""
 
@@ -125,6 +142,11 @@ class Chunk:
     server_id: int
     time: float
     """When they were read, Unix time."""
+
+    @property
+    def last(self) -> Key | None:
+        """The last row; None without any."""
+        return next((piece.last for piece in reversed(self.pieces) if piece.last is not None), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +214,7 @@ class Window:
         chunk, wish = self.chunk, self.wish
         if chunk is None:
             return None
-        after = next((piece.last for piece in reversed(chunk.pieces) if piece.last is not None), wish.after)
-        return Frontier(wish.table, after, chunk.end, chunk.is_last)
+        return Frontier(wish.table, chunk.last or wish.after, chunk.end, chunk.is_last)
 
     def take(self) -> tuple[Piece, Given]:
         """Return the next piece without the rows that changes have brought, and what it brings forward."""

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from ...store.log.log import Extent, FileStatus
-from ...store.snapshot import Snapshot
+from ...store.snapshot import ChunkStatus, Snapshot
 from ...store.status import ClientStatus, Lag
 from .. import lag
 from ..credentials import Scope
@@ -301,6 +301,24 @@ class SnapshotTableView(View):
     expected: int = Field(description="Rows of the whole table, about, when the snapshot was begun.")
 
 
+class ChunkView(View):
+    """Rows of a table that are read together."""
+
+    table: str = Field(description="`schema.table`")
+    after: list[str] | None = Field(
+        description="The key of the row before them, a literal of SQL for each of its columns; null at the beginning."
+    )
+    to: list[str] | None = Field(description="The key of their last row; null while they are read.")
+    rows: int
+    bytes: int = Field(description="Encoded.")
+
+    @classmethod
+    def of(cls, chunk: ChunkStatus) -> Self:
+        """Make the view of a chunk."""
+        after, to = (None if key is None else list(key) for key in (chunk.after, chunk.to))
+        return cls(table=chunk.table, after=after, to=to, rows=chunk.rows, bytes=chunk.bytes)
+
+
 class SnapshotView(View):
     """A snapshot."""
 
@@ -312,6 +330,9 @@ class SnapshotView(View):
     rows_per_second: float = Field(description="Since it goes on in this run of the server.")
     seconds_left: float | None = Field(description="At that pace, about; null before that is known.")
     max_rows_per_second: int
+    chunk: ChunkView | None = Field(
+        description="What is read now, or waits for the client's consumer; null while nothing does."
+    )
     tables: list[SnapshotTableView]
 
     @classmethod
@@ -340,6 +361,7 @@ class SnapshotView(View):
             rows_per_second=pace,
             seconds_left=left / pace if pace and running is not None else None,
             max_rows_per_second=snapshot.rate,
+            chunk=None if snapshot.chunk is None or running is None else ChunkView.of(snapshot.chunk),
             tables=tables,
         )
 

@@ -219,6 +219,8 @@ def test_a_client_gets_a_table_over_http_though_the_server_is_killed_meanwhile(
             kills = 0
             while (status := client.snapshot_status(wanted))["state"] != "done":
                 batch = client.get_without_ack(1)
+                chunk = status["chunk"]
+                assert chunk is None or (chunk["table"], chunk["to"] is None) == (table, not chunk["rows"])
                 assert {(row.type, row.snapshot) for row in batch} <= {("READ", str(wanted))}
                 copy |= {row.after["id"] for row in batch if row.after}
                 if len(copy) > (kills + 1) * 2 * ROWS and kills < 2:
@@ -232,6 +234,7 @@ def test_a_client_gets_a_table_over_http_though_the_server_is_killed_meanwhile(
             assert kills == 2
             assert copy == set(range(10 * ROWS))
             assert status["rows"] == 10 * ROWS
+            assert status["chunk"] is None
             assert status["tables"][0] | {"bytes": 0, "expected": 0} == {
                 "table": table,
                 "where": f"id < {10 * ROWS}",

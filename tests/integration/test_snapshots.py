@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from sluice.protocol.canal.rows import Row, decode_changes
 from sluice.protocol.errors import BadParameterError, SnapshotRunningError, UnknownBatchError, UnknownSnapshotError
 from sluice.server.embedded import EmbeddedServer
 from sluice.store.batch import Batch
-from sluice.store.snapshot import Chunk, Selection, Snapshot, Wish
+from sluice.store.snapshot import Chunk, ChunkStatus, Selection, Snapshot, Wish
 from tests.conftest import Database
 from tests.reading import config, embedded
 from tests.servers import Server
+from tests.source import eventually
 
 NAME = "example"
 CLIENT = 1001
@@ -316,6 +318,23 @@ async def test_a_condition_chooses_rows_and_a_limit_slows_the_reading(
         ):
             with pytest.raises(BadParameterError):
                 await started(server, schema, where={f"{schema}.items": wrong})
+
+
+async def test_the_rows_that_are_read_or_wait_for_the_client_are_shown(
+    mysql97: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(mysql97)
+    fill(mysql97, schema)
+    async with serving(mysql97, schema, tmp_path) as server:
+        await server.subscribe(NAME, CLIENT, start="latest")
+        snapshot = await started(server, schema, rate=100)
+        await eventually(lambda: snapshot.chunk is not None and snapshot.chunk.to == ("400",))
+        chunk = snapshot.chunk
+        assert chunk is not None
+        assert replace(chunk, bytes=0) == ChunkStatus(f"{schema}.items", ("200",), ("400",), 100)
+        assert chunk.bytes > 100 * 50
+        await server.pause_snapshot(NAME, CLIENT, snapshot.snapshot_id, is_paused=True)
+        assert snapshot.chunk is None
 
 
 async def test_rows_that_wait_when_their_table_is_altered_are_read_again(

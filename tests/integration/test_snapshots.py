@@ -209,7 +209,7 @@ async def test_a_client_that_cannot_begin_with_tables_does_not_subscribe(
     async with serving(mysql97, schema, tmp_path) as server:
         for wrong, message in (
             (Selection(rf"{schema}\.missing"), "gets no table"),
-            (Selection(where={f"{schema}.items": "sleep(1)"}), "condition"),
+            (Selection(where={f"{schema}.items": "sleep(1)"}), "the condition of"),
         ):
             with pytest.raises(BadParameterError, match=message):
                 await server.subscribe(NAME, CLIENT, start=wrong)
@@ -312,7 +312,6 @@ async def test_a_condition_chooses_rows_and_a_limit_slows_the_reading(
             "id IN (SELECT 1)",
             "sleep(9)",
             "id = 1; DROP TABLE items",
-            "id = 1 -- x",
             "other = 1",
             "(id = 1",
         ):

@@ -1,63 +1,62 @@
-"""Conditions on rows, as clients write them: a part of SQL that can compare columns with values, and nothing else.
+"""Conditions on rows, as clients write them, for a statement that runs with the destination's account.
 
-Of a condition a statement is made that runs with the destination's account. So it is taken apart: what is not listed
-here is refused, and a name has to be a column of the table. There are no functions, subqueries or comments.
+So they are taken apart, by `sluice.instance.sink.where`, and written anew: what is not a test of a column of the table
+does not get into the statement.
 """
 
-import re
-from collections.abc import Iterable
+from collections.abc import Mapping
+from decimal import Decimal
 from typing import Final
 
-from ....login.tables import quoted
-from ....protocol.errors import BadParameterError
+from ....login.tables import SnapshotTable, quoted
+from ....protocol.errors import BadParameterError, FilterError
+from ...sink.condition import And, Compare, Constant, In, IsNull, Like, Not, Or, Test
+from ...sink.where import parse_condition
 
 LONGEST: Final = 4096
 """Characters of a condition."""
-_TOKEN = re.compile(
-    r"""\s*(?:
-        (?P<number>-?\d+(?:\.\d+)?(?![\w.]))
-      | (?P<text>'(?:[^'\\]|'')*')
-      | (?P<name>`(?:[^`]|``)+`|[^\W\d][\w$]*)
-      | (?P<operator><=>|<=|>=|<>|!=|[=<>(),])
-    )""",
-    re.VERBOSE,
-)
-_WORDS = frozenset({"AND", "OR", "NOT", "IS", "NULL", "IN", "BETWEEN", "LIKE", "TRUE", "FALSE"})
 
 
-def parse(text: str, columns: Iterable[str]) -> str:
-    """Return a condition as SQL, empty for an empty one. Raises BadParameterError that says what is not allowed."""
+def translate(text: str, table: SnapshotTable) -> str:
+    """Return a condition on rows of a table as SQL, empty for an empty one.
+
+    Raises BadParameterError that says what is not allowed.
+    """
     if not text.strip():
         return ""
     if len(text) > LONGEST:
-        raise BadParameterError(f"a condition has at most {LONGEST} characters", "where")
-    names = {name.lower(): name for name in columns}
-    parts, at, depth = [], 0, 0
-    while text[at:].strip():
-        token = _TOKEN.match(text, at)
-        if token is None:
-            raise BadParameterError(f"a condition cannot have {text[at:].strip()[:50]!r}", "where")
-        at = token.end()
-        part = token[token.lastgroup or 0]
-        if token.lastgroup == "name":
-            part = _word(part, names)
-        depth += (part == "(") - (part == ")")
-        if depth < 0:
-            break
-        parts.append(part)
-    if depth:
-        raise BadParameterError(f"the brackets of the condition {text!r} do not match", "where")
-    return " ".join(parts)
+        raise BadParameterError(f"the condition of {table} has more than {LONGEST} characters", "where")
+    try:
+        return _sql(parse_condition(text), {column.name.lower(): column.name for column in table.columns})
+    except FilterError as error:
+        raise BadParameterError(f"the condition of {table}: {error}", "where") from None
 
 
-def _word(name: str, columns: dict[str, str]) -> str:
-    if name.upper() in _WORDS:
-        return name.upper()
-    plain = name[1:-1].replace("``", "`") if name.startswith("`") else name
-    if plain.lower() not in columns:
-        raise BadParameterError(
-            f"{plain!r} is not a column of the table, and a condition has no other words than AND, OR, NOT, IS NULL,"
-            " IN, BETWEEN, LIKE, TRUE and FALSE",
-            "where",
-        )
-    return quoted(columns[plain.lower()])
+def _sql(test: Test, columns: Mapping[str, str]) -> str:
+    match test:
+        case And(parts):
+            return f"({' AND '.join(_sql(part, columns) for part in parts)})"
+        case Or(parts):
+            return f"({' OR '.join(_sql(part, columns) for part in parts)})"
+        case Not(part):
+            return f"(NOT {_sql(part, columns)})"
+    if test.column.lower() not in columns:
+        raise FilterError(f"{test.column} is not a column of the table")
+    name = quoted(columns[test.column.lower()])
+    match test:
+        case Compare(_, operator, constant):
+            return f"({name} {operator} {_literal(constant)})"
+        case In(_, constants):
+            return f"({name} IN ({', '.join(map(_literal, constants))}))"
+        case Like(_, pattern):
+            return f"({name} LIKE {_literal(pattern)})"
+        case IsNull():
+            return f"({name} IS NULL)"
+
+
+def _literal(constant: Constant) -> str:
+    if isinstance(constant, str):
+        return f"_utf8mb4 X'{constant.encode().hex()}'"
+    if isinstance(constant, bytes):
+        return f"X'{constant.hex()}'"
+    return f"{constant:f}" if isinstance(constant, Decimal) else repr(constant)

@@ -18,7 +18,7 @@ from ....protocol.position import Position
 from ....store.snapshot import Chunk, Piece, Wish
 from ...source import ReadableTable
 from ...zones import offsets_of
-from . import condition
+from .condition import translate
 from .config import MysqlConfig
 from .connection import Connection
 from .start import StartFinder
@@ -168,7 +168,7 @@ class TableReader:
                 " that are read",
                 "tables",
             )
-        return _Table(table, condition.parse(where, places), key, delivered)
+        return _Table(table, translate(where, table), key, delivered)
 
     def _select(self, session: MysqlSession, found: _Table, part: KeyRange, rate: int, pieces: list[Piece]) -> bool:
         """Read the next rows of a range; return whether those were all."""

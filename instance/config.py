@@ -241,6 +241,12 @@ class InstanceConfig(Settings):
     snapshot_readers: int = setting("sluice.instance.snapshot.readers", 2, ge=1, le=64)
     """The greatest number of clients for whose snapshots tables of the source are read at the same time, each over
     a connection of its own. The others take turns, chunk by chunk."""
+    snapshot_whole_bytes: int = setting(
+        "sluice.instance.snapshot.withoutKey.maxBytes", 64 << 20, ge=0, le=1 << 40, unit="bytes"
+    )
+    """The greatest size of a table that a snapshot reads as a whole, because it has no key by which it could be read in
+    parts. Its rows are in the server's memory until the client has taken them, and the client waits while they are
+    read. A larger one is refused. 0 refuses all of them."""
     meta: Annotated[MetaKind, BeforeValidator(lower)] = setting("sluice.instance.meta", MetaKind.FILE)
     """Where subscriptions and cursors are kept: `file` survives a restart, `memory` does not. With `canal.zkServers`
     the default is `zookeeper`: an ack is answered once it is durable there, and acks that come meanwhile share the next

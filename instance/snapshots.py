@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from ..protocol.canal.touched import TouchedKeys
-from ..protocol.errors import NotSubscribedError, SluiceError, UnknownSnapshotError
+from ..protocol.errors import BadParameterError, NotSubscribedError, SluiceError, UnknownSnapshotError
 from ..store.cursors import Cursors
 from ..store.snapshot import ChunkStatus, Window, Wish
 from .config import InstanceConfig
@@ -37,7 +37,7 @@ class SnapshotTasks:
         make_reader: Callable[[], TableReader],
         on_rows: Callable[[], object],
     ) -> None:
-        """``on_rows`` is called when there are rows to be given."""
+        """``on_rows`` is called when there are rows to be given, or changes that waited for them."""
         self._destination = config.destination
         self.cursors = cursors
         self.make_reader = make_reader
@@ -112,6 +112,8 @@ class _Reading:
                         await self._read(reader, wish)
                     except UnknownSnapshotError:  # it was cancelled meanwhile
                         continue
+                    except BadParameterError as error:  # it takes a person
+                        self._note(wish, f"{error}. Then resume it", pauses=True)
                     except SluiceError as error:
                         self._note(wish, str(error))
                         pause, delay = delay, min(2 * delay, LONGEST_DELAY)
@@ -131,12 +133,17 @@ class _Reading:
         if known is None or (known.schema, known.name) != (wish.schema, wish.name):
             known = self._described = await _ask(reader, reader.describe, wish.schema, wish.name, wish.where)
         touched = TouchedKeys(wish.schema, wish.name, known.key, ignore_case=known.ignore_case)
-        window = Window(wish, touched)
+        window = Window(wish, touched, is_whole=not known.key)
         self._cursors.open_window(self._client_id, window)
         try:
+            if window.is_whole:
+                place = await _ask(reader, reader.begin, wish)
+                self._cursors.place_window(self._client_id, window, place)
+                self._tasks.on_rows()
             chunk = await _ask(reader, reader.read, wish)
         except BaseException:
             self._cursors.close_window(self._client_id, window)
+            self._tasks.on_rows()
             raise
         if tuple(chunk.key) != known.key:  # it is another table now
             self._described = None
@@ -151,12 +158,14 @@ class _Reading:
         if wish.rate:
             self._due = max(self._due, time.monotonic() - 1) + rows / wish.rate
 
-    def _note(self, wish: Wish, error: str) -> None:
+    def _note(self, wish: Wish, error: str, *, pauses: bool = False) -> None:
         """Show why nothing can be read."""
         snapshots = self._cursors.snapshots(self._client_id)
         found = next((it for it in snapshots if it.snapshot_id == wish.snapshot_id), None)
         if found is None or found.error == error:
             return
+        if pauses:
+            self._cursors.pause_snapshot(self._client_id, wish.snapshot_id, is_paused=True)
         found.error = error
         if error:
             logger.warning(

@@ -119,7 +119,7 @@ class ReadableTable:
     expected: int
     """Its rows, about."""
     key: tuple[int, ...]
-    """The columns of its key, by their places in the table."""
+    """The columns of its key, by their places in the table; none if it is read as a whole."""
     ignore_case: bool
     """Names of tables that differ by case only are of one table."""
 
@@ -130,10 +130,18 @@ class TableReader(Protocol):
     def describe(self, schema: str, table: str, where: str) -> ReadableTable:
         """Look at a table. Raises BadParameterError if it, or the condition, cannot be used."""
 
-    def read(self, wish: Wish) -> Chunk:
-        """Read the next rows of a table, in a consistent read.
+    def begin(self, wish: Wish) -> Position:
+        """Begin to read a table without a key, as it was at the place in the stream that is returned, exactly.
 
-        It sees all that stands in the stream before the call, and nothing after the chunk's ``high``.
+        That place is not before the end of the stream at the time of the call. Until `read` is called, the source may
+        be kept from changing the table. Raises BadParameterError if the table cannot be used.
+        """
+
+    def read(self, wish: Wish) -> Chunk:
+        """Read the next rows of a table, in a consistent read; all that are left after `begin`.
+
+        It sees all that stands in the stream before the call, and nothing after the chunk's ``high``. Raises
+        BadParameterError if the table, or the condition, cannot be used any more.
         """
 
     def interrupt(self) -> None:

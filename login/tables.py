@@ -225,6 +225,19 @@ def describe(session: MysqlSession, schema: str, table: str) -> SnapshotTable:
     return found
 
 
+_STORAGE: Final = (
+    "SELECT t.data_length, e.transactions FROM information_schema.tables t"
+    " JOIN information_schema.engines e ON e.engine = t.engine WHERE t.table_schema = %s AND t.table_name = %s"
+)
+
+
+def storage(session: MysqlSession, table: SnapshotTable) -> tuple[int, bool]:
+    """Return about how many bytes a table has, and whether its engine has transactions. Raises pymysql.MySQLError."""
+    found = session.rows(_STORAGE, (table.schema, table.name))
+    size, transactions = found[0] if found else (None, None)
+    return int(size or 0), transactions == "YES"
+
+
 # --- cutting ---------------------------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..protocol import props
-from ..protocol.canal.entry_pb2 import MYSQL, Header, Pair
+from ..protocol.canal.entry_pb2 import MYSQL, Entry, EntryType, EventType, Header, Pair, RowChange
+from ..protocol.canal.packet_pb2 import Messages
 from ..protocol.canal.resultset import RowBlock
 from ..protocol.errors import (
     BadPositionError,
@@ -415,6 +416,12 @@ class Cursors:
         subscriber = self._subscribers.get(client_id)
         if subscriber is not None and isinstance(subscriber.state, InRing):
             subscriber.state.reading.windows.open(window)
+
+    def place_window(self, client_id: int, window: Window, place: Position) -> None:
+        """Let a client come to the place of a whole table, where it waits for the rows."""
+        state = self._subscribers[client_id].state if client_id in self._subscribers else None
+        if isinstance(state, Served) and state.reading.windows.has(window):
+            window.high = place
 
     def close_window(self, client_id: int, window: Window) -> None:
         """End a window whose rows could not be read, and those after it."""
@@ -882,8 +889,14 @@ class Cursors:
         return windows.find(reading.track, reading.get) if windows and reading.is_between else None
 
     def _pause_for_rows(self, reading: Reading, stop: int) -> int:
-        """Return the end of the transaction that is given, where rows of a snapshot wait for that; else ``stop``."""
-        if not reading.windows or reading.is_between or reading.windows.find(reading.track, reading.get) is None:
+        """Return where a subscriber stops before ``stop`` that is to be given rows of a snapshot.
+
+        That is where it has to wait for a whole table, and the end of a transaction for which rows wait.
+        """
+        if not reading.windows:
+            return stop
+        stop = reading.windows.hold(reading.track, reading.get, stop)
+        if reading.is_between or reading.windows.find(reading.track, reading.get) is None:
             return stop
         found = reading.end_of_transaction(reading.get)
         return stop if found is None else min(stop, found[0])
@@ -891,19 +904,18 @@ class Cursors:
     def _mark_rows(self, subscriber: Subscriber, reading: Reading) -> Batch | None:
         """Give rows of a snapshot; None if there are none now, or changes have brought all that were read."""
         while (window := self._ready(reading)) is not None:
-            piece, given = window.take()
+            blocks, given = window.take()
             reading.windows.give(given)
-            if not len(piece.block):
+            if not (window.is_whole or any(map(len, blocks))):
                 self._follow_rows(subscriber, reading, given)
                 continue
-            chunk, at = window.chunk, reading.got()
-            assert chunk is not None
+            at = reading.got()
             assert at is not None
             batch_id = self._take_id()
             subscriber.given = True
             reading.windows.yields = True
             reading.marks[batch_id] = Mark(batch_id, reading.get, reading.get, -1, rows=(given,))
-            return _rows_batch(batch_id, piece.block, chunk, given.snapshot_id, at)
+            return _rows_batch(batch_id, window, blocks, at)
         return None
 
     def _follow_rows(self, subscriber: Subscriber, reading: Reading, given: Given) -> None:
@@ -1001,8 +1013,10 @@ class Cursors:
             self.track.free_to(min(needs))
 
 
-def _rows_batch(batch_id: int, block: RowBlock, chunk: Chunk, snapshot_id: int, at: Position) -> Batch:
-    """Return the batch of rows of a snapshot for a client that is at a position."""
+def _rows_batch(batch_id: int, window: Window, blocks: Sequence[RowBlock], at: Position) -> Batch:
+    """Return the batch of rows of a snapshot for a client that is at a position; a whole table is emptied before."""
+    chunk, wish = window.chunk, window.wish
+    assert chunk is not None
     file, offset = at.canal_place
     header = Header(
         version=1,
@@ -1011,19 +1025,29 @@ def _rows_batch(batch_id: int, block: RowBlock, chunk: Chunk, snapshot_id: int, 
         serverId=chunk.server_id,
         serverenCode="UTF-8",
         sourceType=MYSQL,
-        props=[Pair(key=props.SNAPSHOT, value=str(snapshot_id))],
+        props=[Pair(key=props.SNAPSHOT, value=str(wish.snapshot_id))],
     )
-    entry = block.entry(chunk.time, header.SerializeToString())
+    more = header.SerializeToString()
+    entries = [block.entry(chunk.time, more) for block in blocks if len(block)]
+    if window.is_whole:
+        header.schemaName, header.tableName, header.eventType = wish.schema, wish.name, EventType.TRUNCATE
+        header.executeTime = int(chunk.time * 1000)
+        name = ".".join(f"`{part.replace('`', '``')}`" for part in (wish.schema, wish.name))
+        statement = RowChange(
+            eventType=EventType.TRUNCATE, isDdl=True, sql=f"TRUNCATE TABLE {name}", ddlSchemaName=wish.schema
+        )
+        emptied = Entry(header=header, entryType=EntryType.ROWDATA, storeValue=statement.SerializeToString())
+        entries.insert(0, Messages(messages=[emptied.SerializeToString()]).SerializeToString())
     *_, begin, n = at.parts
     return Batch(
         batch_id=batch_id,
-        slices=[memoryview(entry)],
+        slices=[memoryview(entry) for entry in entries],
         from_=str(at),
         to=str(at),
-        entries=1,
-        rows=len(block),
-        bytes=len(entry),
+        entries=len(entries),
+        rows=sum(map(len, blocks)),
+        bytes=sum(map(len, entries)),
         timestamp=int(chunk.time * 1000),
-        positions=varint(begin) + varint(n),
-        snapshot=snapshot_id,
+        positions=(varint(begin) + varint(n)) * len(entries),
+        snapshot=wish.snapshot_id,
     )

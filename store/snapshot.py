@@ -7,6 +7,11 @@ are given when the subscriber has come to ``high``. Those whose keys were noted 
 given, which are newer or will not be older. Every other row has not changed between, and is at ``high``, and since, as
 it was read. So no row is ever older than one that was given before.
 
+A table without a key is given as a whole: nothing says which of its rows a change has brought. Its window knows one
+place, ``low`` and ``high`` in one, at which the table was as it was read, exactly. The subscriber waits there: it is
+given no change from the opening of the window until the place is known, and then those before it, and no others before
+the rows. These take the place of all rows of the table that it has, since those are as of the same place.
+
 A window ends without its rows when it cannot be said which rows changed: after a statement, such as a DDL, when the
 connection to the source broke, or when the subscriber moved to another place. What was given and not confirmed is read
 again after a rollback. How far the subscriber has confirmed is stored with its cursor.
@@ -193,20 +198,37 @@ class Wish:
 class Window:
     """A chunk that is read, or waits for the subscriber."""
 
-    def __init__(self, wish: Wish, touched: "TouchedKeys") -> None:
-        """``touched`` is for the key of the table as it was when the window opened."""
+    def __init__(self, wish: Wish, touched: "TouchedKeys", *, is_whole: bool = False) -> None:
+        """``touched`` is for the key of the table as it was when the window opened; ``is_whole``: it had none."""
         self.wish = wish
         self.touched = touched
+        self.is_whole = is_whole
         self.chunk: Chunk | None = None
         self.pieces: deque[Piece] = deque()
-        self.high: int | None = None
-        """The slot at ``chunk.high``, once the ring has come to it."""
+        self.high: Position | None = None
+        """Where the subscriber is given the rows; None while that is unknown."""
+        self.slot: int | None = None
+        """The slot there, once the ring has come to it."""
         self.before = wish.after
 
     def fill(self, chunk: Chunk) -> None:
         """Take what was read."""
-        self.chunk = chunk
+        self.chunk, self.high = chunk, chunk.high
         self.pieces.extend(chunk.pieces)
+
+    @property
+    def is_given(self) -> bool:
+        """Whether all its rows are."""
+        return self.chunk is not None and not self.pieces
+
+    def locate(self, track: "Track") -> int | None:
+        """Return the slot at ``high``; None while the ring is not there. Raises SourceChangedError."""
+        if self.slot is None and self.high is not None:
+            try:
+                self.slot = track.sequence_of(self.high)
+            except GoneError:  # the subscriber has confirmed more than that
+                self.slot = 0
+        return self.slot
 
     @property
     def frontier(self) -> Frontier | None:
@@ -216,18 +238,21 @@ class Window:
             return None
         return Frontier(wish.table, chunk.last or wish.after, chunk.end, chunk.is_last)
 
-    def take(self) -> tuple[Piece, Given]:
-        """Return the next piece without the rows that changes have brought, and what it brings forward."""
-        chunk, piece = self.chunk, self.pieces.popleft()
+    def take(self) -> "tuple[list[RowBlock], Given]":
+        """Return the rows of the next batch, without those that changes have brought, and what it brings forward."""
+        chunk = self.chunk
         assert chunk is not None
-        rows, size = len(piece.block), piece.block.size
-        piece.block.leave_out(self.touched)
-        last = self.before if piece.last is None else piece.last
+        pieces = [self.pieces.popleft() for _ in range(len(self.pieces) if self.is_whole else 1)]
+        blocks = [piece.block for piece in pieces]
+        rows, size = sum(map(len, blocks)), sum(block.size for block in blocks)
+        if not self.is_whole:
+            blocks[0].leave_out(self.touched)
+        last = self.before if pieces[0].last is None else pieces[0].last
         is_last = chunk.is_last and not self.pieces
         wish = self.wish
         given = Given(wish.snapshot_id, wish.table, self.before, last, chunk.end, rows, size, is_last)
         self.before = last
-        return piece, given
+        return blocks, given
 
 
 class Windows:
@@ -292,24 +317,33 @@ class Windows:
         """Return the window whose rows can be given at a slot that is between two transactions."""
         while self._windows:
             window = self._windows[0]
-            chunk = window.chunk
-            if window.touched.broken:
+            if window.is_given:
+                self._windows.popleft()
+                continue
+            try:
+                slot = window.locate(track)
+            except SourceChangedError:
                 self.clear()
                 return None
-            if chunk is None:
+            if window.touched.broken or (window.is_whole and slot is not None and get > slot):
+                self.clear()
                 return None
-            if window.pieces:
-                if window.high is None:
-                    try:
-                        window.high = track.sequence_of(chunk.high)
-                    except GoneError:  # the subscriber has confirmed more than that
-                        window.high = get
-                    except SourceChangedError:
-                        self.clear()
-                        return None
-                return window if window.high is not None and get >= window.high else None
-            self._windows.popleft()
+            return window if window.chunk is not None and slot is not None and get >= slot else None
         return None
+
+    def hold(self, track: "Track", get: int, stop: int) -> int:
+        """Return where a subscriber waits that is at a slot and could go on up to ``stop``."""
+        for window in self._windows:
+            if window.is_whole and not window.is_given:
+                if window.high is None:
+                    return get
+                try:
+                    slot = window.locate(track)
+                except SourceChangedError:
+                    self.clear()
+                    return stop
+                stop = stop if slot is None else min(stop, slot)
+        return max(get, stop)
 
 
 class Snapshots:

@@ -51,6 +51,7 @@ from .tags cimport (
     DECIMAL,
     ENUM,
     FLOAT,
+    INSERT,
     INTEGER,
     JSON,
     ROWDATA,
@@ -233,7 +234,7 @@ cdef class Change:
     def type(self):
         """The event type (INSERT, UPDATE, DELETE, ALTER, QUERY …), or READ for rows of a snapshot; empty for the ends
         of a transaction."""
-        if self.marks.snapshot.size:
+        if self.marks.snapshot.size and self.header.event_type == INSERT:
             return "READ"
         cdef int number = <int32_t>self.header.event_type
         if 0 <= number < <int>len(EVENT_TYPES):

@@ -49,7 +49,7 @@ cdef class TouchedKeys:
     """Gathers the keys of a table's rows from changes."""
 
     def __init__(self, str schema, str table, indexes, *, bint ignore_case=False, size_t most=1 << 20):
-        """For the columns of the key, by their place in the table from 0 on.
+        """For the columns of the key, by their place in the table from 0 on; with none, all rows are the same.
 
         `ignore_case`: names of tables that differ by case only are of one table. With more than `most` keys it is
         broken.
@@ -63,7 +63,7 @@ cdef class TouchedKeys:
         self.ignore_case = ignore_case
         self.most = most
         self.broken = ""
-        self.is_key.resize(max(indexes) + 1, False)
+        self.is_key.resize(max(indexes, default=-1) + 1, False)
         for index in indexes:
             self.is_key[<size_t>index] = True
         self.key_count = len(indexes)

@@ -21,7 +21,7 @@ async def start(context: Ctx, destination: Destination, client_id: ClientId, bod
     """Give the client the rows that tables have now, among their changes, by get, ack and rollback.
 
     They come as INSERTs with the header property `sluice.snapshot`, in batches of their own, whose `from` and `to` are
-    equal. No row is older than one that came before. No table is locked; each needs a key.
+    equal. No row is older than one that came before. A table without a key comes as a whole, after a TRUNCATE of it.
     """
     return SnapshotView.of(await context.embedded.start_snapshot(destination, client_id, body.selection()))
 

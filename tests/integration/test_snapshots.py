@@ -4,6 +4,7 @@ import asyncio
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import replace
@@ -54,9 +55,10 @@ def source(request: pytest.FixtureRequest) -> Server:
     return found
 
 
-def fill(source: Server, schema: str, rows: int = ROWS, table: str = "items") -> None:
+def fill(source: Server, schema: str, rows: int = ROWS, table: str = "items", engine: str = "InnoDB") -> None:
     """Make a table whose rows count how often they were written."""
-    source.query(f"CREATE TABLE {schema}.{table} (id INT PRIMARY KEY, version BIGINT NOT NULL, filler VARCHAR(200))")
+    columns = "id INT PRIMARY KEY, version BIGINT NOT NULL, filler VARCHAR(200)"
+    source.query(f"CREATE TABLE {schema}.{table} ({columns}) ENGINE = {engine}")
     values = [(number, 0, "x" * 50) for number in range(2, 2 * rows, 2)]
     with source.connect(autocommit=True) as connection, connection.cursor() as cursor:
         cursor.executemany(f"INSERT INTO {schema}.{table} VALUES (%s, %s, %s)", values)
@@ -162,11 +164,12 @@ async def complete(copy: Copy) -> None:
     await copy.until(lambda: copy.server.snapshots(NAME, copy.client)[0].is_done)
 
 
+@pytest.mark.parametrize("engine", ["InnoDB", "MyISAM"])
 async def test_the_copy_of_a_client_becomes_the_table_while_that_changes(
-    source: Server, database: Database, tmp_path: Path
+    source: Server, database: Database, tmp_path: Path, engine: str
 ) -> None:
     schema = database(source)
-    fill(source, schema)
+    fill(source, schema, engine=engine)
     async with serving(source, schema, tmp_path) as server:
         await server.subscribe(NAME, CLIENT, start="latest")
         copy = Copy(server)
@@ -387,12 +390,192 @@ async def test_a_table_whose_changes_are_filtered_by_content_is_refused(
             await started(server, schema)
 
 
-async def test_a_table_without_a_key_is_refused(source: Server, database: Database, tmp_path: Path) -> None:
-    schema = database(source)
-    source.query(f"CREATE TABLE {schema}.keyless (a INT)")
-    async with serving(source, schema, tmp_path) as server:
+async def test_a_table_that_is_not_there_is_refused(mysql97: Server, database: Database, tmp_path: Path) -> None:
+    schema = database(mysql97)
+    async with serving(mysql97, schema, tmp_path) as server:
         await server.subscribe(NAME, CLIENT)
-        with pytest.raises(BadParameterError, match="has no key"):
-            await started(server, schema, "keyless")
         with pytest.raises(BadParameterError, match="gets no table"):
             await started(server, schema, "missing")
+
+
+# --- tables without a key --------------------------------------------------------------------------------------------
+
+
+class Bag:
+    """How often a client has each row of `keyless`; if it is to have all, it fails if one goes that was not there."""
+
+    def __init__(self, server: EmbeddedServer, *, has_all: bool = True) -> None:
+        self.server, self.has_all = server, has_all
+        self.others = 0
+        self.rows: Counter[tuple[Any, ...]] = Counter()
+        self.emptied = 0
+
+    def apply(self, batch: Batch) -> None:
+        for change in decode_changes(b"".join(batch.slices)):
+            if change.type == "TRUNCATE":
+                self.rows.clear()
+                self.emptied += 1
+            for row in change.rows():
+                self.others += row.table != "keyless"
+                for image, sign in ((row.before, -1), (row.after, 1)):
+                    if image is not None and row.table == "keyless":
+                        self.rows[tuple(image.values())] += sign
+        if self.emptied and self.has_all:
+            assert min(self.rows.values(), default=0) >= 0, "a row goes that was not there"
+
+    async def step(self) -> None:
+        batch = await self.server.get_without_ack(NAME, CLIENT, timeout=1)
+        self.apply(batch)
+        if batch.batch_id > 0:
+            await self.server.ack(NAME, CLIENT, batch_id=batch.batch_id)
+
+    async def until(self, condition: Callable[[], object], seconds: float = 20) -> None:
+        async with asyncio.timeout(seconds):
+            while not condition():
+                await self.step()
+
+    def is_like(self, source: Server, table: str) -> bool:
+        return +self.rows == Counter(source.query(f"SELECT * FROM {table}"))
+
+
+@contextmanager
+def written_without_key(source: Server, table: str) -> Iterator[None]:
+    """Insert, change and remove rows, many of them alike, and rows of another table."""
+    stopping = threading.Event()
+    chance = random.Random(3)
+
+    def write() -> None:
+        with source.connect(autocommit=True) as connection, connection.cursor() as cursor:
+            while not stopping.wait(0.001):
+                a, b = chance.randrange(40), chance.randrange(40)
+                cursor.execute(f"INSERT INTO {table} VALUES (%s, 'new'), (%s, NULL)", (a, b))
+                cursor.execute(f"UPDATE {table} SET a = %s WHERE a = %s LIMIT 2", (a, b))
+                cursor.execute(f"DELETE FROM {table} WHERE a = %s LIMIT 3", (chance.randrange(40),))
+                cursor.execute(f"INSERT INTO {table}_other VALUES (1)")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        writer.join()
+
+
+def fill_without_key(source: Server, schema: str, engine: str = "InnoDB") -> str:
+    table = f"{schema}.keyless"
+    source.query(f"CREATE TABLE {table} (a INT, b VARCHAR(20)) ENGINE = {engine}")
+    source.query(f"CREATE TABLE {table}_other (a INT)")
+    values = [(number % 40, "x" * (number % 20)) for number in range(4000)]
+    with source.connect(autocommit=True) as connection, connection.cursor() as cursor:
+        cursor.executemany(f"INSERT INTO {table} VALUES (%s, %s)", values)
+    return table
+
+
+@pytest.fixture(params=["mariadb118", "mysql97", "mysql56"])
+def any_source(request: pytest.FixtureRequest) -> Server:
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, Server)
+    return found
+
+
+@pytest.mark.parametrize("engine", ["InnoDB", "MyISAM"])
+async def test_a_table_without_a_key_is_given_as_it_was_at_the_place_of_its_rows(
+    any_source: Server, database: Database, tmp_path: Path, engine: str
+) -> None:
+    schema = database(any_source)
+    table = fill_without_key(any_source, schema, engine)
+    async with serving(any_source, schema, tmp_path) as server:
+        await server.subscribe(NAME, CLIENT, start="latest")
+        bag = Bag(server)
+        with written_without_key(any_source, table):
+            for number in range(1, 5):
+                await started(server, schema, "keyless")
+                await bag.until(lambda: server.snapshots(NAME, CLIENT)[0].is_done)
+                assert bag.emptied == number
+        await bag.until(lambda: bag.is_like(any_source, table))
+
+
+async def test_a_transaction_that_changes_a_table_without_a_key_is_waited_for_on_mysql_only(
+    any_source: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(any_source)
+    table = fill_without_key(any_source, schema)
+    async with serving(any_source, schema, tmp_path) as server:
+        await server.subscribe(NAME, CLIENT, start="latest")
+        bag = Bag(server)
+        with any_source.connect(autocommit=False) as connection, connection.cursor() as cursor:
+            cursor.execute(f"INSERT INTO {table} VALUES (77, 'late')")
+            snapshot = await started(server, schema, "keyless")
+            is_mariadb = "MariaDB" in any_source.query("SELECT VERSION()")[0][0]
+            if is_mariadb:
+                await bag.until(lambda: snapshot.is_done)
+                assert bag.rows[77, "late"] == 0
+            else:
+                await bag.until(lambda: "a transaction has held it for 3 s" in snapshot.error)
+                any_source.query(f"INSERT INTO {table}_other VALUES (2)")
+                await bag.until(lambda: bag.others == 1)  # the client does not wait for it
+            connection.commit()
+        await bag.until(lambda: snapshot.is_done and bag.is_like(any_source, table))
+        assert bag.rows[77, "late"] == 1
+
+
+async def test_a_table_without_a_key_that_is_too_large_is_refused_or_pauses_the_snapshot(
+    mysql97: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(mysql97)
+    table = fill_without_key(mysql97, schema)
+    mysql97.query(f"ANALYZE TABLE {table}")
+    async with serving(mysql97, schema, tmp_path, snapshot_whole_bytes=20_000) as server:
+        await server.subscribe(NAME, CLIENT, start="latest")
+        with pytest.raises(BadParameterError, match=r"maxBytes \(20000\) allows to read as a whole: give it a key, or"):
+            await started(server, schema, "keyless")
+        bag = Bag(server, has_all=False)
+        few = await started(server, schema, "keyless", where={table: "a = 7"})
+        await bag.until(lambda: few.is_done)
+        assert sum(bag.rows.values()) == 100
+        many = await started(server, schema, "keyless", where={table: "a <> 7"})
+        await bag.until(lambda: many.is_paused)
+        assert many.error.endswith("give it a key, or raise that. Then resume it")
+        mysql97.query(f"DELETE FROM {table} WHERE a > 0")
+        await server.pause_snapshot(NAME, CLIENT, many.snapshot_id, is_paused=False)
+        await bag.until(lambda: many.is_done)
+        assert {row[0] for row, count in bag.rows.items() if count} == {0}
+
+
+async def test_an_account_that_may_not_lock_a_table_is_told_what_to_grant(
+    mysql97: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(mysql97)
+    table = fill_without_key(mysql97, schema)
+    account = {"db_username": f"r_{schema}"[:30], "db_password": "reads"}
+    mysql97.query(f"CREATE USER {account['db_username']} IDENTIFIED BY 'reads'")
+    mysql97.query(f"GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {account['db_username']}")
+    try:
+        async with serving(mysql97, schema, tmp_path, **account) as server:
+            await server.subscribe(NAME, CLIENT, start="latest")
+            bag = Bag(server)
+            snapshot = await started(server, schema, "keyless")
+            await bag.until(lambda: f"GRANT LOCK TABLES ON `{schema}`.* TO it" in snapshot.error)
+            mysql97.query(f"GRANT LOCK TABLES ON {schema}.* TO {account['db_username']}")
+            await bag.until(lambda: snapshot.is_done)
+            assert bag.is_like(mysql97, table)
+    finally:
+        mysql97.query(f"DROP USER {account['db_username']}")
+
+
+def test_a_consistent_read_is_one_whatever_isolation_the_source_is_set_to(
+    mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(mariadb118)
+    table = fill_without_key(mariadb118, schema)
+    mariadb118.query("SET GLOBAL tx_isolation = 'READ-COMMITTED'")
+    reader = TableReader(config(mariadb118, tmp_path), list)
+    try:
+        wish = Wish(1, 0, schema, "keyless", "", None, None, 0)
+        reader.begin(wish)
+        mariadb118.query(f"DELETE FROM {table}")
+        assert sum(len(piece.block) for piece in reader.read(wish).pieces) == 4000
+    finally:
+        reader.close()
+        mariadb118.query("SET GLOBAL tx_isolation = 'REPEATABLE-READ'")

@@ -4,7 +4,7 @@ import pytest
 
 from sluice.protocol.canal.entry_pb2 import Entry, EventType
 from sluice.protocol.canal.packet_pb2 import Messages
-from sluice.protocol.canal.rows import decode_rows
+from sluice.protocol.canal.rows import decode_changes, decode_rows
 from sluice.protocol.canal.touched import TouchedKeys
 from sluice.protocol.errors import AckOutOfOrderError, SnapshotRunningError, UnknownBatchError, UnknownSnapshotError
 from sluice.protocol.position import Position
@@ -267,3 +267,93 @@ def test_little_is_read_ahead(taken: Taken, monkeypatch: pytest.MonkeyPatch) -> 
     wish = taken.cursors.wish(CLIENT)
     assert wish is not None
     assert wish.after == ("'c'",)
+
+
+# --- a table without a key -------------------------------------------------------------------------------------------
+
+
+def open_whole(taken: Taken) -> Window:
+    wish = taken.cursors.wish(CLIENT)
+    assert wish is not None
+    window = Window(wish, TouchedKeys(wish.schema, wish.name, ()), is_whole=True)
+    taken.cursors.open_window(CLIENT, window)
+    return window
+
+
+def fill_whole(taken: Taken, window: Window, high: Position, *pieces: str) -> None:
+    made = [Piece(block(*((key, "1") for key in keys)), None) for keys in pieces]
+    taken.cursors.fill_window(CLIENT, window, Chunk(made, high, (), None, True, 101, 1.5))
+
+
+def given(batch: Batch) -> list[str]:
+    """The types of what a batch has, with the keys of its rows."""
+    assert batch.entries == len(Messages.FromString(b"".join(batch.slices)).messages)
+    return [
+        " ".join([change.type, change.table, *(str(next(iter((row.after or {}).values()))) for row in change.rows())])
+        for change in decode_changes(b"".join(batch.slices))
+    ]
+
+
+def test_a_client_waits_for_a_whole_table_at_the_place_where_that_is_as_it_was_read(taken: Taken) -> None:
+    window = open_whole(taken)
+    put(taken.cursors, taken.stream, updated("x"))
+    assert taken.cursors.get(CLIENT, now=NOW) is None, "the place is not known, and may be before this change"
+    place = taken.stream.end
+    put(taken.cursors, taken.stream, updated("y"))
+    taken.cursors.place_window(CLIENT, window, place)
+    before = get(taken.cursors)
+    assert given(before) == ["UPDATE goods x"]
+    assert taken.cursors.get(CLIENT, now=NOW) is None, "its rows are to come first"
+    fill_whole(taken, window, place, "ab", "", "ac")
+    whole = get(taken.cursors)
+    assert given(whole) == ["TRUNCATE goods", "READ goods a b", "READ goods a c"]
+    assert (whole.snapshot, whole.rows, whole.from_) == (taken.snapshot.snapshot_id, 4, whole.to)
+    taken.ack(before)
+    assert taken.progress[0] == (None, 0, False)
+    taken.ack(whole)
+    assert taken.progress[0] == (None, 4, True)
+    assert given(get(taken.cursors)) == ["UPDATE goods y"]
+
+
+def test_an_empty_table_without_a_key_empties_the_copy(taken: Taken) -> None:
+    window = open_whole(taken)
+    taken.cursors.place_window(CLIENT, window, taken.stream.end)
+    fill_whole(taken, window, taken.stream.end, "")
+    assert given(get(taken.cursors)) == ["TRUNCATE goods"]
+
+
+def test_a_client_comes_to_a_place_that_the_ring_has_not_reached(taken: Taken) -> None:
+    window = open_whole(taken)
+    place = taken.stream.position(taken.stream.events + 1)
+    taken.cursors.place_window(CLIENT, window, place)
+    fill_whole(taken, window, place, "a")
+    assert taken.cursors.get(CLIENT, now=NOW) is None
+    put(taken.cursors, taken.stream, updated("x"))
+    put(taken.cursors, taken.stream, updated("y"))
+    assert given(get(taken.cursors)) == ["UPDATE goods x"]
+    assert given(get(taken.cursors)) == ["TRUNCATE goods", "READ goods a"]
+
+
+def test_a_client_goes_on_when_a_whole_table_could_not_be_read(taken: Taken) -> None:
+    window = open_whole(taken)
+    put(taken.cursors, taken.stream, updated("x"))
+    taken.cursors.close_window(CLIENT, window)
+    assert given(get(taken.cursors)) == ["UPDATE goods x"]
+
+
+def test_a_whole_table_is_read_again_after_a_rollback_and_after_a_statement(taken: Taken) -> None:
+    window = open_whole(taken)
+    taken.cursors.place_window(CLIENT, window, taken.stream.end)
+    fill_whole(taken, window, taken.stream.end, "a")
+    get(taken.cursors)
+    taken.cursors.rollback(CLIENT, now=NOW)
+    assert taken.cursors.get(CLIENT, now=NOW) is None
+    window = open_whole(taken)
+    put(taken.cursors, taken.stream, statement(EventType.ALTER, "ALTER TABLE goods ADD x INT", is_ddl=True))
+    taken.cursors.place_window(CLIENT, window, taken.stream.end)
+    get(taken.cursors)
+    fill_whole(taken, window, taken.stream.end, "a")
+    assert taken.cursors.get(CLIENT, now=NOW) is None
+    wish = taken.cursors.wish(CLIENT)
+    assert wish is not None
+    assert wish.name == "goods"

@@ -1,4 +1,11 @@
-"""Reading rows of tables for snapshots: a chunk is one consistent read between two looks at the end of the binlog."""
+"""Reading rows of tables for snapshots: a chunk is one consistent read between two looks at the end of the binlog.
+
+A table without a key is read as a whole, as it was at one place in the binlog. MariaDB says where that of a consistent
+read is. MySQL does not, so another session locks this table against changes for the moment in which the read begins and
+the place is looked up: LOCK TABLES … READ waits until no transaction is left that has changed the table, so that all
+changes before the place are visible, and none comes before the lock has ended. A table whose engine has no transactions
+is locked until it is read, by FLUSH TABLES … WITH READ LOCK.
+"""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -7,13 +14,14 @@ from dataclasses import dataclass
 from typing import Final
 
 import pymysql
+from pymysql.constants import ER
 
 from ....login import tables
 from ....login.session import MysqlSession
-from ....login.tables import LITERAL, SETTINGS, KeyRange, SnapshotTable
+from ....login.tables import LITERAL, SETTINGS, Key, KeyRange, SnapshotTable, quoted
 from ....login.visibility import wait_until_visible
 from ....protocol.canal.resultset import RowEncoder
-from ....protocol.errors import BadParameterError, SourceError
+from ....protocol.errors import BadParameterError, SluiceError, SourceError
 from ....protocol.position import Position
 from ....store.snapshot import Chunk, Piece, Wish
 from ...source import ReadableTable
@@ -29,9 +37,13 @@ CHUNK: Final = 8 << 20
 """Bytes of rows that are read at once, about ..."""
 MOST: Final = 4 * CHUNK
 """... and at most, but for a last row."""
+PATIENCE: Final = 3
+"""Seconds for which the lock of a table is waited for, since new changes of the table wait as long."""
 FIRST_ROWS: Final = 500
 GROWTH: Final = 8
 """Rows of the first chunk of a table, and by how much the next one may be longer."""
+
+_BEGIN: Final = "START TRANSACTION WITH CONSISTENT SNAPSHOT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +53,15 @@ class _Table:
     table: SnapshotTable
     where: str
     key: tuple[int, ...]
-    """The columns of its key, by their places."""
+    """The columns of its key, by their places; none if it is read as a whole."""
     delivered: tuple[int, ...]
     """The columns that pass the filter, by their places."""
+
+    @property
+    def selected(self) -> str:
+        """What is selected of a row: the columns, then the row of the key."""
+        columns = (self.table.columns[place].text for place in self.delivered)
+        return ", ".join(filter(None, [*columns, self.table.bounds]))
 
 
 class TableReader:
@@ -56,44 +74,84 @@ class TableReader:
         self._zone = offsets_of(config.time_zone)
         self._rows: dict[tuple[str, str], int] = {}
         self._connection: Connection | None = None
+        self._lock: Connection | None = None
+        self._begun: tuple[_Table, Position, bool] | None = None
+        """The table of `begin`, its place, and whether the lock has to last until it is read."""
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connections."""
+        self._begun = None
+        self._unlock()
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
     def interrupt(self) -> None:
         """Make a call that waits for the source fail; any thread may call this."""
-        connection = self._connection
-        if connection is not None:
-            connection.shutdown()
+        for connection in (self._connection, self._lock):
+            if connection is not None:
+                connection.shutdown()
 
     def describe(self, schema: str, table: str, where: str) -> ReadableTable:
         """See `sluice.instance.source.TableReader.describe`."""
         with self._asking(f"{schema}.{table}") as connection:
             found = self._describe(connection, schema, table, where)
             expected = tables.estimate(connection.session, found.table, KeyRange())
+            if not (found.key or where):
+                self._check_size(found.table, tables.storage(connection.session, found.table)[0])
             return ReadableTable(schema, table, expected, found.key, connection.facts.lower_case_table_names != 0)
+
+    def begin(self, wish: Wish) -> Position:
+        """See `sluice.instance.source.TableReader.begin`."""
+        with self._asking(f"{wish.schema}.{wish.name}") as connection:
+            session = connection.session
+            found = self._describe(connection, wish.schema, wish.name, wish.where)
+            _, is_transactional = tables.storage(session, found.table)
+            if is_transactional and connection.facts.mariadb:
+                wait_until_visible(session, self._end(connection), PATIENCE)
+                place = self._begin_read(connection)
+            else:
+                self._lock = Connection(self._config)  # that of one session ends when it begins a transaction
+                _lock(self._lock, found.table, is_transactional=is_transactional)
+                place = self._end(self._lock)
+                if place.source != connection.facts.source:
+                    raise SourceError(f"{connection.name} is several servers: a table without a key needs one of them")
+                session.rows(_BEGIN)
+            self._begun = found, place, not is_transactional
+            return place
 
     def read(self, wish: Wish) -> Chunk:
         """See `sluice.instance.source.TableReader.read`."""
         if not all(map(LITERAL.fullmatch, (*(wish.after or ()), *(wish.end or ())))):
             raise SourceError(f"the progress of the snapshot of {wish.schema}.{wish.name} was changed: cancel it")
+        pieces: list[Piece] = []
+        end: Key | None = None
+        high: Position | None = None
+        is_last = True
         with self._asking(f"{wish.schema}.{wish.name}") as connection:
             session = connection.session
-            wait_until_visible(session, self._end(connection))
-            found = self._describe(connection, wish.schema, wish.name, wish.where)
-            end = wish.end or tables.last_key(connection.session, found.table)
-            high = self._begin(connection)
-            pieces: list[Piece] = []
-            is_last = end is None
-            if end is not None:
-                is_last = self._select(session, found, KeyRange(wish.after, end), wish.rate, pieces)
+            if self._begun is not None:
+                found, high, is_locked = self._begun
+                if not is_locked:
+                    self._unlock()
+                self._select_all(session, found, pieces)
+                self._unlock()
+                self._begun = None
+            else:
+                wait_until_visible(session, self._end(connection))
+                found = self._describe(connection, wish.schema, wish.name, wish.where)
+                if found.key:  # else it had one
+                    end = wish.end or tables.last_key(session, found.table)
+                if end is not None:
+                    if connection.facts.mariadb and tables.storage(session, found.table)[1]:
+                        high = self._begin_read(connection)
+                    is_last = self._select(session, found, KeyRange(wish.after, end), wish.rate, pieces)
         with self._asking(f"{wish.schema}.{wish.name}") as connection:  # the same one, unless the chunk was too long
+            if high is not None:
+                connection.session.rows("COMMIT")
             return Chunk(
                 pieces=pieces or [Piece(RowEncoder(wish.schema, wish.name, ()).take_block()[0], None)],
-                high=self._commit(connection, high),
+                high=high or self._end(connection),
                 key=found.key,
                 end=end,
                 is_last=is_last,
@@ -108,34 +166,42 @@ class TableReader:
             if self._connection is None:
                 self._connection = Connection(self._config)
                 self._connection.query(SETTINGS)
+                self._connection.query("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
             yield self._connection
         except (pymysql.MySQLError, OSError) as error:
             self.close()
             raise SourceError(f"{self._config.master_address} does not give rows of {table}: {error}") from error
-        except SourceError:
+        except SluiceError:
             self.close()
             raise
 
     def _end(self, connection: Connection) -> Position:
         return StartFinder(connection, self._config, lambda: Connection(self._config)).end_position(self._known_files())
 
-    def _begin(self, connection: Connection) -> Position | None:
-        """Begin a consistent read; return its place in the binlog, which MariaDB knows exactly."""
+    def _begin_read(self, connection: Connection) -> Position:
+        """Begin a consistent read of MariaDB; return its place in the binlog, which it knows exactly."""
         session = connection.session
-        if not connection.facts.mariadb:
-            return None
-        session.rows("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        session.rows(_BEGIN)
         status = dict(session.rows("SHOW STATUS LIKE 'binlog_snapshot_%'"))
         file, offset = status["Binlog_snapshot_file"], int(status["Binlog_snapshot_position"])
         finder = StartFinder(connection, self._config, lambda: Connection(self._config))
         return finder.position_of(file, offset, self._known_files())
 
-    def _commit(self, connection: Connection, high: Position | None) -> Position:
-        """End the consistent read; return the place up to which it may have seen changes."""
-        if high is None:
-            return self._end(connection)
-        connection.session.rows("COMMIT")
-        return high
+    def _unlock(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.close()
+
+    def _check_size(self, table: SnapshotTable, size: int) -> None:
+        limit = self._config.snapshot_whole_bytes
+        if size > limit or not limit:
+            raise BadParameterError(
+                f"{table} has no key that it could be read by in parts (a primary key, or a unique key without NULLs,"
+                f" that does not begin with an ENUM or SET), and its {size} bytes are more than"
+                f" sluice.instance.snapshot.withoutKey.maxBytes ({limit}) allows to read as a whole: give it a key, or"
+                " raise that",
+                "tables",
+            )
 
     def _describe(self, connection: Connection, schema: str, name: str, where: str) -> _Table:
         if connection.facts.row_image != "FULL":
@@ -145,12 +211,6 @@ class TableReader:
                 " applications reconnect"
             )
         table = tables.describe(connection.session, schema, name)
-        if not table.key:
-            raise BadParameterError(
-                f"{schema}.{name} has no key that it could be read by in parts: neither a primary key nor a unique key"
-                " without NULLs, or its first column is an ENUM or SET",
-                "tables",
-            )
         conditions = self._config.conditions()
         if conditions is not None and conditions.of(schema, name) is not None:
             raise BadParameterError(
@@ -175,19 +235,9 @@ class TableReader:
         table = found.table
         wanted = self._rows.get((table.schema, table.name), FIRST_ROWS)
         limit = min(wanted, rate) if rate else wanted
-        columns = [table.columns[place] for place in found.delivered]
-        encoder = RowEncoder(
-            table.schema,
-            table.name,
-            [(column.name, column.mysql_type, column.is_key) for column in columns],
-            len(table.key),
-            indexes=found.delivered,
-            keys=found.key,
-            zone=self._zone,
-        )
-        selected = ", ".join([*(column.text for column in columns), table.bounds])
+        encoder = self._encoder(found)
         chosen = f"{part.where(table)} AND ({found.where})" if found.where else part.where(table)
-        sql = f"SELECT {selected} FROM {table.forced}{chosen}{table.order} LIMIT {limit}"
+        sql = f"SELECT {found.selected} FROM {table.forced}{chosen}{table.order} LIMIT {limit}"
         rows = size = 0
         for _ in tables.feed(session, sql, encoder, PIECE):
             size += encoder.size
@@ -201,3 +251,51 @@ class TableReader:
             fitting = max(1, rows * CHUNK // size)
             self._rows[table.schema, table.name] = min(fitting, wanted * GROWTH)
         return rows < limit and encoder.is_finished
+
+    def _select_all(self, session: MysqlSession, found: _Table, pieces: list[Piece]) -> None:
+        """Read all rows of a table."""
+        encoder = self._encoder(found)
+        chosen = f" WHERE {found.where}" if found.where else ""
+        size = 0
+        for _ in tables.feed(session, f"SELECT {found.selected} FROM {found.table.sql}{chosen}", encoder, PIECE):
+            size += encoder.size
+            self._check_size(found.table, size)
+            pieces.append(Piece(encoder.take_block()[0], None))
+
+    def _encoder(self, found: _Table) -> RowEncoder:
+        columns = [found.table.columns[place] for place in found.delivered]
+        return RowEncoder(
+            found.table.schema,
+            found.table.name,
+            [(column.name, column.mysql_type, column.is_key) for column in columns],
+            len(found.table.key),
+            indexes=found.delivered,
+            keys=found.key,
+            zone=self._zone,
+        )
+
+
+def _lock(connection: Connection, table: SnapshotTable, *, is_transactional: bool) -> None:
+    """Keep a table from being changed; all transactions that have changed it are at their end."""
+    session = connection.session
+    # Only without autocommit does InnoDB of MySQL 5.6 wait for transactions, and not for single statements.
+    session.rows(f"SET autocommit = 0, lock_wait_timeout = {PATIENCE}, innodb_lock_wait_timeout = {PATIENCE}")
+    try:
+        if is_transactional:
+            session.rows(f"LOCK TABLES {table.sql} READ")
+        else:  # that would not wait for what is to be written to the binlog, before MySQL 5.7 and on MariaDB
+            session.rows(f"FLUSH TABLES {table.sql} WITH READ LOCK")
+    except pymysql.MySQLError as error:
+        if error.args[0] == ER.LOCK_WAIT_TIMEOUT:
+            raise SourceError(
+                f"{table} has no key, so its snapshot begins while nothing changes it: a transaction has held it for"
+                f" {PATIENCE} s; end that, or wait for the next attempt"
+            ) from error
+        refusals = ER.DBACCESS_DENIED_ERROR, ER.TABLEACCESS_DENIED_ERROR, ER.SPECIFIC_ACCESS_DENIED_ERROR
+        if error.args[0] in refusals:
+            more = "" if is_transactional else "GRANT RELOAD ON *.* TO it; "
+            raise SourceError(
+                f"{table} has no key, so its snapshot locks it for a moment, which the account may not:"
+                f" {more}GRANT LOCK TABLES ON {quoted(table.schema)}.* TO it"
+            ) from error
+        raise

@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
 
 def make_table(server: Server) -> None:
     """Make the table of the rows."""
-    server.query(f"CREATE DATABASE {SCHEMA}")
+    server.query(f"CREATE DATABASE IF NOT EXISTS {SCHEMA}")
     server.query(f"CREATE TABLE {TABLE} (id BIGINT PRIMARY KEY AUTO_INCREMENT, due BIGINT NOT NULL)")
 
 

@@ -92,6 +92,16 @@ def test_latency() -> None:
 
 
 @pytest.mark.extended
+def test_snapshot() -> None:
+    size = ("--rows", "4000", "--seconds", "1", "--warm-up", "0.5", "--repeats", "1")
+    (case,) = run("snapshot", *only("sysbench"), *size)["cases"]
+    assert (case["case"], case["rows"]) == ("sysbench", 4000)
+    assert case["ours"] > 0
+    assert case["ratio"] == pytest.approx(case["ours"] / case["anchor"], abs=0.001)
+    assert case["added_p99_ms"] == pytest.approx(case["stream_p99_ms_beside"] - case["stream_p99_ms"], abs=0.001)
+
+
+@pytest.mark.extended
 def test_memory() -> None:
     (case,) = run("memory", *only("row"), "--scale", "0.01", "--repeats", "1")["cases"]
     assert case["rows"] == 1

@@ -41,6 +41,8 @@ CASES = {
     "text": ("flat", "text"),
     "tdsql-bulk": ("tdsql", "bulk"),
     "tdsql-single": ("tdsql", "single"),
+    "tidb-bulk": ("tidb", "bulk"),
+    "tidb-single": ("tidb", "single"),
 }
 """The form of the records, and the workload."""
 LATENCIES = {

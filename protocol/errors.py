@@ -3,7 +3,11 @@
 What HTTP itself cannot serve, `server/http/errors.py` has.
 """
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+TABLES_NAMED: Final = 10
+"""Tables in the text of an error."""
 
 
 class SluiceError(Exception):
@@ -173,6 +177,35 @@ class PartialRowsError(RefusedError):
             schema,
             table,
         )
+
+
+class UnfitChangeError(RefusedError):
+    """The form has no place for a change; `reason` says why, and what to do."""
+
+    type = "unfit-change"
+
+    def __init__(self, entry: int, schema: str, table: str, reason: str) -> None:
+        super().__init__(f"a change of {schema}.{table} {reason}", entry, schema, table)
+        self.reason = reason
+
+
+class TransactionTooLargeError(RefusedError):
+    """A transaction has more than a record may have. `size` is that of what came before it was noticed."""
+
+    type = "transaction-too-large"
+
+    def __init__(self, entry: int, schema: str, table: str, tables: Sequence[str], size: int, limit: int) -> None:
+        named = ", ".join(tables[:TABLES_NAMED]) + (" and others" if len(tables) > TABLES_NAMED else "")
+        super().__init__(
+            f"a transaction with changes of {named} is too large for a record: {size} bytes or more of {limit}. Raise"
+            " kafka.max.request.size, and max.message.bytes of the topic, or commit more often at the source",
+            entry,
+            schema,
+            table,
+        )
+        self.tables = tables
+        self.size = size
+        self.limit = limit
 
 
 class ConfigError(SluiceError):

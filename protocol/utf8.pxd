@@ -145,3 +145,19 @@ cdef inline uint8_t *put_latin1(uint8_t *to, const uint8_t *data, size_t size) n
         to += 1 + (data[0] >> 7)
         data += 1
     return to
+
+
+cdef inline uint8_t *get_latin1(uint8_t *to, const uint8_t *data, size_t size) noexcept nogil:
+    """The bytes that put_latin1() was given; never more than it wrote. NULL if it did not write that."""
+    cdef const uint8_t *end = data + size
+    while data < end:
+        if data[0] < 0x80:
+            to[0] = data[0]
+            data += 1
+        elif data[0] & 0xFE == 0xC2 and data + 1 < end and data[1] & 0xC0 == 0x80:
+            to[0] = <uint8_t>(data[0] << 6 | data[1] & 0x3F)
+            data += 2
+        else:
+            return NULL
+        to += 1
+    return to

@@ -48,7 +48,8 @@ class Cursor:
 OLDEST = Cursor("", 0, 0, 0)
 """Stands for the oldest place that the source has, where it has purged the place before it in a list of places."""
 MOVED = "moved "
-"""What a client remembers begins with it after its cursor was moved by hand; what follows is another text each time."""
+"""What a client remembers begins with it after its cursor was moved by hand. What follows is another word each time,
+which begins with the time, and then what it had remembered before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,20 @@ class StoredClient:
     """Its snapshots, as `sluice.store.snapshot` writes them."""
     protected: bool = False
     """Whether the log on disk keeps what the client still needs, beyond its limits."""
+
+
+def split_memory(memory: str) -> tuple[str, str]:
+    """Return the words that say that a cursor was moved by hand, empty if it was not, and what else is remembered."""
+    if not memory.startswith(MOVED):
+        return "", memory
+    word, _, remembered = memory.removeprefix(MOVED).partition(" ")
+    return MOVED + word, remembered
+
+
+def moved_at(words: str) -> int:
+    """Return when a cursor was moved by hand, ms since 1970, by those words; 0 if they do not say."""
+    time, dash, _ = words.removeprefix(MOVED).partition("-")
+    return int(time) if dash and time.isdecimal() else 0
 
 
 def in_order(cursors: list[Cursor]) -> list[Cursor]:

@@ -635,6 +635,18 @@ class Cursors:
         self._confirm_to(subscriber, reading, sequence)
         return True
 
+    def go_back(self, client_id: int, *, now: float, session: str | None = None) -> None:
+        """Go back to the durable cursor, which is between two transactions; all marks are forgotten.
+
+        What is confirmed of a transaction is given again. Raises NotSubscribedError and StaleSessionError.
+        """
+        subscriber = self._called(client_id, session)
+        subscriber.last_active = now
+        subscriber.given = True
+        subscriber.go_back(self.track)
+        self._hold()
+        self._free()
+
     def rollback(self, client_id: int, batch_id: int | None = None, *, now: float, session: str | None = None) -> None:
         """Go back to what is confirmed. Without a batch id all marks are forgotten.
 

@@ -107,6 +107,17 @@ class Subscriber:
         else:
             self.become(Gone(stream, error, resume))
 
+    def go_back(self, stream: Stream) -> None:
+        """Forget all marks, and go on at the durable cursor, as after a restart: between two transactions."""
+        cursor, state = self.cursor, self.state
+        is_there = isinstance(state, Served) and (cursor is None or state.reading.acked() == cursor.position)
+        if is_there or cursor is None or isinstance(state, Gone):
+            self.roll_back()
+            return
+        self._cursor = cursor
+        self.become(Ahead.at(stream, cursor))
+        self.resolve(stream)
+
     def pass_gap(self, stream: Stream) -> None:
         """If it waits for a place, start with the stream, which begins after a gap with that place.
 

@@ -87,9 +87,10 @@ class Source:
     def join(self, timeout: float | None = None) -> None:
         """Nothing runs."""
 
-    def put(self, count: int = 1, *, size: int = 0) -> None:
+    def put(self, count: int = 1, *, size: int = 0, commits: int | None = None) -> None:
+        """Put entries, each so many bytes larger. So many of them, the last ones, end a transaction, by default all."""
         staging = Staging()
-        for _ in range(count):
+        for left in reversed(range(count)):
             entry = Entry(entryType=EntryType.ROWDATA)
             entry.header.schemaName, entry.header.tableName = "shop", "goods"
             entry.header.eventType = EventType.INSERT
@@ -106,7 +107,7 @@ class Source:
                 self.writer,
                 Kind.ROW_DATA,
                 event_type=EventType.INSERT,
-                flags=Flag.BOUNDARY,
+                flags=Flag.BOUNDARY if commits is None or left < commits else 0,
                 table=self.table,
                 rows=1,
                 source=self.source,

@@ -27,6 +27,22 @@ class Record:
     decoded: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What was done for records of the same label."""
+
+    label: str
+    sql: list[str]
+    error: Any
+    """Number and text of the error that TiDB gave; None without."""
+
+
+@cache
+def steps() -> list[Step]:
+    """Return what was done, in order."""
+    return [Step(it["label"], it["sql"], it["error"]) for it in _lines("steps")]
+
+
 @cache
 def captured() -> list[Record]:
     """Return the records that Drainer wrote."""

@@ -31,6 +31,7 @@ from cython.operator cimport dereference
 from libcpp.unordered_map cimport unordered_map
 from libcpp.vector cimport vector
 
+from ..numbers cimport parse_number
 from ..wire cimport Span, get_varint, is_same, span_at
 from .entry cimport (
     ENTRY_PIECE,
@@ -80,18 +81,9 @@ from .types import SqlType, kind_of, labels_of, width_of
 
 cdef extern from *:
     """
-    #include <charconv>
-
     typedef __int128 sluice_int128;
-
-    template <class T> static inline bool parse_number(const char *p, const char *end, T *out) {
-        auto result = std::from_chars(p, end, *out);
-        return result.ec == std::errc() && result.ptr == end;
-    }
     """
     ctypedef long long int128 "sluice_int128"
-    bint parse_float "parse_number<float>"(const char *p, const char *end, float *out) noexcept nogil
-    bint parse_double "parse_number<double>"(const char *p, const char *end, double *out) noexcept nogil
 
 
 cdef enum:
@@ -353,8 +345,8 @@ cdef const char *put_float(ColumnBuffers *out, Span text) noexcept nogil:
     cdef float single
     cdef double number
     if out.output == FLOAT32:
-        return put_fixed(out, &single) if parse_float(p, p + text.size, &single) else NO_FLOAT
-    return put_fixed(out, &number) if parse_double(p, p + text.size, &number) else NO_FLOAT
+        return put_fixed(out, &single) if parse_number(p, p + text.size, &single) else NO_FLOAT
+    return put_fixed(out, &number) if parse_number(p, p + text.size, &number) else NO_FLOAT
 
 
 cdef int number_at(const uint8_t *p, int digits) noexcept nogil:

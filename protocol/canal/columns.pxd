@@ -19,7 +19,7 @@ cdef struct Meaning:
     const uint8_t *prefix                          # the bytes of a column before `updated` and `value` ...
     size_t prefix_size
     Cell cell                                      # ... and what they say
-    int kind                                       # ValueKind
+    int kind                                       # ValueKind, or what another `learn` says
     size_t width                                   # bytes of each value of a binary(n), else 0
 
 

@@ -72,7 +72,9 @@ cdef class Encoder:
     cdef uint64_t transaction                      # where that of the entry begins, and ...
     cdef uint64_t n                                # ... the entry in it, see Position
     cdef Refusal refusal
+    cdef str before                                # the state when the batch began
 
+    cdef int open_batch(self) except -1
     cdef int begin(self) except -1
     cdef bint add_all(self, Fields batch, Py_ssize_t begin) except -1 nogil
     cdef int read_place(self) except -1 nogil

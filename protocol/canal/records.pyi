@@ -26,6 +26,7 @@ class Records:
 
 class Encoder:
     state: str
+    def undo(self) -> None: ...
     def encode(
         self,
         slices: Iterable[Buffer],

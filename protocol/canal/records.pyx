@@ -317,6 +317,10 @@ cdef class Encoder:
         if text:
             raise ValueError("each batch stands for itself")
 
+    def undo(self):
+        """Forget the last batch: the next one begins where it began."""
+        self.state = self.before
+
     def encode(self, slices, int64_t batch_id, *, Py_ssize_t begin=0, ts=None, bytes positions=b""):
         """The Records of a batch, from the entry of that index on. The slices are framed entries, as in `Messages`.
 
@@ -340,6 +344,8 @@ cdef class Encoder:
             self.parts.batch_id = batch_id
             self.parts.ts = time.time_ns() // 1_000_000 if ts is None else ts
             self.places = fields_of(span_at(positions, len(positions)))
+            if begin == 0:
+                self.open_batch()
             self.begin()
             for i in range(count):
                 PyObject_GetBuffer(inputs[i], &views[i], PyBUF_SIMPLE)
@@ -357,6 +363,11 @@ cdef class Encoder:
                 PyBuffer_Release(&views[i])
             free(views)
             self.is_busy = False
+
+    cdef int open_batch(self) except -1:
+        """Take what there was before as done."""
+        self.before = self.state
+        return 0
 
     cdef int begin(self) except -1:
         self.parts.size = self.out.size = 0

@@ -15,6 +15,7 @@ from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memset
 
+from ..utf8 cimport get_latin1
 from ..wire cimport Span
 from .entry cimport (
     IMAGE_BEFORE,
@@ -556,24 +557,11 @@ cdef bytes latin1(Span value):
     cdef size_t i
     cdef size_t n = 0
     cdef bytes result
-    cdef uint8_t *out
-    cdef const uint8_t *p = value.data
     for i in range(value.size):
-        n += (p[i] & 0xC0) != 0x80                 # a byte that begins a character
+        n += (value.data[i] & 0xC0) != 0x80        # a byte that begins a character
     result = PyBytes_FromStringAndSize(NULL, n)
-    out = <uint8_t *>PyBytes_AS_STRING(result)
-    i = 0
-    n = 0
-    while i < value.size:
-        if p[i] < 0x80:
-            out[n] = p[i]
-            i += 1
-        elif p[i] & 0xFE == 0xC2 and i + 1 < value.size and p[i + 1] & 0xC0 == 0x80:
-            out[n] = <uint8_t>(p[i] << 6 | p[i + 1] & 0x3F)
-            i += 2
-        else:
-            raise ValueError("a byte string must be characters up to U+00FF")
-        n += 1
+    if get_latin1(<uint8_t *>PyBytes_AS_STRING(result), value.data, value.size) == NULL:
+        raise ValueError("a byte string must be characters up to U+00FF")
     return result
 
 

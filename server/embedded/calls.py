@@ -9,7 +9,7 @@ from ...instance.instance import Instance
 from ...protocol.errors import BadParameterError, BadPositionError
 from ...protocol.position import Position
 from ...store.batch import Batch
-from ...store.cursor import MOVED, Cursor
+from ...store.cursor import MOVED, Cursor, split_memory
 from ...store.snapshot import Selection, TableProgress
 from ...store.status import ClientStatus
 from .destinations import Destinations
@@ -129,7 +129,7 @@ class Calls(Destinations):
         instance.cursors.seek(
             client_id,
             start["timestamp"] if isinstance(start, dict) else start,
-            memory=MOVED + secrets.token_hex(8) if memory is None else memory,
+            memory=_moved(instance.cursors.memory(client_id)) if memory is None else memory,
             now=time.monotonic(),
             unix_time=time.time(),  # noqa: TID251  beside that of events
         )
@@ -345,6 +345,15 @@ class Calls(Destinations):
             await instance.wait(min(remaining, 1.0))
             instance.check_running()
 
+    async def go_back(self, destination: str, client_id: int, *, session: str | None = None) -> None:
+        """Give again what follows the durable cursor of a client, which is between two transactions.
+
+        Raises NotSubscribedError and StaleSessionError.
+        """
+        instance = self._running(destination)
+        instance.cursors.go_back(client_id, now=time.monotonic(), session=session)
+        instance.wake()
+
     async def rollback(
         self, destination: str, client_id: int, *, batch_id: int | None = None, session: str | None = None
     ) -> None:
@@ -389,6 +398,12 @@ async def _select(
             "start",
         )
     return begin, tables
+
+
+def _moved(memory: str) -> str:
+    """Return what a client remembers when its cursor is moved by hand."""
+    now = time.time_ns() // 1_000_000
+    return f"{MOVED}{now}-{secrets.token_hex(8)} {split_memory(memory)[1]}"
 
 
 def _check_protection(instance: Instance, *, protected: bool | None) -> None:

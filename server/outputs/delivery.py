@@ -173,7 +173,8 @@ class Delivery:
         self._check()  # opening fences others: one that has lost the destination meanwhile must notice
         if place is not None:
             await self._take_over(place, is_new=not memory)
-        await embedded.rollback(*client, session=self._session)
+        give_again = embedded.go_back if self._target.takes_transactions else embedded.rollback
+        await give_again(*client, session=self._session)
 
     async def _take_over(self, place: Place, *, is_new: bool) -> None:
         """Confirm what the other side has: the server may have ended before it could."""

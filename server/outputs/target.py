@@ -68,6 +68,10 @@ class Target(Protocol):
     def keeps_place(self) -> bool:
         """Whether the other side keeps the place of the output with what it confirms: each change is there once."""
 
+    @property
+    def takes_transactions(self) -> bool:
+        """Whether it needs each transaction from its begin on: what is prepared first begins with a whole one."""
+
     def open(self, memory: str, epoch: int) -> Place | None:
         """Connect; from here on no earlier connection of this output, of any process, can write.
 

@@ -11,8 +11,11 @@ from typing import Any, Protocol
 
 import pytest
 
+from sluice.client_sdk.tidb import OLDEST, TiDBReader
+from sluice.protocol.tidb.entries import commit_ts_of
 from tests.conftest import Database
 from tests.faults.harness import Load, Sluice, eventually
+from tests.faults.harness import seen as of_changes
 from tests.kafka import arrived, configure, once, ops, seen
 from tests.servers import Server, ZooKeeper
 from tests.servers.kafka import Kafka
@@ -162,6 +165,41 @@ def test_a_server_that_was_frozen_past_its_session_leaves_the_topic_to_the_newer
                 assert "output mq: running" not in active.log_file.read_text()[before:], "it takes the topic back"
             load.finish(stop=True)
         load.check(seen(ops(arrived(broker, topic))))
+
+
+def test_readers_of_tidbs_binlog_see_each_change_once_whatever_is_killed(
+    sluice: Sluice, broker: Kafka, topic: str, mariadb118: Server, database: Database
+) -> None:
+    """What comes again has the commit_ts that it had, by which a reader leaves it out."""
+    schema = database(mariadb118)
+    configure(
+        sluice,
+        broker,
+        topic,
+        mariadb118,
+        schema,
+        sluice__output__mq__format="tidb",
+        sluice__output__mq__maxBytes=1024,  # so that batches end inside transactions
+    )
+    load = Load(mariadb118, schema)
+    chance = random.Random(6)
+    with sluice.reading():
+        with load:
+            for victim in (sluice, sluice, broker, sluice):
+                goal = load.committed + chance.randrange(20, 150)
+                eventually(lambda: load.committed > goal)  # noqa: B023
+                victim.kill()
+                victim.start()
+            load.finish(stop=True)
+        eventually(lambda: any(b"finished" in it for it in broker.read(topic)[0]), sluice.destination)
+        (records,) = broker.read(topic)
+        values = {commit_ts_of(it): it for it in records}
+        assert all(values[commit_ts_of(it)] == it for it in records)
+        with TiDBReader(broker.servers, topic=topic, offset=OLDEST) as reader:
+            messages = list(itertools.islice(reader, len(values)))
+        found = [op for message in messages for seen in of_changes(message.batch()) for op in seen.ops]
+    for table in Load.TABLES:  # the order is that within a table
+        load.check(seen(it for it in found if it.table == table), (table,))
 
 
 def wait_active(servers: list[Sluice]) -> Sluice:

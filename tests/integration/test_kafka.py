@@ -25,6 +25,7 @@ from sluice.server.outputs.outputs import Outputs
 from sluice.server.outputs.registry import examine, make
 from sluice.server.outputs.settings import Output
 from sluice.server.outputs.target import DeliveryError, RejectedError
+from sluice.store.cursor import split_memory
 from sluice.store.status import ClientStatus
 from tests import certificates
 from tests.servers.kafka import Kafka
@@ -501,7 +502,7 @@ class TestPositions:
         move = setup.embedded.memory(NAME, 1001)
         assert await setup.delivered() == [[0, 1, 0, 1]]
         (*_, last) = await self.records(setup)
-        assert last["moved"] == move
+        assert last["moved"] == split_memory(move)[0]
 
     async def test_a_record_of_a_later_epoch_stops_the_output_until_the_cursor_is_moved(self, setup: Setup) -> None:
         await self.begin(setup)

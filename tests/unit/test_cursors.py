@@ -1242,6 +1242,88 @@ class TestSeek:
             cursors.seek(CLIENT + 2, "latest", memory="moved", now=NOW)
 
 
+class TestGoBack:
+    """A client that needs whole transactions begins again with one."""
+
+    def make(self, *, catches_up: bool = True) -> tuple[Cursors, Stream]:
+        """A client has confirmed a transaction, and begin and first row of another."""
+        ring = Ring(64)
+        cursors = Cursors(ring, epoch=1, compile_filter=one_table, catches_up=catches_up)
+        stream = Stream(ring)
+        cursors.begin(stream.end, MariadbGtidSet())
+        cursors.subscribe(CLIENT, now=NOW)
+        put(cursors, stream, b"one")
+        put(cursors, stream, b"two", b"three")
+        for limit in (3, 2):
+            cursors.ack(CLIENT, get(cursors, limit=limit).batch_id, now=NOW, memory="a text")
+        get(cursors, limit=1)
+        return cursors, stream
+
+    def test_what_is_confirmed_of_a_transaction_is_given_again(self) -> None:
+        cursors, stream = make()
+        for it in (CLIENT, CLIENT + 1):  # the other one holds the ring
+            cursors.subscribe(it, now=NOW)
+        put(cursors, stream, b"one")
+        put(cursors, stream, b"two", b"three")
+        cursors.ack(CLIENT, get(cursors, limit=5).batch_id, now=NOW)
+        get(cursors, limit=1)
+        cursors.go_back(CLIENT, now=NOW)
+        assert cursors.status(CLIENT).marks == []
+        assert entries(get(cursors).slices) == [b"begin", b"two", b"three", b"end"]
+
+    def test_a_reader_gives_what_the_ring_has_no_more(self) -> None:
+        cursors, stream = self.make()
+        before = stored(cursors)
+        cursors.go_back(CLIENT, now=NOW)
+        assert cursors.status(CLIENT).state == "catching-up"
+        assert cursors.behind[CLIENT].position == stream.position(3)
+        assert (stored(cursors), cursors.memory(CLIENT)) == (before, "a text")
+
+    def test_a_client_that_has_left_the_ring_inside_a_transaction_goes_back_too(self) -> None:
+        cursors, stream = self.make()
+        cursors._subscribers[CLIENT].detach(cursors.track, GoneError("it is slow"))
+        assert cursors.behind[CLIENT].position == stream.position(5)
+        reader = Stream(Ring(64), events=3)
+        cursors.catch_up(CLIENT, Track(reader.ring))
+        reader.transaction(b"two", b"three")
+        reader.put()
+        cursors.advance(NOW)
+        assert entries(get(cursors, limit=1).slices) == [b"three"]
+        cursors.go_back(CLIENT, now=NOW)
+        assert cursors.behind[CLIENT].position == stream.position(3)
+
+    def test_one_that_waits_for_a_reader_inside_a_transaction_waits_for_one_before_it(self) -> None:
+        cursors, stream = self.make()
+        cursors._subscribers[CLIENT].detach(cursors.track, GoneError("it is slow"))
+        cursors.go_back(CLIENT, now=NOW)
+        assert cursors.behind[CLIENT].position == stream.position(3)
+
+    def test_between_two_transactions_it_is_a_rollback(self) -> None:
+        cursors, stream = make()
+        cursors.subscribe(CLIENT, now=NOW)
+        put(cursors, stream, b"one")
+        put(cursors, stream, b"two")
+        cursors.ack(CLIENT, get(cursors, limit=3).batch_id, now=NOW)
+        batch = get(cursors)
+        cursors.go_back(CLIENT, now=NOW)
+        assert cursors.status(CLIENT).state == "attached"
+        assert get(cursors).from_ == batch.from_
+
+    def test_without_readers_it_is_gone_and_stays_so(self) -> None:
+        cursors, _ = self.make(catches_up=False)
+        for _ in range(2):
+            cursors.go_back(CLIENT, now=NOW)
+            with pytest.raises(GoneError):
+                cursors.check(CLIENT)
+
+    def test_an_older_session_cannot(self) -> None:
+        cursors, _ = self.make()
+        session = cursors.open_session(CLIENT, NOW)
+        cursors.open_session(CLIENT, NOW)
+        with pytest.raises(StaleSessionError):
+            cursors.go_back(CLIENT, now=NOW, session=session)
+
+
 class TestSkip:
     """One transaction that a client cannot take is confirmed without it."""
 

@@ -4,6 +4,8 @@ import socket
 
 from ....protocol.canal.records import Encoder, RecordEncoder
 from ....protocol.tdsql.messages import TdsqlEncoder
+from ....protocol.tidb.transactions import LOGICAL_BITS, TidbEncoder
+from ....store.cursor import moved_at
 from ..routing import Router
 from ..settings import OnMarker
 from ..target import DeliveryError
@@ -14,6 +16,8 @@ def make_encoder(settings: KafkaSettings, router: Router, limit: int, *, strict:
     """Make the encoder of the configured form; ``limit``: bytes of a record, ``strict``: exactly as Canal."""
     if settings.form is Form.TDSQL:
         return TdsqlEncoder(limit=limit)
+    if settings.form is Form.TIDB:
+        return TidbEncoder(limit=limit)
     return RecordEncoder(
         settings.form.value,
         router.route,
@@ -32,6 +36,15 @@ def begin_at(encoder: Encoder, state: str, source: tuple[str, int]) -> None:
     encoder.state = state
     if isinstance(encoder, TdsqlEncoder):
         encoder.source = source
+
+
+def state_after_move(settings: KafkaSettings, state: str, moved: str) -> str:
+    """Return what counts of a state when the cursor was moved by hand, as the words ``moved`` say.
+
+    Of form tidb the last commit_ts does, and the time of the move, as what was on its way then may have a later one:
+    what is sent again has to have greater ones, or its readers would leave it out.
+    """
+    return str(max(int(state or 0), moved_at(moved) << LOGICAL_BITS)) if settings.form is Form.TIDB else ""
 
 
 def resolve(source: tuple[str, int]) -> tuple[str, int]:

@@ -8,7 +8,7 @@ from ...logging import redactor
 from ..settings import Output
 from ..target import Report
 from .checks import rules_of
-from .settings import KafkaSettings
+from .settings import Form, KafkaSettings
 from .target import KafkaTarget
 from .translation import translate
 
@@ -22,7 +22,9 @@ def make(output: Output, group: Callable[[], str]) -> KafkaTarget:
         redactor.hide(secret)
     if not translated.settings.get("bootstrap.servers"):
         raise ConfigError(f"{output}: kafka.bootstrap.servers has to be given: host:port, host:port …")
-    transactional = output.shared if settings.transactional is None else settings.transactional
+    transactional = settings.transactional
+    if transactional is None:
+        transactional = output.shared and settings.form is not Form.TIDB
     if transactional and not (output.shared or settings.transactional_id):
         raise ConfigError(
             f"{output}: transactions need a name that no other producer of these brokers uses: set"

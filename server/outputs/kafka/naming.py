@@ -9,6 +9,7 @@ from ....protocol.canal.packet_pb2 import Packet
 from ....protocol.canal.records import Records
 from ....protocol.canal.rows import decode_changes
 from ....protocol.position import Position
+from ....protocol.tidb.secondary_pb2 import Binlog
 from ....store.batch import Batch
 from ..target import Prepared
 from .settings import Form
@@ -95,7 +96,13 @@ def _tdsql(value: bytes) -> tuple[str, str, str]:
     return message["db"], message["table"], ""
 
 
-_READERS: Final = {Form.FLAT: _flat, Form.CANAL: _packet, Form.TDSQL: _tdsql}
+def _tidb(value: bytes) -> tuple[str, str, str]:
+    binlog = Binlog.FromString(value)
+    table = binlog.dml_data.tables[0] if binlog.dml_data.tables else binlog.ddl_data
+    return table.schema_name, table.table_name, ""
+
+
+_READERS: Final = {Form.FLAT: _flat, Form.CANAL: _packet, Form.TDSQL: _tdsql, Form.TIDB: _tidb}
 
 
 def _key(columns: Iterable[tuple[str, object]]) -> str:

@@ -12,6 +12,7 @@ class Form(StrEnum):
     FLAT = "flat"
     CANAL = "canal"
     TDSQL = "tdsql"
+    TIDB = "tidb"
 
 
 class Key(StrEnum):
@@ -28,7 +29,8 @@ class KafkaSettings(OutputSettings):
 
     form: Form = setting("sluice.output.<name>.format", Form.FLAT)
     """What a record holds: `flat`, a change in JSON (Canal's FlatMessage), `canal`, a protobuf Packet of Canal's
-    protocol, as with `canal.mq.flatMessage = false`, or `tdsql`, a message of TDSQL's data subscription."""
+    protocol, as with `canal.mq.flatMessage = false`, `tdsql`, a message of TDSQL's data subscription, or `tidb`, a
+    transaction or DDL as TiDB's Drainer writes it, its secondary binlog."""
     key: Key = setting("sluice.output.<name>.key", Key.NONE)
     """The key of a record: `none`, as in Canal, or `pk`, the primary key, with one row in a record; for compacted
     topics."""
@@ -44,7 +46,10 @@ class KafkaSettings(OutputSettings):
     # Topics and partitions.
 
     topic: str = setting("sluice.output.<name>.topic", "")
-    """The topic; empty: the name of the destination."""
+    """The topic; empty: the name of the destination, and with format `tidb` that of the cluster."""
+    cluster_id: int = setting("sluice.output.<name>.clusterId", 0, ge=0, lt=1 << 64)
+    """For format `tidb`: the ID of the TiDB cluster for which its readers take the source. The topic is then
+    `<clusterId>_obinlog`, where they look for it, unless `topic` names another."""
     dynamic_topic: str = setting("sluice.output.<name>.dynamicTopic", "")
     """Rules for a topic by table, as in `canal.mq.dynamicTopic`."""
     partition: int = setting("sluice.output.<name>.partition", 0, ge=0)
@@ -63,7 +68,8 @@ class KafkaSettings(OutputSettings):
 
     transactional: bool | None = setting("sluice.output.<name>.transactional", None)
     """Send in Kafka's transactions, so that a server that has lost the destination cannot write any more. Empty: where
-    several servers share the destination (`canal.zkServers`). Consumers then need `isolation.level=read_committed`."""
+    several servers share the destination (`canal.zkServers`), but never with format `tidb`. Consumers then need
+    `isolation.level=read_committed`."""
     transactional_id: str = setting("sluice.output.<name>.transactionalId", "")
     """The name of the transactions, which no other producer of these brokers may use. Empty: made of a name that the
     servers of a ZooKeeper have in common, the destination's, and the output's."""

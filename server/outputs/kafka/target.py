@@ -14,16 +14,16 @@ from ....instance.skipped import Skipped
 from ....protocol.canal.records import Records
 from ....protocol.errors import MarkerError, RefusedError
 from ....store.batch import Batch
-from ....store.cursor import MOVED
+from ....store.cursor import split_memory
 from ..routing import Router, Rules
 from ..settings import OnMarker, OnRefused
 from ..target import DeliveryError, Place, Prepared, RejectedError
 from .errors import REJECTED, TOO_LARGE, meaning
-from .forms import begin_at, make_encoder, resolve
+from .forms import begin_at, make_encoder, resolve, state_after_move
 from .naming import describe, find, position, position_of, positions_of
 from .positions import PARTITION, Positions
 from .positions import TOPIC as POSITIONS
-from .settings import KafkaSettings
+from .settings import Form, KafkaSettings
 from .statistics import INTERVAL, read_statistics
 from .topics import Topics
 from .translation import BATCH, FIXED, Translated
@@ -101,9 +101,11 @@ class KafkaTarget:
             raise meaning(error.args[0]) from None
         if self._identify is not None:
             self._resume(producer.init_transactions)
-        is_moved = memory.startswith(MOVED)
-        known: dict[str, Any] = {"moved": memory} if is_moved else json.loads(memory or "{}")
-        self._topics.open(None if is_moved else known.get("topics", {}))
+        moved, remembered = split_memory(memory)
+        known: dict[str, Any] = json.loads(remembered or "{}")
+        if moved:
+            known = {"moved": moved, "state": state_after_move(self._settings, known.get("state", ""), moved)}
+        self._topics.open(None if moved else known.get("topics", {}))
         place, state = None, known.get("state", "")
         if self._identify is not None:
             self._positions = Positions(self._topics, self._config, key, self._wait)
@@ -119,6 +121,11 @@ class KafkaTarget:
     def keeps_place(self) -> bool:
         """See `Target.keeps_place`."""
         return self._identify is not None
+
+    @property
+    def takes_transactions(self) -> bool:
+        """See `Target.takes_transactions`."""
+        return self._settings.form is Form.TIDB
 
     def memory_after(self, prepared: Prepared) -> str:
         """See `Target.memory_after`."""
@@ -139,14 +146,13 @@ class KafkaTarget:
         if self._resumed is not None:
             (state, source), self._resumed = self._resumed, None
             begin_at(encoder, state, source)
-        state = encoder.state
         parts: list[Records] = []
         skipped: list[Skipped] = []
         begin = 0
         while True:
             records = encoder.encode(batch.slices, batch.batch_id, begin=begin, positions=batch.positions)
             if (refused := records.refused) is not None and not self._may_skip(refused):
-                encoder.state = state
+                encoder.undo()
                 raise refused
             parts.append(records)
             if refused is None:

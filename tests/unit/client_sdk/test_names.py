@@ -14,6 +14,8 @@ def test_every_error_that_a_consumer_can_meet_is_there() -> None:
         "RecordTooLargeError",
         "MarkerError",
         "PartialRowsError",
+        "UnfitChangeError",
+        "TransactionTooLargeError",
         "HistoryError",
     }
     defined = {name for name, it in vars(errors).items() if isinstance(it, type) and issubclass(it, Exception)}

@@ -149,6 +149,18 @@ def test_a_destination_can_have_several_outputs_with_settings_of_their_own(conf:
     assert configuration.server.serves_tcp
 
 
+def test_a_topic_of_tidb_is_that_of_its_cluster_and_never_has_transactions(conf: Conf) -> None:
+    conf.write(
+        "canal.destinations = shop\nkafka.bootstrap.servers = a:1\ncanal.zkServers = z:1\n",
+        "sluice.outputs = a,b\nsluice.output.a.format = tidb\nsluice.output.a.clusterId = 7\n"
+        "sluice.output.b.format = tidb\nsluice.output.b.topic = x\nsluice.output.b.clientId = 1002\n",
+    )
+    outputs = conf.read().outputs("shop")
+    targets = [make(it, lambda: "group") for it in outputs]
+    assert [rules_of(it).topic for it in outputs] == ["7_obinlog", "x"]
+    assert [(it.takes_transactions, it.keeps_place) for it in targets] == [(True, False)] * 2
+
+
 @pytest.mark.parametrize(
     ("own", "said"),
     [
@@ -175,6 +187,23 @@ def test_a_destination_can_have_several_outputs_with_settings_of_their_own(conf:
                 ("statements = true", "statements"),
                 ("late = true", "late"),
                 ("onMarker = send", "onMarker = send"),
+            )
+        ),
+        ("sluice.outputs = a\nsluice.output.a.clusterId = 7\n", "sluice.output.a.clusterId belongs to format tidb"),
+        (
+            "sluice.outputs = a\nsluice.output.a.format = tidb\n",
+            "format tidb needs sluice.output.a.clusterId, for the topic <clusterId>_obinlog, or sluice.output.a.topic",
+        ),
+        *(
+            (
+                f"sluice.outputs = a\nsluice.output.a.format = tidb\nsluice.output.a.clusterId = 7\n{line}\n",
+                said,
+            )
+            for line, said in (
+                ("sluice.output.a.transactional = true", "a.transactional cannot be used with format tidb"),
+                ("sluice.output.a.partition = 1", "sluice.output.a.partition cannot be used with format tidb"),
+                ("canal.instance.parser.strictCanal = true", "format tidb cannot be used with"),
+                ("canal.instance.filter.transaction.entry = true", "format tidb needs the begins and ends"),
             )
         ),
         (

@@ -45,6 +45,7 @@ class ListTarget:
         self.unheard: list[SluiceError] = []
         """What the next sends raise after they have been confirmed."""
         self.keeps_place = False
+        self.takes_transactions = False
         self.place: Place | None = None
         self.free = threading.Event()
         """Not set: a send waits for it."""
@@ -274,6 +275,23 @@ async def test_an_output_that_cannot_be_made_keeps_no_destination_from_running(
     await setup.embedded.start(NAME)
     assert setup.embedded.destination_status(NAME).state != "stopped"
     assert "its outputs do not start: no library" in caplog.text
+
+
+@pytest.mark.parametrize(("takes", "again"), [(True, [2, 3]), (False, [])])
+async def test_a_target_that_takes_transactions_gets_a_whole_one_again_after_an_error(
+    setup: Setup, takes: bool, again: list[int]
+) -> None:
+    await setup.embedded.subscribe(NAME, CLIENT + 1)  # which holds all that was put
+    setup.target.takes_transactions = takes
+    await setup.deliver(2)
+    setup.source.put(2, commits=0)
+    await eventually(lambda: setup.target.confirmed == [0, 1, 2, 3])
+    await eventually(setup.acked)
+    setup.target.errors = [DeliveryError("the connection is lost")]
+    setup.source.put(3, commits=1)
+    await eventually(lambda: 6 in setup.target.confirmed)
+    assert setup.target.confirmed == [0, 1, 2, 3, *again, 4, 5, 6]
+    await eventually(setup.acked)
 
 
 class TestPlaceOfTheOtherSide:

@@ -9,17 +9,21 @@ from typing import Any
 import pytest
 
 from sluice.instance.properties import Property
-from sluice.protocol.canal.entry_pb2 import Entry, EventType
+from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType
 from sluice.protocol.errors import MarkerError, RecordTooLargeError
+from sluice.protocol.tidb.entries import commit_ts_of
+from sluice.protocol.tidb.transactions import LOGICAL_BITS
 from sluice.protocol.wire import varint
+from sluice.server.outputs.kafka.forms import state_after_move
 from sluice.server.outputs.kafka.naming import positions_of
-from sluice.server.outputs.kafka.settings import KafkaSettings
+from sluice.server.outputs.kafka.settings import Form, KafkaSettings
 from sluice.server.outputs.kafka.target import left_over
 from sluice.server.outputs.kafka.translation import BATCH
 from sluice.server.outputs.registry import make
 from sluice.server.outputs.settings import Output
 from sluice.server.outputs.target import Prepared, Target
 from sluice.store.batch import Batch
+from sluice.store.cursor import split_memory
 from tests.unit.entries import frame
 from tests.unit.test_records import change, marker
 
@@ -129,3 +133,42 @@ def test_what_is_known_of_a_transaction_is_kept_with_the_cursor_and_not_changed_
     with pytest.raises(MarkerError):
         made.prepare(batch(marker()))
     assert made.prepare(batch()).state == first.state
+
+
+class TestCommitTs:
+    """Of form tidb: what is kept with the cursor."""
+
+    def opened(self, memory: str) -> str:
+        """The state that counts when the output is opened with what it remembers."""
+        moved, remembered = split_memory(memory)
+        state = json.loads(remembered or "{}").get("state", "")
+        return state_after_move(KafkaSettings(form=Form.TIDB), state, moved) if moved else state
+
+    def test_the_last_one_is_kept_with_the_cursor(self) -> None:
+        made = target(form="tidb", cluster_id=7)
+        parts = [entry for number in (1, 2) for entry in transaction(number)]
+        first, second = (made.prepare(batch_of(parts)) for _ in range(2))
+        stamps = [commit_ts_of(value) for it in (first, second) for records in it.content for value in records.values]
+        assert stamps == [1, 2, 3, 4]
+        assert [json.loads(made.memory_after(it))["state"] for it in (first, second)] == ["2", "4"]
+
+    def test_it_goes_on_after_the_time_of_a_move_by_hand(self) -> None:
+        memory = json.dumps({"topics": {}, "state": str(9 << LOGICAL_BITS)})
+        for words, time in (("moved 5-ab", 9), ("moved 12-ab", 12), ("moved ab", 9)):
+            assert self.opened(f"{words} {memory}") == str(time << LOGICAL_BITS)
+        assert self.opened("moved 12-ab ") == str(12 << LOGICAL_BITS)
+        assert self.opened(memory) == str(9 << LOGICAL_BITS)
+
+    def test_of_other_forms_nothing_counts_after_a_move(self) -> None:
+        assert state_after_move(KafkaSettings(form=Form.TDSQL), "[4]", "moved 5-ab") == ""
+
+
+def transaction(number: int) -> list[Entry]:
+    row = change(EventType.INSERT, (None, {"id": str(number)}))
+    return [Entry(entryType=EntryType.TRANSACTIONBEGIN), row, Entry(entryType=EntryType.TRANSACTIONEND)]
+
+
+def batch_of(parts: list[Entry]) -> Batch:
+    data = frame(parts)
+    places = b"".join(varint(it) for number in range(len(parts)) for it in (4 + 100 * (number // 3), number % 3))
+    return Batch(5, [memoryview(data)], HERE, THERE, len(parts), 2, len(data), 0, positions=places)

@@ -11,7 +11,14 @@ from setuptools import Extension, setup
 FLAGS = os.environ.get("CXXFLAGS", "")
 OPTIONS = [*([] if "-O" in FLAGS else ["-O3"]), *([] if "-g" in FLAGS else ["-g0"])]
 
-LIBRARIES = {"events": ["deflate"], "slots": ["deflate"], "inflate": ["z", "zstd"], "values": ["z"], "mask": ["crypto"]}
+LIBRARIES = {
+    "events": ["deflate"],
+    "slots": ["deflate"],
+    "zstd": ["zstd"],
+    "inflate": ["z", "zstd"],
+    "values": ["z"],
+    "mask": ["crypto"],
+}
 
 
 def extension(source: Path) -> Extension:

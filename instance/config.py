@@ -215,6 +215,11 @@ class InstanceConfig(Settings):
     store_sync_period: int | None = setting("sluice.instance.store.syncPeriod", None, ge=0, le=3_600_000, unit="ms")
     """How often the log is synced to the disk; 0 after every write, which may have many transactions. What a power loss
     takes is read from the source again. Empty is 1000 for `mixed`, and 0 for `file`, where clients wait for it."""
+    store_compression: Annotated[Literal["none", "zstd"], BeforeValidator(lower)] = setting(
+        "sluice.instance.store.compression", "none"
+    )
+    """Whether files of the log are [compressed](guide.md#a-log-on-disk) once they are full. `zstd` takes one core at
+    most, for all destinations, and makes reading the log slower."""
 
     # Subscriptions and cursors.
 

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final
 
@@ -39,6 +40,10 @@ DRAINING: Final = 0.05
 """Seconds between two looks whether a ring is empty."""
 IDLE: Final = 60.0
 """Seconds between two looks for files that are too old."""
+RESTING: Final = 10.0
+"""Seconds between two looks for files to be compressed."""
+COMPRESSING: Final = ThreadPoolExecutor(1, "log compression")
+"""For all logs of the process, so that it takes one core at most."""
 
 
 def open_log(config: InstanceConfig) -> Log:
@@ -118,6 +123,7 @@ class LogWriter:
 
     async def run(self) -> None:
         """Write until `stop`, and close the log. Raises OSError when it is not known what of it is on the disk."""
+        compressing = asyncio.create_task(self._compress(), name=f"compress the log of {self._config.destination}")
         try:
             if await self._begin():
                 while not self._stopping:
@@ -125,7 +131,21 @@ class LogWriter:
                     await self._pause()
                 await self._append(self._rest)
         finally:
+            compressing.cancel()
             await asyncio.to_thread(self.log.close)
+
+    async def _compress(self) -> None:
+        """Compress each file once it is full, if that is configured."""
+        problem = ""
+        while self._config.store_compression != "none":
+            try:
+                while await asyncio.get_running_loop().run_in_executor(COMPRESSING, self.log.compress):
+                    problem = ""
+            except (OSError, LogError) as error:
+                if str(error) != problem:
+                    problem = str(error)
+                    logger.warning("a file of the log is not compressed: %s", error, extra=self._where)
+            await asyncio.sleep(RESTING)
 
     async def _begin(self) -> bool:
         """Go on in the log where the stream begins, as soon as that is known; False when it never will be."""
@@ -317,7 +337,13 @@ class LogReader:
         following: File | None = file
         while following is not None:
             file, following = following, None
-            fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:  # it was compressed meanwhile, or taken away
+                found = self._log.find(self._place)
+                if found is not None:
+                    following, offset = found
+                continue
             try:
                 while (more := self._log.has_more(file, offset, AGAIN)) is not None:
                     if self._stopping.is_set():
@@ -328,9 +354,10 @@ class LogReader:
             finally:
                 os.close(fd)
             following = self._log.after(file)
-            if following is not None and not file.end.is_comparable(following.head.start):
-                self._drain()
-            offset = following.first if following is not None else 0
+            if following is not None:
+                if not file.end.is_comparable(following.head.start):
+                    self._drain()
+                offset, self._place = following.first, following.head.start
 
     def _drain(self) -> None:
         """Wait until the ring is empty: positions of two sources have no order, so it holds those of one at a time."""

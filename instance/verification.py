@@ -114,9 +114,8 @@ class Comparison:
 
     def run(self) -> Iterator[int]:
         """Compare; give the offset after each block."""
-        try:
-            fd = os.open(self._file.path, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError:
+        fd = self._open()
+        if fd is None:
             self._report.unread[f"file that the log has let go of meanwhile: {self._file.path.name}"] += 1
             return
         try:
@@ -143,6 +142,17 @@ class Comparison:
                     yield block.end
         finally:
             os.close(fd)
+
+    def _open(self) -> int | None:
+        """Open the file; None when it was taken away."""
+        files = [self._file]
+        while files:
+            self._file = files[0]
+            try:
+                return os.open(self._file.path, os.O_RDONLY | os.O_CLOEXEC)
+            except FileNotFoundError:  # it was compressed meanwhile, or taken away
+                files = [it for it in stored_files(self._file.path.parent) if it.number == self._file.number]
+        return None
 
     def _blocks(self, fd: int) -> Iterator[tuple[Block, Words]]:
         """Give the heads of all blocks; what follows a damaged one is not found."""

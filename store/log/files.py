@@ -8,6 +8,12 @@ A block, numbers little-endian::
 
     "SLB1"  u32 words  u32 slots  u32 count  u64 entries  u32 crc of the entries  u32 crc of all but the entries
     words (JSON, UTF-8) | slots (see `slots.pyx`) | entries, as in the ring
+
+`<number>.zst.log` has the same blocks, and an index of its own. Those whose entries became shorter begin otherwise. The
+checksum of the entries and the lengths before it are those of the entries as they were::
+
+    "SLZ1"  ...  u32 crc of the entries  u32 crc of all but the entries
+    u64 frame | words | slots | the entries as a frame of Zstandard
 """
 
 import json
@@ -23,14 +29,21 @@ from ...protocol.position import Position
 from .errors import DamagedLogError, LogError
 from .shapes import Part, Shape
 from .slots import crc32
+from .zstd import decompress
 
 FORMAT: Final = 1
+COMPRESSED_FORMAT: Final = 2
+"""Of files that may have compressed blocks."""
 MAGIC: Final = b"SLB1"
+COMPRESSED_MAGIC: Final = b"SLZ1"
 HEADER: Final = struct.Struct("<4sIIIQII")
 CHECKED: Final = HEADER.size - 4
 """Bytes of the header that its checksum covers: all but the checksum."""
 LONGEST_HEAD: Final = 64 << 20
 """Bytes of words, or of slots, that are read at most."""
+LENGTH: Final = struct.Struct("<Q")
+LONGEST_COMPRESSED: Final = 64 << 20
+"""Bytes that a frame becomes at most. A block has more only if it is a single entry: that one is not compressed."""
 BUFFERS: Final = 512
 """Pieces that are given to the system at once, which takes 1024."""
 
@@ -103,12 +116,13 @@ class FileHead:
     """What was configured that shapes entries."""
     past: tuple[Part, ...] = ()
     """What was written before it, with what shape: so that this is known when the files before it are gone."""
+    format: int = FORMAT
 
     def encode(self) -> bytes:
         """Return the JSON."""
         return _dumps(
             {
-                "format": FORMAT,
+                "format": self.format,
                 "destination": self.destination,
                 "start": str(self.start),
                 "continues": self.continues,
@@ -132,17 +146,28 @@ class Block:
     """Bytes of its entries."""
     crc: int
     """Their checksum."""
+    stored: int
+    """Bytes of them in the file: fewer if they are compressed."""
 
 
-def frame(words: bytes, slots: bytes, count: int, entries: Sequence[memoryview]) -> list[bytes | memoryview]:
-    """Return the bytes of a block, in pieces: the entries are not copied."""
+def create(path: Path) -> int:
+    """Make a file, instead of one that an earlier attempt has left; return its descriptor. Raises OSError."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+
+
+def frame(
+    words: bytes, slots: bytes, count: int, entries: Sequence[memoryview], compressed: bytes | None = None
+) -> list[bytes | memoryview]:
+    """Return the bytes of a block, in pieces: the entries are not copied. ``compressed`` are the same entries."""
     crc = size = 0
     for piece in entries:
         crc = crc32(piece, crc)
         size += len(piece)
-    start = HEADER.pack(MAGIC, len(words), len(slots), count, size, crc, 0)[:CHECKED]
-    head = crc32(slots, crc32(words, crc32(start)))
-    return [start + struct.pack("<I", head), words, slots, *entries]
+    magic, length = (MAGIC, b"") if compressed is None else (COMPRESSED_MAGIC, LENGTH.pack(len(compressed)))
+    start = HEADER.pack(magic, len(words), len(slots), count, size, crc, 0)[:CHECKED]
+    head = crc32(slots, crc32(words, crc32(length, crc32(start))))
+    stored = entries if compressed is None else [compressed]
+    return [start + struct.pack("<I", head) + length, words, slots, *stored]
 
 
 def write_at(fd: int, pieces: Sequence[bytes | memoryview], offset: int) -> int:
@@ -171,21 +196,30 @@ def read_block(fd: int, offset: int, path: Path) -> Block | None:
     if len(header) < HEADER.size:
         raise _damaged(path, offset, "its header is cut off")
     magic, words, slots, count, size, crc, head = HEADER.unpack(header)
-    if magic != MAGIC or max(words, slots) > LONGEST_HEAD:
+    if magic not in (MAGIC, COMPRESSED_MAGIC) or max(words, slots) > LONGEST_HEAD:
         raise _damaged(path, offset, "no block begins there")
-    data = _pread(fd, words + slots, offset + HEADER.size)
-    if len(data) < words + slots:
+    before = LENGTH.size if magic == COMPRESSED_MAGIC else 0
+    data = _pread(fd, before + words + slots, offset + HEADER.size)
+    if len(data) < before + words + slots:
         raise _damaged(path, offset, "it is cut off")
     if crc32(data, crc32(header[:CHECKED])) != head:
         raise _damaged(path, offset, "the checksum of its head is wrong")
+    stored = size
+    if before:
+        (stored,) = LENGTH.unpack(data[:before])
+        if not stored < size <= LONGEST_COMPRESSED:
+            raise _damaged(path, offset, f"{stored} bytes cannot be {size} bytes that were compressed")
+    end = offset + HEADER.size + len(data) + stored
+    if end > os.fstat(fd).st_size:  # asked before there is memory for it
+        raise _damaged(path, offset, "it is cut off")
+    data = data[before:]
     try:
         said = json.loads(data[:words])
     except ValueError as error:
         raise _damaged(path, offset, str(error)) from error
     if not isinstance(said, dict):
         raise _damaged(path, offset, "its words are not an object")
-    end = offset + HEADER.size + len(data) + size
-    return Block(offset, end, said, data[words:], count, size, crc)
+    return Block(offset, end, said, data[words:], count, size, crc, stored)
 
 
 class EntriesReader:
@@ -193,6 +227,7 @@ class EntriesReader:
 
     def __init__(self) -> None:
         self._buffer = bytearray()
+        self._compressed = bytearray()
 
     @contextmanager
     def read(self, fd: int, block: Block, path: Path) -> Iterator[memoryview]:
@@ -203,22 +238,43 @@ class EntriesReader:
         if len(self._buffer) < block.size:
             self._buffer = bytearray(block.size)
         with memoryview(self._buffer)[: block.size] as entries:
-            done = 0
-            while done < block.size:
-                try:
-                    size = os.preadv(fd, [entries[done:]], block.end - block.size + done)
-                except OSError as error:
-                    raise LogError(f"the log cannot be read: {error}") from error
-                if not size:
-                    raise _damaged(path, block.offset, "it is cut off")
-                done += size
+            if block.stored == block.size:
+                _fill(entries, fd, block, path)
+            else:
+                self._decompress(entries, fd, block, path)
             if crc32(entries) != block.crc:
                 raise _damaged(path, block.offset, "the checksum of its entries is wrong")
             yield entries
 
+    def _decompress(self, entries: memoryview, fd: int, block: Block, path: Path) -> None:
+        if len(self._compressed) < block.stored:
+            self._compressed = bytearray(block.stored)
+        with memoryview(self._compressed)[: block.stored] as compressed:
+            _fill(compressed, fd, block, path)
+            try:
+                decompress(compressed, entries)
+            except ValueError as error:
+                raise _damaged(path, block.offset, str(error)) from error
+
+
+def _fill(memory: memoryview, fd: int, block: Block, path: Path) -> None:
+    """Read the entries of a block as they are stored. Raises LogError."""
+    done = 0
+    while done < block.stored:
+        try:
+            size = os.preadv(fd, [memory[done:]], block.end - block.stored + done)
+        except OSError as error:
+            raise LogError(f"the log cannot be read: {error}") from error
+        if not size:
+            raise _damaged(path, block.offset, "it is cut off")
+        done += size
+
 
 def check_entries(fd: int, block: Block, path: Path, piece: int = 1 << 20) -> None:
     """Read the entries of a block, a piece at a time. Raises LogError when they are not what was written."""
+    if block.stored != block.size:
+        with EntriesReader().read(fd, block, path):
+            return
     crc, left, offset = 0, block.size, block.end - block.size
     while left:
         data = _pread(fd, min(left, piece), offset)
@@ -246,8 +302,11 @@ def read_head(fd: int, path: Path) -> tuple[FileHead, int]:
         raise _damaged(path, 0, "the file is empty")
     words = block.words
     try:
-        if words["format"] != FORMAT:
-            raise LogError(f"{path} has format {words['format']!r}, which another version of Sluice has written")
+        if words["format"] not in (FORMAT, COMPRESSED_FORMAT):
+            raise LogError(
+                f"{path} has format {words['format']!r}, which another version of Sluice has written. Run that version,"
+                f" or move the folder away: then a new log begins, and what this one holds is read from the source"
+            )
         executed = words["executed"]
         head = FileHead(
             str(words["destination"]),
@@ -256,6 +315,7 @@ def read_head(fd: int, path: Path) -> tuple[FileHead, int]:
             None if executed is None else str(executed),
             dict(words["shape"]),
             tuple(Part.decode(it) for it in words.get("past", ())),
+            words["format"],
         )
     except (ValueError, KeyError, TypeError) as error:
         raise _damaged(path, 0, f"its words make no sense ({type(error).__name__}: {error})") from error

@@ -25,10 +25,12 @@ from ...protocol.errors import SourceChangedError
 from ...protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, parse_gtids
 from ...protocol.position import Position
 from ..track import ONE, Track
+from .compression import UNFINISHED, compress_file, unfinished
 from .errors import DamagedLogError, LogError
 from .files import (
     FileHead,
     Words,
+    create,
     frame,
     index_line,
     read_block,
@@ -54,6 +56,8 @@ SYNCING: Final = ThreadPoolExecutor(4, "log sync")
 """For all logs of the process."""
 SHARE: Final = 0.1
 """The part of a disk that all logs on it may take together."""
+COMPRESSED: Final = ".zst.log"
+"""What the name of a compressed file has after its number. Versions without compression leave such files alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +143,11 @@ class File:
     def index(self) -> Path:
         """Its index."""
         return self.path.with_suffix(".index")
+
+    @property
+    def is_compressed(self) -> bool:
+        """Whether it was compressed after it was written."""
+        return self.path.name.endswith(COMPRESSED)
 
     @property
     def status(self) -> FileStatus:
@@ -227,6 +236,9 @@ class Log:
         self._failure: OSError | None = None
         """Of a sync."""
         self._syncing: Future[None] | None = None
+        self._compress_lock = threading.Lock()
+        self._incompressible: set[int] = set()
+        """The numbers of the files that are damaged, so that they stay as they are."""
         self._lock = self._take_lock()
         try:
             self._load()
@@ -374,8 +386,10 @@ class Log:
             lines = file.index.read_bytes().splitlines()
             begin = bisect_right(lines, position.order, key=lambda line: _from(line).order) - 1
             offset = int(lines[begin].split()[0]) if begin >= 0 else file.first
-            fd = os.open(file.path, os.O_RDONLY)
+            fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
         except (OSError, ValueError, IndexError) as error:
+            if not self._has(file):  # it was compressed meanwhile, or taken away
+                return self.find(position)
             raise LogError(f"the log cannot be read: {error}") from error
         try:
             if offset >= file.size:
@@ -389,6 +403,10 @@ class Log:
         if position < words.to and position.file_key not in files:
             raise SourceChangedError(f"{position} is in a file that the log did not pass: another history")
         return file, offset
+
+    def _has(self, file: File) -> bool:
+        with self._changed:
+            return any(it is file for it in self._files)
 
     def after(self, file: File) -> File | None:
         """Return the next file if nothing is missing between the two; None if there is none, or it was taken away."""
@@ -532,10 +550,50 @@ class Log:
         while (file := self._surplus(most)) is not None:
             with self._changed:
                 self._files.remove(file)
-            file.path.unlink(missing_ok=True)
-            file.index.unlink(missing_ok=True)
+            _remove(file.path)
             taken.append(file.status)
         return taken
+
+    def compress(self) -> bool:
+        """Compress the oldest file that is not compressed; False when there is none, or no room for it.
+
+        The last file is left alone. Who reads the file goes on with what is open. Raises LogError when the file is
+        damaged, once for each, and OSError.
+        """
+        with self._compress_lock:
+            with self._changed:
+                files = (it for it in self._files[:-1] if not it.is_compressed)
+                file = next((it for it in files if it.number not in self._incompressible), None)
+            disk = os.statvfs(self.folder)
+            if file is None or self._closed or disk.f_bavail * disk.f_frsize - file.size < self._limits.free:
+                return False
+            try:
+                return self._compress(file)
+            except (OSError, LogError) as error:
+                if not self._has(file):  # it was taken away meanwhile
+                    return False
+                if isinstance(error, LogError):
+                    self._incompressible.add(file.number)
+                raise
+
+    def _compress(self, file: File) -> bool:
+        """Put a compressed file into the place of another one.
+
+        That is removed when the new one is on the disk for certain. So where both are found later, the old one counts.
+        """
+        surplus = target = file.path.with_name(f"{file.path.stem}{COMPRESSED}")
+        try:
+            if compress_file(file.path, target, lambda: self._closed):
+                _sync_folder(self.folder)
+                compressed = _load_file(target, is_last=False)
+                with self._write_lock, self._changed:
+                    if self._has(file):  # it was not taken away meanwhile
+                        self._files[self._files.index(file)] = compressed
+                        surplus = file.path
+            return surplus is not target
+        finally:
+            unfinished(target).unlink(missing_ok=True)
+            _remove(surplus)
 
     def close(self) -> None:
         """Sync, and let another process use the log. Raises OSError."""
@@ -543,7 +601,7 @@ class Log:
             self._closed = True
             self._changed.notify_all()
         try:
-            with self._write_lock:
+            with self._compress_lock, self._write_lock:
                 self._end_file()
         finally:
             self._lock.close()
@@ -587,9 +645,9 @@ class Log:
         self._end_file()
         number = self._files[-1].number + 1 if self._files else 1
         path = self.folder / f"{number:020d}.log"
-        fd = _create(path)
+        fd = create(path)
         try:
-            index_fd = _create(path.with_suffix(".index"))
+            index_fd = create(path.with_suffix(".index"))
         except OSError:
             os.close(fd)
             raise
@@ -627,7 +685,7 @@ class Log:
         return lock
 
     def _load(self) -> None:
-        paths = sorted(it for it in self.folder.glob("*.log") if it.stem.isdecimal())
+        paths = _paths(self.folder)
         for path in paths:
             try:
                 self._files.append(_load_file(path, is_last=path == paths[-1]))
@@ -640,6 +698,10 @@ class Log:
         for file in self._files:
             if file.head.destination != self._destination:
                 raise LogError(f"{file.path} belongs to the destination {file.head.destination!r}")
+        for ending in (COMPRESSED, ".index", UNFINISHED):
+            for path in self.folder.glob(f"[0-9]*{ending}"):
+                if ending == UNFINISHED or path.with_suffix(".log") not in paths:  # a crash has left it
+                    path.unlink()
         if self._files:
             self._reopen(self._files[-1])
 
@@ -684,7 +746,7 @@ def _load_file(path: Path, *, is_last: bool) -> File:
         head, first = read_head(fd, path)
         status = os.fstat(fd)
         file = File(0, path, head, first, head.start, status.st_size, status.st_mtime, status.st_size)
-        file.number = int(path.stem)
+        file.number = _number(path)
         if not is_last and status.st_size > first:
             file.end = _end_of(file, fd)
         return file
@@ -697,7 +759,7 @@ def stored_files(folder: Path) -> list[File]:
 
     Raises LogError and OSError.
     """
-    paths = sorted(it for it in folder.glob("*.log") if it.stem.isdecimal())
+    paths = _paths(folder)
     files = []
     for path in paths:
         try:
@@ -714,6 +776,24 @@ def stored_files(folder: Path) -> list[File]:
     return files
 
 
+def _paths(folder: Path) -> list[Path]:
+    """Return the files of a log in their order; of one that is being compressed, the one that it was."""
+    plain = {_number(it): it for it in folder.glob("*.log") if it.stem.isdecimal()}
+    # Looked for when those are known: a compressed file is there before the other one goes.
+    compressed = {_number(it): it for it in folder.glob(f"*{COMPRESSED}")}
+    return [path for _, path in sorted((compressed | plain).items())]
+
+
+def _number(path: Path) -> int:
+    return int(path.name.partition(".")[0])
+
+
+def _remove(path: Path) -> None:
+    """Remove a file and its index."""
+    path.unlink(missing_ok=True)
+    path.with_suffix(".index").unlink(missing_ok=True)
+
+
 def _end_of(file: File, fd: int) -> Position:
     """Return where a file ends, by the last line of its index, which is made again if it does not fit the file."""
     with contextlib.suppress(OSError, ValueError, IndexError):
@@ -728,7 +808,11 @@ def _end_of(file: File, fd: int) -> Position:
         words = words_of(block, file.path)
         lines.append(index_line(block.offset, block.end, words.from_, words.to))
         offset, end = block.end, words.to
-    file.index.write_bytes(b"".join(lines))
+    index_fd = create(file.index)
+    try:
+        write_at(index_fd, lines, 0)
+    finally:
+        os.close(index_fd)
     return end
 
 
@@ -746,11 +830,6 @@ def _execute(writing: _Writing, words: Words) -> None:
 def _from(line: bytes) -> Position:
     """Return the place before the block of a line of the index."""
     return Position.parse(line.split()[2].decode())
-
-
-def _create(path: Path) -> int:
-    """Make a file, instead of one that an earlier attempt has left."""
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
 
 
 def _sync_folder(folder: Path) -> None:

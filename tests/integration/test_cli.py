@@ -23,6 +23,7 @@ import urllib3
 
 from sluice.protocol.position import Position
 from sluice.store.log.files import frame, read_head
+from sluice.store.log.log import Limits, Log
 from tests.conftest import Database
 from tests.delivery import end_of_binlog
 from tests.servers import Server, ZooKeeper, nodes
@@ -742,10 +743,14 @@ def test_verify_compares_each_file_of_the_log_as_it_was_configured_then(
             mariadb118.query(f"INSERT INTO {schema}.goods VALUES ({number}, '2024-05-06 07:08:09.123')")
             mariadb118.query(f"DELETE FROM {schema}.goods")
             wait_for_log(serving, serving.call("GET", "/shop/latest")["position"])
-    done = conf.run("verify", "shop", "--log")
-    assert done.returncode == 0, done.stdout
-    assert "not compared 2 markers, which no source has" in done.stdout
-    assert re.search(r": 23 entries, \d+ bytes: equal \(", done.stdout), done.stdout
+    for compressed in (False, True):
+        if compressed:
+            with Log(conf.folder.parent / "data" / "shop" / "log", "shop", Limits()) as log:
+                assert [log.compress() for _ in range(3)] == [True, True, False]
+        done = conf.run("verify", "shop", "--log")
+        assert done.returncode == 0, done.stdout
+        assert "not compared 2 markers, which no source has" in done.stdout
+        assert re.search(r": 23 entries, \d+ bytes: equal \(", done.stdout), done.stdout
 
 
 def wait_for_log(serving: "Serving", end: str) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from sluice.instance import log as instance_log
 from sluice.protocol.canal.rows import decode_changes, decode_rows
 from sluice.protocol.errors import BadParameterError, ConfigError, PurgedError, ReshapedError
 from sluice.protocol.position import Position
@@ -354,6 +355,26 @@ async def test_nothing_protects_a_client_without_a_log(source: Server, schema: s
         await server.subscribe(NAME, CLIENT, protected=False)
         with pytest.raises(BadParameterError):
             await server.protect(NAME, CLIENT, protected=True)
+
+
+async def test_files_are_compressed_when_they_are_full_and_serve_as_before(
+    source: Server, schema: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_module, "FILE_SIZE", 300_000)
+    monkeypatch.setattr(instance_log, "RESTING", 0.1)
+    async with logging(source, schema, tmp_path, store_compression="zstd") as server:
+        await server.subscribe(NAME, CLIENT)
+        await eventually(lambda: server.status(NAME, CLIENT).position)
+        start = server.status(NAME, CLIENT).position
+        await asyncio.to_thread(fill, source, schema, 1, 500)
+        await logged(server, source, schema, 501)
+        assert await take(server, 501) == list(range(1, 502))
+        await eventually(lambda: all(it.name.endswith(".zst.log") for it in extent(server).files[:-1]), 20)
+        assert len(extent(server).files) > 2
+        assert extent(server).bytes < 1_000_000
+        await purge(source)
+        await server.seek(NAME, CLIENT, start)
+        assert await take(server, 501) == list(range(1, 502))
 
 
 async def test_a_transaction_larger_than_the_ring_is_read_in_pieces_also_after_a_restart_inside_it(

@@ -673,10 +673,10 @@ def test_a_log_of_another_version_is_refused_and_stays(source: Source, folder: P
     (path,) = folder.glob("*.log")
     fd = os.open(path, os.O_RDWR)
     head, _ = read_head(fd, path)
-    pieces = frame(head.encode().replace(b'"format":1', b'"format":2'), b"", 0, [])
+    pieces = frame(head.encode().replace(b'"format":1', b'"format":3'), b"", 0, [])
     os.truncate(path, write_at(fd, pieces, 0))
     os.close(fd)
-    with pytest.raises(LogError, match="has format 2, which another version of Sluice has written"):
+    with pytest.raises(LogError, match=r"has format 3, which another version of Sluice has written\. Run that version"):
         opened(folder)
     assert path.exists()
 

@@ -14,7 +14,7 @@ from sluice.instance.log import LogReader
 from sluice.protocol.errors import ReshapedError
 from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor
-from sluice.store.log.log import Log
+from sluice.store.log.log import File, Log
 from sluice.store.ring import Ring
 from sluice.store.track import ONE, Track
 from tests.unit.test_log import SERVER, Source, opened, written
@@ -165,6 +165,70 @@ def test_between_two_parts_of_the_log_the_source_goes_on_as_far_as_it_gives_the_
     assert scene.parser.started == [Cursor.at(scene.source.place(2))]
     assert scene.parser.end == scene.source.place(61)
     assert scene.data() == written(61, 100)
+    reader.stop()
+    reader.join(5)
+
+
+def test_a_reader_goes_on_where_files_are_compressed_before_and_after_it_has_opened_them(scene: Scene) -> None:
+    scene.add(60)
+    assert len(scene.log.extent.files) > 4
+    find = scene.log.find
+
+    def find_and_compress(position: Position) -> tuple[File, int] | None:
+        found = find(position)
+        while scene.log.compress():
+            pass
+        return found
+
+    scene.log.find = find_and_compress  # type: ignore[method-assign]
+    reader = scene.read(scene.source.place(2))
+    wait(lambda: scene.track.end == scene.source.place(61))
+    assert scene.data().endswith(written(2, 60))
+    assert not scene.parser.started
+    reader.stop()
+    reader.join(5)
+
+
+def test_a_reader_goes_on_where_the_next_file_is_compressed_while_it_reads_one(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.add(60)
+    after = scene.log.after
+
+    def after_and_compress(file: File) -> File | None:
+        found = after(file)
+        scene.log.compress()
+        scene.log.compress()
+        return found
+
+    monkeypatch.setattr(scene.log, "after", after_and_compress)
+    reader = scene.read(scene.source.place(1))
+    wait(lambda: scene.track.end == scene.source.place(61))
+    assert scene.data() == written(1, 60)
+    assert not scene.parser.started
+    reader.stop()
+    reader.join(5)
+
+
+def test_a_file_of_the_next_source_may_be_compressed_while_those_of_the_one_before_are_confirmed(scene: Scene) -> None:
+    scene.add(3)
+    other = Source()
+    other.source = other.ring.sources.intern((ONE, OTHER))
+    begin = Position(OTHER, "bin.000001", 1_700_000_000, 100, 0)
+    other.track.begin(begin)
+    scene.log.begin(begin, f"{SERVER}:1-3", CONFIG.shape())
+    other.put(2)
+    scene.log.append(other.pieces())
+    assert scene.log.end is not None
+    scene.log.begin(scene.log.end, None, {"canal.instance.filter.regex": "shop"})
+    reader = scene.read(scene.source.place(1))
+    wait(lambda: scene.track.end == scene.source.place(4))
+    time.sleep(0.2)
+    while scene.log.compress():
+        pass
+    scene.track.free_to(scene.ring.next)
+    wait(lambda: scene.data() == written(1, 2))
+    assert not scene.parser.started
     reader.stop()
     reader.join(5)
 

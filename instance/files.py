@@ -5,12 +5,15 @@ import os
 from pathlib import Path
 from typing import IO, Any
 
+from ..store.folder import sync_folder
+
 
 def make_private_folder(path: Path) -> None:
-    """Make a folder, and its missing parents; an existing folder stays unchanged. Raises OSError."""
+    """Make a folder, and its missing parents, durably; an existing folder stays unchanged. Raises OSError."""
     if not path.is_dir():
         make_private_folder(path.parent)
         path.mkdir(mode=0o700, exist_ok=True)
+        sync_folder(path.parent)
 
 
 def open_private(path: Path, mode: str, **options: Any) -> IO[Any]:

@@ -24,6 +24,7 @@ from typing import IO, Any
 
 from ...protocol.errors import ConfigError
 from ...store.cursor import Cursor, StoredClient, earliest
+from ...store.folder import sync_folder
 from ..files import make_private_folder, open_private, restrict
 from .base import epoch_by_clock
 from .canal import (
@@ -188,11 +189,7 @@ def _write(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         new.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(path.parent)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(path)) from error
 

@@ -10,6 +10,7 @@ that has no end, the file is cut.
 
 import contextlib
 import fcntl
+import itertools
 import logging
 import os
 import threading
@@ -17,13 +18,14 @@ import time
 from bisect import bisect_right
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Final, Self
 
 from ...protocol.errors import SourceChangedError
 from ...protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, parse_gtids
 from ...protocol.position import Position
+from ..folder import sync_folder
 from ..track import ONE, Track
 from .compression import UNFINISHED, compress_file, unfinished
 from .errors import DamagedLogError, LogError
@@ -201,6 +203,11 @@ class _Writing:
     """Bytes that were added since the last sync began."""
     executed: GtidSet | None = field(default=None)
 
+    def close(self) -> None:
+        """Close file and index."""
+        os.close(self.fd)
+        os.close(self.index_fd)
+
 
 class Log:
     """The log in a folder, which no other process uses until `close`."""
@@ -243,7 +250,7 @@ class Log:
         try:
             self._load()
         except BaseException:
-            self._lock.close()
+            self._release()
             raise
 
     def __enter__(self) -> Self:
@@ -584,7 +591,7 @@ class Log:
         surplus = target = file.path.with_name(f"{file.path.stem}{COMPRESSED}")
         try:
             if compress_file(file.path, target, lambda: self._closed):
-                _sync_folder(self.folder)
+                sync_folder(self.folder)
                 compressed = _load_file(target, is_last=False)
                 with self._write_lock, self._changed:
                     if self._has(file):  # it was not taken away meanwhile
@@ -602,9 +609,10 @@ class Log:
             self._changed.notify_all()
         try:
             with self._compress_lock, self._write_lock:
-                self._end_file()
+                if self._failure is None:
+                    self._sync_file()
         finally:
-            self._lock.close()
+            self._release()
 
     def _surplus(self, most: int | None) -> File | None:
         """Return the oldest file if it is to go; the last one stays."""
@@ -641,38 +649,50 @@ class Log:
                 )
 
     def _roll(self, head: FileHead) -> None:
-        """End the last file, and begin another one."""
-        self._end_file()
+        """Begin another file. As long as that fails, the last one is the last one."""
+        self._sync_file()
         number = self._files[-1].number + 1 if self._files else 1
         path = self.folder / f"{number:020d}.log"
-        fd = create(path)
-        try:
-            index_fd = create(path.with_suffix(".index"))
-        except OSError:
-            os.close(fd)
-            raise
         executed = None if head.executed is None else parse_gtids(head.executed)
-        self._writing = _Writing(fd, index_fd, 0, executed=executed)
-        size = write_at(fd, frame(head.encode(), b"", 0, []), 0)
-        os.fsync(fd)
-        _sync_folder(self.folder)
+        fds: list[int] = []
+        try:
+            fds += [create(path)]
+            fds += [create(path.with_suffix(".index"))]
+            size = write_at(fds[0], frame(head.encode(), b"", 0, []), 0)
+            os.fsync(fds[0])
+            sync_folder(self.folder)
+        except OSError:
+            for fd in fds:
+                os.close(fd)
+            raise
+        if self._writing is not None:
+            self._writing.close()
+        self._writing = _Writing(fds[0], fds[1], 0, executed=executed)
         with self._changed:
             self._files.append(File(number, path, head, size, head.start, size, time.time(), size))  # noqa: TID251
             self._changed.notify_all()
         self._prune()
 
-    def _end_file(self) -> None:
-        writing, self._writing = self._writing, None
-        if writing is not None:
+    def _sync_file(self) -> None:
+        """Bring the last file to the disk with its index. Raises OSError, as `sync` does."""
+        if self._failure is not None:
+            raise self._failure
+        if self._writing is not None:
             try:
-                os.fsync(writing.fd)
-                os.fsync(writing.index_fd)
-                self._files[-1].synced = self._files[-1].size
-            finally:
-                os.close(writing.fd)
-                os.close(writing.index_fd)
+                os.fsync(self._writing.fd)
+                os.fsync(self._writing.index_fd)
+            except OSError as error:
+                self._failure = error
+                raise
+            self._files[-1].synced = self._files[-1].size
 
     # --- opening -----------------------------------------------------------------------------------------------------
+
+    def _release(self) -> None:
+        if self._writing is not None:
+            self._writing.close()
+            self._writing = None
+        self._lock.close()
 
     def _take_lock(self) -> IO[bytes]:
         path = self.folder / "lock"
@@ -695,6 +715,9 @@ class Log:
                 # As a crash leaves it that comes before its first sync: nothing was added to it.
                 logger.warning("the last file of the log is left out, and renamed to *.damaged: %s", error)
                 path.rename(path.with_suffix(".damaged"))
+        for before, file in itertools.pairwise(self._files):
+            if file.number != before.number + 1:  # a crash has left only a part of what was to be taken away
+                file.head = replace(file.head, continues=False)
         for file in self._files:
             if file.head.destination != self._destination:
                 raise LogError(f"{file.path} belongs to the destination {file.head.destination!r}")
@@ -734,8 +757,9 @@ class Log:
             logger.warning("the log is cut at byte %d of %s: %s", whole, file.path, error)
         file.size = file.synced = whole
         os.ftruncate(fd, whole)
-        if self._shows_synced:
+        if self._shows_synced or whole == file.first:  # kill -9 may have come before this was done
             os.fsync(fd)
+            sync_folder(self.folder)
         writing.index_size = write_at(index_fd, lines, 0)
 
 
@@ -830,11 +854,3 @@ def _execute(writing: _Writing, words: Words) -> None:
 def _from(line: bytes) -> Position:
     """Return the place before the block of a line of the index."""
     return Position.parse(line.split()[2].decode())
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

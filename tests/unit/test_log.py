@@ -2,7 +2,6 @@
 
 import itertools
 import os
-import random
 import re
 import shutil
 import threading
@@ -718,118 +717,6 @@ def test_a_torn_tail_is_cut_at_the_last_whole_transaction(source: Source, folder
                 last = entries(log, source.place(1)) if end else b""
                 assert last == written(1, (log.end.begin - 100) // 100)[: len(last)] or b"row 4 of 4" in last
         shutil.rmtree(copy.parent)
-
-
-class Disk:
-    """Records what is written to the disk between two syncs, and makes what a power loss may leave of it."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.steps: list[tuple[str, str, int, bytes]] = []  # what, file, offset, data
-        self.ends: list[tuple[int, Position]] = []  # so many steps are done: the log ends here, on the disk for sure
-        names: dict[int, str] = {}
-        real = {name: getattr(os, name) for name in ("open", "pwritev", "fsync", "fdatasync", "dup")}
-
-        def opening(path: os.PathLike[str], flags: int, mode: int = 0o777) -> int:
-            fd: int = real["open"](path, flags, mode)
-            names[fd] = Path(path).name
-            if flags & os.O_CREAT and flags & os.O_TRUNC:
-                self.steps.append(("create", names[fd], 0, b""))
-            return fd
-
-        def duplicating(fd: int) -> int:
-            copy: int = real["dup"](fd)
-            names[copy] = names[fd]
-            return copy
-
-        def writing(fd: int, pieces: list[memoryview], offset: int) -> int:
-            for piece in pieces:
-                self.steps.append(("write", names[fd], offset, bytes(piece)))
-                offset += len(piece)
-            return sum(len(it) for it in pieces) if real["pwritev"](fd, pieces, offset - sum(map(len, pieces))) else 0
-
-        def syncing(name: str) -> None:
-            def sync(fd: int) -> None:
-                self.steps.append(("sync", names[fd], 0, b""))
-                real[name](fd)
-
-            monkeypatch.setattr(os, name, sync)
-
-        monkeypatch.setattr(os, "open", opening)
-        monkeypatch.setattr(os, "dup", duplicating)
-        monkeypatch.setattr(os, "pwritev", writing)
-        syncing("fsync")
-        syncing("fdatasync")
-
-    def after_power_loss(self, steps: int, folder: Path, random_: random.Random | None) -> None:
-        """Make the folder as it may be when the power fails after so many steps.
-
-        Of what no sync has followed, any part is there, even parts of a single write. A file that was made may be
-        missing until its folder is synced. Without ``random_`` everything is there, as after kill -9.
-        """
-        done = self.steps[:steps]
-        synced = {
-            name: max((i for i, it in enumerate(done) if it[:2] == ("sync", name)), default=-1) for _, name, *_ in done
-        }
-        listed = max((i for i, it in enumerate(done) if it[:2] == ("sync", folder.name)), default=-1)
-        files: dict[str, bytearray] = {}
-        for i, (what, name, offset, data) in enumerate(done):
-            if what == "create" and (random_ is None or i < max(listed, synced[name]) or random_.random() < 0.5):
-                files[name] = bytearray()
-            if what != "write" or name not in files:
-                continue
-            if random_ is not None and i > synced[name]:
-                cut = random_.choice([0, 0, random_.randint(0, len(data)), len(data)])
-                data = data[:cut] + bytes(random_.choice([0, len(data) - cut]))  # noqa: PLW2901
-            content = files[name]
-            content.extend(bytes(max(0, offset + len(data) - len(content))))
-            content[offset : offset + len(data)] = data
-        for name, content in files.items():
-            (folder / name).write_bytes(content)
-
-
-@pytest.fixture
-def recorded(source: Source, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
-    """What a log of several files does to the disk, with a sync now and then."""
-    disk = Disk(monkeypatch)
-    with opened(folder, file_size=1000) as log:
-        log.begin(source.place(1), "", SHAPE)
-        disk.ends.append((len(disk.steps), source.place(1)))
-        for _ in range(12):
-            before = source.ring.next
-            source.put(3)
-            log.append(source.pieces(before))
-            log.sync()
-            assert log.end is not None
-            disk.ends.append((len(disk.steps), log.end))
-    monkeypatch.undo()
-    return disk
-
-
-def test_a_power_loss_takes_nothing_that_was_synced_and_leaves_whole_transactions_without_a_hole(
-    recorded: Disk, source: Source, tmp_path: Path
-) -> None:
-    random_ = random.Random(7)
-    kept = set()
-    for steps in range(len(recorded.steps) + 1):
-        for attempt in range(4):
-            folder = tmp_path / f"{steps}-{attempt}" / "log"
-            folder.mkdir(parents=True)
-            recorded.after_power_loss(steps, folder, random_ if attempt else None)
-            synced = max((it for at, it in recorded.ends if at <= steps), default=None, key=lambda it: it.order)
-            with opened(folder) as log:
-                end = log.end
-                if end is None:
-                    assert synced is None
-                    continue
-                assert synced is None or end >= synced, (steps, attempt)
-                last = (end.begin - 100) // 100
-                kept.add(last)
-                assert end == source.place(last + 1)
-                if last:
-                    assert entries(log, source.place(1)) == written(1, last)
-                assert log.executed == (f"{SERVER}:1-{last}" if last > 1 else f"{SERVER}:1" if last else "")
-            shutil.rmtree(folder.parent)
-    assert len(kept) > 30
 
 
 def test_gtids_of_both_families_come_back(source: Source, folder: Path) -> None:

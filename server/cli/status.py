@@ -64,6 +64,19 @@ def _wrong(destination: dict[str, Any]) -> Iterator[str]:
             yield f"{name}, output {output['name']}: {output['state']}: {output['error']}"
 
 
+def _show_parser(out: Console, source: dict[str, Any]) -> None:
+    """Print how far the parser is."""
+    behind = source["behind"]
+    reading = "nothing read yet" if behind is None else f"{behind:.0f} s behind" if behind >= 2 else "up to date"
+    again = f", connected {source['connections']} times" if source["connections"] > 1 else ""
+    lost = f", {source['quarantined']} row events in quarantine" if source["quarantined"] else ""
+    future = source["futureRows"]
+    doubt = f", {future} rows read with columns that may be younger than they are" if future else ""
+    out.print(f"  parser {reading}, {source['transactions']} transactions{again}{lost}{doubt}")
+    if source["openXa"]:
+        out.print(Text(f"  XA     open since {source['openXa']}: XA RECOVER at the source lists it"))
+
+
 def show(out: Console, destination: dict[str, Any]) -> None:
     """Print where a destination and its clients stand."""
     state = destination["state"]
@@ -74,16 +87,7 @@ def show(out: Console, destination: dict[str, Any]) -> None:
     if destination["error"]:
         text += Text(f": {destination['error']}")
     out.print(text)
-    source = destination["parser"]
-    behind = source["behind"]
-    reading = "nothing read yet" if behind is None else f"{behind:.0f} s behind" if behind >= 2 else "up to date"
-    again = f", connected {source['connections']} times" if source["connections"] > 1 else ""
-    lost = f", {source['quarantined']} row events in quarantine" if source["quarantined"] else ""
-    future = source["futureRows"]
-    doubt = f", {future} rows read with columns that may be younger than they are" if future else ""
-    out.print(f"  parser {reading}, {source['transactions']} transactions{again}{lost}{doubt}")
-    if source["openXa"]:
-        out.print(Text(f"  XA     open since {source['openXa']}: XA RECOVER at the source lists it"))
+    _show_parser(out, destination["parser"])
     full = ", full: the source is not read until clients ack" if destination["full"] else ""
     stored = f"{destination['entries']} entries, {destination['bytes']} bytes, {destination['fill']:.0%} of the ring"
     out.print(f"  stored {stored}{full}")

@@ -268,7 +268,8 @@ def watch(kafka: Kafka, topic: str, written: Written, **pids: int) -> tuple[Run,
     first, last = (moment_of(moments, records * third // TIMES) for third in (1, 2))
     used = {name: last.cpu[name] - first.cpu[name] for name in pids}
     peaks = {name: peak_of(pid) for name, pid in pids.items()}
-    return Run(written.rows // TIMES, last.at - first.at, used, peaks), records
+    seconds = max(last.at - first.at, PAUSE)  # a few rows come at once
+    return Run(written.rows // TIMES, seconds, used, peaks), records
 
 
 def quiet_since(moments: list[Moment]) -> float:

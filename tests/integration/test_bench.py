@@ -151,7 +151,14 @@ def test_history() -> None:
 @pytest.mark.extended
 def test_store() -> None:
     found = run("store", "--rows", "4000", "--repeats", "1")["cases"]
-    assert [it["case"] for it in found] == ["put-bulk", "put-single", "catchup-bulk", "catchup-cold", "restart"]
+    assert [it["case"] for it in found] == [
+        "put-bulk",
+        "put-single",
+        "catchup-bulk",
+        "catchup-cold",
+        "catchup-single",
+        "restart",
+    ]
     for it in found[:4]:
         assert it["ours"] > 0
         assert it["ratio"] > 0

@@ -401,7 +401,7 @@ def check_kills(kafka: Kafka, topic: str, target: Server, schema: str, kills: in
         if place(target) >= count - 1:
             assert number > kills // 2, "the records did not suffice for so many kills"
             break
-    subprocess.run([*run, "--once"], env=environment(target), check=True, timeout=300, capture_output=True)
+    subprocess.run([*run, "--once"], env=environment(target), check=True, timeout=900, capture_output=True)
     assert sorted(rows(target, schema, "k")) == sorted(keyed.values())
     assert sorted(rows(target, schema, "p")) == sorted(plain)
 
@@ -423,7 +423,7 @@ def test_kills_leave_the_tables_as_the_records_say(
 
 
 @pytest.mark.extended
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", ["mariadb118", "mysql97"])
 def test_fifty_kills_leave_the_tables_as_the_records_say(
     kafka: Kafka, topic: str, request: pytest.FixtureRequest, database: Schemas, name: str

@@ -391,21 +391,17 @@ class Log:
             return None
         try:
             lines = file.index.read_bytes().splitlines()
-            begin = bisect_right(lines, position.order, key=lambda line: _from(line).order) - 1
-            offset = int(lines[begin].split()[0]) if begin >= 0 else file.first
             fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
-        except (OSError, ValueError, IndexError) as error:
+        except OSError as error:
             if not self._has(file):  # it was compressed meanwhile, or taken away
                 return self.find(position)
             raise LogError(f"the log cannot be read: {error}") from error
         try:
-            if offset >= file.size:
-                return file, offset
-            block = read_block(fd, offset, file.path)
+            if file.size == file.first:
+                return file, file.first
+            offset, words = _search(fd, file, lines, position)
         finally:
             os.close(fd)
-        assert block is not None
-        words = words_of(block, file.path)
         files = {*words.files, words.from_.file_key, words.to.file_key}
         if position < words.to and position.file_key not in files:
             raise SourceChangedError(f"{position} is in a file that the log did not pass: another history")
@@ -710,13 +706,11 @@ class Log:
             try:
                 self._files.append(_load_file(path, is_last=path == paths[-1]))
             except DamagedLogError as error:
-                if path != paths[-1]:
-                    raise
-                # As a crash leaves it that comes before its first sync: nothing was added to it.
-                logger.warning("the last file of the log is left out, and renamed to *.damaged: %s", error)
+                # The last one may be as a crash has left it before its first sync: nothing was added to it.
+                logger.warning("a file of the log is left out, and renamed to *.damaged: %s", error)
                 path.rename(path.with_suffix(".damaged"))
         for before, file in itertools.pairwise(self._files):
-            if file.number != before.number + 1:  # a crash has left only a part of what was to be taken away
+            if file.number != before.number + 1:  # it is damaged, or a crash has left a part of what was taken away
                 file.head = replace(file.head, continues=False)
         for file in self._files:
             if file.head.destination != self._destination:
@@ -732,7 +726,7 @@ class Log:
         """Check all blocks of the last file, cut what is not whole, make its index again, and go on writing there."""
         fd = os.open(file.path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            index_fd = os.open(file.index, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            index_fd = os.open(file.index, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError:
             os.close(fd)
             raise
@@ -760,7 +754,10 @@ class Log:
         if self._shows_synced or whole == file.first:  # kill -9 may have come before this was done
             os.fsync(fd)
             sync_folder(self.folder)
-        writing.index_size = write_at(index_fd, lines, 0)
+        writing.index_size = sum(map(len, lines))
+        if os.pread(index_fd, writing.index_size + 1, 0) != b"".join(lines):  # else nothing needs room, on a full disk
+            os.ftruncate(index_fd, 0)
+            write_at(index_fd, lines, 0)
 
 
 def _load_file(path: Path, *, is_last: bool) -> File:
@@ -819,12 +816,14 @@ def _remove(path: Path) -> None:
 
 
 def _end_of(file: File, fd: int) -> Position:
-    """Return where a file ends, by the last line of its index, which is made again if it does not fit the file."""
+    """Return where a file ends, by its last block. The index, which says where that is, is made again if need be."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         with file.index.open("rb") as index:
             index.seek(-min(4096, os.fstat(index.fileno()).st_size), os.SEEK_END)
             line = index.read().splitlines()[-1].split()
         if int(line[0]) + int(line[1]) == file.size:
+            with contextlib.suppress(LogError):  # who reads the block will be told
+                return _words_at(fd, int(line[0]), file).to
             return Position.parse(line[3].decode())
     logger.warning("the index of %s is made again", file.path)
     end, lines, offset = file.head.start, list[bytes](), file.first
@@ -838,6 +837,27 @@ def _end_of(file: File, fd: int) -> Position:
     finally:
         os.close(index_fd)
     return end
+
+
+def _search(fd: int, file: File, lines: list[bytes], position: Position) -> tuple[int, Words]:
+    """Return the offset of the block with a place, or of one before it, and its words. Raises LogError.
+
+    ``lines`` are those of the index. If it is damaged, that is the first block.
+    """
+    with contextlib.suppress(LogError, ValueError, IndexError):
+        begin = bisect_right(lines, position.order, key=lambda line: _from(line).order) - 1
+        offset = int(lines[begin].split()[0]) if begin >= 0 else file.first
+        words = _words_at(fd, offset, file)
+        if words.from_.order <= position.order:
+            return offset, words
+    return file.first, _words_at(fd, file.first, file)
+
+
+def _words_at(fd: int, offset: int, file: File) -> Words:
+    block = read_block(fd, offset, file.path)
+    if block is None:
+        raise LogError(f"no block is at byte {offset} of {file.path}")
+    return words_of(block, file.path)
 
 
 def _execute(writing: _Writing, words: Words) -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import random
 import re
 import shutil
 import threading
@@ -18,7 +19,7 @@ from sluice.protocol.gtid import parse_gtids
 from sluice.protocol.position import Position
 from sluice.store.log import log as log_module
 from sluice.store.log.errors import LogError
-from sluice.store.log.files import EntriesReader, frame, read_block, read_head, words_of, write_at
+from sluice.store.log.files import EntriesReader, create, frame, read_block, read_head, words_of, write_at
 from sluice.store.log.log import Hold, Limits, Log, Piece, take
 from sluice.store.log.shapes import KEPT
 from sluice.store.log.slots import pack, unpack
@@ -648,36 +649,200 @@ def test_an_index_that_is_lost_or_wrong_is_made_again(source: Source, folder: Pa
 
 
 @pytest.mark.parametrize("content", [b"", b"SLB1", b"no log at all", bytes(100)])
-def test_a_file_that_is_none_of_a_log_is_refused_and_left_out_if_it_is_the_last(
-    source: Source, folder: Path, content: bytes
+def test_a_file_that_is_none_of_a_log_is_named_and_left_out(
+    source: Source, folder: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     with opened(folder, file_size=1000) as log:
         log.begin(source.place(1), None, SHAPE)
         source.put(40)
         log.append(source.pieces())
-    first, *_, last = sorted(folder.glob("*.log"))
-    last.write_bytes(content)
+    _, middle, *_, last = sorted(folder.glob("*.log"))
+    for path in (last, middle):
+        path.write_bytes(content)
+        with opened(folder, file_size=1000) as log:
+            assert not path.exists()
+            assert path.with_suffix(".damaged").read_bytes() == content
+            assert re.search(f"left out, and renamed .* the block at byte 0 of {path} is damaged", caplog.text)
+            before, *after = log.extent.stretches
+    assert len(after) == 1
+    assert before[1] < after[0][0], "what it held is missing, and is read from the source"
+
+
+@pytest.mark.parametrize("compressed", [False, True], ids=["plain", "compressed"])
+def test_after_a_flipped_bit_all_that_is_read_is_right_and_what_is_missing_is_named(
+    source: Source,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    compressed: bool,
+) -> None:
+    with opened(folder, file_size=2000) as log:
+        log.begin(source.place(1), "", SHAPE)
+        for _ in range(40):
+            source.stage(b"row" * 50 + b"%d," % source.number, Kind.ROW_DATA, 0, ends=True)
+            source.number += 1
+        source.ring.put(source.staging)
+        log.append([take(source.track, it, it + 1) for it in range(40)])
+        while compressed and log.compress():
+            pass
+    rows = [b"row" * 50 + b"%d," % number for number in range(41)]
+    whole = b"".join(rows[1:])
+    random_ = random.Random(5)
+    files = sorted(it for it in folder.iterdir() if it.name != "lock")
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    problems = 0
+    for attempt in range(150):
+        copy = tmp_path / str(attempt) / "log"
+        shutil.copytree(folder, copy)
+        path = copy / random_.choice(files).name
+        content = bytearray(path.read_bytes())
+        content[random_.randrange(len(content))] ^= 1 << random_.randrange(8)
+        path.write_bytes(content)
+        caplog.clear()
+        with opened(copy) as log:
+            for number in (1, 7, 20, 33, 40):
+                found, said = b"", caplog.text
+                try:
+                    if log.covers(source.place(number)):
+                        found = entries(log, source.place(number))
+                        assert found in whole
+                        assert rows[number] in found or log.end == source.place(number)
+                except LogError as error:
+                    said += str(error)
+                if not found.endswith(rows[40]):
+                    problems += 1
+                    assert path.suffix == ".log", "an index can be made again"
+                    assert f" of {path} " in said
+        shutil.rmtree(copy.parent)
+    assert problems > 50
+
+
+def test_a_log_of_a_later_version_is_refused_with_what_to_do_and_stays_as_it_is(source: Source, folder: Path) -> None:
     with opened(folder, file_size=1000) as log:
-        assert not last.exists()
-        assert last.with_suffix(".damaged").read_bytes() == content
-        assert len(log.extent.files) > 1
-    first.write_bytes(content)
-    with pytest.raises(LogError, match=r"the block at byte 0 of .* is damaged"):
-        opened(folder)
-
-
-def test_a_log_of_another_version_is_refused_and_stays(source: Source, folder: Path) -> None:
-    with opened(folder) as log:
         log.begin(source.place(1), None, SHAPE)
-    (path,) = folder.glob("*.log")
+        source.put(20)
+        log.append(source.pieces())
+    path = max(folder.glob("*.log"))
     fd = os.open(path, os.O_RDWR)
     head, _ = read_head(fd, path)
     pieces = frame(head.encode().replace(b'"format":1', b'"format":3'), b"", 0, [])
     os.truncate(path, write_at(fd, pieces, 0))
     os.close(fd)
-    with pytest.raises(LogError, match=r"has format 3, which another version of Sluice has written\. Run that version"):
+    before = {it.name: it.read_bytes() for it in folder.iterdir()}
+    expected = f"{path} has format 3, which another version of Sluice has written. Run that version, or move the folder"
+    with pytest.raises(LogError, match=re.escape(expected)):
         opened(folder)
-    assert path.exists()
+    assert {it.name: it.read_bytes() for it in folder.iterdir()} == before
+
+
+OLD = bytes.fromhex(
+    "534c4231aa000000000000000000000000000000000000000000000038b364aa7b22666f726d6174223a312c2264657374696e6174696f6e"
+    "223a2273686f70222c227374617274223a2230663066306630662d303030302d303030302d303030302d3030303030303030303030312f62"
+    "696e2e30303030303140313730303030303030303a3130303a30222c22636f6e74696e756573223a66616c73652c22657865637574656422"
+    "3a22222c227368617065223a7b2266696c7465725f7265676578223a222e2a227d7d534c4231830100002b00000003000000140000000000"
+    "0000efec14eafd674c847b2266726f6d223a2230663066306630662d303030302d303030302d303030302d3030303030303030303030312f"
+    "62696e2e30303030303140313730303030303030303a3130303a30222c22746f223a2230663066306630662d303030302d303030302d3030"
+    "30302d3030303030303030303030312f62696e2e30303030303140313730303030303030303a3230303a30222c22626f756e64617279223a"
+    "747275652c226d73223a313730303030303030303030312c22726f7773223a312c22736f7572636573223a5b5b22222c2230663066306630"
+    "662d303030302d303030302d303030302d303030303030303030303031225d5d2c2266696c6573223a5b5b2262696e2e303030303031222c"
+    "313730303030303030305d5d2c227461626c6573223a5b5b2273686f70222c227431225d5d2c2267746964536f7572636573223a5b5b2222"
+    "2c5b223066306630663066303030303030303030303030303030303030303030303031222c22225d5d5d2c226774696473223a5b5b302c31"
+    "2c315d5d7dc3d2070a020282a0abfef96202c8010202c801b3a0020a0202020202bba03e09020201010203c801020202626567696e726f77"
+    "2030206f662031656e642031"
+)
+"""A file of the first format: one transaction of three entries."""
+
+
+def test_a_log_that_the_first_version_wrote_is_read_and_goes_on(source: Source, folder: Path) -> None:
+    (folder / "00000000000000000001.log").write_bytes(OLD)
+    with opened(folder) as log:
+        assert entries(log, source.place(1)) == written(1, 1)
+        assert log.executed == f"{SERVER}:1"
+        assert log.end == source.place(2)
+        source.put(2)
+        log.append(source.pieces(3))
+        assert entries(log, source.place(1)) == written(1, 2)
+
+
+# --- a disk that is full, or cannot be written -----------------------------------------------------------------------
+
+
+def test_a_full_disk_does_not_keep_a_log_from_being_opened_and_read(
+    source: Source, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(fd: int, pieces: list[bytes], offset: int) -> int:
+        raise OSError(28, "No space left on device")
+
+    with opened(folder, file_size=1000) as log:
+        log.begin(source.place(1), None, SHAPE)
+        source.put(20)
+        log.append(source.pieces())
+    monkeypatch.setattr(log_module, "write_at", write)
+    with opened(folder, file_size=1000) as log:
+        log.begin(source.place(21), None, SHAPE)
+        assert entries(log, source.place(1)) == written(1, 20)
+
+
+def test_as_long_as_the_next_file_cannot_be_made_nothing_is_lost_and_then_it_goes_on(
+    source: Source, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = itertools.count()
+
+    def refuse(path: Path) -> int:
+        if next(attempts) % 5 < 3:
+            raise OSError(30, "Read-only file system")
+        return create(path)
+
+    with opened(folder, file_size=1000) as log:
+        log.begin(source.place(1), "", SHAPE)
+        monkeypatch.setattr(log_module, "create", refuse)
+        source.put(20)
+        left, failures = source.pieces(), 0
+        while left:
+            count = len(left)
+            try:
+                log.append(left)
+            except OSError:
+                failures += 1
+                assert entries(log, source.place(1)) == written(1, 20 - len(left))
+                assert failures < 200, count
+        assert failures > 10
+        assert len(log.extent.stretches) == 1
+    monkeypatch.undo()
+    with opened(folder, file_size=1000) as log:
+        assert entries(log, source.place(1)) == written(1, 20)
+
+
+@pytest.mark.parametrize("call", ["fsync", "fdatasync"])
+def test_after_a_sync_that_failed_nothing_is_added_for_nobody_knows_what_is_on_the_disk(
+    source: Source, folder: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def fail(fd: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    log = opened(folder)
+    log.begin(source.place(1), None, SHAPE)
+    source.put(2)
+    first, second = source.pieces()
+    log.append([first])
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        log.sync() if call == "fdatasync" else log.begin(source.place(2), None, {})
+    monkeypatch.undo()
+
+    def append() -> None:
+        log.append([second])
+
+    def begin() -> None:
+        log.begin(source.place(2), None, {})
+
+    for attempt in (append, log.sync, begin):
+        with pytest.raises(OSError, match="Input/output error"):
+            attempt()
+    log.close()
+    with opened(folder) as log:
+        assert log.end == source.place(2)
 
 
 # --- crashes ---------------------------------------------------------------------------------------------------------

@@ -132,6 +132,8 @@ class _Reading:
         known = self._described
         if known is None or (known.schema, known.name) != (wish.schema, wish.name):
             known = self._described = await _ask(reader, reader.describe, wish.schema, wish.name, wish.where)
+            if self._cursors.wish(self._client_id) != wish:  # it was cancelled or paused, or the client has gone back
+                return
         touched = TouchedKeys(wish.schema, wish.name, known.key, ignore_case=known.ignore_case)
         window = Window(wish, touched, is_whole=not known.key)
         self._cursors.open_window(self._client_id, window)

@@ -1011,8 +1011,11 @@ class Cursors:
     def _free(self) -> None:
         """Free what neither a subscriber nor the log needs; without either everything is kept for the first subscriber.
 
-        The ring of a reader, which no other subscriber reads, is freed up to what its subscriber has confirmed.
+        The ring of a reader, which no other subscriber reads, is freed up to what its subscriber has confirmed. A ring
+        that is closed holds nothing any more; what was to be done for it may still come.
         """
+        if self.ring.closed:
+            return
         for subscriber in self._subscribers.values():
             subscriber.resolve(self.track)
             state = subscriber.state

@@ -719,7 +719,7 @@ def test_verify_compares_the_log_with_the_source_and_names_what_differs(
     path.write_bytes(content[:-1] + b"?")
     done = conf.run("verify", "shop", "--log")
     assert done.returncode == 1
-    assert re.search(r"differs the block at byte \d+ of .*the checksum of its entries is wrong", done.stdout)
+    assert re.search(r"differs the block at byte \d+ of .*the checksum of its (entries|head) is wrong", done.stdout)
     path.write_bytes(content)
     mariadb118.query("FLUSH BINARY LOGS")
     mariadb118.purge_binlogs(mariadb118.query("SHOW BINARY LOGS")[-1][0])

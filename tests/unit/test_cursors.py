@@ -251,6 +251,17 @@ def test_cursor_wins_over_the_start_of_a_second_subscribe() -> None:
     assert entries(get(cursors).slices) == [b"begin", b"one", b"end"]
 
 
+def test_what_comes_late_for_a_ring_that_is_closed_does_nothing() -> None:
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, now=NOW)
+    put(cursors, stream, b"one")
+    get(cursors)
+    cursors.ring.close()
+    cursors.advance(NOW)
+    cursors.rollback(CLIENT, now=NOW)
+    cursors.unsubscribe(CLIENT)
+
+
 def test_client_without_subscription_is_refused() -> None:
     cursors, _ = make()
     for call in (cursors.get, cursors.rollback):

@@ -1,8 +1,6 @@
-from typing import Final, final
+from typing import final
 
 from ..canal.records import Encoder
-
-LOGICAL_BITS: Final[int]
 
 @final
 class TidbEncoder(Encoder):

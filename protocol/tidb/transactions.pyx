@@ -53,6 +53,30 @@ from ..wire cimport (
     uint_field,
     varint_size,
 )
+from .tags cimport (
+    BINLOG_TYPE,
+    CELL_BYTES,
+    CELL_DOUBLE,
+    CELL_INT,
+    CELL_NULL,
+    CELL_STRING,
+    CELL_UINT,
+    COMMIT_TS,
+    DDL,
+    DDL_DATA,
+    DECIMALS,
+    DML,
+    DML_DATA,
+    FIRST,
+    FLEN,
+    IS_PRIMARY_KEY,
+    LOGICAL_BITS,
+    MUTATIONS,
+    MUTATION_TYPE,
+    SECOND,
+    THIRD,
+    UNIQUE_KEYS,
+)
 
 from typing import NamedTuple
 
@@ -61,34 +85,8 @@ from ..canal.types import kind_of, labels_of
 from ..errors import TransactionTooLargeError, UnfitChangeError
 
 
-cpdef enum:
-    LOGICAL_BITS = 18                              # of a commit_ts: what is below the ms
-
-
 cdef enum:
-    # Tags of secondary.proto.
-    BINLOG_TYPE = 1 << 3
-    COMMIT_TS = 2 << 3
-    DML_DATA = 3 << 3 | 2
-    DDL_DATA = 4 << 3 | 2
-    FIRST = 1 << 3 | 2                             # the first field of most: a table, a name, a column
-    SECOND = 2 << 3 | 2
-    THIRD = 3 << 3 | 2
-    MUTATIONS = 4 << 3 | 2
-    UNIQUE_KEYS = 5 << 3 | 2
-    IS_PRIMARY_KEY = 3 << 3
-    FLEN = 4 << 3
-    DECIMALS = 5 << 3
-    MUTATION_TYPE = 1 << 3
-    CELL_NULL = 1 << 3
-    CELL_INT = 2 << 3
-    CELL_UINT = 3 << 3
-    CELL_DOUBLE = 4 << 3 | 1
-    CELL_BYTES = 5 << 3 | 2
-    CELL_STRING = 6 << 3 | 2
-
-    DML = 0
-    DDL = 1
+    # Types of a mutation.
     INSERTED = 0
     UPDATED = 1
     DELETED = 2

@@ -19,7 +19,8 @@ from sluice.client_sdk.tidb.mirror import TiDBMirror
 from sluice.protocol.errors import PartialRowsError, UnfitChangeError
 from sluice.protocol.tidb import secondary_pb2 as secondary
 from sluice.protocol.tidb.entries import EntryEncoder
-from sluice.protocol.tidb.transactions import LOGICAL_BITS, TidbEncoder
+from sluice.protocol.tidb.tags import LOGICAL_BITS
+from sluice.protocol.tidb.transactions import TidbEncoder
 from tests.conftest import Database
 from tests.delivery import deliver, end_of_binlog, execute
 from tests.integration.test_tdsql import TABLES, Writer, contents

@@ -4,7 +4,8 @@ import socket
 
 from ....protocol.canal.records import Encoder, RecordEncoder
 from ....protocol.tdsql.messages import TdsqlEncoder
-from ....protocol.tidb.transactions import LOGICAL_BITS, TidbEncoder
+from ....protocol.tidb.tags import LOGICAL_BITS
+from ....protocol.tidb.transactions import TidbEncoder
 from ....store.cursor import moved_at
 from ..routing import Router
 from ..settings import OnMarker

@@ -12,7 +12,7 @@ from sluice.instance.properties import Property
 from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType
 from sluice.protocol.errors import MarkerError, RecordTooLargeError
 from sluice.protocol.tidb.entries import commit_ts_of
-from sluice.protocol.tidb.transactions import LOGICAL_BITS
+from sluice.protocol.tidb.tags import LOGICAL_BITS
 from sluice.protocol.wire import varint
 from sluice.server.outputs.kafka.forms import state_after_move
 from sluice.server.outputs.kafka.naming import positions_of

@@ -39,7 +39,8 @@ from sluice.protocol.errors import (
 )
 from sluice.protocol.tidb import secondary_pb2 as secondary
 from sluice.protocol.tidb.entries import EntryEncoder
-from sluice.protocol.tidb.transactions import LOGICAL_BITS, TidbEncoder
+from sluice.protocol.tidb.tags import LOGICAL_BITS
+from sluice.protocol.tidb.transactions import TidbEncoder
 from sluice.protocol.wire import varint
 from tests.tidb import Record, captured
 from tests.unit.entries import TYPES, encode_change, entries, frame, mutated, plain_value, texts

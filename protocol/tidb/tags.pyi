@@ -1,0 +1,3 @@
+from typing import Final
+
+LOGICAL_BITS: Final[int]

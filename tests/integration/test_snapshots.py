@@ -1,18 +1,20 @@
 """Tables themselves, given between their changes: the client's copy becomes the table, and no row goes back in time."""
 
 import asyncio
+import itertools
 import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sluice.instance.source import ReadableTable
 from sluice.instance.sources.mysql.snapshot import TableReader
 from sluice.protocol.canal.rows import Row, decode_changes
 from sluice.protocol.errors import BadParameterError, SnapshotRunningError, UnknownBatchError, UnknownSnapshotError
@@ -31,6 +33,14 @@ ROWS = 3000
 
 def serving(source: Server, schema: str, folder: Path, **settings: Any) -> AbstractAsyncContextManager[EmbeddedServer]:
     return embedded(config(source, folder, filter_regex=rf"{schema}\..*", file_flush_period=20, **settings))
+
+
+@asynccontextmanager
+async def subscribed(source: Server, schema: str, folder: Path, **settings: Any) -> AsyncIterator[EmbeddedServer]:
+    """Serve; the client is there, and gets what is written from now on."""
+    async with serving(source, schema, folder, **settings) as server:
+        await server.subscribe(NAME, CLIENT, start="latest")
+        yield server
 
 
 @pytest.fixture(autouse=True)
@@ -170,8 +180,7 @@ async def test_the_copy_of_a_client_becomes_the_table_while_that_changes(
 ) -> None:
     schema = database(source)
     fill(source, schema, engine=engine)
-    async with serving(source, schema, tmp_path) as server:
-        await server.subscribe(NAME, CLIENT, start="latest")
+    async with subscribed(source, schema, tmp_path) as server:
         copy = Copy(server)
         with written(source, schema):
             snapshot = await started(server, schema)
@@ -236,8 +245,7 @@ async def test_what_was_given_and_not_acked_is_read_again_after_rollbacks_and_re
     tables: dict[str, dict[Any, Row]] = {}
     with written(source, schema):
         for life in range(3):
-            async with serving(source, schema, tmp_path) as server:
-                await server.subscribe(NAME, CLIENT, start="latest")
+            async with subscribed(source, schema, tmp_path) as server:
                 copy = Copy(server)
                 copy.tables = tables
                 snapshot = (await started(server, schema)) if not life else server.snapshots(NAME, CLIENT)[0]
@@ -268,8 +276,7 @@ async def test_a_snapshot_is_paused_over_a_restart_and_cancelled(
 ) -> None:
     schema = database(mysql97)
     fill(mysql97, schema)
-    async with serving(mysql97, schema, tmp_path) as server:
-        await server.subscribe(NAME, CLIENT, start="latest")
+    async with subscribed(mysql97, schema, tmp_path) as server:
         copy = Copy(server)
         snapshot = await started(server, schema)
         await copy.until(lambda: state_of(server, snapshot).rows > 0)
@@ -297,13 +304,47 @@ async def test_a_snapshot_is_paused_over_a_restart_and_cancelled(
         assert not (await server.position(NAME, CLIENT, after=server.status(NAME, CLIENT).acked)).range.entries
 
 
+@pytest.mark.parametrize("what", ["cancelled", "paused"])
+async def test_no_rows_come_of_a_snapshot_that_was_cancelled_or_paused_while_its_table_was_looked_at(
+    mysql97: Server, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    schema = database(mysql97)
+    fill(mysql97, schema, 10)
+    describe, begun, calls = TableReader.describe, threading.Event(), itertools.count()
+    may_end = threading.Event()
+
+    def slow(reader: TableReader, schema: str, table: str, where: str) -> ReadableTable:
+        found = describe(reader, schema, table, where)
+        if next(calls):  # the first is for the call that begins the snapshot
+            begun.set()
+            assert may_end.wait(10)
+        return found
+
+    monkeypatch.setattr(TableReader, "describe", slow)
+    async with subscribed(mysql97, schema, tmp_path) as server:
+        snapshot = await started(server, schema)
+        assert await asyncio.to_thread(begun.wait, 10)
+        if what == "cancelled":
+            await server.cancel_snapshot(NAME, CLIENT, snapshot.snapshot_id)
+        else:
+            await server.pause_snapshot(NAME, CLIENT, snapshot.snapshot_id, is_paused=True)
+        may_end.set()
+        copy = Copy(server)
+        for _ in range(2):
+            await copy.step()
+        assert copy.read == 0
+        if what == "paused":
+            await server.pause_snapshot(NAME, CLIENT, snapshot.snapshot_id, is_paused=False)
+            await complete(copy)
+            assert copy.read == 9
+
+
 async def test_a_condition_chooses_rows_and_a_limit_slows_the_reading(
     source: Server, database: Database, tmp_path: Path
 ) -> None:
     schema = database(source)
     fill(source, schema)
-    async with serving(source, schema, tmp_path) as server:
-        await server.subscribe(NAME, CLIENT, start="latest")
+    async with subscribed(source, schema, tmp_path) as server:
         copy = Copy(server)
         begun = asyncio.get_running_loop().time()
         where = {f"{schema}.items": "id BETWEEN 101 AND 2000 AND NOT (filler = 'y' OR version <> 0)"}
@@ -327,8 +368,7 @@ async def test_the_rows_that_are_read_or_wait_for_the_client_are_shown(
 ) -> None:
     schema = database(mysql97)
     fill(mysql97, schema)
-    async with serving(mysql97, schema, tmp_path) as server:
-        await server.subscribe(NAME, CLIENT, start="latest")
+    async with subscribed(mysql97, schema, tmp_path) as server:
         snapshot = await started(server, schema, rate=100)
         await eventually(lambda: snapshot.chunk is not None and snapshot.chunk.to == ("400",))
         chunk = snapshot.chunk
@@ -344,8 +384,7 @@ async def test_rows_that_wait_when_their_table_is_altered_are_read_again(
 ) -> None:
     schema = database(source)
     fill(source, schema)
-    async with serving(source, schema, tmp_path) as server:
-        await server.subscribe(NAME, CLIENT, start="latest")
+    async with subscribed(source, schema, tmp_path) as server:
         copy = Copy(server)
         snapshot = await started(server, schema)
         await copy.until(lambda: state_of(server, snapshot).rows > 0)
@@ -485,8 +524,7 @@ async def test_a_table_without_a_key_is_given_as_it_was_at_the_place_of_its_rows
 ) -> None:
     schema = database(any_source)
     table = fill_without_key(any_source, schema, engine)
-    async with serving(any_source, schema, tmp_path) as server:
-        await server.subscribe(NAME, CLIENT, start="latest")
+    async with subscribed(any_source, schema, tmp_path) as server:
         bag = Bag(server)
         with written_without_key(any_source, table):
             for number in range(1, 5):
@@ -501,8 +539,7 @@ async def test_a_transaction_that_changes_a_table_without_a_key_is_waited_for_on
 ) -> None:
     schema = database(any_source)
     table = fill_without_key(any_source, schema)
-    async with serving(any_source, schema, tmp_path) as server:
-        await server.subscribe(NAME, CLIENT, start="latest")
+    async with subscribed(any_source, schema, tmp_path) as server:
         bag = Bag(server)
         with any_source.connect(autocommit=False) as connection, connection.cursor() as cursor:
             cursor.execute(f"INSERT INTO {table} VALUES (77, 'late')")
@@ -526,8 +563,7 @@ async def test_a_table_without_a_key_that_is_too_large_is_refused_or_pauses_the_
     schema = database(mysql97)
     table = fill_without_key(mysql97, schema)
     mysql97.query(f"ANALYZE TABLE {table}")
-    async with serving(mysql97, schema, tmp_path, snapshot_whole_bytes=20_000) as server:
-        await server.subscribe(NAME, CLIENT, start="latest")
+    async with subscribed(mysql97, schema, tmp_path, snapshot_whole_bytes=20_000) as server:
         with pytest.raises(BadParameterError, match=r"maxBytes \(20000\) allows to read as a whole: give it a key, or"):
             await started(server, schema, "keyless")
         bag = Bag(server, has_all=False)
@@ -552,8 +588,7 @@ async def test_an_account_that_may_not_lock_a_table_is_told_what_to_grant(
     mysql97.query(f"CREATE USER {account['db_username']} IDENTIFIED BY 'reads'")
     mysql97.query(f"GRANT SELECT, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {account['db_username']}")
     try:
-        async with serving(mysql97, schema, tmp_path, **account) as server:
-            await server.subscribe(NAME, CLIENT, start="latest")
+        async with subscribed(mysql97, schema, tmp_path, **account) as server:
             bag = Bag(server)
             snapshot = await started(server, schema, "keyless")
             await bag.until(lambda: f"GRANT LOCK TABLES ON `{schema}`.* TO it" in snapshot.error)

@@ -17,6 +17,7 @@ from ..protocol.canal.resultset import RowEncoder
 from ..protocol.canal.tags import ValueKind
 from ..protocol.canal.types import kind_of
 from ..protocol.errors import SourceError
+from ..protocol.identifiers import quote_name, quote_table
 from .session import MysqlSession
 
 PIECE: Final = 8 << 20
@@ -51,7 +52,7 @@ class SnapshotColumn:
     @property
     def text(self) -> str:
         """An expression for its text as Canal has it, but for floating-point numbers, which the encoder renders."""
-        name, word, kind = quoted(self.name), self._word, kind_of(self.mysql_type)
+        name, word, kind = quote_name(self.name), self._word, kind_of(self.mysql_type)
         if kind is ValueKind.SET:
             return f"CAST({name} AS UNSIGNED)"
         if kind is ValueKind.FLOAT:
@@ -65,14 +66,14 @@ class SnapshotColumn:
     @property
     def ordered(self) -> str:
         """An expression that compares as the index orders."""
-        return self.text if kind_of(self.mysql_type) in (ValueKind.ENUM, ValueKind.SET) else quoted(self.name)
+        return self.text if kind_of(self.mysql_type) in (ValueKind.ENUM, ValueKind.SET) else quote_name(self.name)
 
     @property
     def bound(self) -> str:
         """An expression for what `literal` needs."""
         if self.charset is not None and kind_of(self.mysql_type) is ValueKind.TEXT:
-            return f"HEX({quoted(self.name)})"
-        return f"HEX({quoted(self.name)})" if kind_of(self.mysql_type) is ValueKind.BYTES else self.text
+            return f"HEX({quote_name(self.name)})"
+        return f"HEX({quote_name(self.name)})" if kind_of(self.mysql_type) is ValueKind.BYTES else self.text
 
     def literal(self, text: str) -> str:
         """Write the value that the text of `bound` was selected of."""
@@ -119,17 +120,17 @@ class SnapshotTable:
     @property
     def sql(self) -> str:
         """The name in SQL."""
-        return f"{quoted(self.schema)}.{quoted(self.name)}"
+        return quote_table(self.schema, self.name)
 
     @property
     def forced(self) -> str:
         """The table in a FROM, with the index to go along."""
-        return f"{self.sql} FORCE INDEX ({quoted(self.index)})" if self.index is not None else self.sql
+        return f"{self.sql} FORCE INDEX ({quote_name(self.index)})" if self.index is not None else self.sql
 
     @property
     def order(self) -> str:
         """An ORDER BY along the index, empty when there is none."""
-        parts = [quoted(part.column.name) + " DESC" * part.is_descending for part in self.key]
+        parts = [quote_name(part.column.name) + " DESC" * part.is_descending for part in self.key]
         return f" ORDER BY {', '.join(parts)}" if parts else ""
 
     @property
@@ -157,11 +158,6 @@ class KeyRange:
         if self.to is not None:
             conditions.append(_compared(table.key, self.to, "<", or_equal=True))
         return f" WHERE {' AND '.join(conditions)}" if conditions else ""
-
-
-def quoted(name: str) -> str:
-    """Quote an identifier."""
-    return f"`{name.replace('`', '``')}`"
 
 
 def _compared(key: Sequence[KeyPart], bound: Key, operator: str, *, or_equal: bool) -> str:
@@ -211,7 +207,7 @@ def describe(session: MysqlSession, schema: str, table: str) -> SnapshotTable:
     if not columns:
         raise SourceError(
             f"{schema}.{table} is unknown to {session.server}, or the account may not see it"
-            f" (GRANT SELECT ON {quoted(schema)}.* TO it)"
+            f" (GRANT SELECT ON {quote_name(schema)}.* TO it)"
         )
     found = SnapshotTable(schema, table, tuple(columns.values()))
     for index, members in indexes.items():
@@ -279,7 +275,7 @@ def _counted(session: MysqlSession, table: SnapshotTable, rows: int, after: Key 
 
 def _estimated(session: MysqlSession, table: SnapshotTable, rows: int, after: Key | None) -> Iterator[Key]:
     """Halve what has too many rows by the server's estimate; join what has few."""
-    name = quoted(table.key[0].column.name)
+    name = quote_name(table.key[0].column.name)
     where = KeyRange(after).where(table)
     first, last = session.rows(f"SELECT MIN({name}) + 0, MAX({name}) + 0 FROM {table.forced}{where}")[0]
     if first is None:
@@ -304,7 +300,7 @@ def estimate(session: MysqlSession, table: SnapshotTable, part: KeyRange) -> int
 
     With FORCE INDEX, MySQL 8 does not look.
     """
-    use = f" USE INDEX ({quoted(table.index)})" if table.index is not None else ""
+    use = f" USE INDEX ({quote_name(table.index)})" if table.index is not None else ""
     sql = f"SELECT 1 FROM {table.sql}{use}{part.where(table)}"
     with session.cursor(pymysql.cursors.DictCursor) as cursor:
         cursor.execute(f"EXPLAIN FORMAT=TRADITIONAL {sql}")
@@ -313,7 +309,7 @@ def estimate(session: MysqlSession, table: SnapshotTable, part: KeyRange) -> int
 
 def last_key(session: MysqlSession, table: SnapshotTable) -> Key | None:
     """Return the last row of a table's key; None if it has no rows. Raises pymysql.MySQLError."""
-    parts = [quoted(part.column.name) + " DESC" * (not part.is_descending) for part in table.key]
+    parts = [quote_name(part.column.name) + " DESC" * (not part.is_descending) for part in table.key]
     found = session.rows(f"SELECT {table.bounds} FROM {table.forced} ORDER BY {', '.join(parts)} LIMIT 1")
     return table.key_of(found[0]) if found else None
 

@@ -27,6 +27,7 @@ from ..protocol.errors import (
     UnknownSnapshotError,
 )
 from ..protocol.gtid import GtidSet
+from ..protocol.identifiers import quote_table
 from ..protocol.position import Position
 from ..protocol.wire import varint
 from .batch import UNMARKED, Batch, LateRows, Part, Range, RangeLimits
@@ -1047,10 +1048,8 @@ def _rows_batch(batch_id: int, window: Window, blocks: Sequence[RowBlock], at: P
     if window.is_whole:
         header.schemaName, header.tableName, header.eventType = wish.schema, wish.name, EventType.TRUNCATE
         header.executeTime = int(chunk.time * 1000)
-        name = ".".join(f"`{part.replace('`', '``')}`" for part in (wish.schema, wish.name))
-        statement = RowChange(
-            eventType=EventType.TRUNCATE, isDdl=True, sql=f"TRUNCATE TABLE {name}", ddlSchemaName=wish.schema
-        )
+        sql = f"TRUNCATE TABLE {quote_table(wish.schema, wish.name)}"
+        statement = RowChange(eventType=EventType.TRUNCATE, isDdl=True, sql=sql, ddlSchemaName=wish.schema)
         emptied = Entry(header=header, entryType=EntryType.ROWDATA, storeValue=statement.SerializeToString())
         entries.insert(0, Messages(messages=[emptied.SerializeToString()]).SerializeToString())
     *_, begin, n = at.parts

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Final
 from ...login.tables import LITERAL, Key, KeyRange, SnapshotTable
 from ...protocol.canal.arrow import EnvelopeDecoder
 from ...protocol.errors import TargetError
+from ...protocol.identifiers import quote_table
 from ..sql.database import Database
-from ..sql.statements import TargetTable, quote_table
+from ..sql.statements import TargetTable
 from ..sql.target import Target, execute
 from . import keyranges
 from .progress import create_tables
@@ -80,7 +81,7 @@ class Run:
 
     @property
     def _chunks(self) -> str:
-        return quote_table((self.schema, "sluice_chunks"))
+        return quote_table(self.schema, "sluice_chunks")
 
 
 class Progress:
@@ -91,8 +92,8 @@ class Progress:
         self._target = target
         self._schema = schema
         self._job = job
-        self._snapshot = quote_table((schema, "sluice_snapshot"))
-        self._chunks = quote_table((schema, "sluice_chunks"))
+        self._snapshot = quote_table(schema, "sluice_snapshot")
+        self._chunks = quote_table(schema, "sluice_chunks")
 
     def start(self, position: str) -> Run:
         """Begin a run; those before it are over. The position is that of the first run, whatever is given later.
@@ -178,14 +179,14 @@ def prepare(target: Target, table: SnapshotTable, copy: tuple[str, str], *, is_b
             )
         if is_begun:
             return
-        cursor.execute(f"SELECT 1 FROM {quote_table(copy)} LIMIT 1")  # noqa: S608
+        cursor.execute(f"SELECT 1 FROM {quote_table(*copy)} LIMIT 1")  # noqa: S608
         if not cursor.fetchall():
             return
         if not overwrite:
             raise TargetError(
                 f"{'.'.join(copy)} on the target has rows: empty it, or say that a snapshot may overwrite it"
             )
-        cursor.execute(f"TRUNCATE TABLE {quote_table(copy)}")
+        cursor.execute(f"TRUNCATE TABLE {quote_table(*copy)}")
 
     target.transact(work)
 

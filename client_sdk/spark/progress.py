@@ -21,9 +21,9 @@ import pymysql
 from pymysql.constants import ER
 
 from ...protocol.errors import TargetError
+from ...protocol.identifiers import quote_name, quote_table
 from ...protocol.position import Position
 from ..sql.database import reason
-from ..sql.statements import quote_name, quote_table
 from ..sql.target import Target
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def create_tables(target: Target, schema: str, tables: Mapping[str, str]) -> Non
             if not cursor.fetchall()[0][0]:
                 cursor.execute(f"CREATE DATABASE IF NOT EXISTS {quote_name(schema)}")
             for name, definition in tables.items():
-                statement = f"CREATE TABLE IF NOT EXISTS {quote_table((schema, name))} ({definition}) ENGINE = InnoDB"
+                statement = f"CREATE TABLE IF NOT EXISTS {quote_table(schema, name)} ({definition}) ENGINE = InnoDB"
                 cursor.execute(statement)
         except pymysql.MySQLError as error:
             raise TargetError(

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...protocol.errors import TargetError
+from ...protocol.identifiers import quote_name, quote_table
 from .changes import UnfitError, kinds, statements
 
 if TYPE_CHECKING:
@@ -242,7 +243,7 @@ class TargetTable:
             self._check_keys(values, keys, chosen)
             parts = [values[column.name.lower()] for column in self.key]
             (column, *others) = self.key
-            head = f"DELETE FROM {quote_table(self.name)} WHERE "  # noqa: S608
+            head = f"DELETE FROM {quote_table(*self.name)} WHERE "  # noqa: S608
             if others or column.data_type in _STRINGS:
                 terms = [Term("(")]
                 for number, (it, part) in enumerate(zip(self.key, parts, strict=True)):
@@ -271,14 +272,14 @@ class TargetTable:
                     set_to = f"{', ' if terms else ''}{quote_name(column.name)} = "
                     terms.append(Term(set_to, column.values(it), column.literal, column))
             terms += [Term(" WHERE "), *self._equalities(old)]
-            head = f"UPDATE {quote_table(self.name)} SET "  # noqa: S608
+            head = f"UPDATE {quote_table(*self.name)} SET "  # noqa: S608
             yield from _statements(head, terms, "", " LIMIT 1", _each(chosen))
 
     def delete_each(self, images: pa.MapArray, rows: pa.Int32Array) -> Iterator[Statement]:
         """Give a statement for each row, which deletes one row that equals it in all columns."""
         for values, chosen in _by_columns(images, rows):
             self._check_columns(values)
-            head = f"DELETE FROM {quote_table(self.name)} WHERE "  # noqa: S608
+            head = f"DELETE FROM {quote_table(*self.name)} WHERE "  # noqa: S608
             yield from _statements(head, self._equalities(values), "", " LIMIT 1", _each(chosen))
 
     def _equalities(self, values: dict[str, Values]) -> list[Term]:
@@ -296,7 +297,7 @@ class TargetTable:
             column = self.columns[name]
             terms.append(Term("," if terms else "(", column.values(it), column.literal, column))
         names = ",".join(quote_name(self.columns[name].name) for name in values)
-        head = f"REPLACE INTO {quote_table(self.name)} ({names}) VALUES "  # noqa: S608
+        head = f"REPLACE INTO {quote_table(*self.name)} ({names}) VALUES "  # noqa: S608
         limits = count, count, min(STATEMENT, limit)
         for statement in _statements(head, [*terms, Term(")")], ",", "", limits):
             size = len(statement.sql)
@@ -358,16 +359,6 @@ class TargetTable:
                 f" ({', '.join(column.name for column in self.key)}), which is not that of {self.source} on the source:"
                 " give both tables the same primary key, then start the mirror again"
             )
-
-
-def quote_name(name: str) -> str:
-    """Quote the name of a column, table or schema."""
-    return "`" + name.replace("`", "``") + "`"
-
-
-def quote_table(name: tuple[str, str]) -> str:
-    """Quote the name of a schema and of a table in it."""
-    return ".".join(map(quote_name, name))
 
 
 def _by_columns(images: pa.MapArray, rows: pa.Int32Array | None) -> Iterator[tuple[dict[str, Values], pa.Int32Array]]:

@@ -21,9 +21,10 @@ import pymysql
 from ...protocol.canal.arrow import EnvelopeDecoder
 from ...protocol.canal.rows import Change
 from ...protocol.errors import TargetError
+from ...protocol.identifiers import quote_name
 from ..sql.changes import last_of_keys
 from ..sql.database import Database, reason
-from ..sql.statements import TargetTable, quote_name
+from ..sql.statements import TargetTable
 from ..sql.target import RETRY, Target, execute, is_passing
 from .message import Message
 

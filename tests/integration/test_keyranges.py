@@ -12,11 +12,12 @@ import pytest
 from sluice.client_sdk.spark.keyranges import connect, read
 from sluice.client_sdk.sql.database import Database as Address
 from sluice.client_sdk.sql.database import DatabaseSession
-from sluice.login.tables import LITERAL, KeyRange, SnapshotTable, cut, describe, quoted, select
+from sluice.login.tables import LITERAL, KeyRange, SnapshotTable, cut, describe, select
 from sluice.protocol.canal.arrow import EnvelopeDecoder, TableDecoder, columns_of
 from sluice.protocol.canal.entry_pb2 import Entry, RowChange
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import SourceError
+from sluice.protocol.identifiers import quote_name
 from tests.conftest import Database
 from tests.delivery import deliver
 from tests.integration.samples import SAMPLES
@@ -196,7 +197,7 @@ def test_odd_tables_are_described_and_read(name: str, mariadb118: Server, mysql9
     for server in (mariadb118, mysql97):
         schema = database(server)
         with closing(connect(address(server))) as session:
-            session.rows(statement.replace("` ' %s", "`` ' %s").format(f"{schema}.{quoted(name)}"))
+            session.rows(statement.replace("` ' %s", "`` ' %s").format(f"{schema}.{quote_name(name)}"))
             table = describe(session, schema, name)
             assert [part.column.name for part in table.key] == (key or [])
             if name != "empty":

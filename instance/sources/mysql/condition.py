@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Final
 
-from ....login.tables import SnapshotTable, quoted
+from ....login.tables import SnapshotTable
 from ....protocol.errors import BadParameterError, FilterError
+from ....protocol.identifiers import quote_name
 from ...sink.condition import And, Compare, Constant, In, IsNull, Like, Not, Or, Test
 from ...sink.where import parse_condition
 
@@ -42,7 +43,7 @@ def _sql(test: Test, columns: Mapping[str, str]) -> str:
             return f"(NOT {_sql(part, columns)})"
     if test.column.lower() not in columns:
         raise FilterError(f"{test.column} is not a column of the table")
-    name = quoted(columns[test.column.lower()])
+    name = quote_name(columns[test.column.lower()])
     match test:
         case Compare(_, operator, constant):
             return f"({name} {operator} {_literal(constant)})"

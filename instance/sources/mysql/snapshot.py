@@ -18,10 +18,11 @@ from pymysql.constants import ER
 
 from ....login import tables
 from ....login.session import MysqlSession
-from ....login.tables import LITERAL, SETTINGS, Key, KeyRange, SnapshotTable, quoted
+from ....login.tables import LITERAL, SETTINGS, Key, KeyRange, SnapshotTable
 from ....login.visibility import wait_until_visible
 from ....protocol.canal.resultset import RowEncoder
 from ....protocol.errors import BadParameterError, SluiceError, SourceError
+from ....protocol.identifiers import quote_name
 from ....protocol.position import Position
 from ....store.snapshot import Chunk, Piece, Wish
 from ...source import ReadableTable
@@ -296,6 +297,6 @@ def _lock(connection: Connection, table: SnapshotTable, *, is_transactional: boo
             more = "" if is_transactional else "GRANT RELOAD ON *.* TO it; "
             raise SourceError(
                 f"{table} has no key, so its snapshot locks it for a moment, which the account may not:"
-                f" {more}GRANT LOCK TABLES ON {quoted(table.schema)}.* TO it"
+                f" {more}GRANT LOCK TABLES ON {quote_name(table.schema)}.* TO it"
             ) from error
         raise

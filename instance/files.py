@@ -10,10 +10,15 @@ from ..store.folder import sync_folder
 
 def make_private_folder(path: Path) -> None:
     """Make a folder, and its missing parents, durably; an existing folder stays unchanged. Raises OSError."""
-    if not path.is_dir():
+    was_there = path.is_dir()
+    if not was_there:
         make_private_folder(path.parent)
         path.mkdir(mode=0o700, exist_ok=True)
-        sync_folder(path.parent)
+    try:
+        sync_folder(path.parent)  # also if it was there: a process that was killed may have made it, and no more
+    except PermissionError:  # then nobody like us has made it
+        if not was_there:
+            raise
 
 
 def open_private(path: Path, mode: str, **options: Any) -> IO[Any]:

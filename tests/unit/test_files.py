@@ -1,11 +1,14 @@
 """What is stored is for the user of the server alone, whatever the umask and whatever wrote it before."""
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from sluice.instance import files
+from sluice.instance.files import make_private_folder
 from sluice.instance.meta.file import FileMetaStore
 from sluice.instance.quarantine import Item, Quarantine, path_of
 from sluice.protocol.position import Position
@@ -61,3 +64,24 @@ async def test_a_folder_that_is_there_keeps_its_permissions(tmp_path: Path) -> N
     (tmp_path / "shop").mkdir(mode=0o750)
     await store(tmp_path)
     assert modes(tmp_path)["shop"] == "750"
+
+
+def test_a_folder_that_a_killed_process_has_made_is_made_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(files, "sync_folder", synced.append)
+    (tmp_path / "shop").mkdir()
+    make_private_folder(tmp_path / "shop")
+    assert synced == [tmp_path]
+
+
+def test_a_folder_can_be_there_in_one_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(folder: Path) -> None:
+        raise PermissionError(errno.EACCES, "no", str(folder))
+
+    monkeypatch.setattr(files, "sync_folder", refuse)
+    (tmp_path / "shop").mkdir()
+    make_private_folder(tmp_path / "shop")
+    with pytest.raises(PermissionError):
+        make_private_folder(tmp_path / "other")

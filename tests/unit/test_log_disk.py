@@ -1,10 +1,11 @@
 """The log on a model of a disk: a power loss takes any part of what is not synced, and leaves the rest in any order.
 
-The writer of a destination runs, and all that it does to its folder is recorded. Then the disk is made again as it may
-be after each step, many times, and the log is opened there.
+The writer of a destination and its store of cursors run, and all that they do to their folders is recorded. Then the
+disk is made again as it may be after each step, many times, and both are opened there.
 """
 
 import asyncio
+import contextlib
 import errno
 import os
 import random
@@ -21,8 +22,10 @@ import pytest
 from sluice.instance import log as instance_log
 from sluice.instance.config import InstanceConfig
 from sluice.instance.log import LogWriter, open_log
+from sluice.instance.meta.file import FileMetaStore
 from sluice.protocol.gtid import MysqlGtidSet
 from sluice.protocol.position import Position
+from sluice.store.cursor import Cursor, StoredClient
 from sluice.store.cursors import Cursors
 from sluice.store.log import log as log_module
 from sluice.store.log.files import EntriesReader, read_block
@@ -61,7 +64,8 @@ class Promise:
 
     steps: int
     kind: str
-    """``synced``: the log has all before the place; ``given``: so may the durable cursor of a client."""
+    """``synced``: the log has all before the place; ``given``: so may the cursor of a client that is stored;
+    ``saved``: so has the cursor that is stored."""
     place: Position
 
 
@@ -113,7 +117,8 @@ class Disk:
         """Record from now on."""
         calls = {"open": self._do_open, "close": self._do_close, "dup": self._do_dup, "mkdir": self._do_mkdir}
         calls |= {"pwritev": self._do_pwritev, "ftruncate": self._do_ftruncate, "fsync": self._do_sync}
-        calls |= {"fdatasync": self._do_sync, "unlink": self._do_unlink, "rename": self._do_rename}
+        calls |= {"fdatasync": self._do_sync, "unlink": self._do_unlink}
+        calls |= {"rename": self._do_rename, "replace": self._do_rename}
         for name, call in calls.items():
             patch.setattr(os, name, call)
 
@@ -155,14 +160,21 @@ class Disk:
         self.steps.append(Step("truncate", self._open[fd], size))
 
     def _do_sync(self, fd: int) -> None:
-        self.steps.append(Step("sync", self._open[fd], len(self.steps)))
+        node = self._open.get(fd)
+        if node is None:  # what the folder is in
+            return
+        changes = (it.kind for it in reversed(self.steps) if it.node == node and it.kind in ("write", "truncate"))
+        if node not in self._folders and next(changes, None) != "write":
+            # A file object has written it, whose calls are not recorded.
+            self.steps.append(Step("write", node, 0, Path(f"/proc/self/fd/{fd}").read_bytes()))
+        self.steps.append(Step("sync", node, len(self.steps)))
 
     def _do_unlink(self, path: Any) -> None:
         REAL.unlink(path)
         self._unlink(self._name(path))
 
     def _do_rename(self, path: Any, target: Any) -> None:
-        REAL.rename(path, target)
+        REAL.replace(path, target)
         node, name = self._unlink(self._name(path)), self._name(target)
         self._nodes[name] = node
         self.steps.append(Step("link", self._nodes[name.parent], name=name.name, child=node))
@@ -300,6 +312,17 @@ def executed(place: Position) -> str:
     return f"{SERVER}:1-{last}" if last > 1 else f"{SERVER}:1" if last else ""
 
 
+def cursors_in(root: Path) -> FileMetaStore:
+    """The store of the cursors beside a log."""
+    return FileMetaStore(root / "cursors", "shop", ("localhost", 3306))
+
+
+def saved_in(root: Path) -> Position | None:
+    """The cursor of the client that is stored, if there is one."""
+    cursors = [it.cursor for it in cursors_in(root).read() if it.cursor is not None]
+    return cursors[0].position if cursors else None
+
+
 def config(root: Path, store: Any, most: int = 0) -> InstanceConfig:
     return InstanceConfig(
         destination="shop",
@@ -329,7 +352,7 @@ def shrink(patch: pytest.MonkeyPatch) -> None:
 async def live(disk: Disk, store: str, transactions: int) -> None:
     """Let the writer of a destination write so many transactions after those that are there, and note what it promises.
 
-    A client acknowledges at once all that it may be given.
+    A client acknowledges at once all that it may be given, and its cursor is stored now and then.
     """
     with pytest.MonkeyPatch.context() as patch:
         shrink(patch)
@@ -345,6 +368,9 @@ async def live(disk: Disk, store: str, transactions: int) -> None:
             disk.promise("given", cursors.track.end)
 
         patch.setattr(Log, "sync", promise_and_sync)
+        disk.promise("given", saved_in(disk.root))
+        meta = cursors_in(disk.root)
+        epoch, _ = await meta.open()
         configured = config(disk.root, store, KEPT)
         log = open_log(configured)
         disk.is_full = True
@@ -361,10 +387,15 @@ async def live(disk: Disk, store: str, transactions: int) -> None:
             writer.wake()
             if flow.number % 3:
                 await until(lambda: log.end == flow.place(flow.number))
+            elif (place := disk.promised("given", len(disk.steps))) is not None:
+                with contextlib.suppress(OSError):  # the disk is full
+                    await meta.write({1001: StoredClient(1001, cursor=Cursor.at(place, executed(place)))}, epoch)
+                    disk.promise("saved", place)
         await until(lambda: log.end == last)
         await until(lambda: all(it.name.endswith(".zst.log") for it in log.extent.files[:-1]))
         writer.stop()
         await writing
+        await meta.close()
         disk.is_full = False
 
 
@@ -380,12 +411,15 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def check(disk: Disk, steps: int, random_: random.Random | None, folder: Path, store: str) -> int:
-    """Open the log as it may be after a power loss, compare it with what was promised, and let it go on.
+    """Open log and cursors as they may be after a power loss, compare them with what was promised, and go on.
 
     Return how many transactions were left.
     """
     disk.lay(steps, random_, folder)
     synced, given = disk.promised("synced", steps), disk.promised("given", steps)
+    saved, cursor = disk.promised("saved", steps), saved_in(folder)
+    assert saved is None or (cursor is not None and saved <= cursor)
+    assert cursor is None or (given is not None and cursor <= given)
     with open_log(config(folder, store)) as log:
         flow = Flow(1 if log.end is None else log.end.begin // 100)
         end = flow.place(flow.number)
@@ -403,7 +437,9 @@ def check(disk: Disk, steps: int, random_: random.Random | None, folder: Path, s
         for _ in range(ahead + 2):
             flow.put_next()
         log.append(flow.pieces())
-        for place in (end, end if given is None else given):
+        whole = [file.start for i, file in enumerate(files) if not i or not file.continues]
+        first = whole[-1] if whole else end  # what is before may go at the limit
+        for place in (end, *(it for it in (given, cursor) if it is not None and first <= it)):
             assert log.covers(place), "what follows the cursor of the client is in the log again"
             assert entries(log, place).endswith(content(place, flow.place(flow.number)))
     shutil.rmtree(folder)

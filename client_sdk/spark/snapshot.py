@@ -4,6 +4,10 @@ First the place is held where the changes will begin, then the tables are read i
 row that changed after it was read, or before but after that place, comes again with the changes, whose last image of a
 row is what counts. So when the changes are applied up to where the source was at the end of the copy, the target is as
 the source was there.
+
+The parts are read, and seen to be visible, by the rules of a client's snapshot (`login.tables`, `login.visibility`).
+What differs is the window: executors read parts at the same time and write them to the target by themselves, so no
+stream has a place for them, in which the rows that change meanwhile would be left out. Changes come over them instead.
 """
 
 import logging

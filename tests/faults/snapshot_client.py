@@ -61,7 +61,7 @@ class JournalingClient(Client):
     rows_per_second: int
 
     def subscribe(self, filter: str = "", start: Start = "earliest", **options: Any) -> dict[str, Any]:  # noqa: A002
-        """Begin with the tables, so slowly that there is time for a kill."""
+        """Begin with the tables, so slowly that there is time for a kill; a rate of 0 is none."""
         assert start == "snapshot"
         return super().subscribe(filter, Snapshot(max_rows_per_second=self.rows_per_second), **options)
 

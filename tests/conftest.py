@@ -128,7 +128,12 @@ def zookeeper(shared_zookeeper: ZooKeeper) -> ZooKeeper:
     return shared_zookeeper
 
 
-@pytest.fixture(params=[name if name in CI else pytest.param(name, marks=pytest.mark.extended) for name in ALL])
+def each(*usual: str) -> list[Any]:
+    """Return the names of all servers as parameters; all but the usual ones are for `make test-all`."""
+    return [pytest.param(name, marks=() if name in usual else pytest.mark.extended) for name in ALL]
+
+
+@pytest.fixture(params=each(*CI))
 def server(request: pytest.FixtureRequest) -> Server:
     """Each server in turn: a test that asks for this runs on all of them."""
     found: Server = request.getfixturevalue(request.param)

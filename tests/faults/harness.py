@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pymysql
+import pytest
 import urllib3
 
 from sluice.client_sdk import Batch, Client
@@ -29,6 +30,9 @@ from tests.servers.server import free_port
 
 SECONDS = 30.0
 """That anything may take."""
+
+USUAL = ["mariadb118", pytest.param("mysql97", marks=pytest.mark.extended)]
+"""The sources of tests that take long and in which it matters little what the source is."""
 
 PACE = 0.01
 """Seconds between two transactions of a writer: what 2 cores can also read while they are at it."""

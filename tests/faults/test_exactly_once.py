@@ -3,7 +3,7 @@
 import pytest
 
 from tests.conftest import Database
-from tests.faults.harness import Consumer, Load, Sluice, consuming, eventually
+from tests.faults.harness import USUAL, Consumer, Load, Sluice, consuming, eventually
 from tests.proxy import Proxy
 from tests.servers import Server
 
@@ -36,6 +36,7 @@ def test_every_way_of_reading_gives_exactly_what_was_committed(
                 assert not consumer.repeats
 
 
+@pytest.mark.parametrize("source", USUAL, indirect=True)
 @pytest.mark.parametrize("way", ["stream", "batches", "durable"])
 def test_cut_connections_on_both_sides_lose_nothing(
     sluice: Sluice, source: Server, database: Database, way: str

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conftest import Database
-from tests.faults.harness import Consumer, Load, Sluice, consuming, eventually
+from tests.faults.harness import USUAL, Consumer, Load, Sluice, consuming, eventually
 from tests.servers import Server
 
 SOAK = [pytest.mark.soak, pytest.mark.timeout(3600)]
@@ -49,6 +49,7 @@ def run(command: str, sluice: Sluice) -> str:
 
 
 @pytest.mark.usefixtures("full_metadata")
+@pytest.mark.parametrize("source", USUAL, indirect=True)
 @pytest.mark.parametrize("lives", [pytest.param(3, id="short"), pytest.param(100, id="soak", marks=SOAK)])
 def test_a_client_that_comes_last_gets_everything_though_the_server_was_killed_and_the_source_has_purged_it(
     sluice: Sluice, source: Server, database: Database, lives: int

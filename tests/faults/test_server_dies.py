@@ -5,12 +5,13 @@ import random
 import pytest
 
 from tests.conftest import Database
-from tests.faults.harness import Consumer, Load, Sluice, consuming, eventually
+from tests.faults.harness import USUAL, Consumer, Load, Sluice, consuming, eventually
 from tests.servers import Server
 
 SOAK = [pytest.mark.soak, pytest.mark.timeout(3600)]
 
 
+@pytest.mark.parametrize("source", USUAL, indirect=True)
 @pytest.mark.parametrize("lives", [pytest.param(3, id="short"), pytest.param(200, id="soak", marks=SOAK)])
 @pytest.mark.parametrize("end", ["stop", "kill"])
 def test_nothing_is_lost_and_only_what_is_not_durable_is_repeated(

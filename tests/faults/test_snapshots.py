@@ -16,9 +16,9 @@ import pymysql
 import pytest
 import urllib3
 
-from tests.conftest import Database
+from tests.conftest import Database, each
 from tests.faults.harness import Sluice, eventually
-from tests.servers import ALL, CI, Server, ZooKeeper
+from tests.servers import CI, Server, ZooKeeper
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = 12_000
@@ -213,7 +213,7 @@ class Course:
         assert read > self.writer.rows / 2, "the rest came by changes"
 
 
-@pytest.fixture(params=[name if name in CI else pytest.param(name, marks=pytest.mark.extended) for name in ALL])
+@pytest.fixture(params=each(*CI))
 def mortal(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A source of the test's own."""
     with Server(request.param) as server:

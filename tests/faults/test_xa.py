@@ -11,17 +11,14 @@ from sluice.client_sdk import Batch, Client
 from sluice.protocol.canal.entry_pb2 import Entry
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.position import Position
-from tests.conftest import Database
+from tests.conftest import Database, each
 from tests.delivery import execute
 from tests.faults.harness import Sluice, eventually
 from tests.faults.test_ha import Pair, ack, call, read
-from tests.servers import Server, ZooKeeper
-from tests.servers.server import ALL, CI
-
-OLD = [pytest.param(name, marks=pytest.mark.extended) for name in ALL if name not in CI]
+from tests.servers import CI, Server, ZooKeeper
 
 
-@pytest.fixture(params=["mariadb118", "mysql97", *OLD])
+@pytest.fixture(params=each(*CI))
 def mortal(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A server of the test's own, with the table shop.t."""
     with Server(request.param) as server:

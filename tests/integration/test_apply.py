@@ -149,7 +149,7 @@ def mirror(mariadb118: Server, mysql97: Server, database: Schemas, tmp_path: Pat
         yield made
 
 
-@pytest.mark.parametrize("name", CI)
+@pytest.mark.parametrize("name", [*CI, pytest.param("mysql56", marks=pytest.mark.extended)])
 def test_every_type_arrives_equal(name: str, request: pytest.FixtureRequest, database: Schemas, tmp_path: Path) -> None:
     server: Server = request.getfixturevalue(name)
     with mirroring(server, server, database, tmp_path) as mirror:
@@ -215,7 +215,7 @@ KEYS = {
 }
 
 
-@pytest.mark.parametrize("name", CI)
+@pytest.mark.parametrize("name", [*CI, pytest.param("mysql56", marks=pytest.mark.extended)])
 def test_keys_of_every_type_are_found(
     name: str, request: pytest.FixtureRequest, database: Schemas, tmp_path: Path
 ) -> None:

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from sluice.protocol.canal.arrow import TableDecoder, arrow_type, columns_of
-from tests.conftest import Database
+from tests.conftest import Database, each
 from tests.delivery import Delivery, deliver
 from tests.integration.samples import SAMPLES, Sample
-from tests.servers import ALL, CI
+from tests.servers import CI
 
 if TYPE_CHECKING:
     from tests.servers import Server
@@ -87,11 +87,7 @@ def types_of_the_page_alone() -> list[Sample]:
     ]
 
 
-def _cases() -> list[Any]:
-    return [pytest.param(name, marks=() if name in CI else (pytest.mark.extended,)) for name in ALL]
-
-
-@pytest.mark.parametrize("name", _cases())
+@pytest.mark.parametrize("name", each(*CI))
 def test_every_type_arrives_as_the_page_says(
     name: str, request: pytest.FixtureRequest, database: Database, tmp_path: Path
 ) -> None:

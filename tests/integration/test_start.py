@@ -18,7 +18,7 @@ from tests.reading import Reading, config, cursor
 from tests.servers import CI, Server
 
 
-@pytest.fixture(params=CI)
+@pytest.fixture(params=[*CI, pytest.param("mysql56", marks=pytest.mark.extended)])
 def fresh(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A server of the test's own, whose binlog may be purged and reset."""
     with Server(request.param) as server:

@@ -10,7 +10,7 @@ import pytest
 from sluice.instance.sources.mysql import schema as schemas
 from sluice.instance.sources.registry import examine
 from sluice.protocol.canal.entry_pb2 import EventType
-from tests.conftest import Database
+from tests.conftest import Database, each
 from tests.delivery import config_for, deliver, end_of_binlog, rows_of, values
 from tests.integration.samples import SAMPLES, Sample
 from tests.servers import ALL, CI, Server
@@ -61,7 +61,7 @@ def test_every_type_arrives_as_select_shows_it(
 
 
 @pytest.mark.filterwarnings("ignore:'(db|passwd)' is deprecated:DeprecationWarning")  # of the other decoder's driver
-@pytest.mark.parametrize("name", [n if n in CI else pytest.param(n, marks=pytest.mark.extended) for n in ALL])
+@pytest.mark.parametrize("name", each(*CI))
 def test_another_decoder_reads_the_same_binlog_alike(
     name: str, request: pytest.FixtureRequest, database: Database, tmp_path: Path
 ) -> None:

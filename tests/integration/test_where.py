@@ -272,7 +272,7 @@ def passing(server: Server, file: str, schema: str, condition: str, charsets: di
     return [int(row.afterColumns[0].value) for change in decoded.changes for row in change.rowDatas]
 
 
-@pytest.mark.parametrize("name", ["mysql97", "mariadb118", "mysql56"])
+@pytest.mark.parametrize("name", ["mysql97", "mariadb118", pytest.param("mysql56", marks=pytest.mark.extended)])
 def test_the_collations_are_those_of_the_server(name: str, request: pytest.FixtureRequest) -> None:
     server: Server = request.getfixturevalue(name)
     found: dict[int, tuple[str, str]] = {}

@@ -18,10 +18,10 @@ import pymysql
 
 SCRIPT = Path(__file__).with_name("server.sh")
 
-CI = {"mariadb118": "mariadb-trixie", "mysql97": "mysql97", "mysql56": "mysql56"}
+CI = {"mariadb118": "mariadb-trixie", "mysql97": "mysql97"}
 """The servers of every test run: fixture name to the name that server.sh knows."""
 
-ALL = CI | {"mysql80": "mysql80", "mysql57": "mysql57", "mariadb1011": "mariadb-bookworm"}
+ALL = CI | {"mysql56": "mysql56", "mysql80": "mysql80", "mysql57": "mysql57", "mariadb1011": "mariadb-bookworm"}
 """The servers of `make test-all`."""
 
 

@@ -243,6 +243,7 @@ def test_another_server_takes_over_while_tables_are_copied(
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600)
 def test_fifty_kills_while_tables_are_copied(sluice: Sluice, tmp_path: Path, mortal: Server) -> None:
     mortal.query("CREATE DATABASE shop")
     course = Course(tmp_path, mortal, "shop", 25 * ROWS, RATE, [sluice])
@@ -253,6 +254,7 @@ def test_fifty_kills_while_tables_are_copied(sluice: Sluice, tmp_path: Path, mor
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("mortal", CI, indirect=True)
 def test_five_million_rows_are_copied_under_two_thousand_changes_a_second(
     sluice: Sluice, tmp_path: Path, mortal: Server, record_property: Callable[[str, object], None]

@@ -114,6 +114,7 @@ class Stage:
                 fields=fields.kept(*name),
                 black_fields=fields.dropped(*name),
                 where=self._conditions.of(*name) if self._conditions else None,
+                splits=self._config.filter_crossing == "split",
                 masks=self._config.masks().of(*name),
             )
         columns = () if options.excluded else table_map.columns(self._capture.charsets)

@@ -138,6 +138,11 @@ class InstanceConfig(Settings):
     """Rows to deliver, for tables of which not all are wanted:
     `shop.orders: status = 'paid' AND total > 10; shop.items: price IS NOT NULL`. An UPDATE passes when the row matched
     before it or matches after it. [Conditions on rows](guide.md#conditions-on-rows) says what a condition may hold."""
+    filter_crossing: Annotated[Literal["update", "split"], BeforeValidator(lower)] = setting(
+        "sluice.instance.filter.where.crossing", "update", shapes=True
+    )
+    """How an UPDATE comes of a row that matches its condition only after it, or only before it. `update`: as it is.
+    `split`: as an INSERT of the row after it, or a DELETE of the row before it."""
     filter_mask: MaskText = setting("sluice.instance.filter.mask", "", shapes=True)
     """Columns whose values nobody is to get as they are, each with what becomes of it:
     `shop.users.email: sha256; shop.users.phone: first 3`. The masks are `null`, `sha256`, `hmac` and `first` with a
@@ -230,7 +235,7 @@ class InstanceConfig(Settings):
     shared_filter: bool = setting("sluice.instance.sharedFilter", default=False)
     """Canal's rule for filters: the filter of the last client that subscribes with one replaces `filter.regex`, for all
     clients, from then on. Otherwise each client has its own, which narrows `filter.regex`. Not for a destination with a
-    log on disk, which holds what one filter has let through."""
+    log on disk, which holds what one filter has let through, nor with `sluice.instance.filter.where.crossing`."""
     detach_after: int = setting("sluice.instance.detachAfter", 300, ge=0, le=31_536_000, unit="s")
     """How long one of several clients may hold a full ring back. When another client has confirmed all that the ring
     holds, or waits for what comes after, each of the others has to confirm as much before the source has waited for
@@ -367,6 +372,11 @@ class InstanceConfig(Settings):
         if self.masks().need_secret and len(self.mask_secret.get_secret_value()) < SHORTEST_SECRET:
             raise ValueError(
                 f"the mask hmac needs sluice.instance.filter.mask.secret, of at least {SHORTEST_SECRET} characters"
+            )
+        if self.filter_crossing == "split" and self.shared_filter:
+            raise ValueError(
+                "sluice.instance.filter.where.crossing = split needs sluice.instance.sharedFilter = false: positions of"
+                " what is split depend on the tables which are read"
             )
         if self.has_log and self.shared_filter:
             raise ValueError(

@@ -144,14 +144,14 @@ def read_kept(path: Path, position: str) -> Kept | None:
 
 
 def late_rows(item: Item, framed: bytes, positions: bytes) -> LateRows:
-    """Return what is given to clients that have passed an item, of the entry that its event was decoded to."""
-    (data,) = Messages.FromString(framed).messages
-    entry = pb.Entry.FromString(data)
-    entry.header.props.add(key=props.LATE, value=item.position)
-    rows = len(pb.RowChange.FromString(entry.storeValue).rowDatas)
-    marked = Messages(messages=[entry.SerializeToString()]).SerializeToString()
+    """Return what is given to clients that have passed an item, of the entries that its event was decoded to."""
+    entries = [pb.Entry.FromString(data) for data in Messages.FromString(framed).messages]
+    for entry in entries:
+        entry.header.props.add(key=props.LATE, value=item.position)
+    rows = sum(len(pb.RowChange.FromString(entry.storeValue).rowDatas) for entry in entries)
+    marked = Messages(messages=[entry.SerializeToString() for entry in entries]).SerializeToString()
     position = Position.parse(item.position)
-    return LateRows(position, item.schema, item.table, marked, rows, entry.header.executeTime, positions)
+    return LateRows(position, item.schema, item.table, marked, rows, entries[0].header.executeTime, positions)
 
 
 def keep_late(path: Path, rows: Sequence[LateRows]) -> None:

@@ -196,7 +196,7 @@ class Reread:
     data: bytes
     reason: str
     positions: bytes = b""
-    """Where the entry belongs, as in ``Messages.positions``."""
+    """Where the entries belong, as in ``Messages.positions``."""
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 import builtins
 from dataclasses import dataclass, replace
 
+from ..protocol.canal.packet_pb2 import Messages
 from ..protocol.position import Position
 
 UNMARKED = 0
@@ -41,24 +42,24 @@ class LateRows:
     """Where they belong."""
     schema: str
     table: str
-    entry: builtins.bytes
-    """Their entry, framed as in ``Messages.messages``."""
+    entries: builtins.bytes
+    """Their entries, framed as in ``Messages.messages``; more than one only of an UPDATE that was split."""
     rows: int
     timestamp: int
     """Time of their event, ms since 1970."""
     positions: builtins.bytes
-    """Their position, as in ``Messages.positions`` of packet.proto."""
+    """The place of each entry, as in ``Messages.positions`` of packet.proto."""
 
     def batch(self, batch_id: int, at: str) -> Batch:
         """Return the batch for a client that is at a position."""
         return Batch(
             batch_id=batch_id,
-            slices=[memoryview(self.entry)],
+            slices=[memoryview(self.entries)],
             from_=at,
             to=at,
-            entries=1,
+            entries=len(Messages.FromString(self.entries).messages),
             rows=self.rows,
-            bytes=len(self.entry),
+            bytes=len(self.entries),
             timestamp=self.timestamp,
             positions=self.positions,
             is_late=True,

@@ -95,14 +95,19 @@ cdef class Staging:
 
     cpdef clear(self):
         """Drops what is not yet put: at the end of the staging's life, or before the stream is read again."""
+        self.cut(self.taken)
+        self.count = self.taken = self.bytes = 0
+
+    cdef int cut(self, Py_ssize_t count) except -1:
         cdef Segment segment
-        while self.count > self.taken:
+        while self.count > count:
             self.count -= 1
+            self.bytes -= self.slots[self.count].length
             if self.slots[self.count].segment != NULL:
                 segment = <Segment>self.slots[self.count].segment
                 if segment.count(-1) == 0:
                     segment.pool.settle(segment)
-        self.count = self.taken = self.bytes = 0
+        return 0
 
     def add_entry(
         self, SegmentWriter writer not None, Kind kind, *, event_type=0, flags=0, table=0, rows=0, source=0,

@@ -773,6 +773,40 @@ def test_verify_refuses_a_range_that_the_source_does_not_have(conf: Conf, mariad
     assert re.match(r"sluice: the source has no binlog file mysql-bin\.999990, but ", done.stderr)
 
 
+def test_a_quarantined_update_that_is_split_gives_all_of_its_entries(
+    conf: Conf, mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(mariadb118)
+    conf.destination(
+        "shop",
+        mariadb118,
+        f"{schema}\\\\..*",
+        canal__instance__tsdb__enable="false",
+        sluice__instance__filter__where=f"{schema}.t: v = 1",
+        sluice__instance__filter__where__crossing="split",
+    )
+    mariadb118.query(f"CREATE TABLE {schema}.kept (id INT)")
+    mariadb118.query(f"CREATE TABLE {schema}.t (id INT, v INT, w INT)")
+    mariadb118.query(f"INSERT INTO {schema}.t VALUES (1, 0, 0), (2, 1, 0), (3, 1, 0), (4, 0, 0)")
+    with conf.serving() as serving:
+        serving.wait_for(lambda: serving.states() == {"shop": "running"})
+        serving.call("POST", "/shop/clients/1/subscribe")
+        mariadb118.query(f"INSERT INTO {schema}.kept VALUES (0)")  # from here on the destination has a cursor
+        serving.wait_for(lambda: serving.call("GET", "/shop/clients/1")["lag"]["rows"] == 1)
+    mariadb118.script("UPDATE t SET v = IF(id = 3, v, 1 - v), w = 1;\nDROP TABLE t;\n", database=schema)
+    with conf.serving() as serving:
+        serving.wait_for(lambda: serving.call("GET", "/shop")["parser"]["quarantined"] == 1)
+        mariadb118.query("CREATE TABLE t (id INT, v INT, w INT)", database=schema)
+        again = conf.run("quarantine", "retry", "shop", "--print")
+        assert again.returncode == 0, again.stderr
+        assert re.findall(r"(INSERT|UPDATE|DELETE) ", again.stdout) == ["INSERT", "DELETE", "UPDATE", "INSERT"]
+    (tmp_path / "data" / "shop" / "quarantine.db").unlink()
+    refused = conf.run("quarantine", "retry", "shop", "--print")
+    assert refused.returncode == 1
+    assert "its bytes were not kept" in refused.stderr
+    assert "copy its rows from the table" in refused.stderr
+
+
 def test_quarantined_events_are_decoded_again_once_their_table_is_back_even_if_the_source_has_purged_them(
     conf: Conf, mariadb118: Server, database: Database, tmp_path: Path
 ) -> None:

@@ -1,5 +1,6 @@
 """Conditions on rows let the same rows pass as the server's own WHERE."""
 
+import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -12,10 +13,11 @@ from sluice.instance.sink.where import parse_condition
 from sluice.instance.sources.mysql.decode.collation import Collation
 from sluice.instance.sources.mysql.decode.plan import PlanOptions, TablePlan
 from sluice.instance.sources.mysql.decode.table_map import TableMap
+from sluice.protocol.canal.entry_pb2 import EventType
 from sluice.protocol.errors import DecodeError, SourceError
 from tests.conftest import Database
 from tests.decoding import decode, dump
-from tests.delivery import delivered, execute, transcript
+from tests.delivery import delivered, execute, rows_of, transcript, values
 from tests.reading import Reading, config, connect
 from tests.servers import Server
 
@@ -328,6 +330,63 @@ def test_a_destination_delivers_the_rows_that_match(mariadb118: Server, database
         "DELETE orders 1,60,paid",
         "DELETE orders 2,60,Paid",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "image"),
+    [("mariadb118", "FULL"), ("mariadb118", "FULL_NODUP"), ("mysql97", "FULL"), ("mysql97", "PARTIAL_JSON")],
+)
+def test_a_copy_made_of_split_updates_is_the_table_with_the_condition(
+    name: str, image: str, request: pytest.FixtureRequest, database: Database, tmp_path: Path
+) -> None:
+    """Every INSERT is of a new row and every UPDATE and DELETE of a known one, also where an UPDATE moves keys."""
+    server: Server = request.getfixturevalue(name)
+    schema = database(server)
+    rng = random.Random(image)
+    variable = "binlog_row_value_options" if image == "PARTIAL_JSON" else "binlog_row_image"
+    several = "INSERT INTO t VALUES (7, 1, '{}', 'x'), (7, 8, '{}', 'y'), (7, 2, '{}', 'z')"
+    updates = [
+        *(f"UPDATE t SET v = (v + {rng.randrange(10)}) % 10 WHERE id % {rng.randint(1, 7)} = 0" for _ in range(20)),
+        "UPDATE t SET id = id + 1 ORDER BY id DESC",
+        "UPDATE t SET id = id - 1, v = 9 - v ORDER BY id",
+        "UPDATE t SET doc = JSON_SET(doc, '$.a', v), v = (v + 3) % 10",
+        "UPDATE t SET note = NULL, v = (v + 5) % 10 WHERE id > 50",
+        f"{several} ON DUPLICATE KEY UPDATE v = (v + 5) % 10, note = VALUES(note)",
+        "DELETE FROM t WHERE id % 9 = 0",
+    ]
+    doc = json.dumps({"a": 0, "pad": "x" * 200})
+    inserted = ", ".join(f"({i}, {rng.randrange(10)}, '{doc}', 'n{i}')" for i in range(100))
+    entries = delivered(
+        server,
+        tmp_path,
+        schema,
+        [
+            "CREATE TABLE t (id int PRIMARY KEY, v int, doc json, note varchar(9))",
+            f"SET SESSION {variable} = {image}",
+            f"INSERT INTO t VALUES {inserted}",
+            *updates,
+        ],
+        filter_where=f"{schema}.t: v BETWEEN 2 AND 5",
+        filter_crossing="split",
+    )
+    copy: dict[str | None, dict[str, str | None]] = {}
+    kinds = set()
+    for _, change in rows_of(entries, "t"):
+        kinds.add(EventType.Name(change.eventType))
+        for row in change.rowDatas:
+            before, after = values(row.beforeColumns), values(row.afterColumns)
+            if before:
+                assert copy.pop(before["id"]) == before
+            if after:
+                after = before | after  # FULL_NODUP: what was changed
+                assert after["id"] not in copy
+                copy[after["id"]] = after
+    assert {"INSERT", "UPDATE", "DELETE"} <= kinds
+    with server.connect(database=schema) as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT id, v, doc, note FROM t WHERE v BETWEEN 2 AND 5")
+        rows = [[None if it is None else str(it) for it in row] for row in cursor.fetchall()]
+    expected = {row[0]: dict(zip(("id", "v", "doc", "note"), row, strict=True)) for row in rows}
+    assert copy == expected
 
 
 @pytest.mark.usefixtures("full_metadata")

@@ -126,6 +126,10 @@ def test_values_are_read_as_canal_reads_them() -> None:
             {"sluice.instance.store": "mixed", "sluice.instance.sharedFilter": "true"},
             "sluice.instance.store = mixed needs sluice.instance.sharedFilter = false",
         ),
+        (
+            {"sluice.instance.filter.where.crossing": "split", "sluice.instance.sharedFilter": "true"},
+            "sluice.instance.filter.where.crossing = split needs sluice.instance.sharedFilter = false",
+        ),
         ({"canal.instance.master.sslMode": "yes"}, "f:1: canal.instance.master.sslMode: .*'DISABLED', 'PREFERRED'"),
         ({"canal.instance.binlog.image": "FULL,NONE"}, "f:1: canal.instance.binlog.image: .*'FULL', 'MINIMAL' or 'NO"),
         ({"canal.instance.memory.batch.mode": "SIZE"}, "batch.mode: has to be 'MEMSIZE' or 'ITEMSIZE'"),
@@ -644,6 +648,7 @@ SHAPING = {
     "filter_transaction_entry": True,
     "filter_table_error": True,
     "filter_where": "shop.orders: id > 3",
+    "filter_crossing": "split",
     "strict_canal": True,
     "time_zone": "+09:30",
     "quarantine": False,

@@ -146,6 +146,16 @@ def test_without_their_bytes_they_wait_and_hold_nothing_up(destination: tuple[Cu
     assert stored(cursors).late == (str(rows.position),)
 
 
+def test_an_event_that_gives_several_entries_has_all_of_them_in_its_batch(
+    destination: tuple[Cursors, Stream, LateRows],
+) -> None:
+    cursors, _, rows = destination
+    cursors.late[str(rows.position)] = replace(rows, entries=2 * ENTRY, positions=b"\x04\x01\x04\x02")
+    assert cursors.give_late(CLIENT, rows)
+    batch = get(cursors)
+    assert (batch.entries, batch.bytes, batch.positions) == (2, 2 * len(ENTRY), b"\x04\x01\x04\x02")
+
+
 def test_they_do_not_come_within_a_transaction(destination: tuple[Cursors, Stream, LateRows]) -> None:
     cursors, stream, rows = destination
     put(cursors, stream, b"two", b"three")

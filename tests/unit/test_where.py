@@ -1,18 +1,30 @@
 """Conditions on rows: what is understood, what is refused, and which rows pass."""
 
+import itertools
+import operator
+from collections.abc import Callable
+from dataclasses import replace
 from decimal import Decimal
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sluice.instance.columns import SourceColumn
 from sluice.instance.sink.condition import And, Compare, IsNull, Not
+from sluice.instance.sink.masks import Masks
 from sluice.instance.sink.where import MAX_CONSTANTS, MAX_TESTS, Conditions, parse_condition
+from sluice.instance.sources.mysql.decode.decoder import Status
 from sluice.instance.sources.mysql.decode.domains import domain_of
+from sluice.instance.sources.mysql.decode.events import BinlogEvent
 from sluice.instance.sources.mysql.decode.plan import PlanOptions, TablePlan
 from sluice.instance.sources.mysql.decode.table_map import TableMap, Type
 from sluice.protocol.canal.entry_pb2 import RowChange
 from sluice.protocol.canal.tags import EventType
 from sluice.protocol.errors import ConfigError, DecodeError, FilterError
+from tests.binlog import Log
+from tests.decoding import Decoded, Options, decode
 from tests.unit.plans import packed, plan, rows, table_map, wire
 from tests.unit.test_config import filled
 
@@ -171,6 +183,179 @@ class TestWhichRowsPass:
         plans = plan("int", "int", where=parse_condition("c1 = 9"))
         with pytest.raises(DecodeError, match="the event ends within"):
             plans.encode(row(1, 5) + row(1, 5)[:size], EventType.INSERT)
+
+
+def updating(*images: bytes, present: bytes = b"\x03\x03", kind: int = BinlogEvent.UPDATE_ROWS_EVENT) -> Log:
+    """A transaction with one event, of a table of two INT columns, between two INSERTs of another one."""
+    log = Log().query("BEGIN").table_map().insert(1)
+    log.add(BinlogEvent.TABLE_MAP_EVENT, b"\6\0\0\0\0\0\1\0\4shop\0\1t\0\2\3\3\0\0")
+    log.add(kind, b"\6\0\0\0\0\0\1\0\2\0\2" + present + b"".join(images))
+    return log.table_map().insert(2).xid()
+
+
+def split(condition: str = "c1 = 5", **options: Any) -> Callable[[TableMap, int], TablePlan]:
+    """Plan the table with updates that are split; the first column is the key."""
+
+    def make_plan(table_map: TableMap, number: int) -> TablePlan:
+        columns = [SourceColumn(f"c{i}", "int", None, i == 0) for i in range(len(table_map.types))]
+        where = parse_condition(condition) if table_map.table == "t" and table_map.schema == "shop" else None
+        return TablePlan(table_map, columns, number, PlanOptions(where=where, splits=True, **options))
+
+    return make_plan
+
+
+def changes(decoded: Decoded) -> list[str]:
+    """Each entry of the table with its rows: `UPDATE 1,5>1,6`."""
+    lines = []
+    for entry in decoded.entries:
+        if entry.header.tableName != "t" or entry.header.schemaName != "shop":
+            continue
+        images = [
+            ">".join(
+                ",".join("NULL" if it.isNull else it.value for it in image)
+                for image in (row.beforeColumns, row.afterColumns)
+                if image
+            )
+            for row in RowChange.FromString(entry.storeValue).rowDatas
+        ]
+        lines.append(" ".join([EventType(entry.header.eventType).name, *images]))
+    return lines
+
+
+class TestUpdatesThatCrossTheCondition:
+    ROWS = (
+        *(row(1, 4), row(1, 5)),  # comes to match
+        *(row(2, 4), row(2, 5)),
+        *(row(3, 5), row(3, 4)),  # ceases to match
+        *(row(4, 4), row(4, 4)),  # never does
+        *(row(5, 5), row(6, 5)),  # always does
+        *(row(7, 4), row(7, 5)),
+    )
+    ENTRIES = ("INSERT 1,5 2,5", "DELETE 3,5", "UPDATE 5,5>6,5", "INSERT 7,5")
+
+    def test_come_as_insert_and_delete_in_the_order_of_the_rows(self) -> None:
+        decoded = decode(updating(*self.ROWS).packets, make_plan=split())
+        assert changes(decoded) == list(self.ENTRIES)
+        assert [(slot.event_type, slot.rows) for slot, _ in decoded.slots if slot.table == 2] == [
+            (EventType.INSERT, 2),
+            (EventType.DELETE, 1),
+            (EventType.UPDATE, 1),
+            (EventType.INSERT, 1),
+        ]
+        assert decoded.kinds == ["ADVANCE", "TRANSACTION_BEGIN", *["ROW_DATA"] * 6, "TRANSACTION_END"]
+        assert {it.key for change in decoded.changes for it in change.props} == set()
+
+    @given(updates=st.lists(st.tuples(*[st.tuples(st.none() | st.integers(1, 9), st.sampled_from((4, 5, None)))] * 2)))
+    def test_any_rows_come_in_runs_of_one_type(
+        self, updates: list[tuple[tuple[int | None, int | None], tuple[int | None, int | None]]]
+    ) -> None:
+        given_rows = [
+            ({(True, False): "DELETE", (False, True): "INSERT"}.get(matches, "UPDATE"), before, after)
+            for before, after in updates
+            if any(matches := (before[1] == 5, after[1] == 5))
+        ]
+        expected = []
+        for kind, found in itertools.groupby(given_rows, key=operator.itemgetter(0)):
+            images = [{"INSERT": [after], "DELETE": [before]}.get(kind, [before, after]) for _, before, after in found]
+            texts = [">".join(",".join(str(it or "NULL") for it in image) for image in row) for row in images]
+            expected.append(" ".join([kind, *texts]))
+        log = updating(*(row(*image) for update in updates for image in update))
+        assert changes(decode(log.packets, make_plan=split())) == expected
+
+    def test_a_row_that_is_neither_true_nor_false_does_not_match(self) -> None:
+        log = updating(row(1, None), row(1, 5), row(2, 5), row(2, None))
+        assert changes(decode(log.packets, make_plan=split())) == ["INSERT 1,5", "DELETE 2,5"]
+
+    def test_the_columns_of_an_insert_are_all_new(self) -> None:
+        decoded = decode(updating(row(1, 4), row(1, 5)).packets, make_plan=split())
+        (inserted,) = decoded.changes[1].rowDatas
+        assert [it.updated for it in inserted.afterColumns] == [True, True]
+        assert EventType(decoded.changes[1].eventType) == EventType.INSERT
+
+    def test_each_entry_has_a_place_of_its_own(self) -> None:
+        decoded = decode(updating(*self.ROWS).packets, make_plan=split())
+        places = [
+            before.n for (before, _), (slot, _) in zip(decoded.positions, decoded.slots, strict=True) if slot.rows
+        ]
+        assert places == [2, 4, 5, 6, 7, 9]
+        for (_, after), (before, _) in zip(decoded.positions, decoded.positions[1:], strict=False):
+            assert after <= before
+
+    def test_the_stream_can_be_resumed_and_stopped_between_them(self) -> None:
+        log = updating(*self.ROWS)
+        whole = decode(log.packets, make_plan=split())
+        for i, (before, _) in list(enumerate(whole.positions))[1:]:
+            resumed = decode(log.packets, make_plan=split(), position=before)
+            assert [entry for _, entry in resumed.slots] == [entry for _, entry in whole.slots[i:]], f"from {before}"
+            stopped = decode(log.packets, make_plan=split(), stop=before)
+            assert stopped.status == Status.STOPPED
+            assert stopped.end == before or before.n == 0
+            assert [entry for _, entry in stopped.slots] == [entry for _, entry in whole.slots[:i]], f"to {before}"
+
+    def test_a_filter_of_inserts_or_updates_counts_for_what_becomes_of_them(self) -> None:
+        log = updating(*self.ROWS)
+        no_inserts = decode(log.packets, Options(filter_dml_insert=True), make_plan=split())
+        assert changes(no_inserts) == ["DELETE 3,5", "UPDATE 5,5>6,5"]
+        no_updates = decode(log.packets, Options(filter_dml_update=True), make_plan=split())
+        assert changes(no_updates) == ["INSERT 1,5 2,5", "DELETE 3,5", "INSERT 7,5"]
+
+    def test_an_image_of_only_what_changed_is_completed_for_an_insert(self) -> None:
+        """MariaDB's FULL_NODUP."""
+        log = updating(row(1, 4), row(5), row(None, 4), row(5), row(3, 5), row(6), present=b"\x03\x02")
+        decoded = decode(log.packets, make_plan=split())
+        assert changes(decoded) == ["INSERT 1,5 NULL,5", "DELETE 3,5"]
+        assert [list(change.props) for change in decoded.changes] == [[]] * 4
+
+    def test_what_is_masked_is_masked_in_an_insert_that_is_completed(self) -> None:
+        log = updating(row(4, 12345), row(5), row(4, None), row(5), present=b"\x03\x01")
+        for mask, expected in (("first 2", "12"), ("null", "NULL")):
+            plans = split("c0 = 5", masks=Masks(f"shop.t.c1: {mask}").of("shop", "t"))
+            assert changes(decode(log.packets, make_plan=plans)) == [f"INSERT 5,{expected} 5,NULL"]
+
+    def test_a_column_that_both_images_lack_leaves_an_update_with_a_remark(self) -> None:
+        log = updating(row(4), row(5), row(5), row(4), present=b"\x02\x02")
+        decoded = decode(log.packets, make_plan=split())
+        assert changes(decoded) == ["UPDATE 4>5", "DELETE 5"]
+        update, delete = decoded.changes[1:3]
+        assert {it.key: it.value for it in update.props} == {"sluice.absent": '["c0"]', "sluice.where": "unsplit"}
+        assert {it.key: it.value for it in delete.props} == {"sluice.absent": '["c0"]'}
+
+    def test_a_column_that_is_not_delivered_may_be_missing(self) -> None:
+        log = updating(row(4), row(5), present=b"\x02\x02")
+        decoded = decode(log.packets, make_plan=split(fields=frozenset({"C1"})))
+        assert changes(decoded) == ["INSERT 5"]
+
+    def test_what_cannot_be_judged_stays_an_update(self) -> None:
+        log = updating(row(1), row(2), present=b"\x01\x01")
+        decoded = decode(log.packets, make_plan=split())
+        assert changes(decoded) == ["UPDATE 1>2"]
+        assert ("sluice.where", "unjudged") in [(it.key, it.value) for it in decoded.changes[1].props]
+        after = decoded.positions[3][1]
+        resumed = decode(log.packets, make_plan=split(), position=after)
+        assert changes(resumed) == []
+        assert len(resumed.entries) == 2
+
+    def test_bytes_that_do_not_fit_give_nothing_of_the_event(self) -> None:
+        log = updating(row(1, 4), row(1, 5), row(2, 5), row(2, 4), row(3, 4)[:-1])
+        decoded = decode(log.packets, make_plan=split())
+        (failed,) = [event for event in decoded.controls if event.error]
+        assert failed.position == replace(decoded.positions[1][0], n=4)
+        assert decoded.kinds == ["ADVANCE", "TRANSACTION_BEGIN", "ROW_DATA", "ROW_DATA", "TRANSACTION_END"]
+        assert [before.n for before, _ in decoded.positions][2:4] == [2, 6]
+
+    def test_the_begin_comes_although_the_first_event_of_the_transaction_does_not_fit(self) -> None:
+        log = Log().query("BEGIN")
+        log.add(BinlogEvent.TABLE_MAP_EVENT, b"\6\0\0\0\0\0\1\0\4shop\0\1t\0\2\3\3\0\0")
+        images = row(1, 4), row(1, 5), row(2, 5), row(2, 4), row(3, 4)[:-1]
+        log.add(BinlogEvent.UPDATE_ROWS_EVENT, b"\6\0\0\0\0\0\1\0\2\0\2\x03\x03" + b"".join(images))
+        decoded = decode(log.table_map().insert(2).xid().packets, make_plan=split())
+        assert decoded.kinds == ["ADVANCE", "TRANSACTION_BEGIN", "ROW_DATA", "TRANSACTION_END"]
+
+    def test_inserts_and_deletes_are_as_without_it(self) -> None:
+        images = row(1, 5), row(2, 4), row(3, 5)
+        for kind, name in ((BinlogEvent.WRITE_ROWS_EVENT, "INSERT"), (BinlogEvent.DELETE_ROWS_EVENT, "DELETE")):
+            log = updating(*images, present=b"\x03", kind=kind)
+            assert changes(decode(log.packets, make_plan=split())) == [f"{name} 1,5 3,5"]
 
 
 def texts(condition: str, collation: int, *values: str, kind: str = "varchar(20)") -> list[str]:

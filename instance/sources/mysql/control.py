@@ -162,6 +162,7 @@ class Control:
             fields=self._fields.kept(schema, table),
             black_fields=self._fields.dropped(schema, table),
             where=self._conditions.of(schema, table) if self._conditions else None,
+            splits=self._config.filter_crossing == "split",
             masks=self._masks.of(schema, table),
             mask_secret=self._config.mask_secret.get_secret_value().encode(),
         )

@@ -48,6 +48,14 @@ def reread(config: MysqlConfig, connection: Connection, item: Item) -> Reread:
         )
         listed = path_of(alone.file_data_dir, alone.destination)
         kept = read_kept(path_of(config.file_data_dir, config.destination), item.position)
+        conditions = config.conditions() if config.filter_crossing == "split" else None
+        if kept is None and conditions is not None and conditions.of(item.schema, item.table) is not None:
+            return Reread(
+                b"",
+                "its bytes were not kept (sluice.instance.quarantine.maxBytes), and with"
+                " sluice.instance.filter.where.crossing = split nothing says how many entries it gives: copy its rows"
+                " from the table",
+            )
         ring = Ring(memory=_ROOM)
         try:
             if kept is None:
@@ -63,9 +71,8 @@ def reread(config: MysqlConfig, connection: Connection, item: Item) -> Reread:
     if kept is not None:
         rows = [_in_its_place(entry, kept) for entry in rows]
     position = Position.parse(item.position)
-    return Reread(
-        Messages(messages=rows).SerializeToString(), "", positions=varint(position.begin) + varint(position.n)
-    )
+    places = (varint(position.begin) + varint(position.n + i) for i in range(len(rows)))
+    return Reread(Messages(messages=rows).SerializeToString(), "", positions=b"".join(places))
 
 
 def _read(config: MysqlConfig, connection: Connection, position: Position, ring: Ring) -> None:

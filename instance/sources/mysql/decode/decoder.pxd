@@ -113,6 +113,8 @@ cdef class Decoder:
     cdef bint is_put                   # it gave an entry
     cdef bint unfinished               # Python handles it
     cdef bint in_rows
+    cdef Py_ssize_t first_staged           # in `in_rows`: what was staged before the event's entries ...
+    cdef uint32_t more_entries             # ... and how many of them follow the first one
 
     # The transaction it belongs to
     cdef Group group
@@ -208,6 +210,7 @@ cdef class Decoder:
     cdef bint passes_filter(self, int64_t time_ms, bint is_end) noexcept nogil
     cdef bint table_map(self, const uint8_t *body, const uint8_t *end) except -1 nogil
     cdef int rows(self, const uint8_t *body, const uint8_t *end) except -1 nogil
+    cdef bint next_entry(self, Py_ssize_t size) except -1 nogil
     cdef int statement(self, const uint8_t *text, size_t size) except -1 nogil
     cdef int variables(self, int type, const uint8_t *body, const uint8_t *end) except -1
     cdef int too_short(self) except -1 nogil

@@ -9,7 +9,8 @@ A packet of a binlog dump is 0x00 and an event, 0xFF and an error, or 0xFE (the 
 
 Positions are those of `sluice.protocol.position`. A transaction begins with its GTID event, else its BEGIN, else the
 lone statement (with the INTVAR, RAND or USER_VAR events before it), and `n` counts its events on the wire, those inside
-a compressed payload too. An event outside any transaction (ROTATE, STOP, PREVIOUS_GTIDS ...) is one of its own.
+a compressed payload too; an UPDATE that is split (`PlanOptions.splits`) counts as often as it gives entries. An event
+outside any transaction (ROTATE, STOP, PREVIOUS_GTIDS ...) is one of its own.
 
 An XA transaction comes in two parts, each with a GTID of its own: what ends by XA PREPARE has the rows, and XA COMMIT
 or XA ROLLBACK, maybe much later, says what becomes of them. The rows belong to the XA COMMIT: its transaction has the
@@ -374,6 +375,9 @@ cdef class Decoder:
             if not self.in_rows:
                 self.payload.close()
                 raise located from None
+            self.staging.cut(self.first_staged)  # nothing of the event was put: it is decoded as a whole, or not
+            self.event_n -= self.more_entries
+            self.n -= self.more_entries
             self.event = self.make_event(self.header.type, self.body, self.body_end)
             self.event.error = located
             self.event.plan, self.event.table_map = (<KnownTable>self.of_rows).plan, (<KnownTable>self.of_rows).body
@@ -1482,9 +1486,15 @@ cdef class Decoder:
         cdef const uint8_t *p
         cdef const uint8_t *before
         cdef const uint8_t *after
+        cdef const uint8_t *first
+        cdef const uint8_t *shown      # the columns of an entry's image after, or of its only one
         cdef size_t bitmap_size, inflated
+        cdef Py_ssize_t staged
         cdef void *found
         cdef int64_t count
+        cdef int kind
+        cdef bint splits, is_whole
+        cdef Slot *slot
         rows_type(self.header.type, &rows)
         if end - body < id_size + 2:
             self.too_short()
@@ -1497,12 +1507,16 @@ cdef class Decoder:
         if found == NULL:
             with gil:
                 raise DecodeError(f"rows of table id {id}, for which no TABLE_MAP event has come")
-        if (<KnownTable>found).plan.excluded or self.drops_rows or self.drops[<int>rows.kind]:
+        splits = rows.kind == UPDATE and (<KnownTable>found).plan.splits
+        if (<KnownTable>found).plan.excluded or self.drops_rows or (self.drops[<int>rows.kind] and not splits):
             return 0
-        if not self.delivers(self.event_begin, self.event_n):
+        if not self.delivers(self.event_begin, self.event_n) and not splits:
             return 0
         self.in_rows = True
         self.of_rows = found
+        self.first_staged = self.staging.count
+        self.more_entries = 0
+        staged = self.staging.bytes
         p = body + id_size + 2
         if post_header == ROWS_HEADER_V2:
             if end - p < 2 or le16(p) < 2 or end - p < le16(p):
@@ -1530,40 +1544,67 @@ cdef class Decoder:
         if p == end:
             self.in_rows = False
             return 0
-        cdef const uint8_t *first = p
+        first = p
+        kind = rows.kind
         if (<KnownTable>found).plan.condition is not None:
             first = (<KnownTable>found).plan.find_row(
                 self.scratch, p, p, end, rows.kind, before, after, rows.is_partial
             )
-            if first == end:
-                self.in_rows = False
-                return 0
-        self.put_begin()
-        self.start_entry(
-            &self.place, ROWDATA, rows.kind, (<KnownTable>found).names, (<KnownTable>found).names_size,
-            ANY_SIZE, end - p,
-        )
-        self.writer.reserve(32)
-        self.writer.cursor = put_uint(self.writer.cursor, TABLE_ID, id)
-        self.writer.cursor = put_uint(self.writer.cursor, CHANGE_EVENT_TYPE, rows.kind)
-        self.writer.cursor = put_uint(self.writer.cursor, IS_DDL, 0)
-        if not self.strict_canal and not (has_all(before, width) and has_all(after, width)):
-            (<KnownTable>found).plan.put_absent(self.writer, before, after)
-        (<KnownTable>found).plan.put_unjudged(self.writer, before, after)
-        count = (<KnownTable>found).plan.encode_rows(
-            self.writer, self.scratch, p, first, end, rows.kind, before, after, rows.is_partial
-        )
-        self.entries.end(count)
-        self.put_slot(&self.place, self.event_begin, self.event_n, ROW_DATA, rows.kind)
-        cdef Slot *slot = self.staging.last()
-        slot.table = (<KnownTable>found).plan.number
-        slot.rows = <uint32_t>count
-        slot.flags |= (<KnownTable>found).plan.slot_flags
-        if (<KnownTable>found).plan.slot_flags & FUTURE_SCHEMA:
-            self.future_rows += count
-        self.has_entries = self.is_put = True
+        while first < end:
+            if splits:
+                kind = (<KnownTable>found).plan.row_kind
+            if splits and (self.drops[kind] or not self.delivers(self.event_begin, self.event_n)):
+                first = (<KnownTable>found).plan.pass_rows(
+                    self.scratch, p, first, end, rows.kind, before, after, rows.is_partial
+                )
+            else:
+                if self.begun.pending:
+                    self.put_begin()
+                    self.first_staged = self.staging.count
+                self.start_entry(
+                    &self.place, ROWDATA, kind, (<KnownTable>found).names, (<KnownTable>found).names_size,
+                    ANY_SIZE, end - p,
+                )
+                self.writer.reserve(32)
+                self.writer.cursor = put_uint(self.writer.cursor, TABLE_ID, id)
+                self.writer.cursor = put_uint(self.writer.cursor, CHANGE_EVENT_TYPE, kind)
+                self.writer.cursor = put_uint(self.writer.cursor, IS_DDL, 0)
+                shown = before if kind == DELETE else after
+                is_whole = (splits and kind == INSERT) or (has_all(before, width) and has_all(shown, width))
+                if not self.strict_canal and not is_whole:
+                    (<KnownTable>found).plan.put_absent(self.writer, before, shown)
+                (<KnownTable>found).plan.put_remark(self.writer, kind, before, after)
+                count = (<KnownTable>found).plan.encode_rows(
+                    self.writer, self.scratch, p, &first, end, rows.kind, before, after, rows.is_partial
+                )
+                self.entries.end(count)
+                self.put_slot(&self.place, self.event_begin, self.event_n, ROW_DATA, kind)
+                slot = self.staging.last()
+                slot.table = (<KnownTable>found).plan.number
+                slot.rows = <uint32_t>count
+                slot.flags |= (<KnownTable>found).plan.slot_flags
+                if (<KnownTable>found).plan.slot_flags & FUTURE_SCHEMA:
+                    self.future_rows += count
+                self.has_entries = self.is_put = True
+            if first < end and not self.next_entry(staged):
+                break
         self.in_rows = False
         return 0
+
+    cdef bint next_entry(self, Py_ssize_t size) except -1 nogil:
+        """Takes the next place for another entry of the event; False where that is the stop position.
+
+        size: what was staged before the event.
+        """
+        if self.stopping and self.begin_offset == self.stop_begin and self.n + 1 >= self.stop_n:
+            return False
+        if self.staging.bytes - size > ANY_SIZE:
+            with gil:
+                raise DecodeError(f"an event that gives entries of more than {ANY_SIZE} bytes")
+        self.more_entries += 1
+        self.event_n += 1
+        self.n += 1
+        return True
 
     # Statements
 

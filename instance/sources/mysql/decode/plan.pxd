@@ -46,8 +46,8 @@ cdef class TablePlan:
     cdef size_t names_size                     # of those fields of Header
     cdef readonly Py_ssize_t size              # bytes that the plan takes, about
 
-    # The place of the first row from p on that the condition on rows lets pass; end if there is none. data: all rows.
-    # Raises DecodeError. Only for a plan that has a condition.
+    # The place of the first row from p on that the condition on rows lets pass, with `row_kind` set; end if there is
+    # none. data: all rows. Raises DecodeError. Only for a plan that has a condition.
     cdef const uint8_t *find_row(
         self,
         Scratch scratch,
@@ -60,7 +60,22 @@ cdef class TablePlan:
         bint partial_json,
     ) except NULL nogil
 
-    # Appends one `rowDatas` field (RowChange field 12) for the row at `first` and each row after it that passes.
+    # The place of the first row after `first` that passes and is given as another kind; otherwise as `find_row`.
+    cdef const uint8_t *pass_rows(
+        self,
+        Scratch scratch,
+        const uint8_t *data,
+        const uint8_t *first,
+        const uint8_t *end,
+        int kind,
+        const uint8_t *present_before,
+        const uint8_t *present_after,
+        bint partial_json,
+    ) except NULL nogil
+
+    # Appends one `rowDatas` field (RowChange field 12) for the row at `first`, which `find_row` has found if the plan
+    # has a condition, and each row after it that passes, up to one that is given as another kind: `first` is then the
+    # place of that one, else `end`.
     # data and end: all rows. present_before / present_after: the event's bitmaps of columns, ceil(column_count / 8)
     # bytes each (the same pointer for INSERT and DELETE). partial_json: the event is a PARTIAL_UPDATE_ROWS event.
     # Returns the number of rows; raises DecodeError (with the GIL) naming the column when bytes do not fit.
@@ -69,7 +84,7 @@ cdef class TablePlan:
         SegmentWriter writer,
         Scratch scratch,
         const uint8_t *data,
-        const uint8_t *first,
+        const uint8_t **first,
         const uint8_t *end,
         int kind,                              # INSERT, UPDATE or DELETE of Canal's EventType
         const uint8_t *present_before,
@@ -83,12 +98,18 @@ cdef class TablePlan:
         self, SegmentWriter writer, const uint8_t *present_before, const uint8_t *present_after
     ) except -1 nogil
 
-    # Appends the property that the condition on rows could not be judged by the event's images, if it could not.
-    cdef int put_unjudged(
-        self, SegmentWriter writer, const uint8_t *present_before, const uint8_t *present_after
+    # Appends the property of what the event's images lack: the condition on rows could not be judged by them, or rows
+    # that came to match could not be given as INSERT. kind: of the entry.
+    cdef int put_remark(
+        self, SegmentWriter writer, int kind, const uint8_t *present_before, const uint8_t *present_after
     ) except -1 nogil
 
     cdef readonly Condition condition          # on rows; None
+    cdef bint splits                           # updates that cross it are given as INSERT and DELETE
+    cdef int row_kind                          # as which the row that `find_row` has found is given
+    cdef const uint8_t *row_end                # the place after it, where it is a row of an update that may be split
+    cdef bint is_judged(self, const uint8_t *present_before, const uint8_t *present_after) noexcept nogil
+    cdef bint is_complete(self, const uint8_t *present_before, const uint8_t *present_after) noexcept nogil
     cdef Masker masker                         # None: no column has a mask
     cdef Planned *columns
     cdef size_t row_width                      # bytes of the length of the last row
@@ -108,6 +129,7 @@ cdef class TablePlan:
         const uint8_t *present,
         bint after,
         bint compare,
+        bint fill,
         bint partial_json,
     ) except NULL nogil
     cdef int fail(self, Py_ssize_t column, Py_ssize_t offset, const char *reason) except -1 nogil

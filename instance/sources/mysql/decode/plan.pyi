@@ -16,6 +16,7 @@ class PlanOptions:
     fields: frozenset[str] | None = None
     black_fields: frozenset[str] = ...
     where: Test | None = None
+    splits: bool = False
     masks: Mapping[str, Mask] = ...
     mask_secret: bytes = b""
 

@@ -97,6 +97,7 @@ class PlanOptions:
     IANA name, or ``+08:00``), None for the zone of the process. ``connection_charset``: of all texts, if
     ``strict_canal`` is set. ``excluded``: the table is not wanted. ``fields`` and ``black_fields``: names, in upper
     case, of the only columns wanted, or of columns not wanted; the former wins. ``where``: the condition on rows.
+    ``splits``: an update whose row comes to match it is given as INSERT, one whose row ceases to as DELETE.
     ``masks``: by the names of columns, in upper case. ``mask_secret``: of `hmac`.
     """
 
@@ -107,6 +108,7 @@ class PlanOptions:
     fields: frozenset[str] | None = None
     black_fields: frozenset[str] = frozenset()
     where: Test | None = None
+    splits: bool = False
     masks: Mapping[str, Mask] = data_field(default_factory=dict)
     mask_secret: bytes = data_field(default=b"", repr=False)
 
@@ -134,11 +136,16 @@ cdef uint8_t *put_json_text(uint8_t *p, const uint8_t *text, size_t size) noexce
     return p + 1
 
 
-cdef bytes UNJUDGED = message_field(
-    ROW_CHANGE_PROPS, text_field(KEY, props.WHERE) + text_field(PAIR_VALUE, props.UNJUDGED)
-)
+cdef bytes remark(value):
+    return message_field(ROW_CHANGE_PROPS, text_field(KEY, props.WHERE) + text_field(PAIR_VALUE, value))
+
+
+cdef bytes UNJUDGED = remark(props.UNJUDGED)
+cdef bytes UNSPLIT = remark(props.UNSPLIT)
 cdef const uint8_t *UNJUDGED_DATA = <const uint8_t *>PyBytes_AS_STRING(UNJUDGED)
 cdef size_t UNJUDGED_SIZE = PyBytes_GET_SIZE(UNJUDGED)
+cdef const uint8_t *UNSPLIT_DATA = <const uint8_t *>PyBytes_AS_STRING(UNSPLIT)
+cdef size_t UNSPLIT_SIZE = PyBytes_GET_SIZE(UNSPLIT)
 
 
 cdef Head add_head(bytearray encoded, Py_ssize_t index, column, int sql_type, bint is_null):
@@ -253,6 +260,7 @@ cdef class TablePlan:
             planned.name = <const uint8_t *>(base + <size_t>planned.name)
         if options.where is not None:
             self.condition = Condition(options.where, table_map, columns, options.time_zone)
+            self.splits = options.splits
             for i in range(self.column_count):
                 self.condition.set_width(i, &self.columns[i].field, self.columns[i].is_json)
 
@@ -409,7 +417,7 @@ cdef class TablePlan:
         SegmentWriter writer,
         Scratch scratch,
         const uint8_t *data,
-        const uint8_t *first,
+        const uint8_t **first,
         const uint8_t *end,
         int kind,
         const uint8_t *present_before,
@@ -417,11 +425,13 @@ cdef class TablePlan:
         bint partial_json,
     ) except -1 nogil:
         cdef int64_t rows = 0
+        cdef int given = kind if self.condition is None else self.row_kind
         cdef size_t row
         cdef size_t size
         cdef size_t width
+        cdef size_t image
         cdef const uint8_t *start = data
-        cdef const uint8_t *p = first
+        cdef const uint8_t *p = first[0]
         cdef uint8_t *at
         if self.columns == NULL:
             with gil:
@@ -431,13 +441,19 @@ cdef class TablePlan:
             row = writer.cursor - writer.entry
             writer.cursor += 1 + self.row_width
             data = p
+            image = writer.cursor - writer.entry
             if kind != INSERT:
                 p = self.encode_image(
-                    writer, &scratch.value, start, p, end, present_before, False, kind == UPDATE, False
+                    writer, &scratch.value, start, p, end, present_before, False, kind == UPDATE, False, False
                 )
-            if kind != DELETE:
+            if given != kind and given == INSERT:  # the image before was read for what the one after lacks
+                writer.cursor = writer.entry + image
+            if given != kind and given == DELETE:
+                p = self.row_end
+            elif kind != DELETE:
                 p = self.encode_image(
-                    writer, &scratch.value, start, p, end, present_after, True, kind == UPDATE, partial_json
+                    writer, &scratch.value, start, p, end, present_after, True, given == UPDATE, given != kind,
+                    partial_json,
                 )
             if p == data:
                 self.fail(-1, p - start, b"a row of no columns has no end")
@@ -458,7 +474,31 @@ cdef class TablePlan:
                 p = self.find_row(
                     scratch, start, p, end, kind, present_before, present_after, partial_json
                 )
+                if self.row_kind != given:
+                    break
+        first[0] = p
         return rows
+
+    cdef const uint8_t *pass_rows(
+        self,
+        Scratch scratch,
+        const uint8_t *data,
+        const uint8_t *first,
+        const uint8_t *end,
+        int kind,
+        const uint8_t *present_before,
+        const uint8_t *present_after,
+        bint partial_json,
+    ) except NULL nogil:
+        cdef int given = self.row_kind
+        cdef const uint8_t *p = first
+        if not self.is_judged(present_before, present_after):
+            return end
+        while p < end and self.row_kind == given:
+            p = self.find_row(
+                scratch, data, self.row_end, end, kind, present_before, present_after, partial_json
+            )
+        return p
 
     cdef const uint8_t *find_row(
         self,
@@ -474,35 +514,59 @@ cdef class TablePlan:
         cdef const uint8_t *present = present_after if kind == INSERT else present_before
         cdef const uint8_t *row
         cdef int truth
-        if not (self.condition.is_judged(present, present) and self.condition.is_judged(present_after, present)):
+        cdef bint matched
+        self.row_kind = kind
+        if not self.is_judged(present_before, present_after):
             return p
         while p < end:
             row = p
             p = self.condition.scan(p, end, present, False)
             truth = IS_FALSE if p == NULL else self.condition.judge(&scratch.value)
-            if truth == IS_TRUE:
-                return row
-            if kind == UPDATE and p != NULL and truth >= 0:
+            matched = truth == IS_TRUE
+            if kind == UPDATE and (self.splits or not matched) and p != NULL and truth >= 0:
                 p = self.condition.scan(p, end, present_after, partial_json)
                 truth = IS_FALSE if p == NULL else self.condition.judge(&scratch.value)
-                if truth == IS_TRUE:
-                    return row
+                if self.splits:
+                    self.row_kind = UPDATE
+                    self.row_end = p
+                    if matched and truth != IS_TRUE:
+                        self.row_kind = DELETE
+                    elif truth == IS_TRUE and not matched and self.is_complete(present_before, present_after):
+                        self.row_kind = INSERT
             if p == NULL or truth < 0:
                 self.fail(self.condition.error_column, row - data, self.condition.error)
             if p == row:
                 self.fail(-1, p - data, b"a row of no columns has no end")
+            if matched or truth == IS_TRUE:
+                return row
         return end
 
-    cdef int put_unjudged(
-        self, SegmentWriter writer, const uint8_t *present_before, const uint8_t *present_after
-    ) except -1 nogil:
-        if self.condition is None or (
+    cdef bint is_judged(self, const uint8_t *present_before, const uint8_t *present_after) noexcept nogil:
+        """Whether the images have the columns of the condition."""
+        return (
             self.condition.is_judged(present_before, present_before)
             and self.condition.is_judged(present_after, present_before)
-        ):
+        )
+
+    cdef bint is_complete(self, const uint8_t *present_before, const uint8_t *present_after) noexcept nogil:
+        """Whether each column that is delivered is in one of the two images."""
+        cdef Py_ssize_t i
+        for i in range(self.column_count):
+            if self.columns[i].is_delivered and not has_bit(present_after, i) and not has_bit(present_before, i):
+                return False
+        return True
+
+    cdef int put_remark(
+        self, SegmentWriter writer, int kind, const uint8_t *present_before, const uint8_t *present_after
+    ) except -1 nogil:
+        if self.condition is None:
             return 0
-        writer.reserve(UNJUDGED_SIZE)
-        writer.cursor = put_raw(writer.cursor, UNJUDGED_DATA, UNJUDGED_SIZE)
+        if not self.is_judged(present_before, present_after):
+            writer.reserve(UNJUDGED_SIZE)
+            writer.cursor = put_raw(writer.cursor, UNJUDGED_DATA, UNJUDGED_SIZE)
+        elif self.splits and kind == UPDATE and not self.is_complete(present_before, present_after):
+            writer.reserve(UNSPLIT_SIZE)
+            writer.cursor = put_raw(writer.cursor, UNSPLIT_DATA, UNSPLIT_SIZE)
         return 0
 
     cdef int put_absent(
@@ -554,7 +618,8 @@ cdef class TablePlan:
         return 0
 
     # One image of a row; the place after it. `compare`: the row is an update, so the texts of the image before are
-    # remembered, and those of the image after are compared with them.
+    # remembered, and those of the image after are compared with them. `fill`: what it lacks is taken from the image
+    # before, which was encoded last.
     cdef const uint8_t *encode_image(
         self,
         SegmentWriter writer,
@@ -565,6 +630,7 @@ cdef class TablePlan:
         const uint8_t *present,
         bint after,
         bint compare,
+        bint fill,
         bint partial_json,
     ) except NULL nogil:
         # Long: the loop over columns is the hottest of all; parts of it as functions would pass its dozen variables.
@@ -572,6 +638,7 @@ cdef class TablePlan:
         cdef Planned *column
         cdef Head *head
         cdef const uint8_t *nulls = p
+        cdef const uint8_t *data
         cdef uint8_t *out
         cdef Py_ssize_t i
         cdef Py_ssize_t bit = 0
@@ -610,50 +677,56 @@ cdef class TablePlan:
             if not has_bit(present, i):
                 if not after:
                     column.before = ABSENT
-                continue
-            if has_bit(nulls, bit):
-                bit += 1
-                if column.is_delivered:
+                if not fill or column.before == ABSENT or not column.is_delivered:
+                    continue
+                if column.before == NULL_VALUE:
                     put_null(writer, column, after, compare)
-                continue
-            bit += 1
-            if column.field.length_bytes:
-                if end - p < column.field.length_bytes:
-                    self.fail(i, p - start, b"the event ends within the length of a value")
-                if column.field.length_bytes == 1:
-                    size = p[0]
-                elif column.field.length_bytes == 2:
-                    size = le16(p)
-                elif column.field.length_bytes == 3:
-                    size = le24(p)
-                else:
-                    size = le32(p)
-                p += column.field.length_bytes
+                    continue
+                data = column.document
+                size = column.document_size
             else:
-                size = column.field.size
-            if <size_t>(end - p) < size:
-                self.fail(i, p - start, b"the event ends within a value")
-            if column.mask == NULL_MASK:
+                bit += 1
+                if has_bit(nulls, bit - 1):
+                    if column.is_delivered:
+                        put_null(writer, column, after, compare)
+                    continue
+                if column.field.length_bytes:
+                    if end - p < column.field.length_bytes:
+                        self.fail(i, p - start, b"the event ends within the length of a value")
+                    if column.field.length_bytes == 1:
+                        size = p[0]
+                    elif column.field.length_bytes == 2:
+                        size = le16(p)
+                    elif column.field.length_bytes == 3:
+                        size = le24(p)
+                    else:
+                        size = le32(p)
+                    p += column.field.length_bytes
+                else:
+                    size = column.field.size
+                if <size_t>(end - p) < size:
+                    self.fail(i, p - start, b"the event ends within a value")
+                data = p
                 p += size
+            if column.mask == NULL_MASK:
                 if column.is_delivered:
                     put_null(writer, column, after, compare)
                 continue
             value.promoted = False
-            if is_partial and column.before >= 0 and not column.field.is_strict:
-                status = changed_document(&column.field, column.document, column.document_size, p, size, value)
+            if is_partial and column.before >= 0 and (fill or not column.field.is_strict):
+                status = changed_document(&column.field, column.document, column.document_size, data, size, value)
             elif is_partial:
                 if column.mask != NO_MASK:
-                    self.fail(i, p - start, b"differences of a document cannot be masked")
-                status = differences_expression(&column.field, column.name, column.name_size, p, size, value)
+                    self.fail(i, data - start, b"differences of a document cannot be masked")
+                status = differences_expression(&column.field, column.name, column.name_size, data, size, value)
             else:
-                status = column.field.decode(&column.field, p, size, value)
+                status = column.field.decode(&column.field, data, size, value)
             if status < 0:
-                self.fail(i, p - start, value.error)
-            p += size
+                self.fail(i, data - start, value.error)
             if not column.is_delivered:
                 continue
             if column.mask != NO_MASK and self.masker.apply(column.mask, column.mask_characters, value) < 0:
-                self.fail(i, p - start, value.error)
+                self.fail(i, data - start, value.error)
             head = &column.promoted if value.promoted else &column.value
             body = head.size + 1 + varint_size(value.size) + value.size
             writer.reserve(1 + LENGTH_MAX + body)
@@ -672,7 +745,7 @@ cdef class TablePlan:
             if not after:
                 column.before = out - writer.entry
                 column.before_size = value.size
-                column.document = p - size
+                column.document = data
                 column.document_size = size
             writer.cursor = out + value.size
         return p
@@ -691,7 +764,8 @@ cdef class TablePlan:
                bint partial_json=False):
         """The `rowDatas` fields of a RowChange for the rows of one event, for tests and comparisons.
 
-        `data` are the rows alone; a bitmap of columns that is not given stands for all columns. Raises DecodeError.
+        `data` are the rows alone; a bitmap of columns that is not given stands for all columns. Of an update that is
+        split: those up to the first that is given as another kind. Raises DecodeError.
         """
         cdef SegmentWriter writer = SegmentWriter(SegmentPool())
         cdef const uint8_t *p = <const uint8_t *>PyBytes_AS_STRING(data)
@@ -706,9 +780,9 @@ cdef class TablePlan:
         try:
             if self.condition is not None:
                 first = self.find_row(Scratch(), p, p, p + len(data), kind, bits_before, bits_after, partial_json)
-                self.put_unjudged(writer, bits_before, bits_after)
+                self.put_remark(writer, self.row_kind, bits_before, bits_after)
             self.encode_rows(
-                writer, Scratch(), p, first, p + len(data), kind, bits_before, bits_after, partial_json
+                writer, Scratch(), p, &first, p + len(data), kind, bits_before, bits_after, partial_json
             )
             return PyBytes_FromStringAndSize(<const char *>writer.entry, writer.cursor - writer.entry)
         finally:

@@ -93,13 +93,13 @@ def dump(paths: Iterable[Path]) -> Iterator[bytes]:
         yield from file_packets(path, writer=writer)
 
 
-def plan_by_types(table_map: TableMap, number: int, *, excluded: bool = False) -> TablePlan:
+def plan_by_types(table_map: TableMap, number: int, options: PlanOptions | None = None) -> TablePlan:
     """A plan without a schema: columns c0, c1 ... typed as the event says, the first one the key."""
     columns = [
         SourceColumn(f"c{i}", _TYPE_NAMES.get(kind, "varchar(100)"), "utf8mb4" if kind in _TEXTS else None, i == 0)
         for i, kind in enumerate(table_map.types)
     ]
-    return TablePlan(table_map, columns, number, PlanOptions(excluded=excluded))
+    return TablePlan(table_map, columns, number, options)
 
 
 def query_text(event: Event) -> str:

@@ -3,6 +3,7 @@
 The inputs come in blocks of 1,000, which depend on nothing but the seed and their number. Each core has a process that
 takes block after block, so that a crash is seen as one: it ends everything and names the block, which can be run again
 alone. Any error that is not a DecodeError counts as a crash. Prints how the inputs ended.
+Half of the decoders have conditions on the rows of all tables, and split the updates that cross them.
 
 `make fuzz` runs what is compiled with AddressSanitizer and UndefinedBehaviorSanitizer. There the mutated event is the
 last that was received, and the space after it is poisoned: reading one byte too far is found, although the buffer goes
@@ -25,10 +26,13 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from decimal import Decimal
 from pathlib import Path
 
+from sluice.instance.sink.condition import And, Compare, IsNull, Not, Or, Test
 from sluice.instance.sources.mysql.decode.decoder import Decoder, Status
 from sluice.instance.sources.mysql.decode.events import BinlogEvent
+from sluice.instance.sources.mysql.decode.plan import PlanOptions
 from sluice.instance.sources.mysql.decode.table_map import TableMap, Type
 from sluice.protocol.errors import DecodeError
 from sluice.store.ring import Kind, Ring
@@ -56,6 +60,7 @@ EXTREMES = (
     b"\xff" * 8,
 )
 TYPES = [kind for kind in BinlogEvent if kind < 256]
+INTEGERS = {Type.TINY, Type.LONG, Type.LONGLONG}
 
 
 def with_checksum(event: bytearray) -> bytes:
@@ -145,7 +150,14 @@ def poisoned(address: int, size: int) -> Iterator[None]:
         ASAN.__asan_unpoison_memory_region(*region)
 
 
-def drain(decoder: Decoder, ring: Ring, packets: bytes) -> str:
+def condition(table_map: TableMap) -> Test:
+    """A condition on all columns of a table, which holds of some rows."""
+    columns = [(f"c{i}", kind) for i, kind in enumerate(table_map.types)]
+    numbers = [Compare(name, "<", Decimal(50)) for name, kind in columns if kind in INTEGERS]
+    return Or((And((*numbers, *(Not(IsNull(name)) for name, _ in columns))), IsNull(columns[-1][0])))
+
+
+def drain(decoder: Decoder, ring: Ring, packets: bytes, *, conditions: bool) -> str:
     """Decode some packets; how it ended, nothing if it goes on."""
     while packets:
         packets = feed(decoder, packets)
@@ -164,13 +176,14 @@ def drain(decoder: Decoder, ring: Ring, packets: bytes) -> str:
                     table_map = TableMap.parse(event.body)
                     if not set(table_map.types) <= set(Type):
                         return "unknown type of column"
-                    decoder.add_plan(plan_by_types(table_map, 1))
+                    where = condition(table_map) if conditions and table_map.types else None
+                    decoder.add_plan(plan_by_types(table_map, 1, PlanOptions(where=where, splits=conditions)))
                 elif event.type == BinlogEvent.QUERY_EVENT:
                     decoder.put_entry(b"\x10\x02", Kind.DDL, 7)
     return ""
 
 
-def try_input(rng: random.Random, cases: list[Case], decoder: Decoder, ring: Ring) -> str:
+def try_input(rng: random.Random, cases: list[Case], decoder: Decoder, ring: Ring, *, conditions: bool) -> str:
     """Mutate an event of a transaction, and decode all of it; how it ended."""
     head, events = rng.choice(cases)
     stream = [*head, *events]
@@ -181,7 +194,8 @@ def try_input(rng: random.Random, cases: list[Case], decoder: Decoder, ring: Rin
     decoder.begin(source="s")
     pieces = packets[:target], packets[target : target + 1], packets[target + 1 :]
     try:
-        outcome = next(filter(None, (drain(decoder, ring, b"".join(piece)) for piece in pieces)), "decoded")
+        ends = (drain(decoder, ring, b"".join(piece), conditions=conditions) for piece in pieces)
+        outcome = next(filter(None, ends), "decoded")
     except DecodeError:
         outcome = "DecodeError"
     except BaseException:
@@ -209,7 +223,8 @@ def run_blocks(seed: int, blocks: range) -> None:
         rng = random.Random(f"{seed} {block}")
         ring = Ring()
         decoder = Decoder(ring, Options(gtid_on=True))
-        outcomes.update(try_input(rng, cases, decoder, ring) for _ in range(BLOCK))
+        conditions = block % 2 == 1
+        outcomes.update(try_input(rng, cases, decoder, ring, conditions=conditions) for _ in range(BLOCK))
     sys.stdout.write(json.dumps(outcomes))
 
 

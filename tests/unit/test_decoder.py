@@ -467,7 +467,7 @@ def test_create_select_is_a_ddl_inside_its_transaction(server: str, tmp_path: Pa
 
 def test_excluded_tables_leave_only_the_advance_of_their_transactions(tmp_path: Path) -> None:
     def exclude(table_map: TableMap, number: int) -> TablePlan:
-        return plan_by_types(table_map, number, excluded=True)
+        return plan_by_types(table_map, number, PlanOptions(excluded=True))
 
     result = decode(dump(binlogs("mysql-9.7", tmp_path)[:1]), Options(filter_query_dml=True), make_plan=exclude)
     assert Kind.ROW_DATA.name not in result.kinds

@@ -1,6 +1,7 @@
 """What a condition on rows is made of, after its text was read. `where` reads it; the decoder compiles it.
 
-A test of a column that is NULL is unknown, except `IsNull`. AND, OR and NOT know three values, as MySQL's.
+A test of a column that is NULL is unknown, except `IsNull`. AND, OR and NOT know three values, as MySQL's. Texts
+compare by the collation that a test names, in lower case, or by that of the column.
 """
 
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ class Compare:
     column: str
     operator: Literal["=", "<", "<=", ">", ">="]
     constant: Constant
+    collation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,7 @@ class In:
 
     column: str
     constants: tuple[Constant, ...]
+    collation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,7 @@ class Like:
 
     column: str
     pattern: str
+    collation: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ only when its table is: see `sluice.instance.sources.mysql.decode.where`.
 """
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Final, Literal, NoReturn
@@ -39,6 +40,7 @@ _OPERATORS: dict[type[exp.Expr], tuple[_Operator, _Operator]] = {
 }
 """Each with what it is when its sides change places."""
 _SUPPORTED = "supported are =, <>, <, <=, >, >=, <=>, IN, BETWEEN, LIKE, IS NULL, AND, OR and NOT"
+_COLLATION = re.compile(r"[a-z0-9_]{1,64}")
 
 
 class Conditions:
@@ -138,20 +140,20 @@ def _test(node: exp.Expr) -> Test:
 
 def _comparison(node: exp.Expr) -> Test:
     left, right = node.args["this"], node.args["expression"]
-    is_turned = not isinstance(left, exp.Column)
+    is_turned = not _is_subject(left)
     if is_turned:
         left, right = right, left
-    if not isinstance(left, exp.Column):
+    if not _is_subject(left):
         _refuse(node, "compares two constants, or an expression; write a column and a constant")
-    column = _column(left)
+    column, collation = _subject(left)
     if isinstance(node, exp.NullSafeEQ):
         if isinstance(right, exp.Null):
             return IsNull(column)
-        return And((Not(IsNull(column)), Compare(column, "=", _constant(right))))
+        return And((Not(IsNull(column)), Compare(column, "=", _constant(right), collation)))
     constant = _constant(right)
     if isinstance(node, exp.NEQ):
-        return Not(Compare(column, "=", constant))
-    return Compare(column, _OPERATORS[type(node)][is_turned], constant)
+        return Not(Compare(column, "=", constant, collation))
+    return Compare(column, _OPERATORS[type(node)][is_turned], constant, collation)
 
 
 def _negation(node: exp.Expr) -> Test:
@@ -173,14 +175,15 @@ def _in(node: exp.Expr) -> Test:
     constants = tuple(map(_constant, node.args["expressions"]))
     if not 0 < len(constants) <= MAX_CONSTANTS:
         _refuse(node, f"a list has 1 to {MAX_CONSTANTS} constants")
-    return In(_column(node.args["this"]), constants)
+    column, collation = _subject(node.args["this"])
+    return In(column, constants, collation)
 
 
 def _between(node: exp.Expr) -> Test:
     _check_form(node, "this", "low", "high", "negate")
-    column = _column(node.args["this"])
+    column, collation = _subject(node.args["this"])
     low, high = _constant(node.args["low"]), _constant(node.args["high"])
-    return And((Compare(column, ">=", low), Compare(column, "<=", high)))
+    return And((Compare(column, ">=", low, collation), Compare(column, "<=", high, collation)))
 
 
 def _like(node: exp.Expr) -> Test:
@@ -190,7 +193,8 @@ def _like(node: exp.Expr) -> Test:
         _refuse(node, "a pattern is a text")
     if len(pattern) > MAX_PATTERN:
         _refuse(node, f"the pattern has more than {MAX_PATTERN} characters")
-    return Like(_column(node.args["this"]), pattern)
+    column, collation = _subject(node.args["this"])
+    return Like(column, pattern, collation)
 
 
 def _maybe_negated(read: Callable[[exp.Expr], Test]) -> Callable[[exp.Expr], Test]:
@@ -205,6 +209,21 @@ _TESTS: dict[type[exp.Expr], Callable[[exp.Expr], Test]] = {
     exp.Between: _maybe_negated(_between),
     exp.Like: _maybe_negated(_like),
 }
+
+
+def _is_subject(node: exp.Expr) -> bool:
+    return isinstance(node.args["this"] if isinstance(node, exp.Collate) else node, exp.Column)
+
+
+def _subject(node: exp.Expr) -> tuple[str, str]:
+    """Read a column and the collation that is named with it, if one is."""
+    if not isinstance(node, exp.Collate):
+        return _column(node), ""
+    named = node.args["expression"]
+    collation = named.name.lower() if isinstance(named, exp.Var | exp.Identifier | exp.Literal) else ""
+    if not _COLLATION.fullmatch(collation):
+        _refuse(node, "is not the name of a collation")
+    return _column(node.args["this"]), collation
 
 
 def _column(node: exp.Expr) -> str:
@@ -230,6 +249,8 @@ def _constant(node: exp.Expr) -> Constant:
             return bytes.fromhex(str(node.this))
         except ValueError:
             _refuse(node, "has an odd number of digits")
+    if isinstance(node, exp.Collate):
+        _refuse(node, "write COLLATE after the column")
     if isinstance(node, exp.Null):
         _refuse(node.parent or node, "a comparison with NULL is never true; write IS NULL or IS NOT NULL")
     _refuse(node, "is not a constant: write a number, a text or X'…'")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sluice.instance.sink.where import parse_condition
-from sluice.instance.sources.mysql.decode.collation import Collation
+from sluice.instance.sources.mysql.decode.collation import Collation, number_of
 from sluice.instance.sources.mysql.decode.plan import PlanOptions, TablePlan
 from sluice.instance.sources.mysql.decode.table_map import TableMap
 from sluice.protocol.canal.entry_pb2 import EventType
@@ -174,13 +174,16 @@ class Table:
         rng = self.rng
         number = rng.randrange(len(self.kinds))
         kind, column = self.kinds[number], f"c{number}"
+        null = f"{column} IS {rng.choice(('', 'NOT '))}NULL"
+        if "collate utf8mb4_" in kind.type and rng.random() < 0.4:
+            column += f" COLLATE {rng.choice(('utf8mb4_bin', 'utf8mb4_general_ci'))}"
 
         def constant() -> str:
             return rng.choice(self.values[number]) if rng.random() < 0.6 else kind.constant(rng)
 
         form = rng.random()
         if form < 0.1:
-            return f"{column} IS {rng.choice(('', 'NOT '))}NULL"
+            return null
         if form < 0.25:
             return f"{column} {rng.choice(('', 'NOT '))}IN ({', '.join(constant() for _ in range(rng.randint(1, 4)))})"
         if form < 0.4:
@@ -291,6 +294,7 @@ def test_the_collations_are_those_of_the_server(name: str, request: pytest.Fixtu
     for number, collation in known.items():
         name, charset = found[number]
         assert collation.charset.replace("utf8mb3", "utf8") == charset
+        assert name == "binary" or number_of(name) == number
         assert name.endswith(("_bin", "_general_ci", "_general_nopad_ci", "_0900_ai_ci")) or name == "binary"
         assert collation.pads == (name != "binary" and "nopad" not in name and "_0900_" not in name)
     assert not [name for number, (name, _) in found.items() if number not in known and name.endswith("_bin")]
@@ -402,6 +406,24 @@ def test_a_column_that_cannot_be_compared_stops_the_destination(
         reading.wait(lambda: bool(reading.error))
         assert f"sluice.instance.filter.where: {schema}.t.c: texts of the collation number" in reading.error
         assert not reading.rows()
+
+
+def test_a_column_of_another_collation_is_compared_by_one_that_is_named(
+    mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    """Also where the source does not write collations into its binlog."""
+    schema = database(mariadb118)
+    entries = delivered(
+        mariadb118,
+        tmp_path,
+        schema,
+        [
+            "CREATE TABLE t (c varchar(9) COLLATE utf8mb4_uca1400_ai_ci)",
+            "INSERT INTO t VALUES ('paid'), ('Paid'), ('open')",
+        ],
+        filter_where=f"{schema}.t: c COLLATE utf8mb4_bin = 'paid'",
+    )
+    assert [line for line in transcript(entries) if line.startswith("INSERT")] == ["INSERT t paid"]
 
 
 def test_a_source_with_minimal_images_is_refused(mysql97: Server, tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ TABLE = SnapshotTable("shop", "items", tuple(SnapshotColumn(name, "int") for nam
         ("id BETWEEN 1 AND 5 OR NOT id IN (7, 8)", "(((`id` >= 1) AND (`id` <= 5)) OR (NOT (`id` IN (7, 8))))"),
         ("`odd``name` IS NOT NULL", "(NOT (`odd``name` IS NULL))"),
         (r"status LIKE 'a\\_%'", "(`Status` LIKE _utf8mb4 X'615c5f25')"),
+        ("status COLLATE latin1_bin IN ('a')", "(`Status` COLLATE latin1_bin IN (_utf8mb4 X'61'))"),
+        ("status COLLATE c LIKE 'a'", "(`Status` COLLATE c LIKE _utf8mb4 X'61')"),
         ("raw = X'00ff'", "(`raw` = X'00ff')"),
         ("total < 1e3", "(`total` < 1000.0)"),
         ("status = ''' OR 1 = 1 -- '", "(`Status` = _utf8mb4 X'27204f522031203d2031202d2d20')"),

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.instance.columns import SourceColumn
-from sluice.instance.sink.condition import And, Compare, IsNull, Not
+from sluice.instance.sink.condition import And, Compare, In, IsNull, Like, Not
 from sluice.instance.sink.masks import Masks
 from sluice.instance.sink.where import MAX_CONSTANTS, MAX_TESTS, Conditions, parse_condition
 from sluice.instance.sources.mysql.decode.decoder import Status
@@ -70,6 +70,11 @@ class TestWhatIsUnderstood:
             ("a = TRUE", Compare("a", "=", 1)),
             ("a = X'00ff'", Compare("a", "=", b"\0\xff")),
             ("NOT a = 1 AND b = 2", And((Not(Compare("a", "=", 1)), Compare("b", "=", 2)))),
+            ("'x' < a COLLATE UTF8MB4_bin", Compare("a", ">", "x", "utf8mb4_bin")),
+            ("a COLLATE `c` NOT IN ('x')", Not(In("a", ("x",), "c"))),
+            ("a COLLATE 'c' LIKE 'x'", Like("a", "x", "c")),
+            ("a COLLATE c BETWEEN 'x' AND 'y'", And((Compare("a", ">=", "x", "c"), Compare("a", "<=", "y", "c")))),
+            ("a COLLATE c <=> 'x'", And((Not(IsNull("a")), Compare("a", "=", "x", "c")))),
         ],
     )
     def test_other_ways_to_write_a_test_are_the_same_test(self, text: str, expected: object) -> None:
@@ -95,7 +100,11 @@ class TestWhatIsUnderstood:
             ("a LIKE 'x' ESCAPE '!'", "ESCAPE '!': supported are"),
             ("a LIKE 5", "a pattern is a text"),
             ("a IS TRUE", "only IS NULL"),
-            ("a = 'x' COLLATE utf8mb4_bin", "is not a constant"),
+            ("a = 'x' COLLATE utf8mb4_bin", "write COLLATE after the column"),
+            ("a COLLATE x.y = 'b'", "is not the name of a collation"),
+            ("a COLLATE 'x y' = 'b'", "is not the name of a collation"),
+            ("LOWER(a) COLLATE c = 'b'", "an expression"),
+            ("a COLLATE c", "supported are"),
             ("a = 1e999", "too large for a DOUBLE"),
             ("a = " + "1" * 66, "more than 65 digits"),
             (" AND ".join(["a = 1"] * (MAX_TESTS + 1)), "more than 256 tests"),
@@ -375,6 +384,21 @@ class TestTexts:
         assert texts("c = 'paid'", COLLATIONS["general"], *values) == ["paid", "PAID", "páid", "paid "]
         assert texts("c = 'paid'", COLLATIONS["uca"], *values) == ["paid", "PAID", "páid"]
 
+    def test_a_collation_that_is_named_takes_the_place_of_that_of_the_column(self) -> None:
+        values = ("paid", "PAID", "páid", "paid ", "pai")
+        for column in COLLATIONS.values():  # of one that is not known, too
+            assert texts("c COLLATE utf8mb4_bin = 'paid'", column, *values) == ["paid", "paid "]
+            assert texts("c COLLATE utf8mb4_nopad_bin = 'paid'", column, *values) == ["paid"]
+            assert texts("c COLLATE utf8mb4_general_ci LIKE 'P%d'", column, *values) == ["paid", "PAID", "páid"]
+            assert texts("c COLLATE utf8mb4_0900_ai_ci IN ('PAI', 'x')", column, *values) == ["pai"]
+
+    def test_a_collation_that_is_named_needs_none_in_the_binlog(self) -> None:
+        for kind, column in (("varchar(9)", b"\xfe" + packed(b"a")), ("enum('A','b')", b"\xfe\1")):
+            for name, collation in (("utf8mb4_bin", False), ("utf8mb4_general_ci", True)):
+                plans = plan(kind, where=parse_condition(f"c0 COLLATE {name} = 'a'"))
+                passes = bool(rows(plans.encode(column, EventType.INSERT)))
+                assert passes == (collation or kind == "varchar(9)")
+
     def test_a_pattern_takes_time_that_is_bounded(self) -> None:
         pattern = "%a" * 400 + "b"
         assert texts(f"c LIKE '{pattern}'", COLLATIONS["uca"], "a" * 250) == []
@@ -385,6 +409,8 @@ class TestTexts:
             ("c = 'x'", COLLATIONS["swedish"], "shop.t.c: texts of the collation number 8 cannot be compared here"),
             ("c = 1", COLLATIONS["bin"], "shop.t.c: a number beside texts"),
             ("c = X'00'", COLLATIONS["bin"], "shop.t.c: bytes beside texts"),
+            ("c COLLATE latin1_bin = 'a'", COLLATIONS["bin"], "shop.t.c: .* is not one of its character set, utf8mb4"),
+            ("c COLLATE utf8mb4_x_ci = 'a'", COLLATIONS["bin"], "shop.t.c: texts of the collation utf8mb4_x_ci cannot"),
         ],
     )
     def test_what_cannot_be_compared_is_refused(self, condition: str, collation: int, reason: str) -> None:
@@ -408,6 +434,8 @@ class TestTexts:
         ("set('a')", "c0 = 'a'", "of the type set only IS NULL"),
         ("inet6", "c0 = '::1'", "of the type inet6 only IS NULL"),
         ("varchar(9)", "c0 = 'a'", "the binlog does not say its collation"),
+        ("int", "c0 COLLATE utf8mb4_bin = 1", "COLLATE is for texts; the column has none"),
+        ("varbinary(9)", "c0 COLLATE utf8mb4_bin = 'a'", "COLLATE is for texts; the column has bytes"),
     ],
 )
 def test_a_test_that_a_type_does_not_know_is_refused_with_the_column(kind: str, condition: str, reason: str) -> None:

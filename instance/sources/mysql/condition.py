@@ -44,6 +44,10 @@ def _sql(test: Test, columns: Mapping[str, str]) -> str:
     if test.column.lower() not in columns:
         raise FilterError(f"{test.column} is not a column of the table")
     name = quote_name(columns[test.column.lower()])
+    if isinstance(test, IsNull):
+        return f"({name} IS NULL)"
+    if test.collation:
+        name += f" COLLATE {test.collation}"
     match test:
         case Compare(_, operator, constant):
             return f"({name} {operator} {_literal(constant)})"
@@ -51,8 +55,6 @@ def _sql(test: Test, columns: Mapping[str, str]) -> str:
             return f"({name} IN ({', '.join(map(_literal, constants))}))"
         case Like(_, pattern):
             return f"({name} LIKE {_literal(pattern)})"
-        case IsNull():
-            return f"({name} IS NULL)"
 
 
 def _literal(constant: Constant) -> str:

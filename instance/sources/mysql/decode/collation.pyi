@@ -1,5 +1,7 @@
 from typing import final
 
+def number_of(name: str) -> int: ...
+
 @final
 class Collation:
     pads: bool

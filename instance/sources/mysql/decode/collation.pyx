@@ -53,9 +53,18 @@ BIN = {
 }
 CHARSETS = {**GENERAL, **BIN, BINARY: "binary", UCA: "utf8mb4", UTF8MB4_0900_BIN: "utf8mb4"}
 NO_PAD = 1024
+KNOWN = (
+    "only those of utf8mb4_general_ci, utf8mb3_general_ci, utf8mb4_0900_ai_ci, and of collations that end in _bin;"
+    " write one after the column: name COLLATE utf8mb4_bin = 'x'"
+)
 UTF8 = ("utf8mb4", "utf8mb3")
 WIDE = ("ucs2", "utf16", "utf16le", "utf32")
 MULTI_BYTE = ("big5", "cp932", "eucjpms", "euckr", "gb18030", "gb2312", "gbk", "sjis", "ujis")
+
+NAMES = {f"{charset}_bin": number for number, charset in BIN.items()}
+NAMES |= {f"{charset}_general_ci": number for number, charset in GENERAL.items()}
+NAMES |= {"_nopad_".join(name.rsplit("_", 1)): number + NO_PAD for name, number in NAMES.items()}
+NAMES |= {"utf8mb4_0900_ai_ci": UCA, "utf8mb4_0900_bin": UTF8MB4_0900_BIN}
 
 cdef dict COLLATIONS = {}          # programs point into them: they are never replaced or removed
 cdef dict WEIGHTS = {}             # ... and into these: bool (is_uca) -> address
@@ -69,10 +78,7 @@ cdef class Collation:
         """The collation of that id. Raises DecodeError for one that is not known here."""
         padded = number - NO_PAD if number - NO_PAD in BIN or number - NO_PAD in GENERAL else number
         if padded not in CHARSETS:
-            raise DecodeError(
-                f"texts of the collation number {number} cannot be compared here, only those of utf8mb4_general_ci,"
-                " utf8mb3_general_ci, utf8mb4_0900_ai_ci, and of collations that end in _bin"
-            )
+            raise DecodeError(f"texts of the collation number {number} cannot be compared here, {KNOWN}")
         self.charset = CHARSETS[padded]
         self.pads = padded == number and number not in (BINARY, UCA, UTF8MB4_0900_BIN)
         self.is_single_byte = self.charset not in (*UTF8, *WIDE, *MULTI_BYTE)
@@ -125,6 +131,14 @@ cdef class Collation:
             self, <const uint8_t *>PyBytes_AS_STRING(data), len(data),
             <const uint32_t *>PyBytes_AS_STRING(prepared), len(prepared) // 4,
         )
+
+
+def number_of(name):
+    """The id of a collation by its name. Raises DecodeError for one that is not known here."""
+    known = "utf8mb3_" + name[5:] if name.startswith("utf8_") else name
+    if known not in NAMES:
+        raise DecodeError(f"texts of the collation {name} cannot be compared here, {KNOWN}")
+    return NAMES[known]
 
 
 cdef Collation get_collation(int number):

@@ -15,6 +15,7 @@ from .....protocol.littleendian cimport le, le16, le24, le32
 from . cimport charset as charsets
 from . cimport values
 from .collation cimport AS_BYTES, Collation, compare, get_collation, matches
+from .collation import number_of
 from .values cimport Field, Value, reserve
 
 from .....protocol.canal.types import labels_of
@@ -132,13 +133,15 @@ cdef class Condition:
             collation = BINARY_COLLATION
             if word in TEXTS:
                 collation = table_map.collations[number] if table_map.collations is not None else None
-            self.add_text(step, test, collation_of(collation))
+            self.add_text(step, test, collation_of(collation, test, column if word in TEXTS else None))
             step.width = meta if word == "binary" else 0
             return 0
         if code == Type.ENUM:
             collation = table_map.member_collations[number] if table_map.member_collations is not None else None
-            self.add_labels(step, test, column, collation_of(collation))
+            self.add_labels(step, test, column, collation_of(collation, test, column))
             return 0
+        if test.collation:
+            raise ConfigError("COLLATE is for texts; the column has none")
         domain = domain_of(column, code, meta) if word not in ("inet4", "inet6", "uuid") else None
         if domain is None:
             raise ConfigError(f"of the type {word} only IS NULL is supported")
@@ -344,11 +347,21 @@ cdef Py_ssize_t count_steps(test) except -1:
     return 1
 
 
-cdef Collation collation_of(number):
+cdef Collation collation_of(number, test, column):
+    """The collation of a column with that id, or of a test that names one. column: None for one of bytes."""
+    cdef Collation found
+    if test.collation:
+        if column is None:
+            raise ConfigError("COLLATE is for texts; the column has bytes")
+        found = get_collation(number_of(test.collation))
+        charset = "utf8mb3" if column.charset == "utf8" else column.charset
+        if charset is not None and charset != found.charset:
+            raise ConfigError(f"the collation {test.collation} is not one of its character set, {charset}")
+        return found
     if number is None:
         raise ConfigError(
             "the binlog does not say its collation; SET GLOBAL binlog_row_metadata = FULL makes MySQL from 8.0 on and"
-            " MariaDB from 10.5 on do so"
+            " MariaDB from 10.5 on do so; or write one after the column: name COLLATE utf8mb4_bin = 'x'"
         )
     return get_collation(number)
 

@@ -424,6 +424,8 @@ class TestTexts:
         ("int", "c0 = '1'", "'1' is a text, but the column has numbers"),
         ("int", "c0 > 1e3", "has an exponent"),
         ("int", "c0 LIKE '1%'", "LIKE is for texts"),
+        ("float(7,2)", "c0 = 1.25", r"servers compare a float\(7,2\) with a tolerance"),
+        ("double(9,3)", "c0 < 1", r"servers compare a double\(9,3\) with a tolerance"),
         ("year", "c0 = 26", "write its four digits"),
         ("date", "c0 = 20260101", "is not a date; write '2026-12-31'"),
         ("date", "c0 = '2026-02-30'", "'2026-02-30' is not a date"),

@@ -142,6 +142,8 @@ cdef class Condition:
             return 0
         if test.collation:
             raise ConfigError("COLLATE is for texts; the column has none")
+        if code in (Type.FLOAT, Type.DOUBLE) and "," in column.mysql_type:
+            raise ConfigError(f"servers compare a {column.mysql_type} with a tolerance: only IS NULL is supported")
         domain = domain_of(column, code, meta) if word not in ("inet4", "inet6", "uuid") else None
         if domain is None:
             raise ConfigError(f"of the type {word} only IS NULL is supported")

@@ -18,14 +18,11 @@ import pyarrow.compute as pc
 from ...protocol.errors import TargetError
 from ..sql.changes import is_ascending, last_of_keys
 from ..sql.statements import TargetTable
-from ..sql.target import Target, execute
+from ..sql.target import ROWS, SIZE, Target, execute
 from .progress import Place, Run
 
 if TYPE_CHECKING:
     from pymysql.cursors import Cursor
-
-ROWS, SIZE = 10_000, 16 << 20
-"""Of a transaction on the target at most, unless one row is larger: rows, and bytes of their texts."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+ROWS, SIZE = 10_000, 16 << 20
+"""Of a transaction at most, unless one row, or one transaction of the source, is larger: rows, and bytes of their
+texts."""
 RETRY = 300.0
 """Seconds that a target may take to come back."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 5.0

@@ -39,6 +39,11 @@ class Message:
         return _EPOCH + timedelta(milliseconds=self.commit_ts >> 18)
 
     @property
+    def is_ddl(self) -> bool:
+        """Whether it is a DDL: the only kind of record that is not a transaction, with its two ends."""
+        return len(self.entries) == 1
+
+    @property
     def binlog(self) -> "Binlog":
         """The record as TiDB's protobuf object; needs protobuf (``sluice[protobuf]``)."""
         try:

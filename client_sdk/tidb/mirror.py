@@ -1,6 +1,8 @@
 """Keeping a MySQL or MariaDB server like a TiDB cluster: each transaction of its binlog is applied exactly once.
 
-How far a job came stands in a table on the target and is written in the transaction of the changes:
+Several that follow one another are joined to one transaction on the target. Of the changes of a row only the last one
+counts there; why that is right says `sluice.client_sdk.spark.apply`, which does the same for Spark. How far a job came
+stands in a table on the target and is written in the transaction of the changes:
 
     sluice_tidb     job | commit_ts, record | ddl_commit_ts, ddl_before
 
@@ -12,6 +14,9 @@ that a statement of a session that was lost has ended before the catalogue is lo
 """
 
 import hashlib
+import time
+from collections.abc import Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
@@ -25,13 +30,17 @@ from ...protocol.identifiers import quote_name
 from ..sql.changes import last_of_keys
 from ..sql.database import Database, reason
 from ..sql.statements import TargetTable
-from ..sql.target import RETRY, Target, execute, is_passing
-from .message import Message
+from ..sql.target import RETRY, ROWS, Target, execute, is_passing
+from .message import Message, batch_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pymysql.cursors import Cursor
+
+
+SECONDS: Final = 1.0
+"""That a transaction on the target may take, about: after a longer one the next one has fewer rows."""
 
 
 class Checkpoint(NamedTuple):
@@ -50,7 +59,8 @@ class Checkpoint(NamedTuple):
 class TiDBMirror:
     """Applies messages of `TiDBReader` to a target. Tables have to be there, unless their DDL comes, too.
 
-    Rows are found by the primary key, those of a table without one by all columns.
+    What is applied at once is one transaction there, but for a DDL, which is one of its own. Rows are found by the
+    primary key, those of a table without one by all columns.
     """
 
     def __init__(
@@ -68,6 +78,12 @@ class TiDBMirror:
         wrote the TIMESTAMP values; ``retry``: seconds for which a target that is away is waited for.
         """
         self.target = Target(database, time_zone, retry, lock=_lock_of(schema, job))
+        self.most_rows = ROWS
+        """Rows that should be applied at once, at most: fewer where the target is slow."""
+        self.count = 0
+        """Messages that were applied ..."""
+        self.last: Message | None = None
+        """... and the last one that is done, now or earlier."""
         self._schema = schema
         self._job = job
         self._table = f"{quote_name(schema)}.sluice_tidb"
@@ -99,35 +115,49 @@ class TiDBMirror:
 
         return self.target.transact(work)
 
-    def apply(self, message: Message) -> bool:
-        """Apply a message; say whether that was not done before.
+    def apply(self, messages: Sequence[Message]) -> None:
+        """Apply messages, in their order; those that were applied before are left out.
 
         Raises:
-            TargetError: the target refuses, stays out of reach, or does not fit the changes.
+            TargetError: the target refuses, stays out of reach, or does not fit the changes. `last` says what is done.
             DecodeError: a value is not what its type says.
         """
-        (change, *more) = message.changes()
-        if change.is_ddl and not more:
-            return self._apply_statement(message, change)
-        changes = self._decoder.decode(message.batch().data)
+        for is_ddl, some in groupby(messages, key=lambda it: it.is_ddl):
+            if is_ddl:
+                for message in some:
+                    self._note(self._apply_statement(message), message)
+            else:
+                self._apply_rows(list(some))
+
+    def _note(self, count: int, last: Message) -> None:
+        self.count += count
+        self.last = last
+
+    # --- rows
+
+    def _apply_rows(self, messages: Sequence[Message]) -> None:
+        begun = time.monotonic()
+        changes = self._decoder.decode(batch_of(messages).data)
         is_known = bool(self._tables)
 
-        def work(cursor: "Cursor") -> bool:
-            if self._checkpoint(cursor).commit_ts >= message.commit_ts:
-                return False
-            self._write(cursor, changes)
-            self._move(cursor, message)
-            return True
+        def work(cursor: "Cursor") -> int:
+            done = self._checkpoint(cursor).commit_ts
+            left = [it for it in messages if it.commit_ts > done]
+            if left:
+                self._write(cursor, changes.filter(pc.greater(pc.struct_field(changes["_pos"], "begin"), done)))
+                self._move(cursor, left[-1])
+            return len(left)
 
         try:
-            return self.target.transact(work)
+            count = self.target.transact(work)
         except TargetError:
             if not is_known:
                 raise
             self._tables.clear()  # somebody may have altered them
-            return self.target.transact(work)
-
-    # --- rows
+            count = self.target.transact(work)
+        self._note(count, messages[-1])
+        is_slow = time.monotonic() - begun > SECONDS
+        self.most_rows = max(self.most_rows // 2, 1) if is_slow else min(2 * self.most_rows, ROWS)
 
     def _write(self, cursor: "Cursor", changes: pa.RecordBatch) -> None:
         schemas, tables = (changes[name].dictionary_encode() for name in ("_schema", "_table"))
@@ -143,7 +173,7 @@ class TiDBMirror:
             write(cursor, self._tables[name], some)
 
     def _write_by_key(self, cursor: "Cursor", table: TargetTable, changes: pa.RecordBatch) -> None:
-        """Make each row as its last change in the transaction leaves it."""
+        """Make each row as its last change leaves it."""
         last = last_of_keys(changes["_schema"], changes["_table"], changes["_key"])
         changes = changes if last is None else changes.take(last)
         deleted = pc.equal(changes["_op"], "DELETE")
@@ -164,8 +194,9 @@ class TiDBMirror:
 
     # --- statements
 
-    def _apply_statement(self, message: Message, change: Change) -> bool:
-        """Run a DDL; see the head of the module."""
+    def _apply_statement(self, message: Message) -> bool:
+        """Run a DDL, and say whether that was not done before; see the head of the module."""
+        (change,) = message.changes()
         self._tables.clear()
         schema, commit_ts = change.ddl_schema, message.commit_ts
 

@@ -1,6 +1,7 @@
 """The reader of TiDB's secondary binlog, for programs without asyncio."""
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -150,14 +151,15 @@ class TiDBReader:
             if not self._pending and time.monotonic() >= deadline:
                 return None
 
-    def take(self, timeout: float) -> list[Message]:
+    def take(self, timeout: float, most_rows: float = math.inf) -> list[Message]:
         """Return the next messages, as many as are there at once; none when none comes within ``timeout`` seconds.
 
-        Raises as `get`, when what comes before the error was given.
+        They end with the one in which ``most_rows`` are reached. Raises as `get`, when what comes before the error was
+        given.
         """
         messages: list[Message] = []
-        size = 0
-        while size < SIZE and (self._pending or not messages):
+        size = rows = 0
+        while size < SIZE and rows < most_rows and (self._pending or not messages):
             try:
                 message = self.get(0 if messages else timeout)
             except DecodeError:  # it comes again
@@ -168,6 +170,7 @@ class TiDBReader:
                 break
             messages.append(message)
             size += len(message.value)
+            rows += sum(it.rows for it in message.entries)
         return messages
 
     def batches(self) -> Iterator[Batch]:

@@ -15,7 +15,7 @@ from .common import Line, add_command, add_group, log, out, positive, setting
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from ...client_sdk.tidb import Message, TiDBReader
+    from ...client_sdk.tidb import TiDBReader
     from ...client_sdk.tidb.mirror import TiDBMirror
 
 WAIT = 0.25  # seconds after which an interrupt is seen at the latest
@@ -163,20 +163,14 @@ def mysql_command(options: Any) -> int:
 
 
 def _mirror(reader: "TiDBReader", mirror: "TiDBMirror", line: Line, *, once: bool) -> None:
-    count = 0
-    last: Message | None = None
-
     def state() -> str:
-        if last is None:
+        if (last := mirror.last) is None:
             return "nothing applied yet"
-        return f"{count} applied, up to {last.commit_ts} of {last.time:%Y-%m-%d %H:%M:%S} UTC"
+        return f"{mirror.count} applied, up to {last.commit_ts} of {last.time:%Y-%m-%d %H:%M:%S} UTC"
 
     try:
         while not (once and reader.is_at_end):
-            message = reader.get(WAIT)
-            if message is not None:
-                count += mirror.apply(message)
-                last = message
+            mirror.apply(reader.take(WAIT, mirror.most_rows))
             line.say(state)
     finally:
         log.print(state())

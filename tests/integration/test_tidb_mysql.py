@@ -58,11 +58,20 @@ def messages(*values: bytes) -> list[Message]:
 
 
 def apply(server: Server, *values: bytes) -> None:
+    """Apply each record by itself."""
     mirror = mirror_of(server)
     mirror.open()
     for message in messages(*values):
-        assert mirror.apply(message)
+        assert is_new(mirror, message)
     mirror.close()
+
+
+def is_new(mirror: TiDBMirror, message: Message) -> bool:
+    """Apply a message; say whether that was not done before."""
+    before = mirror.count
+    mirror.apply([message])
+    assert mirror.last is message
+    return mirror.count > before
 
 
 def rows(server: Server, schema: str, name: str = "t") -> list[tuple[Any, ...]]:
@@ -155,13 +164,63 @@ def test_what_was_applied_is_not_applied_again(mariadb118: Server, schema: str) 
     for commit_ts, expected in ((0, [True, True, True]), (0, [False, False, False])):
         mirror = mirror_of(mariadb118)
         mirror.open(commit_ts)
-        assert [mirror.apply(it) for it in found] == expected
+        assert [is_new(mirror, it) for it in found] == expected
         mirror.close()
     assert len(rows(mariadb118, schema)) == 3
     mirror = mirror_of(mariadb118, "another job")
     assert mirror.open(6)[:2] == (6, -1)
-    assert [mirror.apply(it) for it in found] == [False, False, True]
+    mirror.apply(found)  # two of them are done
+    assert (mirror.count, mirror.last) == (1, found[-1])
     mirror.close()
+
+
+def test_what_is_applied_at_once_is_one_transaction_but_for_a_ddl(mariadb118: Server, schema: str) -> None:
+    mariadb118.query(f"CREATE TABLE {schema}.t (id BIGINT PRIMARY KEY, v INT UNIQUE)")
+    mariadb118.query(f"CREATE TABLE {schema}.p (id BIGINT)")
+
+    def change(commit_ts: int, *changes: Change) -> bytes:
+        plain = table(schema, "p", "id bigint", [(None, (commit_ts,))])
+        return dml(commit_ts, table(schema, "t", "*id bigint, v int", changes), plain)
+
+    mirror = mirror_of(mariadb118)
+    mirror.open()
+    transact, places = mirror.target.transact, list[int]()
+
+    def noted(work: Callable[..., Any]) -> Any:
+        result = transact(work)
+        places.append(place(mariadb118))
+        return result
+
+    mirror.target.transact = noted  # type: ignore[method-assign]
+    found = messages(
+        change(1, (None, (1, 10)), (None, (2, 20))),
+        change(2, ((1, 10), (1, 30)), ((2, 20), (2, 10))),
+        change(3, ((1, 30), None), (None, (3, 30))),
+        ddl(4, schema, "ALTER TABLE `p` ADD COLUMN `w` INT;", "p"),
+        dml(5, table(schema, "p", "id bigint, w int", [(None, (5, 5)), ((1, None), None)])),
+    )
+    mirror.apply(found)
+    mirror.close()
+    assert places == [3, 3, 3, 4, 5]  # of a DDL: what is noted, the statement, the place
+    assert (mirror.count, mirror.last) == (5, found[-1])
+    assert rows(mariadb118, schema) == [(2, 10), (3, 30)]
+    assert rows(mariadb118, schema, "p") == [(2, None), (3, None), (5, 5)]
+
+
+def test_a_slow_target_gets_fewer_rows_at_once(
+    mariadb118: Server, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mariadb118.query(f"CREATE TABLE {schema}.t (id BIGINT PRIMARY KEY)")
+    found = messages(*(dml(it, table(schema, "t", "*id bigint", [(None, (it,))])) for it in (1, 2, 3, 4)))
+    mirror = mirror_of(mariadb118)
+    mirror.open()
+    most = [mirror.most_rows]
+    for message, seconds in zip(found, (0, 0, 100, 100), strict=True):
+        monkeypatch.setattr("sluice.client_sdk.tidb.mirror.SECONDS", seconds)
+        mirror.apply([message])
+        most.append(mirror.most_rows)
+    mirror.close()
+    assert most == [10_000, 5_000, 2_500, 5_000, 10_000]
 
 
 def test_a_table_that_does_not_fit_is_an_error_that_names_it(mariadb118: Server, schema: str) -> None:
@@ -169,12 +228,12 @@ def test_a_table_that_does_not_fit_is_an_error_that_names_it(mariadb118: Server,
     mirror.open()
     (message,) = messages(dml(1, table(schema, "t", "*id bigint, v int", [(None, (1, 1))])))
     with pytest.raises(TargetError, match=rf"the target has no table {schema}\.t"):
-        mirror.apply(message)
+        mirror.apply([message])
     mariadb118.query(f"CREATE TABLE {schema}.t (id BIGINT, v INT)")
     with pytest.raises(TargetError, match="has no primary key"):
-        mirror.apply(message)
+        mirror.apply([message])
     mariadb118.query(f"ALTER TABLE {schema}.t ADD PRIMARY KEY (id)")
-    assert mirror.apply(message)
+    assert is_new(mirror, message)
     mirror.close()
 
 
@@ -211,13 +270,13 @@ def test_a_statement_is_not_repeated_after_a_kill_before_its_place_is_written(
     mirror.open()
     killed(mirror, calls)
     with pytest.raises(Killed):
-        mirror.apply(message)
+        mirror.apply([message])
     mirror.close()
     mirror = mirror_of(mariadb118)
     assert mirror.open()[::2] == (0, 9 if calls else 0)
-    assert mirror.apply(message)
+    assert is_new(mirror, message)
     assert mirror.open() == (9, 0, 0, "")
-    assert not mirror.apply(message)
+    assert not is_new(mirror, message)
     mirror.close()
     assert len(mariadb118.query(f"SHOW COLUMNS FROM {schema}.t")) == 2 + ("ADD" in sql)
     assert len(rows(mariadb118, schema)) == ("TRUNCATE" not in sql)
@@ -230,9 +289,9 @@ def test_a_statement_that_the_target_refuses_goes_on_once_it_was_done_by_hand(ma
     mirror.open()
     for _ in range(2):
         with pytest.raises(TargetError, match=r"refuses a statement of TiDB.*ADD COLUMN `w` NOTHING.*counts as done"):
-            mirror.apply(message)
+            mirror.apply([message])
     mariadb118.query(f"ALTER TABLE {schema}.t ADD COLUMN w INT")
-    assert mirror.apply(message)
+    assert is_new(mirror, message)
     mirror.close()
 
 
@@ -371,12 +430,11 @@ def workload(schema: str, count: int, seed: int) -> tuple[list[bytes], dict[int,
             else:
                 of_keyed.append((old, row))
                 keyed[key] = row
-            if plain and chance.random() < 0.5:
-                gone = plain.pop(chance.randrange(len(plain)))
-                of_plain.append((gone, row))
-            else:
-                of_plain.append((None, row))
+            gone = plain.pop(chance.randrange(len(plain))) if plain and chance.random() < 0.5 else None
+            of_plain.append((gone, row))
             plain.append(row)
+            if len(plain) > 200:  # each is searched for among all
+                of_plain.append((plain.pop(chance.randrange(200)), None))
         values.append(
             dml(commit_ts, table(schema, "k", f"*{columns}", of_keyed), table(schema, "p", columns, of_plain))
         )
@@ -440,8 +498,7 @@ def test_reader_and_mirror_agree_on_the_place(kafka: Kafka, topic: str, mariadb1
     mirror = mirror_of(mariadb118)
     mirror.open()
     with TiDBReader(kafka.servers, topic=topic, offset=OLDEST) as reader:
-        for message in reader.take(10):
-            mirror.apply(message)
+        mirror.apply(reader.take(10))
     assert mirror.open()[:2] == (20, 1)
     kafka.truncate(topic, 2)
     produce(kafka, topic, values[2:])

@@ -228,6 +228,16 @@ def test_batches_join_messages_for_rows_and_arrow(kafka: Kafka, topic: str) -> N
     assert ids == stamped == list(range(1, 3001))
 
 
+def test_what_is_taken_at_once_has_so_many_rows_or_those_of_one_message(kafka: Kafka, topic: str) -> None:
+    three = dml(30, table("s", "t", "*id bigint", [(None, (number,)) for number in range(3)]))
+    produce(kafka, topic, [row(10), row(20), three, row(40)])
+    with TiDBReader(kafka.servers, topic=topic, offset=OLDEST) as reader:
+        while len(reader._pending) < 4:
+            reader._pending.extend(reader._topic.read(4, WAIT))
+        taken = [[it.commit_ts for it in reader.take(WAIT, most)] for most in (3, 1)]
+    assert taken == [[10, 20, 30], [40]]
+
+
 def test_a_record_larger_than_a_request_is_read(kafka: Kafka) -> None:
     name = f"{next(_numbers)}_obinlog"
     kafka.create(name, max_message_bytes=str(40 << 20))

@@ -332,13 +332,25 @@ class Instance:
         parser, earlier = self._running_parser(), self.cursors
         # No client can pass a place from here on: none is served before its cursor is loaded again.
         given = {str(it.position): [one for one in earlier.client_ids if earlier.give_late(one, it)] for it in rows}
+        await self._begin_again(parser, lambda: remove(self._quarantine, given))
+        return given
+
+    async def begin_again(self) -> None:
+        """Begin the stream again where the clients are, as after a restart: with what the ring has no more.
+
+        Raises SluiceError; when it cannot begin, it is stopped.
+        """
+        await self._begin_again(self._running_parser(), lambda: None)
+
+    async def _begin_again(self, parser: Parser, prepare: Callable[[], None]) -> None:
+        """End the stream, and begin it where the clients are; ``prepare`` is called between, in another thread."""
+        earlier = self.cursors
         try:
             await self._end(parser, "starting")
-            await asyncio.to_thread(remove, self._quarantine, given)
+            await asyncio.to_thread(prepare)
             await self._begin(earlier.epoch, earlier.stored(), earlier)
         except Exception as error:  # noqa: BLE001  others can start, whatever it is
             await self._give_up(error)
-        return given
 
     def stand_by(self) -> None:
         """Say that another server has, or can have, the destination: this one is ready to start it."""

@@ -636,17 +636,20 @@ class Cursors:
         self._confirm_to(subscriber, reading, sequence)
         return True
 
-    def go_back(self, client_id: int, *, now: float, session: str | None = None) -> None:
+    def go_back(self, client_id: int, *, now: float, session: str | None = None) -> bool:
         """Go back to the durable cursor, which is between two transactions; all marks are forgotten.
 
-        What is confirmed of a transaction is given again. Raises NotSubscribedError and StaleSessionError.
+        What is confirmed of a transaction is given again: from now on the ring holds that, while it has room. Return
+        False if the client is gone by that: its transaction is too large for the ring, and there are no readers.
+        Raises NotSubscribedError and StaleSessionError.
         """
         subscriber = self._called(client_id, session)
         subscriber.last_active = now
         subscriber.given = True
-        subscriber.go_back(self.track)
+        is_served = subscriber.go_back(self.track)
         self._hold()
         self._free()
+        return is_served
 
     def rollback(self, client_id: int, batch_id: int | None = None, *, now: float, session: str | None = None) -> None:
         """Go back to what is confirmed. Without a batch id all marks are forgotten.
@@ -977,7 +980,7 @@ class Cursors:
 
     def _needs(self) -> dict[int, int]:
         """Return the first slot that each subscriber needs, of those whose places are in the ring or after it."""
-        needs = {client_id: it.state.need(self.track) for client_id, it in self._subscribers.items()}
+        needs = {client_id: it.need(self.track) for client_id, it in self._subscribers.items()}
         return {client_id: need for client_id, need in needs.items() if need is not None}
 
     def _detach_slow(self, now: float) -> None:

@@ -47,6 +47,7 @@ class Subscriber:
         self.snapshots = Snapshots(stored.snapshots)
         self.protected = stored.protected
         self.session: str | None = None
+        self._goes_back = False  # it needs the ring from its durable cursor on, as long as that has room
         self._attempt = 0  # how many gets the session has given up
         self._cursor = stored.cursor  # as last stored, or when it came to the ring that it reads
 
@@ -107,16 +108,28 @@ class Subscriber:
         else:
             self.become(Gone(stream, error, resume))
 
-    def go_back(self, stream: Stream) -> None:
-        """Forget all marks, and go on at the durable cursor, as after a restart: between two transactions."""
+    def go_back(self, stream: Stream) -> bool:
+        """Forget all marks, and go on at the durable cursor, as after a restart: between two transactions.
+
+        Return False if it is gone by that: the ring does not hold its cursor any more, and there are no readers.
+        """
+        self._goes_back = True
         cursor, state = self.cursor, self.state
         is_there = isinstance(state, Served) and (cursor is None or state.reading.acked() == cursor.position)
         if is_there or cursor is None or isinstance(state, Gone):
             self.roll_back()
-            return
+            return True
         self._cursor = cursor
         self.become(Ahead.at(stream, cursor))
         self.resolve(stream)
+        return not isinstance(self.state, Gone)
+
+    def need(self, stream: Stream) -> int | None:
+        """Return the first slot of the destination's ring that it needs; None if its place is before the ring."""
+        state = self.state
+        if self._goes_back and isinstance(state, InRing) and not stream.ring.waiting:
+            return max(state.reading.durable, stream.ring.first)
+        return state.need(stream)
 
     def pass_gap(self, stream: Stream) -> None:
         """If it waits for a place, start with the stream, which begins after a gap with that place.

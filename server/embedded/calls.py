@@ -345,14 +345,19 @@ class Calls(Destinations):
             await instance.wait(min(remaining, 1.0))
             instance.check_running()
 
-    async def go_back(self, destination: str, client_id: int, *, session: str | None = None) -> None:
+    async def go_back(self, destination: str, client_id: int, *, session: str | None = None) -> bool:
         """Give again what follows the durable cursor of a client, which is between two transactions.
 
-        Raises NotSubscribedError and StaleSessionError.
+        Where the ring does not have that any more, and there are no catch-up readers, the stream begins again where the
+        clients are, and False is returned: sessions are over. Raises NotSubscribedError, StaleSessionError, and as
+        `begin_again`.
         """
         instance = self._running(destination)
-        instance.cursors.go_back(client_id, now=time.monotonic(), session=session)
+        is_served = instance.cursors.go_back(client_id, now=time.monotonic(), session=session)
+        if not is_served:
+            await self.begin_again(destination)
         instance.wake()
+        return is_served
 
     async def rollback(
         self, destination: str, client_id: int, *, batch_id: int | None = None, session: str | None = None

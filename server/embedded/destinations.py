@@ -184,6 +184,18 @@ class Destinations:
             given = await instance.redeliver(rows) if rows else {}
         return [Retried(item, again.reason, given.get(item.position, [])) for item, again in found]
 
+    async def begin_again(self, destination: str) -> None:
+        """Begin the stream of a destination again where its clients are, as after a restart.
+
+        Raises SluiceError; when it cannot begin, it is stopped.
+        """
+        async with self._locks.setdefault(destination, asyncio.Lock()):
+            beginning = asyncio.ensure_future(self._running(destination).begin_again())
+            try:
+                await asyncio.shield(beginning)
+            finally:  # who has called may be stopped; what is begun is finished
+                await asyncio.wait([beginning])
+
     async def list_skipped(self, destination: str, items: Sequence[Skipped]) -> None:
         """Add to the list of what outputs have left out, durably. Raises OSError."""
         config = self._known(destination).config

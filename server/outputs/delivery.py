@@ -173,8 +173,10 @@ class Delivery:
         self._check()  # opening fences others: one that has lost the destination meanwhile must notice
         if place is not None:
             await self._take_over(place, is_new=not memory)
-        give_again = embedded.go_back if self._target.takes_transactions else embedded.rollback
-        await give_again(*client, session=self._session)
+        if not self._target.takes_transactions:
+            await embedded.rollback(*client, session=self._session)
+        elif not await embedded.go_back(*client, session=self._session):
+            raise DeliveryError("the source is read again from the begin of the transaction that it was in")
 
     async def _take_over(self, place: Place, *, is_new: bool) -> None:
         """Confirm what the other side has: the server may have ended before it could."""

@@ -340,3 +340,30 @@ def test_a_transaction_that_is_too_large_stops_the_output_until_it_is_skipped(
         wait_for(sluice.url, lambda it: it["records"] == 2 and it["state"] == "running")
     (values,) = kafka.read(topic)
     assert [changes(secondary.Binlog.FromString(it)) for it in values] == [[("u", "Insert", [it])] for it in (1, 3)]
+
+
+@pytest.mark.parametrize("slots", [16, 1024])
+def test_without_catch_up_readers_it_recovers_from_an_error_inside_a_transaction(
+    kafka: Kafka, mariadb118: Server, database: Database, slots: int
+) -> None:
+    schema = database(mariadb118)
+    topic = f"small-{schema}"
+    kafka.create(topic)
+    execute(mariadb118, ["CREATE TABLE t (id INT PRIMARY KEY, v TEXT)"], database=schema)
+    own = lines(mariadb118, schema, topic=topic, maxBytes=4096)
+    own += ["sluice.instance.catchUp.readers = 0", f"memory.buffer.size = {slots}"]  # 16 do not hold the transaction
+    with started({"shop": own}, main=[f"kafka.bootstrap.servers = {kafka.servers}"]) as sluice:
+        execute(mariadb118, ["INSERT INTO t VALUES (100, '')"], database=schema)
+        wait_for(sluice.url, lambda it: it["records"] == 1)
+        kafka.alter(topic, max_message_bytes="20000")
+        rows = [f"INSERT INTO t VALUES ({number}, REPEAT('x', 900))" for number in range(40)]
+        execute(mariadb118, ["BEGIN", *rows, "COMMIT"], database=schema)
+        wait_for(sluice.url, lambda it: it["state"] == "error" and "max.message.bytes" in it["error"])
+        kafka.alter(topic, max_message_bytes="2000000")
+        urllib3.request("POST", f"{sluice.url}/v1/destinations/shop/start")  # which tries again at once
+        wait_for(sluice.url, lambda it: it["records"] == 2 and it["state"] == "running")
+    (values,) = kafka.read(topic)
+    assert [changes(secondary.Binlog.FromString(it)) for it in values] == [
+        [("t", "Insert", [100])],
+        [("t", "Insert", [number]) for number in range(40)],
+    ]

@@ -1320,12 +1320,36 @@ class TestGoBack:
         assert cursors.status(CLIENT).state == "attached"
         assert get(cursors).from_ == batch.from_
 
-    def test_without_readers_it_is_gone_and_stays_so(self) -> None:
-        cursors, _ = self.make(catches_up=False)
-        for _ in range(2):
-            cursors.go_back(CLIENT, now=NOW)
+    def test_without_readers_it_is_gone_and_says_so_once(self) -> None:
+        cursors, stream = self.make(catches_up=False)
+        for is_served in (False, True):
+            assert cursors.go_back(CLIENT, now=NOW) == is_served
             with pytest.raises(GoneError):
                 cursors.check(CLIENT)
+        assert stored(cursors).position == stream.position(3)
+
+    def test_one_that_has_gone_back_holds_the_ring_from_its_transaction_on(self) -> None:
+        cursors, stream = make()
+        cursors.subscribe(CLIENT, now=NOW)
+        assert cursors.go_back(CLIENT, now=NOW)
+        put(cursors, stream, b"one")
+        put(cursors, stream, b"two", b"three")
+        for limit in (3, 2):
+            cursors.ack(CLIENT, get(cursors, limit=limit).batch_id, now=NOW)
+        assert cursors.ring.first == 3
+        assert cursors.go_back(CLIENT, now=NOW)
+        assert cursors.status(CLIENT).state == "attached"
+        assert entries(get(cursors).slices) == [b"begin", b"two", b"three", b"end"]
+
+    def test_a_full_ring_is_not_held_by_what_is_confirmed(self) -> None:
+        cursors, stream = make(size=8)
+        cursors.subscribe(CLIENT, now=NOW)
+        assert cursors.go_back(CLIENT, now=NOW)
+        with full(cursors, stream, *[b"row"] * 10):
+            confirm(cursors, CLIENT)
+            wait_until(lambda: cursors.ring.next == 12)
+            cursors.advance(NOW)
+            assert cursors.ring.first == 8
 
     def test_an_older_session_cannot(self) -> None:
         cursors, _ = self.make()

@@ -1,5 +1,7 @@
 """Memory that entries are written to once and read from until it is recycled."""
 
+from libc.string cimport memcpy
+
 
 cdef class SegmentPool:
     cdef readonly Py_ssize_t segment_size      # bytes of an ordinary segment
@@ -52,6 +54,12 @@ cdef class SegmentWriter:
     cdef inline int reserve(self, size_t n) except -1 nogil:
         if <size_t>(self.limit - self.cursor) < n:
             return self.grow(n)
+        return 0
+
+    cdef inline int append(self, const void *data, size_t size) except -1 nogil:       # to the unfinished entry
+        self.reserve(size)
+        memcpy(self.cursor, data, size)
+        self.cursor += size
         return 0
 
     cpdef int close(self) except -1            # at the end of the writer's life: gives its segment up

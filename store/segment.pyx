@@ -231,12 +231,7 @@ cdef class SegmentWriter:
 
     cpdef int write(self, const unsigned char[::1] data) except -1:
         """Appends bytes to the unfinished entry."""
-        cdef size_t size = data.shape[0]
-        self.reserve(size)
-        if size:
-            memcpy(self.cursor, &data[0], size)
-            self.cursor += size
-        return 0
+        return self.append(&data[0], data.shape[0]) if data.shape[0] else 0
 
     cpdef int write_framed(self, const unsigned char[::1] entry) except -1:
         """Appends an encoded Entry framed as `Messages.messages`: tag 0x12, length, entry."""

@@ -22,10 +22,12 @@ from typing import NamedTuple
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from cython.operator cimport dereference
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.stdlib cimport free
-from libc.string cimport memcmp, memcpy
-from libcpp.vector cimport vector
+from libc.string cimport memcpy
+from libcpp.string cimport string
+from libcpp.unordered_map cimport unordered_map
 
 from ..buffer cimport Buffer, reserve
 from ..canal.entry cimport Fields, fields_of
@@ -83,15 +85,18 @@ from ..floats cimport FLOAT_MAX, put_java_double, put_java_float
 from ..utf8 cimport is_utf8, latin1_size, put_latin1, put_utf8, utf8_size
 from ..wire cimport (
     LENGTH_MAX,
+    VARINT_MAX,
     Span,
     WireField,
+    decimal_size,
     get_field,
     is_same,
-    message_field,
+    put_bytes,
     put_decimal,
     put_padded_varint,
     put_raw,
     put_signed_decimal,
+    put_uint,
     put_varint,
     span_at,
     span_of,
@@ -128,6 +133,13 @@ from ..errors import DecodeError
 
 cdef enum:
     PIECE = 256 << 10                              # bytes of rows after which another entry begins
+    KEPT = 4 << 20                                 # bytes of memory that a record leaves to the next one
+    KNOWN_BYTES = 8 << 20                          # of plans kept (some 4,000); then all are forgotten
+
+    # What is known of a column's sign.
+    UNKNOWN = 0
+    SIGNED = 1                                     # or it has none
+    UNSIGNED = 2
 
     # How the text of a value is made, where its field does not say.
     PLAIN = 0
@@ -139,21 +151,10 @@ cdef enum:
 
 
 cdef int *EVENT_TYPES = [INSERT, UPDATE, DELETE]   # by the type of a mutation
-
-
-cdef struct Column:
-    int way
-    size_t value_size                              # of the bytes before a value, and before none
-    size_t null_size
-    const uint8_t *value
-    const uint8_t *null
-
-
-cdef struct Cell:
-    Span message
-    uint64_t tag                                   # of its field
-    uint64_t number
-    Span data
+cdef Span NOTHING = span_at(b"", 0)
+cdef const char *ROWS_COUNT = "rowsCount"
+cdef size_t ROWS_COUNT_SIZE = 9
+cdef const char *UTF_8 = "UTF-8"
 
 
 cdef int malformed() except -1 nogil:
@@ -229,12 +230,7 @@ def _mysql_type(str name, int64_t length, int64_t digits, bint unsigned):
 
 @cython.final
 cdef class Plan:
-    """What is the same for all rows of a table, as its columns are in a record."""
-    cdef vector[Column] columns
-    cdef list owned
-    cdef readonly str schema
-    cdef readonly str table
-    cdef bytes names                               # of the header
+    """What is the same for all rows of a table, as its columns and their signs are in a record."""
 
     cdef int add(self, str name, str type_name, bint is_key, int64_t length, int64_t digits, bint unsigned) except -1:
         cdef Column column
@@ -242,12 +238,13 @@ cdef class Plan:
         cdef bytes value
         cdef bytes null
         column.way = _WAYS.get(type_name, PLAIN)
+        mysql_type = _mysql_type(type_name, length, digits, unsigned)
         head = (
             uint_field(INDEX, self.columns.size())
             + uint_field(SQL_TYPE, _SQL_TYPES.get(type_name, SqlType.OTHER))
             + text_field(NAME, name)
             + uint_field(IS_KEY, is_key)
-            + text_field(MYSQL_TYPE, _mysql_type(type_name, length, digits, unsigned))
+            + text_field(MYSQL_TYPE, mysql_type)
         )
         value = head
         null = head + uint_field(IS_NULL, True)
@@ -255,25 +252,23 @@ cdef class Plan:
         column.value, column.value_size = value, len(value)
         column.null, column.null_size = null, len(null)
         self.columns.push_back(column)
+        self.described.append((name, mysql_type, is_key))
         return 0
 
 
-cdef struct Info:
-    # A ColumnInfo, and whether a cell has told its sign.
+cdef struct Info:              # a ColumnInfo
     Span name
     Span type_name
     bint is_key
     int64_t length
     int64_t digits
-    bint is_known
-    bint unsigned
 
 
-cdef int read_info(Span message, Info *info) except -1 nogil:
+cdef int read_info(Span message, Info *info) except -1:
     cdef Fields fields = fields_of(message)
     cdef WireField field
     info.name = info.type_name = span_at(NULL, 0)
-    info.is_key = info.is_known = info.unsigned = False
+    info.is_key = False
     info.length = info.digits = -1
     while next_of(&fields, &field):
         if field.tag == FIRST:
@@ -286,12 +281,62 @@ cdef int read_info(Span message, Info *info) except -1 nogil:
             info.length = <int64_t>field.value
         elif field.tag == DECIMALS:
             info.digits = <int64_t>field.value
-    # All types of integers end so, and only they have a sign.
-    info.is_known = info.type_name.size < 3 or memcmp(info.type_name.data + info.type_name.size - 3, b"int", 3) != 0
     return 0
 
 
+@cython.final
+cdef class Table:
+    """A table as a record describes it, and its plans."""
+
+    def __init__(self, bytes head):
+        """`head`: the fields of the table that come before its rows. Raises DecodeError."""
+        cdef Fields fields = fields_of(span_at(head, len(head)))
+        cdef WireField field
+        cdef Info info
+        self.plans = {}
+        self.infos = []
+        self.schema = self.name = ""
+        while next_of(&fields, &field):
+            if field.tag == FIRST:
+                self.schema = text_of(span_of(&field))
+            elif field.tag == SECOND:
+                self.name = text_of(span_of(&field))
+            else:
+                read_info(span_of(&field), &info)
+                type_name = text_of(info.type_name).lower()
+                self.infos.append((text_of(info.name), type_name, info.is_key, info.length, info.digits))
+                # All types of integers end so, and only they have a sign.
+                self.unknown.push_back(UNKNOWN if text_of(info.type_name).endswith("int") else SIGNED)
+
+    cdef int select(self, const string &signs) except -1:
+        """Let the plan for these signs be the current one."""
+        cdef bytes key = signs
+        cdef Plan plan = self.plans.get(key)
+        if plan is None:
+            plan = Plan.__new__(Plan)
+            plan.owned = []
+            plan.described = []
+            plan.schema, plan.table = self.schema, self.name
+            plan.names = text_field(SCHEMA_NAME, self.schema) + text_field(TABLE_NAME, self.name)
+            plan.names_span = span_at(plan.names, len(plan.names))
+            for sign, (name, type_name, is_key, length, digits) in zip(key, self.infos):
+                unsigned = length == _UNSIGNED_LENGTHS.get(type_name, 0) if sign == UNKNOWN else sign == UNSIGNED
+                plan.add(name, type_name, is_key, length, digits, unsigned and _WAYS.get(type_name) == NUMBER)
+            self.plans[key] = plan
+        self.plan = <void *>plan
+        self.signs = signs
+        return 0
+
+
 # --- entries ---------------------------------------------------------------------------------------------------------
+
+cdef void empty(Buffer *buffer) noexcept nogil:
+    buffer.size = 0
+    if buffer.capacity > KEPT:
+        free(buffer.data)
+        buffer.data = NULL
+        buffer.capacity = 0
+
 
 class Entry(NamedTuple):
     """An entry of a record."""
@@ -326,195 +371,252 @@ def _event_type(str sql):
 @cython.final
 cdef class EntryEncoder:
     """Encodes records. One call at a time."""
-    cdef dict plans                                # by the bytes of a table before its rows, and the signs
-    cdef bytes file
-    cdef Buffer rows
-    cdef vector[Cell] before
-    cdef vector[Info] infos
 
     def __init__(self, str file):
         """`file`: what the headers of entries name as the file: topic and partition. A record's offset is the place."""
-        self.plans = {}
-        self.file = text_field(LOGFILE_NAME, file)
+        self.head = uint_field(VERSION, 1) + text_field(LOGFILE_NAME, file)
+        self.head_span = span_at(self.head, len(self.head))
+        self.owned = []
 
     def __dealloc__(self):
+        free(self.common.data)
+        free(self.header.data)
         free(self.rows.data)
+        free(self.data.data)
 
     def encode(self, value, int64_t offset):
         """The `Transaction` that a record at an offset holds. Raises DecodeError when it is not one."""
         cdef Py_buffer view
+        cdef size_t i
         PyObject_GetBuffer(value, &view, PyBUF_SIMPLE)
         try:
-            return self.encode_record(span_at(<const char *>view.buf, view.len), offset)
+            with nogil:
+                self.encode_record(span_at(<const char *>view.buf, view.len), offset)
         finally:
             PyBuffer_Release(&view)
+        found = Transaction(self.commit_ts, [self.entry_of(&self.parts[i]) for i in range(self.parts.size())])
+        self.forget()
+        return found
 
-    cdef object encode_record(self, Span record, int64_t offset):
+    cdef object entry_of(self, const Part *part):
+        cdef str schema = ""
+        cdef str table = ""
+        if part.plan != NULL:
+            schema, table = (<Plan>part.plan).schema, (<Plan>part.plan).table
+        elif part.event_type:
+            schema, table = self.schema, self.table
+        framed = PyBytes_FromStringAndSize(<char *>self.data.data + part.offset, part.size)
+        return Entry(part.entry_type, part.event_type, schema, table, part.rows, framed)
+
+    cdef int encode_record(self, Span record, int64_t offset) except -1 nogil:
         cdef Fields fields = fields_of(record)
         cdef WireField field
         cdef int64_t kind = -1
-        cdef int64_t commit_ts = 0
-        cdef Span data
         cdef bint has_dml = False
         cdef bint has_ddl = False
         cdef Span dml = span_at(NULL, 0)
         cdef Span ddl = span_at(NULL, 0)
+        cdef uint8_t[2 + VARINT_MAX + 20] name
+        cdef uint8_t *p
+        self.forget()
+        self.commit_ts = 0
         while next_of(&fields, &field):
             if field.tag == BINLOG_TYPE:
                 kind = <int64_t>field.value
             elif field.tag == COMMIT_TS:
-                commit_ts = <int64_t>field.value
+                self.commit_ts = <int64_t>field.value
             elif field.tag == DML_DATA:
                 dml, has_dml = span_of(&field), True
             elif field.tag == DDL_DATA:
                 ddl, has_ddl = span_of(&field), True
-        if commit_ts <= 0 or not (kind == DML and has_dml or kind == DDL and has_ddl):
-            raise DecodeError(
-                "not a record of TiDB's secondary binlog: it lacks its type, its commit_ts or its changes"
-            )
-        common = self.common(record, offset, commit_ts)
+        if self.commit_ts <= 0 or not (kind == DML and has_dml or kind == DDL and has_ddl):
+            with gil:
+                raise DecodeError(
+                    "not a record of TiDB's secondary binlog: it lacks its type, its commit_ts or its changes"
+                )
+        self.begin_headers(record.size, offset)
         if kind == DDL:
-            return Transaction(commit_ts, [self.encode_ddl(ddl, common)])
-        name = str(commit_ts)
-        entries = [end_of(TRANSACTIONBEGIN, name, common)]
+            with gil:
+                self.add_ddl(ddl)
+            return 0
+        p = put_varint(put_varint(name, TRANSACTION_ID), decimal_size(self.commit_ts))
+        p = put_decimal(p, self.commit_ts)
+        self.add(TRANSACTIONBEGIN, 0, NOTHING, span_at(<const char *>name, p - name), NOTHING, 0, NULL)
         fields = fields_of(dml)
         while next_of(&fields, &field):
             if field.tag == FIRST:
-                data = span_of(&field)
-                self.encode_table(data, common, entries)
-        entries.append(end_of(TRANSACTIONEND, name, common))
-        return Transaction(commit_ts, entries)
+                self.add_table(span_of(&field))
+        self.add(TRANSACTIONEND, 0, NOTHING, span_at(<const char *>name, p - name), NOTHING, 0, NULL)
+        return 0
 
-    cdef bytes common(self, Span record, int64_t offset, int64_t commit_ts):
-        """What is the same in all headers of a record."""
-        return (
-            uint_field(VERSION, 1)
-            + self.file
-            + uint_field(LOGFILE_OFFSET, offset)
-            + text_field(SERVEREN_CODE, "UTF-8")
-            + uint_field(EXECUTE_TIME, commit_ts >> LOGICAL_BITS)
-            + uint_field(SOURCE_TYPE, SOURCE_TYPE_MYSQL)
-            + uint_field(EVENT_LENGTH, record.size)
-        )
+    cdef int forget(self) except -1 nogil:
+        """Give up what the last record has become, and the plans if they are many."""
+        self.parts.clear()
+        if self.known_bytes > KNOWN_BYTES:
+            with gil:
+                self.known.clear()
+                self.owned.clear()
+                self.known_bytes = 0
+        empty(&self.data)
+        empty(&self.rows)
+        return 0
 
-    cdef object encode_ddl(self, Span data, bytes common):
+    cdef int begin_headers(self, size_t size, int64_t offset) except -1 nogil:
+        """Write what is the same in all headers of a record."""
+        cdef uint8_t *p
+        self.common.size = 0
+        reserve(&self.common, self.head_span.size + 6 * (2 + VARINT_MAX))
+        p = put_raw(self.common.data, self.head_span.data, self.head_span.size)
+        p = put_uint(p, LOGFILE_OFFSET, <uint64_t>offset)
+        p = put_bytes(p, SERVEREN_CODE, UTF_8, 5)
+        p = put_uint(p, EXECUTE_TIME, <uint64_t>self.commit_ts >> LOGICAL_BITS)
+        p = put_uint(p, SOURCE_TYPE, SOURCE_TYPE_MYSQL)
+        p = put_uint(p, EVENT_LENGTH, size)
+        self.common.size = p - self.common.data
+        return 0
+
+    cdef int add(
+        self, int entry_type, int event_type, Span header, Span body, Span more, int64_t rows, void *plan
+    ) except -1 nogil:
+        """Add an entry; `header`: what only its own has; `body` and `more`: what it holds."""
+        cdef Part part
+        cdef size_t header_size = self.common.size + header.size
+        cdef size_t body_size = body.size + more.size
+        cdef size_t size = 4 + varint_size(header_size) + header_size + varint_size(body_size) + body_size
+        cdef uint8_t *p
+        reserve(&self.data, 1 + VARINT_MAX + size)
+        p = put_varint(put_varint(self.data.data + self.data.size, MESSAGES), size)
+        p = put_raw(put_varint(put_varint(p, HEADER), header_size), self.common.data, self.common.size)
+        p = put_raw(p, header.data, header.size)
+        p = put_uint(p, ENTRY_TYPE, entry_type)
+        p = put_raw(put_varint(put_varint(p, STORE_VALUE), body_size), body.data, body.size)
+        p = put_raw(p, more.data, more.size)
+        part.offset = self.data.size
+        part.size = p - self.data.data - self.data.size
+        part.entry_type = entry_type
+        part.event_type = event_type
+        part.rows = rows
+        part.plan = plan
+        self.data.size += part.size
+        self.parts.push_back(part)
+        return 0
+
+    cdef int add_ddl(self, Span data) except -1:
         cdef Fields fields = fields_of(data)
         cdef WireField field
-        cdef str schema = ""
-        cdef str table = ""
         cdef str sql = ""
+        self.schema = self.table = ""
         while next_of(&fields, &field):
             if field.tag == FIRST:
-                schema = text_of(span_of(&field))
+                self.schema = text_of(span_of(&field))
             elif field.tag == SECOND:
-                table = text_of(span_of(&field))
+                self.table = text_of(span_of(&field))
             elif field.tag == THIRD:
                 sql = text_of(span_of(&field)).removesuffix(";")
         event_type = _event_type(sql)
-        header = common + text_field(SCHEMA_NAME, schema) + text_field(TABLE_NAME, table)
+        header = text_field(SCHEMA_NAME, self.schema) + text_field(TABLE_NAME, self.table)
+        header += uint_field(EVENT_TYPE, event_type)
         change = (
             uint_field(CHANGE_EVENT_TYPE, event_type)
             + uint_field(IS_DDL, True)
             + text_field(SQL, sql)
-            + text_field(DDL_SCHEMA_NAME, schema)
+            + text_field(DDL_SCHEMA_NAME, self.schema)
         )
-        framed = entry_of(header + uint_field(EVENT_TYPE, event_type), ROWDATA, change, 0)
-        return Entry(ROWDATA, event_type, schema, table, 0, framed)
+        return self.add(
+            ROWDATA, event_type, span_at(header, len(header)), span_at(change, len(change)), NOTHING, 0, NULL
+        )
 
-    cdef int encode_table(self, Span message, bytes common, list entries) except -1:
+    cdef int add_table(self, Span message) except -1 nogil:
         cdef Fields fields = fields_of(message)
         cdef WireField field
-        cdef Plan plan = self.plan_of(message)
+        cdef void *plan = self.plan_of(message)
         cdef int64_t kind = -1
         cdef int64_t run = -1                      # the kind of the rows that are not taken yet
         cdef int64_t count = 0
         self.rows.size = 0
-        with nogil:
-            while next_of(&fields, &field):
-                if field.tag != MUTATIONS:
-                    continue
-                kind = kind_of_mutation(span_of(&field))
-                if count and (kind != run or self.rows.size >= PIECE):
-                    with gil:
-                        self.take(plan, common, run, count, entries)
-                    count = 0
-                run = kind
-                self.add_row(plan, span_of(&field))
-                count += 1
+        while next_of(&fields, &field):
+            if field.tag != MUTATIONS:
+                continue
+            kind = kind_of_mutation(span_of(&field))
+            if count and (kind != run or self.rows.size >= PIECE):
+                self.take(plan, run, count)
+                count = 0
+            run = kind
+            self.add_row(plan, span_of(&field))
+            count += 1
         if count:
-            self.take(plan, common, run, count, entries)
+            self.take(plan, run, count)
         return 0
 
-    cdef int take(self, Plan plan, bytes common, int64_t run, int64_t count, list entries) except -1:
+    cdef int take(self, void *plan, int64_t run, int64_t count) except -1 nogil:
         """Make an entry of the rows."""
         cdef int event_type = EVENT_TYPES[run]
-        pair = text_field(KEY, "rowsCount") + text_field(PAIR_VALUE, str(count))
-        header = common + plan.names + uint_field(EVENT_TYPE, event_type) + message_field(HEADER_PROPS, pair)
-        change = uint_field(CHANGE_EVENT_TYPE, event_type) + uint_field(IS_DDL, False)
-        framed = entry_of(header, ROWDATA, change, self.rows.size)
-        framed += PyBytes_FromStringAndSize(<char *>self.rows.data, self.rows.size)
-        entries.append(Entry(ROWDATA, event_type, plan.schema, plan.table, count, framed))
+        cdef int digits = decimal_size(count)
+        cdef Span names = (<Plan>plan).names_span
+        cdef uint8_t[4 * VARINT_MAX] change
+        cdef uint8_t *p
+        self.header.size = 0
+        reserve(&self.header, names.size + 64)
+        p = put_raw(self.header.data, names.data, names.size)
+        p = put_uint(p, EVENT_TYPE, event_type)
+        p = put_varint(put_varint(p, HEADER_PROPS), 2 + ROWS_COUNT_SIZE + 2 + digits)
+        p = put_bytes(p, KEY, ROWS_COUNT, ROWS_COUNT_SIZE)
+        p = put_varint(put_varint(p, PAIR_VALUE), digits)
+        p = put_decimal(p, count)
+        self.header.size = p - self.header.data
+        p = put_uint(put_uint(change, CHANGE_EVENT_TYPE, event_type), IS_DDL, False)
+        self.add(
+            ROWDATA, event_type, span_at(<char *>self.header.data, self.header.size),
+            span_at(<char *>change, p - change), span_at(<char *>self.rows.data, self.rows.size), count, plan,
+        )
         self.rows.size = 0
         return 0
 
-    cdef Plan plan_of(self, Span message):
+    cdef void *plan_of(self, Span message) except NULL nogil:
         """The plan of a table, made when the table is seen first, or in another form."""
         cdef Fields fields = fields_of(message)
         cdef WireField field
-        cdef Info info
-        cdef Plan plan
-        cdef Span schema = span_at(NULL, 0)
-        cdef Span table = span_at(NULL, 0)
         cdef const uint8_t *p = message.data
-        cdef size_t i
-        self.infos.clear()
-        parts = []
+        cdef unordered_map[string, void *].iterator found
+        cdef void *table
+        self.key.clear()
         while next_of(&fields, &field):
-            if field.tag == FIRST:
-                schema = span_of(&field)
-            elif field.tag == SECOND:
-                table = span_of(&field)
-            elif field.tag == THIRD:
-                read_info(span_of(&field), &info)
-                self.infos.push_back(info)
             if field.tag in (FIRST, SECOND, THIRD):
-                parts.append(PyBytes_FromStringAndSize(<const char *>p, fields.p - p))
+                self.key.append(<const char *>p, fields.p - p)
             p = fields.p
-        self.find_signs(message)
-        signs = bytes([self.infos[i].is_known + 2 * self.infos[i].unsigned for i in range(self.infos.size())])
-        key = (b"".join(parts), signs)
-        found = self.plans.get(key)
-        if found is not None:
-            return found
-        if len(self.plans) >= 4096:
-            self.plans.clear()
-        plan = Plan.__new__(Plan)
-        plan.owned = []
-        plan.schema, plan.table = text_of(schema), text_of(table)
-        plan.names = text_field(SCHEMA_NAME, plan.schema) + text_field(TABLE_NAME, plan.table)
-        for i in range(self.infos.size()):
-            info = self.infos[i]
-            type_name = text_of(info.type_name).lower()
-            unsigned = info.unsigned if info.is_known else info.length == _UNSIGNED_LENGTHS.get(type_name, 0)
-            plan.add(
-                text_of(info.name), type_name, info.is_key, info.length, info.digits,
-                unsigned and _WAYS.get(type_name) == NUMBER,
-            )
-        self.plans[key] = plan
-        return plan
+        found = self.known.find(self.key)
+        if found == self.known.end():
+            with gil:
+                table = self.learn()
+        else:
+            table = dereference(found).second
+        self.find_signs(message, (<Table>table).unknown)
+        if (<Table>table).plan == NULL or (<Table>table).signs != self.signs:
+            with gil:
+                (<Table>table).select(self.signs)
+            self.known_bytes += 1024 + 4 * self.key.size()
+        return (<Table>table).plan
 
-    cdef int find_signs(self, Span message) except -1 nogil:
+    cdef void *learn(self) except NULL:
+        """The table that was seen first."""
+        table = Table(self.key)
+        self.owned.append(table)
+        self.known[self.key] = <void *>table
+        return <void *>table
+
+    cdef int find_signs(self, Span message, const string &unknown) except -1 nogil:
         """Look at cells until one of each column has told its sign: mostly those of the first row."""
         cdef Fields fields = fields_of(message)
         cdef Fields rows
         cdef Fields cells
         cdef WireField field
         cdef Cell cell
-        cdef size_t unknown = 0
+        cdef size_t left = 0
         cdef size_t i
-        for i in range(self.infos.size()):
-            unknown += not self.infos[i].is_known
-        while unknown and next_of(&fields, &field):
+        self.signs = unknown
+        for i in range(unknown.size()):
+            left += unknown[i] == UNKNOWN
+        while left and next_of(&fields, &field):
             if field.tag != MUTATIONS:
                 continue
             rows = fields_of(span_of(&field))
@@ -523,19 +625,18 @@ cdef class EntryEncoder:
                     continue
                 cells = fields_of(span_of(&field))
                 i = 0
-                while i < self.infos.size() and next_of(&cells, &field):
+                while i < self.signs.size() and next_of(&cells, &field):
                     if field.tag != FIRST:
                         continue
-                    if not self.infos[i].is_known:
+                    if self.signs[i] == UNKNOWN:
                         read_cell(span_of(&field), &cell)
                         if cell.tag != CELL_NULL:
-                            self.infos[i].is_known = True
-                            self.infos[i].unsigned = cell.tag == CELL_UINT
-                            unknown -= 1
+                            self.signs[i] = <char>UNSIGNED if cell.tag == CELL_UINT else <char>SIGNED
+                            left -= 1
                     i += 1
         return 0
 
-    cdef int add_row(self, Plan plan, Span mutation) except -1 nogil:
+    cdef int add_row(self, void *plan, Span mutation) except -1 nogil:
         cdef Fields fields = fields_of(mutation)
         cdef WireField field
         cdef int64_t kind = -1
@@ -567,24 +668,26 @@ cdef class EntryEncoder:
         size = self.rows.size - start - 1 - LENGTH_MAX
         if size > 0x7FFF_FFFF:
             with gil:
-                raise DecodeError(f"{plan.schema}.{plan.table}: a row has more than 2 GiB")
+                raise DecodeError(f"{(<Plan>plan).schema}.{(<Plan>plan).table}: a row has more than 2 GiB")
         p = self.rows.data + start
         p[0] = ROW_DATAS
         put_padded_varint(p + 1, size, LENGTH_MAX)
         return 0
 
-    cdef int add_image(self, Plan plan, Span row, int tag, bint has_before) except -1 nogil:
+    cdef int add_image(self, void *plan, Span row, int tag, bint has_before) except -1 nogil:
         cdef Fields fields = fields_of(row)
         cdef WireField field
         cdef Cell cell
+        cdef const Column *columns = (<Plan>plan).columns.data()
+        cdef size_t column_count = (<Plan>plan).columns.size()
         cdef size_t count = 0
         cdef bint updated
         if tag == BEFORE_COLUMNS:
-            self.before.resize(plan.columns.size())
+            self.before.resize(column_count)
         while next_of(&fields, &field):
             if field.tag != FIRST:
                 continue
-            if count >= plan.columns.size():
+            if count >= column_count:
                 self.fail(plan, count + 1)
             read_cell(span_of(&field), &cell)
             if tag == BEFORE_COLUMNS:
@@ -592,14 +695,15 @@ cdef class EntryEncoder:
                 updated = False
             else:
                 updated = not has_before or not is_same(cell.message, self.before[count].message)
-            self.add_column(&plan.columns[count], tag, &cell, updated)
+            self.add_column(&columns[count], tag, &cell, updated)
             count += 1
-        if count != plan.columns.size():
+        if count != column_count:
             self.fail(plan, count)
         return 0
 
-    cdef int fail(self, Plan plan, size_t count) except -1 nogil:
+    cdef int fail(self, void *found, size_t count) except -1 nogil:
         with gil:
+            plan = <Plan>found
             raise DecodeError(
                 f"{plan.schema}.{plan.table}: a row has {count} values or more, and the table"
                 f" {plan.columns.size()} columns"
@@ -681,18 +785,6 @@ cdef int64_t kind_of_mutation(Span mutation) except -1 nogil:
     if not 0 <= kind <= 2:
         malformed()
     return kind
-
-
-cdef bytes entry_of(bytes header, int entry_type, bytes body, size_t more):
-    """An entry, framed, except for the last `more` bytes of its body."""
-    entry = message_field(HEADER, header) + uint_field(ENTRY_TYPE, entry_type) + message_field(STORE_VALUE, body, more)
-    return message_field(MESSAGES, entry, more)
-
-
-cdef object end_of(int entry_type, str name, bytes common):
-    """The begin or the end of a transaction."""
-    framed = entry_of(common, entry_type, text_field(TRANSACTION_ID, name), 0)
-    return Entry(entry_type, 0, "", "", 0, framed)
 
 
 def commit_ts_of(value):

@@ -86,13 +86,17 @@ class Sluice:
         return self._process
 
     def add(self, name: str, source: Server, **settings: object) -> None:
-        """Configure a destination; a dot in a key is written as two underscores."""
-        lines: dict[str, object] = {
+        """Configure a destination of a server; a dot in a key is written as two underscores."""
+        place: dict[str, object] = {
             "canal__instance__master__address": f"{source.host}:{source.port}",
             "canal__instance__dbUsername": source.user,
             "canal__instance__dbPassword": source.password,
-        } | settings
-        _write(self.conf / name / "instance.properties", lines)
+        }
+        self.configure(name, **place | settings)
+
+    def configure(self, name: str, **settings: object) -> None:
+        """Configure a destination of any source; a dot in a key is written as two underscores."""
+        _write(self.conf / name / "instance.properties", settings)
         self._names += [name] if name not in self._names else []
         main = {
             "sluice__http__port": self.port,

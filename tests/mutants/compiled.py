@@ -30,6 +30,7 @@ DIE_WITH_PARENT = functools.partial(ctypes.CDLL(None).prctl, 1, signal.SIGKILL)
 DECODER = ("test_decoder", "test_control", "test_executed", "test_plan")
 TESTS: dict[str, tuple[str, ...]] = {
     "client_sdk/sql/changes.pyx": ("test_spark_changes",),
+    "instance/sources/kafka/stager.pyx": ("tidb/test_stager",),
     "instance/sources/mysql/decode/charset.pyx": ("test_charset", "test_plan"),
     "instance/sources/mysql/decode/json.pyx": ("test_json",),
     "instance/sources/mysql/decode/json_differences.pyx": ("test_json_differences",),

@@ -18,6 +18,7 @@ from google.protobuf.message import Message
 from sluice.client_sdk import Client
 from sluice.client_sdk.batch import Batch
 from sluice.client_sdk.calls import FRAME, Limits
+from sluice.client_sdk.tidb import OLDEST, TiDBReader
 from sluice.protocol.canal.entry_pb2 import Entry
 from sluice.protocol.canal.packet_pb2 import ClientAck, ClientAuth, Get, Messages, Packet, Sub
 from sluice.protocol.position import Position
@@ -125,6 +126,18 @@ def by_tcp(task: Mapping[str, Any]) -> Iterator[Taken]:
             send(Packet.CLIENTACK, ClientAck(destination=name, client_id=client_id, batch_id=messages.batch_id))
 
 
+def by_topic_rows(task: Mapping[str, Any]) -> Iterator[Taken]:
+    """Make typed rows of a topic with TiDB's secondary binlog."""
+    for batch in _topic(task):
+        yield Taken(batch.to, len(batch.data), partial(int, len(batch.rows())))
+
+
+def by_topic_arrow(task: Mapping[str, Any]) -> Iterator[Taken]:
+    """Make record batches of a table of such a topic."""
+    for batch in _topic(task):
+        yield Taken(batch.to, len(batch.data), partial(int, batch.to_arrow(task["table"]).num_rows))
+
+
 WAYS = {
     "tcp": by_tcp,
     "stream": by_stream,
@@ -133,6 +146,8 @@ WAYS = {
     "rows": by_rows,
     "arrow": by_arrow,
     "json": by_json,
+    "topic-rows": by_topic_rows,
+    "topic-arrow": by_topic_arrow,
 }
 
 
@@ -140,6 +155,11 @@ def _client(task: Mapping[str, Any]) -> Client:
     client = Client(task["url"], task["destination"])
     client.subscribe()
     return client
+
+
+def _topic(task: Mapping[str, Any]) -> Iterator[Batch]:
+    with TiDBReader(task["brokers"], topic=task["topic"], offset=OLDEST) as reader:
+        yield from reader.batches()
 
 
 def _limits(task: Mapping[str, Any]) -> Limits:

@@ -96,17 +96,15 @@ def by_way(
     more: Sequence[str] = (),
 ) -> Run:
     """Deliver to a client, in one of the ways of `bench.client`; ``more`` are lines of the configuration."""
-    with started({DESTINATION: [*lines_of(server, written), *more]}, canal_port=free_port()) as sluice:
-        task = {
-            "url": sluice.url,
-            "canal_port": sluice.canal_port,
-            "destination": DESTINATION,
-            "way": way,
-            "table": table and f"{SCHEMA}.{table}",
-            "ends": written.ends[:2],
-            "batch_size": batch_size,
-        }
-        return follow("bench.client", task, written.rows // TIMES, database=server.pid, server=sluice.pid)
+    task = {"way": way, "table": table and f"{SCHEMA}.{table}", "ends": written.ends[:2], "batch_size": batch_size}
+    return serve([*lines_of(server, written), *more], task, written.rows // TIMES, database=server.pid)
+
+
+def serve(lines: Sequence[str], task: Mapping[str, Any], rows: int, **pids: int) -> Run:
+    """Start a server of one destination with these lines, and deliver rows of it to `bench.client`."""
+    with started({DESTINATION: lines}, canal_port=free_port()) as sluice:
+        place = {"url": sluice.url, "canal_port": sluice.canal_port, "destination": DESTINATION}
+        return follow("bench.client", {**place, **task}, rows, **pids, server=sluice.pid)
 
 
 def dump(server: Server, written: Written) -> Run:

@@ -1,6 +1,7 @@
 """Changes to Kafka: side by side with Canal 1.1.7 and its producer, and with a loop that sends ready values.
 
-Forms that Canal does not have are measured side by side with ours that it has.
+Forms that Canal does not have are measured side by side with ours that it has. A topic with TiDB's secondary binlog is
+read, too: by its reader, and as the source of a server, side by side with the binlog that it was made of.
 
 The clock runs while the second third of what is written to the source reaches the topic, by the offsets there; the rest
 is to warm up and to go on after that. Nobody reads the topic meanwhile.
@@ -19,18 +20,20 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench import latency, memory, peers
-from bench.deliver import DESTINATION, TIMES, lines_of
+from bench.deliver import DESTINATION, TIMES, by_way, follow, lines_of, serve
 from bench.measuring import Case, Progress, Run, add_choices, case, chosen, take_turns
 from bench.processes import cpu_of, peak_of
 from bench.sources import SOURCES, source, version_of
-from bench.workloads import ROWS, Written, write
+from bench.workloads import ROWS, SCHEMA, TABLES, Written, write
 from scripts.serving import lines_for, started
+from sluice.protocol.tidb.entries import commit_ts_of
 from sluice.server.outputs.kafka.translation import DEFAULTS, FIXED
 from tests.servers import Server
 from tests.servers.kafka import Kafka
 
 CANAL = "Canal 1.1.7 and its producer"
 BARE = "a loop that sends ready values"
+BINLOG = "the binlog"
 CASES = {
     "flat-bulk": ("flat", "bulk"),
     "flat-single": ("flat", "single"),
@@ -45,6 +48,13 @@ CASES = {
     "tidb-single": ("tidb", "single"),
 }
 """The form of the records, and the workload."""
+READERS = {"reader": "topic-rows", "reader-arrow": "topic-arrow"}
+"""The ways of `bench.client` that read such a topic."""
+READER_GOALS = {"reader": 300_000, "reader-arrow": 1_000_000}
+"""Rows per second of these."""
+SOURCE = "source-kafka"
+OF_BINLOG = 0.5
+"""Goal of such a topic as the source: of the rows per second of the binlog."""
 LATENCIES = {
     "latency": (),
     "latency-transactional": ("sluice.output.mq.transactional = true", "sluice.output.mq.transactionalId = bench"),
@@ -89,7 +99,7 @@ class Moment:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Say what can be chosen."""
-    add_choices(parser, (*CASES, *LATENCIES))
+    add_choices(parser, (*CASES, *READERS, SOURCE, *LATENCIES))
     parser.add_argument(
         "--source", choices=SOURCES, default="mariadb1011", help="Canal cannot read MariaDB 11.8 (%(default)s)"
     )
@@ -103,10 +113,13 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
     """Write each workload once; every run has a new server and a new topic."""
     wanted = [(name, *CASES[name]) for name in chosen(arguments) if name in CASES]
     latencies = [name for name in chosen(arguments) if name in LATENCIES]
-    rows = {workload: arguments.rows or ROWS[workload] for _, _, workload in wanted}
+    readings = [name for name in chosen(arguments) if name in (*READERS, SOURCE)]
+    rows = {workload: arguments.rows or ROWS[workload] for workload in {"bulk", *(it for _, _, it in wanted)}}
     seconds = sum(20 + arguments.repeats * (25 + 2 * TIMES * rows[it] / RATES[it]) for _, _, it in wanted)
     seconds += len(latencies) * arguments.repeats * (arguments.seconds + arguments.warm_up + 6)
+    seconds += 60 * bool(readings) + len(readings) * arguments.repeats * 10
     turns = sum(3 if form in ("flat", "canal") else 2 for _, form, _ in wanted) + len(latencies)
+    turns += len(readings) + (SOURCE in readings)
     progress = Progress("kafka", arguments.repeats * turns, seconds)
     cases: list[Case] = []
     version = ""
@@ -122,6 +135,12 @@ def run(arguments: argparse.Namespace) -> dict[str, object]:
                     measuring = measure if form in ("flat", "canal") else compare
                     cases.append(measuring(kafka, server, written, name, form, arguments.repeats, progress))
         cases.sort(key=lambda it: list(CASES).index(it["case"]))
+        if readings:
+            with source(arguments.source) as server:
+                version = version_of(server)
+                written = write(server, "bulk", rows["bulk"], TIMES)
+                topic = fill(kafka, server, written)
+                cases += [read(kafka, server, written, topic, name, arguments.repeats, progress) for name in readings]
         if latencies:
             with source(arguments.source) as server:
                 version = version_of(server)
@@ -197,6 +216,51 @@ def compare(
         "anchor_records": other,
         "server_cpu_us_per_record": round(server_cpu * written.rows / count, 2),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A topic that holds TiDB's secondary binlog of a workload."""
+
+    name: str
+    ends: list[tuple[str, int]]
+    """Its places when each of the times was written, as the file and begin of positions."""
+
+
+def fill(kafka: Kafka, server: Server, written: Written) -> Filled:
+    """Make a topic of what is written."""
+    topic = make_topic(kafka)
+    with ours(kafka, server, written, "tidb", topic) as pid:
+        watch(kafka, topic, written, server=pid)
+    (values,) = kafka.read(topic)
+    last = (values[len(values) * third // TIMES - 1] for third in (1, 2))
+    return Filled(topic, [(f"{topic}.0", commit_ts_of(it) + 1) for it in last])
+
+
+def read(
+    kafka: Kafka, server: Server, written: Written, topic: Filled, name: str, repeats: int, progress: Progress
+) -> Case:
+    """Measure what reads a topic, and sum it up."""
+    task = {"ends": topic.ends, "table": f"{SCHEMA}.{TABLES['bulk']}", "batch_size": None}
+    rows = written.rows // TIMES
+    if name in READERS:
+        task |= {"way": READERS[name], "brokers": kafka.servers, "topic": topic.name}
+        turns = {name: functools.partial(follow, "bench.client", task, rows, broker=kafka.pid)}
+        return case(name, take_turns(name, turns, repeats, progress)[name]) | {"goal": READER_GOALS[name]}
+    lines = (
+        "sluice.instance.source = kafka",
+        f"sluice.instance.kafka.brokers = {kafka.servers}",
+        f"sluice.instance.kafka.topic = {topic.name}",
+        "sluice.instance.kafka.commitTs = 1",
+    )
+    task |= {"way": "stream"}
+    turns = {
+        name: functools.partial(serve, lines, task, rows, broker=kafka.pid),
+        BINLOG: functools.partial(by_way, server, written, "stream", TABLES["bulk"], None),
+    }
+    results = take_turns(name, turns, repeats, progress)
+    result = case(name, results[name], BINLOG, results[BINLOG])
+    return result | {"goal": OF_BINLOG * result["anchor"]}
 
 
 def arrive(arguments: argparse.Namespace, kafka: Kafka, server: Server, name: str, progress: Progress) -> Case:

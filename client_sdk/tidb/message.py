@@ -81,12 +81,12 @@ def batch_of(messages: Sequence[Message]) -> Batch:
     """Return messages as one `Batch`; its id is the last offset, and its positions have the commit_ts."""
     first, last = messages[0], messages[-1]
     places = b"".join(varint(it.commit_ts) + varint(n) for it in messages for n in range(len(it.entries)))
-    data = b"".join(entry.data for it in messages for entry in it.entries)
+    entries = (entry.data for it in messages for entry in it.entries)
     return Batch(
         last.offset,
         str(place(first.topic, first.commit_ts)),
         str(place(last.topic, last.commit_ts + 1)),
-        varint(POSITIONS) + varint(len(places)) + places + data,
+        b"".join((varint(POSITIONS), varint(len(places)), places, *entries)),
     )
 
 

@@ -30,7 +30,7 @@ from ...protocol.identifiers import quote_name
 from ..sql.changes import last_of_keys
 from ..sql.database import Database, reason
 from ..sql.statements import TargetTable
-from ..sql.target import RETRY, ROWS, Target, execute, is_passing
+from ..sql.target import RETRY, ROWS, SIZE, Target, execute, is_passing
 from .message import Message, batch_of
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ class TiDBMirror:
         self.target = Target(database, time_zone, retry, lock=_lock_of(schema, job))
         self.most_rows = ROWS
         """Rows that should be applied at once, at most: fewer where the target is slow."""
+        self.most_bytes = SIZE
+        """Bytes of records likewise."""
         self.count = 0
         """Messages that were applied ..."""
         self.last: Message | None = None

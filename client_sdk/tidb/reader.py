@@ -21,8 +21,8 @@ NEWEST: Final = -1
 """The place after its last record, as an offset."""
 MANY: Final = 1000
 """Records that are taken from the brokers at once."""
-SIZE: Final = 16 << 20
-"""Bytes of records after which a batch ends."""
+SIZE: Final = 1 << 20
+"""Bytes of records after which a batch ends: the objects of a larger one do not stay in a processor's cache."""
 
 
 def topic_of(topic: str, cluster_id: str | int) -> str:
@@ -151,15 +151,15 @@ class TiDBReader:
             if not self._pending and time.monotonic() >= deadline:
                 return None
 
-    def take(self, timeout: float, most_rows: float = math.inf) -> list[Message]:
+    def take(self, timeout: float, most_rows: float = math.inf, most_bytes: int = SIZE) -> list[Message]:
         """Return the next messages, as many as are there at once; none when none comes within ``timeout`` seconds.
 
-        They end with the one in which ``most_rows`` are reached. Raises as `get`, when what comes before the error was
-        given.
+        They end with the one in which ``most_rows`` or ``most_bytes`` of records are reached. Raises as `get`, when
+        what comes before the error was given.
         """
         messages: list[Message] = []
         size = rows = 0
-        while size < SIZE and rows < most_rows and (self._pending or not messages):
+        while size < most_bytes and rows < most_rows and (self._pending or not messages):
             try:
                 message = self.get(0 if messages else timeout)
             except DecodeError:  # it comes again

@@ -170,7 +170,7 @@ def _mirror(reader: "TiDBReader", mirror: "TiDBMirror", line: Line, *, once: boo
 
     try:
         while not (once and reader.is_at_end):
-            mirror.apply(reader.take(WAIT, mirror.most_rows))
+            mirror.apply(reader.take(WAIT, mirror.most_rows, mirror.most_bytes))
             line.say(state)
     finally:
         log.print(state())

@@ -205,6 +205,18 @@ def test_kafka_beside_canals_producer_and_a_bare_loop(name: str) -> None:
 
 
 @pytest.mark.extended
+@pytest.mark.timeout(300)
+def test_what_reads_a_topic_of_tidb() -> None:
+    size = "--source", "mysql56", "--rows", "20000", "--repeats", "1"
+    rows, arrow, as_source = run("kafka", *only("reader", "reader-arrow", "source-kafka"), *size)["cases"]
+    for case in (rows, arrow, as_source):
+        assert 0 < case["goal"] < 2_000_000
+        assert case["ours"] > 0
+    assert as_source["anchor_name"] == "the binlog"
+    assert as_source["ratio"] > 0
+
+
+@pytest.mark.extended
 def test_how_late_rows_come_to_kafka() -> None:
     size = "--seconds", "1", "--warm-up", "1", "--repeats", "1"
     for case in run("kafka", *only("latency", "latency-transactional"), *size)["cases"]:

@@ -228,14 +228,14 @@ def test_batches_join_messages_for_rows_and_arrow(kafka: Kafka, topic: str) -> N
     assert ids == stamped == list(range(1, 3001))
 
 
-def test_what_is_taken_at_once_has_so_many_rows_or_those_of_one_message(kafka: Kafka, topic: str) -> None:
+def test_what_is_taken_at_once_has_so_many_rows_or_bytes_or_those_of_one_message(kafka: Kafka, topic: str) -> None:
     three = dml(30, table("s", "t", "*id bigint", [(None, (number,)) for number in range(3)]))
-    produce(kafka, topic, [row(10), row(20), three, row(40)])
+    produce(kafka, topic, [row(10), row(20), three, row(40), row(50)])
     with TiDBReader(kafka.servers, topic=topic, offset=OLDEST) as reader:
-        while len(reader._pending) < 4:
-            reader._pending.extend(reader._topic.read(4, WAIT))
-        taken = [[it.commit_ts for it in reader.take(WAIT, most)] for most in (3, 1)]
-    assert taken == [[10, 20, 30], [40]]
+        while len(reader._pending) < 5:
+            reader._pending.extend(reader._topic.read(5, WAIT))
+        taken = [reader.take(WAIT, 3), reader.take(WAIT, 1), reader.take(WAIT, most_bytes=1)]
+    assert [[it.commit_ts for it in some] for some in taken] == [[10, 20, 30], [40], [50]]
 
 
 def test_a_record_larger_than_a_request_is_read(kafka: Kafka) -> None:

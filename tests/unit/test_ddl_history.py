@@ -25,6 +25,16 @@ MYSQL56 = Dialect((5, 6, 24), mariadb=False, charsets=NAMES)
 MYSQL80 = Dialect((8, 0, 15), mariadb=False, charsets=NAMES)
 MYSQL97 = Dialect((9, 7, 4), mariadb=False, charsets=NAMES)
 MARIADB = Dialect((11, 8, 6), mariadb=True, charsets=NAMES)
+SEQUENCE = [
+    "next_not_cached_value",
+    "minimum_value",
+    "maximum_value",
+    "start_value",
+    "increment",
+    "cache_size",
+    "cycle_option",
+    "cycle_count",
+]
 PLAIN = Table((Column("id", "int(11)"), Column("v", "varchar(9)", "latin1")), ("id",), "latin1")
 
 
@@ -122,6 +132,12 @@ def test_what_does_not_end_is_not_read(sql: str) -> None:
         ("RENAME TABLE t TO x", None),
         ("RENAME TABLE hidden TO y, t TO x, y TO t", UNKNOWN),
         ("CREATE VIEW t AS SELECT 1", UNKNOWN),
+        ("CREATE SEQUENCE t INCREMENT 2", SEQUENCE),
+        ("CREATE TEMPORARY SEQUENCE t", UNKNOWN),
+        ("CREATE SEQUENCE t AS INT", UNKNOWN),
+        ("CREATE SEQUENCE IF NOT EXISTS t", UNKNOWN),
+        ("ALTER SEQUENCE t AS INT", UNKNOWN),
+        ("ALTER SEQUENCE t RESTART 7", ["id", "v"]),
         ("DROP VIEW IF EXISTS t", UNKNOWN),
         ("GRANT ALL ON t TO u", ["id", "v"]),
         ("CREATE PROCEDURE p() DROP TABLE t", ["id", "v"]),

@@ -14,7 +14,7 @@ from .alter import Alter
 from .definitions import DefinitionReader, NewColumn, words
 from .lexer import ORACLE, Dialect, UnreadableError, tokens
 from .reader import Reader
-from .tables import UNKNOWN, Catalog, Database, Table, Unknown, altered, key_of
+from .tables import UNKNOWN, Catalog, Column, Database, Table, Unknown, altered, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,10 +111,25 @@ class _Statement:
                 self._create_table(replaces=replaces)
         elif what in _DATABASE:
             self._create_database(replaces=replaces)
+        elif what == "SEQUENCE" and "TEMPORARY" not in kinds:
+            self._create_sequence()
         elif what in ("VIEW", "SEQUENCE", "ALGORITHM", "DEFINER", "SQL"):
             self._create_other(what)
         elif what not in _OTHER_OBJECTS:
             raise UnreadableError(f"CREATE {what}")
+
+    def _create_sequence(self) -> None:
+        if_missing = self._parts.exists()
+        name = self._reader.table()
+        is_certain = not if_missing or self._catalog.get(*name) is None
+        self._catalog.put(*name, _SEQUENCE if is_certain and not self._has_type() else UNKNOWN)
+
+    def _has_type(self) -> bool:
+        """Whether the rest gives the numbers of a sequence another type: AS INT."""
+        found = False
+        while not self._reader.ended:
+            found = self._reader.take().upper == "AS" or found
+        return found
 
     def _create_other(self, what: str) -> None:
         """A view or a sequence takes a name of tables; what comes between may also begin a procedure or a trigger."""
@@ -287,8 +302,14 @@ class _Statement:
         if what in _DATABASE:
             self._alter_database()
             return
+        if what == "SEQUENCE":
+            self._parts.exists()
+            name = reader.table()
+            if self._has_type():
+                self._catalog.put(*name, UNKNOWN)
+            return
         if what != "TABLE":
-            if what not in _OTHER_OBJECTS and what not in ("VIEW", "SEQUENCE", "ALGORITHM", "DEFINER", "SQL"):
+            if what not in _OTHER_OBJECTS and what not in ("VIEW", "ALGORITHM", "DEFINER", "SQL"):
                 raise UnreadableError(f"ALTER {what}")
             return
         if_exists = self._parts.exists()
@@ -329,6 +350,21 @@ _OTHER_HEADS: Final = words(
     "KILL LOAD LOCK OPTIMIZE PURGE RELEASE REPAIR REPLACE RESET REVOKE ROLLBACK SAVEPOINT SELECT SHUTDOWN START STOP",
     "TRUNCATE UNINSTALL UNLOCK UPDATE USE WITH XA",
 )
+_SEQUENCE: Final = Table(
+    (
+        Column("next_not_cached_value", "bigint(21)"),
+        Column("minimum_value", "bigint(21)"),
+        Column("maximum_value", "bigint(21)"),
+        Column("start_value", "bigint(21)"),
+        Column("increment", "bigint(21)"),
+        Column("cache_size", "bigint(21) unsigned"),
+        Column("cycle_option", "tinyint(1) unsigned"),
+        Column("cycle_count", "bigint(21)"),
+    ),
+    (),
+    None,
+)
+"""What MariaDB makes of CREATE SEQUENCE without a type (sequence_structure, sql/sql_sequence.cc)."""
 _OTHER_OBJECTS: Final = words(
     "AGGREGATE EVENT FUNCTION INDEX INSTANCE LIBRARY LOGFILE MASKING PACKAGE PREPARE PROCEDURE REFERENCE RESOURCE ROLE",
     "SERVER SPATIAL TABLESPACE TRIGGER UNDO USER",

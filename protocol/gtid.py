@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Self
 from uuid import UUID
 
-from .errors import BadPositionError
+from .errors import BadPositionError, DecodeError
 from .gtid_text import mariadb_text, mysql_text
 
 MysqlSource = tuple[bytes, str]
@@ -24,6 +24,22 @@ _MARIADB = re.compile(r"([0-9]+)-([0-9]+)-([0-9]+)")
 _COUNT = struct.Struct("<Q")
 _BOUNDS = struct.Struct("<QQ")
 _TAGGED = 1  # the format byte
+
+
+class _Reader:
+    """Takes bytes, one part after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self._at = data, 0
+
+    def take(self, size: int) -> bytes:
+        if len(self._data) - self._at < size:
+            raise DecodeError("a GTID set that is cut off")
+        self._at += size
+        return self._data[self._at - size : self._at]
+
+    def number(self) -> int:
+        return int.from_bytes(self.take(8), "little")
 
 
 class MysqlGtidSet:
@@ -83,6 +99,25 @@ class MysqlGtidSet:
             parts.append(_COUNT.pack(len(runs)))
             parts += [_BOUNDS.pack(first, last + 1) for first, last in runs]
         return b"".join(parts)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        """Read what `encode` writes, the body of a PREVIOUS_GTIDS event. Raises DecodeError."""
+        result, reader = cls(), _Reader(data)
+        count = reader.number()
+        tagged = count >> 56 == _TAGGED
+        for _ in range(count >> 8 & 0xFFFF_FFFF_FFFF if tagged else count):
+            sid = reader.take(16)
+            tag = reader.take(reader.take(1)[0] >> 1).decode("ascii", "replace") if tagged else ""
+            if tag and not _TAG.fullmatch(tag):
+                raise DecodeError(f"a GTID set with the tag {tag[:80]!r}")
+            for _ in range(reader.number()):
+                first, after = reader.number(), reader.number()
+                try:
+                    result.add((sid, tag), first, after - 1)
+                except BadPositionError as error:
+                    raise DecodeError(str(error)) from None
+        return result
 
     def add(self, source: MysqlSource, first: int, last: int | None = None) -> None:
         """Add the run of numbers from ``first`` to ``last``, both inclusive; only ``first`` without a ``last``."""

@@ -16,6 +16,7 @@ from sluice.instance.config import InstanceConfig
 from sluice.instance.properties import environment_name
 from sluice.instance.settings import Settings
 from sluice.instance.sources.kinds import CONFIGS
+from sluice.instance.sources.mysql.config import BinlogConfig
 from sluice.server.canal_keys import WITHOUT_EFFECT
 from sluice.server.config import ServerConfig
 from sluice.server.outputs.kafka.settings import KafkaSettings
@@ -59,7 +60,8 @@ def page() -> str:
     parts += ["\n## A destination (`instance.properties`)\n", *sections(InstanceConfig)]
     for config in CONFIGS.values():
         title = f"{config.source_title} as the source of a destination (`instance.properties`)"
-        parts += [f"\n## {title}\n", *sections(config)]
+        parts += [f"\n## {title[0].upper()}{title[1:]}\n", *sections(config)]
+    parts += ["\n## A binlog as the source, of a server or in files (`instance.properties`)\n", *sections(BinlogConfig)]
     parts += ["\n## Outputs: changes sent to other systems (`instance.properties`)\n"]
     parts += [*sections(OutputNames), *sections(OutputSettings)]
     parts += ["\n## An output to Kafka (`instance.properties`)\n", *sections(KafkaSettings), LIBRARY]

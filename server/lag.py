@@ -43,7 +43,7 @@ def explain(destination: DestinationStatus, client: ClientStatus, now: float | N
     behind = destination.parser.behind
     if client.state == "gone":
         return Explanation(Stage.CLIENT, client.error)
-    if destination.state != "running":
+    if destination.state not in ("running", "finished"):
         reason = f": {destination.error}" if destination.error else ""
         return Explanation(
             Stage.SOURCE, f"the source is not read, the destination is in state {destination.state}{reason}"

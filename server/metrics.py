@@ -46,7 +46,7 @@ DELAYS = {
     "ack": "Time since the event of the last entry that all clients have acked, ms",
 }
 """Canal's delays."""
-STATES = ("starting", "running", "error", "stopped", "standby")
+STATES = ("starting", "running", "error", "stopped", "standby", "finished")
 DESTINATION = {
     "destination_state": ("1 for the state that the destination is in, 0 for the others", "state"),
     "source_lag_seconds": ("Everything that the source wrote longer ago than this is read",),

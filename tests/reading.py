@@ -1,4 +1,4 @@
-"""A parser, or an embedded server, that reads a real server, and what arrives of it, as text."""
+"""A parser, or an embedded server, that reads a real server or its files, and what arrives of it, as text."""
 
 import time
 from collections.abc import AsyncIterator, Callable
@@ -7,9 +7,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from sluice.instance.sources.files.config import FilesConfig
+from sluice.instance.sources.files.parser import FilesParser
 from sluice.instance.sources.mysql.config import MysqlConfig
 from sluice.instance.sources.mysql.connection import Connection
-from sluice.instance.sources.mysql.parser import Parser
+from sluice.instance.sources.mysql.parser import BinlogParser, Parser
 from sluice.instance.sources.registry import make_parser
 from sluice.protocol.canal import entry_pb2 as pb
 from sluice.protocol.canal.packet_pb2 import Messages
@@ -35,13 +37,19 @@ def config(server: Server, folder: Path | None = None, **options: Any) -> MysqlC
     return MysqlConfig(**(settings | options))
 
 
+def files_config(source: Path, folder: Path, **options: Any) -> FilesConfig:
+    """The configuration of a destination on binlog files; they end where the last one ends."""
+    settings: dict[str, Any] = {"destination": "example", "folder": source, "file_data_dir": folder, "at_end": "end"}
+    return FilesConfig(**(settings | options))
+
+
 def cursor(position: Position, gtid: str = "") -> Cursor:
     """A saved cursor of ours."""
     return Cursor.at(position, gtid)
 
 
 @asynccontextmanager
-async def embedded(configuration: MysqlConfig) -> AsyncIterator[EmbeddedServer]:
+async def embedded(configuration: MysqlConfig | FilesConfig) -> AsyncIterator[EmbeddedServer]:
     """Serve this destination while the block lasts."""
     server = EmbeddedServer(lambda _: configuration, make_parser)
     await server.start(configuration.destination)
@@ -56,7 +64,7 @@ class Reading:
 
     def __init__(
         self,
-        configuration: MysqlConfig,
+        configuration: MysqlConfig | FilesConfig,
         start: Cursor | None = None,
         stop: Position | None = None,
         ring: Ring | None = None,
@@ -64,7 +72,8 @@ class Reading:
         self.ring = Ring() if ring is None else ring
         self.states: list[tuple[str, str]] = []
         self.begun: list[tuple[Position | None, GtidSet | None]] = []
-        self.parser = Parser(
+        make: Any = Parser if isinstance(configuration, MysqlConfig) else FilesParser
+        self.parser: BinlogParser[Any] = make(
             configuration,
             self.ring,
             start=start,
@@ -92,6 +101,17 @@ class Reading:
     def error(self) -> str:
         """The text of the present error state, "" without."""
         return self.states[-1][1] if self.states and self.states[-1][0] == "error" else ""
+
+    def wait_for_error(self) -> str:
+        """Wait until the parser cannot read; the text."""
+        self.wait(lambda: bool(self.error), 20)
+        return self.error
+
+    def wait_for_end(self) -> list[str]:
+        """Wait until the source has ended; all lines."""
+        self.wait(lambda: bool(self.error) or self.states[-1:] == [("finished", "")])
+        assert not [text for state, text in self.states if state == "error"]
+        return self.lines()
 
     def wait(self, condition: Callable[[], bool], seconds: float = 60) -> None:
         deadline = time.monotonic() + seconds

@@ -11,6 +11,9 @@ from ...store.cursor import Cursor
 from ...store.ring import Ring
 from .. import source
 from ..config import InstanceConfig
+from .files.config import FilesConfig
+from .files.examination import FilesExamination
+from .files.parser import FilesParser
 from .kafka.config import KafkaConfig
 from .mysql.config import MysqlConfig
 from .mysql.examination import Examination
@@ -40,13 +43,18 @@ def _of_kafka(module: str, name: str) -> Callable[..., Any]:
 # Each takes a configuration of its own kind.
 PARSERS: Final[Mapping[type[InstanceConfig], Callable[..., source.Parser]]] = {
     MysqlConfig: Parser,
+    FilesConfig: FilesParser,
     KafkaConfig: _of_kafka("parser", "KafkaParser"),
 }
 EXAMINATIONS: Final[Mapping[type[InstanceConfig], Callable[[Any], source.Examination]]] = {
     MysqlConfig: Examination,
+    FilesConfig: FilesExamination,
     KafkaConfig: _of_kafka("examination", "KafkaExamination"),
 }
-ARCHIVES: Final[Mapping[type[InstanceConfig], Callable[[Any], source.SchemaArchive]]] = {MysqlConfig: Archive}
+ARCHIVES: Final[Mapping[type[InstanceConfig], Callable[[Any], source.SchemaArchive]]] = {
+    MysqlConfig: Archive,
+    FilesConfig: Archive,
+}
 
 
 def make_parser(

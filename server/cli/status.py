@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ...protocol.errors import sentences
 
-SOUND = frozenset({"running", "standby"})
+SOUND = frozenset({"running", "standby", "finished"})
 """States of a destination in which there is nothing to do."""
 
 
@@ -80,7 +80,7 @@ def _show_parser(out: Console, source: dict[str, Any]) -> None:
 def show(out: Console, destination: dict[str, Any]) -> None:
     """Print where a destination and its clients stand."""
     state = destination["state"]
-    style = {"running": "green", "error": "red"}.get(state, "yellow")
+    style = {"running": "green", "finished": "green", "error": "red"}.get(state, "yellow")
     text = Text(destination["destination"], style="bold") + Text(f"  {state}", style=style)
     if state == "standby" and destination["active"]:
         text += Text(f" for {destination['active']}")

@@ -213,7 +213,7 @@ async def readyz(context: Ctx, response: Response) -> HealthView:
         meaning = f"{states['starting']} of {states.total()} destinations are starting; those that run are served."
     else:
         meaning = "The server takes calls."
-        if idle := states.total() - states["running"] - states["standby"]:
+        if idle := states.total() - states["running"] - states["standby"] - states["finished"]:
             meaning += f" {idle} of {states.total()} destinations do not run: GET /v1/destinations says why."
     if status != "ok":
         response.status_code = 503

@@ -207,7 +207,8 @@ class DestinationView(View):
 
     destination: str
     state: str = Field(
-        description="`starting`, `running`, `error` (it tries again), `standby` (for another server) or `stopped`."
+        description="`starting`, `running`, `error` (it tries again), `standby` (for another server), `stopped`, or"
+        " `finished`: the source has ended, and clients get what is left."
     )
     error: str = Field(description="Why it does not run; what is in its way, when it does.")
     active: str = Field(

@@ -624,7 +624,8 @@ def test_the_kind_of_source_is_mysql_unless_another_is_given(conf: Conf, given: 
 def test_an_unknown_kind_of_source_is_refused_with_key_and_place(conf: Conf) -> None:
     conf.write("example/instance.properties", SOURCE + "sluice.instance.source = oracle\n")
     with pytest.raises(
-        ConfigError, match=r"instance\.properties:5: sluice\.instance\.source: has to be 'kafka' or 'mysql'\Z"
+        ConfigError,
+        match=r"instance\.properties:5: sluice\.instance\.source: has to be 'files' or 'kafka' or 'mysql'\Z",
     ):
         conf.read().instance("example")
     with pytest.raises(ConfigError, match=r"^example: .*sluice\.instance\.source"):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluice.protocol.errors import BadPositionError
+from sluice.protocol.errors import BadPositionError, DecodeError
 from sluice.protocol.gtid import MariadbGtidSet, MysqlGtidSet, MysqlSource
 
 A = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
@@ -78,6 +78,7 @@ def test_text_and_bytes_round_trip(items: Runs) -> None:
     gtids, _ = build(items)
     assert MysqlGtidSet.parse(str(gtids)) == gtids
     assert decoded(gtids.encode()) == gtids
+    assert MysqlGtidSet.decode(gtids.encode()) == gtids
 
 
 @pytest.mark.parametrize(
@@ -123,6 +124,17 @@ PREVIOUS_GTIDS = bytes.fromhex(  # body of the event as written by MySQL 9.7.4
 def test_tagged_bytes_are_those_of_mysql() -> None:
     gtids = MysqlGtidSet.parse(f"{B}:7,{A}:1-2:5:tag:3:tag_longer_name:3")
     assert gtids.encode() == PREVIOUS_GTIDS
+    assert MysqlGtidSet.decode(PREVIOUS_GTIDS) == gtids
+
+
+@given(st.binary(max_size=80), st.integers(0, 200))
+def test_any_bytes_are_a_set_or_an_error(data: bytes, size: int) -> None:
+    for it in (data, PREVIOUS_GTIDS[:size], PREVIOUS_GTIDS[: size // 2] + data):
+        try:
+            found = MysqlGtidSet.decode(it)
+        except DecodeError:
+            continue
+        assert MysqlGtidSet.decode(found.encode()) == found
 
 
 def test_untagged_bytes_count_sources_in_eight_bytes() -> None:

@@ -121,7 +121,7 @@ def test_a_parser_that_is_told_to_stop_does_not_wait_for_the_end(stops: str) -> 
             stopping.start()
         begin = time.monotonic()
         with pytest.raises(SourceError, match=r"Lost connection|has gone away"):
-            commits_in_one_phase(parser._further_connection, "b.1", BEGIN)
+            commits_in_one_phase(parser._further_binlog, "b.1", BEGIN)
         assert time.monotonic() - begin < 5
         if stops != "before":
             stopping.join()

@@ -97,7 +97,108 @@ HistoryUrlText = Annotated[HistoryUrl | None, BeforeValidator(parse_history_url)
 Above0 = Annotated[int | None, AfterValidator(_zero_is_none)]
 
 
-class MysqlConfig(InstanceConfig):
+class BinlogConfig(InstanceConfig):
+    """What a server and a folder of files have in common as sources of a binlog."""
+
+    # How the binlog is read.
+
+    connection_charset: Annotated[str, AfterValidator(_charset)] = setting(
+        "canal.instance.connectionCharset", "UTF-8", shapes=True
+    )
+    """Charset in which texts are read under `strictCanal`; else each column's own counts. A name of Java or MySQL."""
+    event_bytes: int = setting("sluice.instance.event.maxBytes", 1 << 30, unit="bytes", ge=1 << 16, le=1 << 30)
+    """How long an event of the binlog may be, decompressed if necessary; a longer one stops the destination.
+    Servers send up to 1 GiB. `max_allowed_packet` limits a value, not an event: an UPDATE holds all columns twice."""
+
+    # What tables were, for sources that do not write the names of columns into the binlog.
+
+    tsdb_enable: bool = setting("canal.instance.tsdb.enable", default=True, shapes=True)
+    """Keep the history of all tables, so that old rows are read with the columns that they had. A source with
+    `binlog_row_metadata = FULL` says them itself: nothing is kept then. Of files it is always kept."""
+    tsdb_dir: FolderPath | None = setting("canal.instance.tsdb.dir", None)
+    """Folder of `<destination>/schema.db`; a folder with the name of the destination is that of `schema.db` itself, as
+    in Canal's own files. Empty means the folder of `meta.dat`."""
+    tsdb_url: HistoryUrlText = setting("canal.instance.tsdb.url", None)
+    """Database for servers that share destinations, `jdbc:mysql://host:port/database?sslMode=VERIFY_IDENTITY`; Sluice
+    makes its tables there, `schema_…`. `sslMode` means what it means to MySQL's Java driver, `PREFERRED` if there is
+    none; `&sslCa=FILE` names the authorities (PEM). Empty, or `jdbc:h2:…` as in Canal's own files, means the file
+    `schema.db` of each server."""
+    tsdb_username: str = setting("canal.instance.tsdb.dbUsername", "")
+    """Account on that database. It needs CREATE, SELECT, INSERT, UPDATE and DELETE there."""
+    tsdb_password: SecretStr = setting("canal.instance.tsdb.dbPassword", SecretStr(""))
+    """Password of the account."""
+    tsdb_snapshot_expire: int = setting("canal.instance.tsdb.snapshot.expire", 360, ge=0, le=876_000, unit="h")
+    """How long a part of the history is kept after the stream has left it. 0 keeps it for ever."""
+
+    # Where to begin, when no client has a cursor yet.
+
+    gtid_on: bool = setting("canal.instance.gtidon", default=False, shapes=True)
+    """Ask the server for changes by GTID set instead of by file and offset. Entries then say the GTID of their
+    transaction, those of files too."""
+    master_journal_name: str | None = setting("canal.instance.master.journal.name", None)
+    """Binlog file to begin in. Empty, with no timestamp and no GTID set: begin at the current end of a server, and with
+    the oldest of the files in a folder."""
+    master_position: Above0 = setting("canal.instance.master.position", None, ge=0, lt=1 << 63, unit="bytes")
+    """Offset in the file at which to begin; empty is the beginning of the file."""
+    master_timestamp: Above0 = setting("canal.instance.master.timestamp", None, ge=0, le=LATEST, unit="ms")
+    """Begin with the first transaction at or after this Unix time."""
+    master_gtid: str | None = setting("canal.instance.master.gtid", None)
+    """Begin after this GTID set; needs `canal.instance.gtidon`."""
+
+    _is_reader: bool = PrivateAttr(default=False)
+
+    @property
+    def is_reader(self) -> bool:
+        """Whether it is for a parser that reads again what the destination's own has read."""
+        return self._is_reader
+
+    @property
+    def history_folder(self) -> Path:
+        """Where the history of the tables is."""
+        folder = self.tsdb_dir or self.file_data_dir / self.destination
+        return folder if folder.name == self.destination else folder / self.destination
+
+    @property
+    def history_seconds(self) -> float:
+        """How long a part of that is kept; 0 for ever."""
+        return self.tsdb_snapshot_expire * 3600.0
+
+    def warnings(self) -> list[str]:
+        """See `InstanceConfig.warnings`."""
+        time = self.master_timestamp
+        if not time or time >= LIKELY_SECONDS:
+            return []
+        year = 1970 + time // MS_A_YEAR
+        return [
+            f"canal.instance.master.timestamp = {time} is in {year}, for it counts milliseconds; is {time}000 meant?"
+        ]
+
+    def shape(self) -> dict[str, Any]:
+        """See `InstanceConfig.shape`."""
+        return {**super().shape(), "schema history": HISTORY}
+
+    def for_reader(self) -> Self:
+        """See `InstanceConfig.for_reader`."""
+        copy = super().for_reader()
+        copy._is_reader = True  # noqa: SLF001  of its own class
+        return copy
+
+    def beside(self, folder: Path) -> Self:
+        """See `InstanceConfig.beside`; the history of the tables is read where it is."""
+        return super().beside(folder).model_copy(update={"tsdb_dir": self.history_folder})
+
+    @model_validator(mode="after")
+    def _check_start(self) -> Self:
+        if self.master_position and not self.master_journal_name:
+            raise ValueError(
+                "canal.instance.master.position needs canal.instance.master.journal.name, the file it is in"
+            )
+        if self.master_gtid and not self.gtid_on:
+            raise ValueError("canal.instance.master.gtid needs canal.instance.gtidon = true")
+        return self
+
+
+class MysqlConfig(BinlogConfig):
     """The configuration of a destination whose source is MySQL or MariaDB."""
 
     source_title: ClassVar[str] = "MySQL or MariaDB"
@@ -114,10 +215,6 @@ class MysqlConfig(InstanceConfig):
     """Password of the account."""
     default_database_name: str = setting("canal.instance.defaultDatabaseName", "")
     """Database that the connection selects; empty selects none."""
-    connection_charset: Annotated[str, AfterValidator(_charset)] = setting(
-        "canal.instance.connectionCharset", "UTF-8", shapes=True
-    )
-    """Charset in which texts are read under `strictCanal`; else each column's own counts. A name of Java or MySQL."""
     ssl_mode: Annotated[SslMode, BeforeValidator(upper)] = setting("canal.instance.master.sslMode", SslMode.DISABLED)
     """Encryption of the connection to the source. VERIFY_CA checks the signature of its certificate, VERIFY_IDENTITY
     also the host name in it. PREFERRED and REQUIRED check nothing, so they protect neither the password nor the changes
@@ -155,61 +252,6 @@ class MysqlConfig(InstanceConfig):
     """How long the whole answer to one question about tables, binlog files and the like may take."""
     answer_bytes: int = setting("sluice.instance.answer.maxBytes", 16 << 20, unit="bytes", ge=1 << 16, le=1 << 30)
     """How long such an answer may be. A list of all tables has about 60 bytes for each."""
-    event_bytes: int = setting("sluice.instance.event.maxBytes", 1 << 30, unit="bytes", ge=1 << 16, le=1 << 30)
-    """How long an event of the binlog may be, decompressed if necessary; a longer one stops the destination.
-    Servers send up to 1 GiB. `max_allowed_packet` limits a value, not an event: an UPDATE holds all columns twice."""
-
-    # What tables were, for sources that do not write the names of columns into the binlog.
-
-    tsdb_enable: bool = setting("canal.instance.tsdb.enable", default=True, shapes=True)
-    """Keep the history of all tables, so that old rows are read with the columns that they had. A source with
-    `binlog_row_metadata = FULL` says them itself: nothing is kept then."""
-    tsdb_dir: FolderPath | None = setting("canal.instance.tsdb.dir", None)
-    """Folder of `<destination>/schema.db`; a folder with the name of the destination is that of `schema.db` itself, as
-    in Canal's own files. Empty means the folder of `meta.dat`."""
-    tsdb_url: HistoryUrlText = setting("canal.instance.tsdb.url", None)
-    """Database for servers that share destinations, `jdbc:mysql://host:port/database?sslMode=VERIFY_IDENTITY`; Sluice
-    makes its tables there, `schema_…`. `sslMode` means what it means to MySQL's Java driver, `PREFERRED` if there is
-    none; `&sslCa=FILE` names the authorities (PEM). Empty, or `jdbc:h2:…` as in Canal's own files, means the file
-    `schema.db` of each server."""
-    tsdb_username: str = setting("canal.instance.tsdb.dbUsername", "")
-    """Account on that database. It needs CREATE, SELECT, INSERT, UPDATE and DELETE there."""
-    tsdb_password: SecretStr = setting("canal.instance.tsdb.dbPassword", SecretStr(""))
-    """Password of the account."""
-    tsdb_snapshot_expire: int = setting("canal.instance.tsdb.snapshot.expire", 360, ge=0, le=876_000, unit="h")
-    """How long a part of the history is kept after the stream has left it. 0 keeps it for ever."""
-
-    # Where to begin, when no client has a cursor yet.
-
-    gtid_on: bool = setting("canal.instance.gtidon", default=False, shapes=True)
-    """Ask the source for changes by GTID set instead of by file and offset. Entries then say the GTID of their
-    transaction."""
-    master_journal_name: str | None = setting("canal.instance.master.journal.name", None)
-    """Binlog file to begin in. Empty, with no timestamp and no GTID set: begin at the source's current end."""
-    master_position: Above0 = setting("canal.instance.master.position", None, ge=0, lt=1 << 63, unit="bytes")
-    """Offset in the file at which to begin; empty is the beginning of the file."""
-    master_timestamp: Above0 = setting("canal.instance.master.timestamp", None, ge=0, le=LATEST, unit="ms")
-    """Begin with the first transaction at or after this Unix time."""
-    master_gtid: str | None = setting("canal.instance.master.gtid", None)
-    """Begin after this GTID set; needs `canal.instance.gtidon`."""
-
-    _is_reader: bool = PrivateAttr(default=False)
-
-    @property
-    def is_reader(self) -> bool:
-        """Whether it is for a parser that reads again what the destination's own has read."""
-        return self._is_reader
-
-    @property
-    def history_folder(self) -> Path:
-        """Where the history of the tables is."""
-        folder = self.tsdb_dir or self.file_data_dir / self.destination
-        return folder if folder.name == self.destination else folder / self.destination
-
-    @property
-    def history_seconds(self) -> float:
-        """How long a part of that is kept; 0 for ever."""
-        return self.tsdb_snapshot_expire * 3600.0
 
     @property
     def address(self) -> Address:
@@ -221,38 +263,12 @@ class MysqlConfig(InstanceConfig):
         """See `InstanceConfig.place`."""
         return f"{self.master_address} as {self.db_username}"
 
-    def warnings(self) -> list[str]:
-        """See `InstanceConfig.warnings`."""
-        time = self.master_timestamp
-        if not time or time >= LIKELY_SECONDS:
-            return []
-        year = 1970 + time // MS_A_YEAR
-        return [
-            f"canal.instance.master.timestamp = {time} is in {year}, for it counts milliseconds; is {time}000 meant?"
-        ]
-
-    def shape(self) -> dict[str, Any]:
-        """See `InstanceConfig.shape`."""
-        return {**super().shape(), "schema history": HISTORY}
-
     def for_reader(self) -> Self:
         """See `InstanceConfig.for_reader`; the parser generates a server id of its own."""
-        copy = super().for_reader().model_copy(update={"slave_id": 0})
-        copy._is_reader = True  # noqa: SLF001  of its own class
-        return copy
-
-    def beside(self, folder: Path) -> Self:
-        """See `InstanceConfig.beside`; the history of the tables is read where it is."""
-        return super().beside(folder).model_copy(update={"tsdb_dir": self.history_folder})
+        return super().for_reader().model_copy(update={"slave_id": 0})
 
     @model_validator(mode="after")
     def _check_source(self) -> Self:
-        if self.master_position and not self.master_journal_name:
-            raise ValueError(
-                "canal.instance.master.position needs canal.instance.master.journal.name, the file it is in"
-            )
-        if self.master_gtid and not self.gtid_on:
-            raise ValueError("canal.instance.master.gtid needs canal.instance.gtidon = true")
         if (self.ssl_cert is None) != (self.ssl_key is None):
             raise ValueError("sluice.instance.sslCert and sluice.instance.sslKey belong together; give both or neither")
         if self.ssl_mode is SslMode.DISABLED and (self.ssl_ca or self.ssl_cert):

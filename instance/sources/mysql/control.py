@@ -14,8 +14,7 @@ from ....protocol.position import Position
 from ....store.ring import Flag, Kind, Ring
 from ...quarantine import Item, Kept, Quarantine
 from ...sink.filters import TableFilter
-from .config import MysqlConfig
-from .connection import Connection
+from .config import BinlogConfig
 from .ddl import DML, Change, Query, classify
 from .decode.charset import decode
 from .decode.decoder import Decoder
@@ -25,8 +24,8 @@ from .decode.table_map import TableMap, counts_years
 from .history.statements import Context
 from .history.tables import CatalogChange
 from .schema import Schemas, TableSchema
-from .start import StartFinder, error_text
-from .xa import KeptPart, Part, PreparedTransactions, commits_in_one_phase, prepared_xid, resolved_xid
+from .start import PlaceFinder, error_text
+from .xa import KeptPart, Part, PreparedTransactions, prepared_xid, resolved_xid
 
 logger = logging.getLogger(__name__)
 
@@ -55,14 +54,14 @@ class Control:
     mariadb: bool
     asks_schemas: bool
     """The source does not write full metadata into its binlog."""
-    connect: Callable[[], AbstractContextManager[Connection]]
-    """Opens a connection to the source, which ends with the parser."""
-    finder: Callable[[Connection], StartFinder]
-    """Makes what searches in the binlog, for a connection."""
+    finder: Callable[[], AbstractContextManager[PlaceFinder]]
+    """Makes what searches in the binlog; it ends with the parser."""
+    commits_in_one_phase: Callable[[str, int], bool]
+    """Whether the XA transaction that begins there ends by ``XA COMMIT … ONE PHASE``, not by ``XA PREPARE``."""
     dump: Callable[[Position], Part]
     """Lets the source send again what begins at a place. Raises PurgedError and SourceError."""
 
-    def __init__(self, config: MysqlConfig, ring: Ring, decoder: Decoder, quarantine: Quarantine) -> None:
+    def __init__(self, config: BinlogConfig, ring: Ring, decoder: Decoder, quarantine: Quarantine) -> None:
         """Answer for `decoder`, which writes for `ring`."""
         self._config = config
         self._tables = ring.tables
@@ -335,7 +334,7 @@ class Control:
         elif event.body:
             self.prepared.add(prepared_xid(event.body), replace(position, n=0), self._decoder.kept, position)
         else:  # the decoder does not see it, because it is far
-            one_phase = commits_in_one_phase(self.connect, position.file, position.begin)
+            one_phase = self.commits_in_one_phase(position.file, position.begin)
             self._decoder.decide_xa(one_phase=one_phase)
 
     def _resolve(self, event: Event, xid: str, *, commits: bool) -> None:
@@ -377,8 +376,8 @@ class Control:
         if self.prepared.is_complete:
             return None
         logger.info("looking for where the XA transaction %s was prepared, which ends at %s", xid, at)
-        with self.connect() as connection:
-            for found in self.finder(connection).prepared_before(at):
+        with self.finder() as finder:
+            for found in finder.prepared_before(at):
                 self.prepared.discover(found, at)
                 if xid in found:
                     return found[xid]

@@ -4,10 +4,11 @@ import logging
 import random
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from ....protocol.errors import PurgedError, SluiceError, SourceError, UnknownTableError
 from ....protocol.gtid import GtidSet
@@ -15,13 +16,14 @@ from ....protocol.position import Position
 from ....store.cursor import Cursor
 from ....store.ring import Ring
 from ....store.track import Track
+from ... import source
 from ...columns import SourceColumn
 from ...context import current_destination
 from ...quarantine import Quarantine, path_of
 from ...sink.filters import TableFilter
 from ...source import Expiry
 from ...status import ParserStatus
-from .config import MysqlConfig
+from .config import BinlogConfig, MysqlConfig
 from .connection import Connection, ServerFacts
 from .control import Control
 from .decode.decoder import Decoder, Status
@@ -32,7 +34,8 @@ from .history.tables import UNKNOWN, Catalog, Table
 from .history.versions import History, open_history
 from .schema import InformationSchema, Schemas, charsets
 from .snapshot import TableReader
-from .start import Start, StartFinder, parse_gtids, resume
+from .start import Binlog, Packets, PlaceFinder, Start, StartFinder, parse_gtids, resume
+from .xa import commits_in_one_phase
 
 logger = logging.getLogger(__name__)
 
@@ -45,16 +48,19 @@ QUIET: Final = 1.0
 """Seconds without a byte after which the source has nothing to send: it has sent all it has."""
 
 
-class Parser:
-    """Reads from a start, up to an optional stop, into a ring, and connects again whenever necessary.
+Opened = TypeVar("Opened", bound=Binlog)
+
+
+class BinlogParser(ABC, Generic[Opened]):
+    """Reads a binlog from a start, up to an optional stop, into a ring, and begins again whenever necessary.
 
     States, each with a text: `running`; `error` while the source cannot be read (it goes on trying); `finished` at the
-    stop position.
+    stop position, or where nothing more will come.
     """
 
     def __init__(
         self,
-        config: MysqlConfig,
+        config: BinlogConfig,
         ring: Ring,
         *,
         start: Cursor | None = None,
@@ -89,8 +95,6 @@ class Parser:
         if config.tsdb_enable:
             self._history = open_history(config, writes=not config.is_reader, epoch=epoch)
         self._filter: TableFilter | None = None  # instead of the configured one
-        self._schema_source = InformationSchema(lambda: Connection(config))
-        self._replica = Replica.unique(config.slave_id)
         self._start: Start | None = None
         self._is_exact = True  # the GTID set of the start is that of its place
         self._refused: dict[Cursor, SluiceError] = {}
@@ -104,8 +108,8 @@ class Parser:
         self._stopping = threading.Event()
         self._hurry = threading.Event()  # no wait before the next attempt
         self._lock = threading.Lock()
-        self._open: Connection | Dump | None = None  # what stop() has to interrupt ...
-        self._further: Connection | Dump | None = None  # ... as well
+        self._open: Binlog | Packets | None = None  # what stop() has to interrupt ...
+        self._further: Binlog | Packets | None = None  # ... as well
         self._thread = threading.Thread(target=self._run, name=f"parser {config.destination}", daemon=True)
 
     @property
@@ -147,9 +151,9 @@ class Parser:
         return min(known, default=None)
 
     def end(self) -> Position:
-        """Ask the source for its current end, on a connection of its own; any thread may ask. Raises SourceError."""
-        with Connection(self._config) as connection:
-            return self._finder(connection).end_position(self._known_files())
+        """Ask the source for its current end, apart from what is read; any thread may ask. Raises SourceError."""
+        with self._binlog() as binlog:
+            return self._finder(binlog).end_position(self._known_files())
 
     def _known_files(self) -> list[tuple[str, int]]:
         """Return the files that were read, with their times of creation."""
@@ -157,25 +161,11 @@ class Parser:
         # A source that cannot be read may have begun again with the same names.
         return [files[number] for number in range(1, len(files) + 1)] if self._failure is None else []
 
-    def table_reader(self) -> TableReader:
-        """See `sluice.instance.source.Parser.table_reader`."""
-        return TableReader(self._config, self._known_files)
-
     def columns(self, schema: str, table: str, at: Position | None = None) -> list[SourceColumn]:
         """See `sluice.instance.source.Parser.columns`."""
         found = self._columns_at(schema, table, at) if at is not None else self._columns_now(schema, table)
         fields, masks = self._config.field_filter(), self._config.masks()
         return [masks.shown(schema, table, it) for it in found if fields.keeps(schema, table, it.name)]
-
-    def _columns_now(self, schema: str, table: str) -> list[SourceColumn]:
-        source = InformationSchema(lambda: Connection(self._config))
-        try:
-            found = source.fetch(schema, table)
-        finally:
-            source.close()
-        if found.name != (schema, table):
-            raise UnknownTableError(f"{schema}.{table} is called {'.'.join(found.name or ())} by the source")
-        return found.columns
 
     def _columns_at(self, schema: str, table: str, at: Position) -> list[SourceColumn]:
         catalog = Catalog()
@@ -187,23 +177,12 @@ class Parser:
         reason = "is not known there" if state is UNKNOWN else "does not exist there"
         raise UnknownTableError(f"{schema}.{table} at {at}: the table {reason}, as far as the history of tables goes")
 
-    def tables(self) -> list[tuple[str, str]]:
-        """Ask the source for schema and name of its tables, whatever the filter.
-
-        Any thread may ask. Raises SourceError.
-        """
-        source = InformationSchema(lambda: Connection(self._config))
-        try:
-            return source.tables()
-        finally:
-            source.close()
-
     def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:
         """See `sluice.instance.source.Parser.expiries`."""
         if not places:
             return []
-        with Connection(self._config) as connection:
-            return self._finder(connection).expiries(places)
+        with self._binlog() as binlog:
+            return self._finder(binlog).expiries(places)
 
     def begin_at(self, places: Sequence[Cursor | None]) -> None:
         """Begin at the first of these places that the source has, at once, unless it has begun; any thread may ask."""
@@ -231,7 +210,6 @@ class Parser:
             for opened in (self._open, self._further):
                 if opened is not None:
                     opened.shutdown()
-        self._schema_source.shutdown()
         self._ring.wake()
 
     def join(self, timeout: float | None = None) -> None:
@@ -280,103 +258,142 @@ class Parser:
             if self._on_state is not None:
                 self._on_state(state, text)
 
-    def _connect(self) -> Connection:
-        """Connect; stop() can then interrupt what the connection waits for."""
-        connection = Connection(self._config)
-        self._interruptible(connection)
-        return connection
+    # --- what only a kind of source knows
+
+    @abstractmethod
+    def tables(self) -> list[tuple[str, str]]:
+        """See `sluice.instance.source.Parser.tables`."""
+
+    @abstractmethod
+    def table_reader(self) -> source.TableReader:
+        """See `sluice.instance.source.Parser.table_reader`."""
+
+    @abstractmethod
+    def _binlog(self) -> Opened:
+        """Open the binlog. Raises SourceError."""
+
+    @abstractmethod
+    def _check(self, binlog: Opened) -> None:
+        """Raise SourceError with all that keeps it from being read."""
+
+    @abstractmethod
+    def _charsets(self, binlog: Opened) -> Mapping[int, str]:
+        """Return the character set of each collation id. Raises SourceError."""
+
+    @abstractmethod
+    def _finder(self, binlog: Opened) -> PlaceFinder:
+        """Make what finds places in it."""
+
+    @abstractmethod
+    def _dump(self, binlog: Opened, start: FileStart | GtidStart) -> Packets:
+        """Begin to read. Raises SourceError."""
+
+    @abstractmethod
+    def _dump_part(self, binlog: Opened, start: FileStart) -> Packets:
+        """Begin to read a part once more, up to where the binlog ends now. Raises SourceError."""
+
+    @abstractmethod
+    def _commits_in_one_phase(self, file: str, begin: int) -> bool:
+        """See `Control.commits_in_one_phase`."""
+
+    @abstractmethod
+    def _schemas(self, facts: ServerFacts, start: Cursor | None) -> Schemas:
+        """Return the tables at a place."""
+
+    @abstractmethod
+    def _columns_now(self, schema: str, table: str) -> list[SourceColumn]:
+        """Return the columns that a table has now. Raises UnknownTableError and SourceError."""
+
+    def _is_over(self, dump: Packets) -> bool:
+        """Whether nothing more will come where a dump says that it ends; on a server that is never so.
+
+        Raises SourceError if it must not end there.
+        """
+        del dump
+        return False
+
+    # --- the thread
 
     @contextmanager
-    def _further_connection(self) -> Iterator[Connection]:
-        """Open another connection to ask while the dump waits; stop() interrupts that, too."""
-        with Connection(self._config) as connection:
+    def _further_binlog(self) -> Iterator[Opened]:
+        """Open the binlog again to ask while the dump waits; stop() interrupts that, too."""
+        with self._binlog() as binlog:
             with self._lock:
-                self._further = connection
+                self._further = binlog
             try:
                 if self._stopping.is_set():
-                    connection.shutdown()
-                yield connection
+                    binlog.shutdown()
+                yield binlog
             finally:
                 with self._lock:
                     self._further = None
 
-    def _further_dump(self, position: Position) -> Dump:
+    @contextmanager
+    def _further_finder(self) -> Iterator[PlaceFinder]:
+        with self._further_binlog() as binlog:
+            yield self._finder(binlog)
+
+    def _further_dump(self, position: Position) -> Packets:
         """Let the source send again what begins at a place; stop() interrupts that, too."""
-        with self._further_connection() as connection:
-            self._finder(connection).check(position)
+        with self._further_binlog() as binlog:
+            self._finder(binlog).check(position)
             start = resume(position).dump
-            dump = Dump(connection, start, Replica.unique(), timeout=self._config.so_timeout, non_blocking=True)
+            assert isinstance(start, FileStart)
+            dump = self._dump_part(binlog, start)
         with self._lock:
             self._further = dump
         if self._stopping.is_set():
             dump.shutdown()
         return dump
 
-    def _finder(self, connection: Connection) -> StartFinder:
-        return StartFinder(connection, self._config, lambda: Connection(self._config), self._stopping)
-
-    def _interruptible(self, opened: Connection | Dump) -> None:
+    def _interruptible(self, opened: Binlog | Packets) -> None:
+        """Let stop() interrupt what waits."""
         with self._lock:
             self._open = opened
         if self._stopping.is_set():
             opened.shutdown()
 
     def _read(self) -> None:
-        """Read with one connection; returns when told to stop, or at the stop position."""
+        """Read without a break; returns when told to stop, at the stop position, or where nothing more will come."""
+        with self._binlog() as binlog:
+            self._interruptible(binlog)
+            self._check(binlog)
+            facts = binlog.facts
+            self._control.finder = self._further_finder
+            self._control.commits_in_one_phase = self._commits_in_one_phase
+            self._control.dump = self._further_dump
+            self._control.prepared.is_complete = False  # what was resolved may come again
+            self._control.charsets = self._charsets(binlog)
+            self._control.mariadb = facts.mariadb
+            self._control.asks_schemas = facts.row_metadata != "FULL"
+            if self._history is not None and self._control.asks_schemas:
+                self._history.open()  # before the end of the binlog is looked up, for it may be in there
+            start = self._start = self._find_start(binlog)
+            self._decoder.forget_plans()
+            if not self._follow_to(binlog, start):
+                self._control.schemas = self._schemas(facts, _cursor_of(start))
+            self._decoder.begin(
+                source=facts.source,
+                gtid=isinstance(start.dump, GtidStart),
+                position=start.position,
+                stop=self._stop,
+                executed=str(start.gtids or ""),
+            )
+            dump = self._dump(binlog, start.dump)
+            self._connections += 1
+        self._interruptible(dump)
         try:
-            with self._connect() as connection:
-                connection.check(self._config, self._config.slave_id)
-                facts = connection.facts
-                self._control.connect = self._further_connection
-                self._control.finder = self._finder
-                self._control.dump = self._further_dump
-                self._control.prepared.is_complete = False  # what was resolved may come again
-                self._control.charsets = charsets(connection)
-                self._control.mariadb = facts.mariadb
-                self._control.asks_schemas = facts.row_metadata != "FULL"
-                if self._history is not None and self._control.asks_schemas:
-                    self._history.open()  # before the end of the binlog is looked up, for it may be in there
-                start = self._start = self._find_start(connection)
-                self._decoder.forget_plans()
-                if not self._follow_to(connection, start):
-                    self._control.schemas = self._schemas(facts, _cursor_of(start))
-                self._decoder.begin(
-                    source=facts.source,
-                    gtid=isinstance(start.dump, GtidStart),
-                    position=start.position,
-                    stop=self._stop,
-                    executed=str(start.gtids or ""),
-                )
-                dump = Dump(connection, start.dump, self._replica, timeout=self._config.so_timeout)
-                self._connections += 1
-            self._interruptible(dump)
-            try:
-                self._follow(dump, start)
-            finally:
-                self._start = self._resumption(start, facts)
-                dump.close()
-                self._control.close_part()
-                with self._lock:
-                    self._further = None
-                if self._history is not None:
-                    self._history.pause(self._decoder.executed)
+            self._follow(dump, start)
         finally:
-            self._schema_source.close()
+            self._start = self._resumption(start, facts)
+            dump.close()
+            self._control.close_part()
+            with self._lock:
+                self._further = None
+            if self._history is not None:
+                self._history.pause(self._decoder.executed)
 
-    def _schemas(self, facts: ServerFacts, start: Cursor | None) -> Schemas:
-        """Return the tables at a place."""
-        takes = self._control.asks_schemas and not self._config.is_reader
-        return Schemas(
-            self._schema_source,
-            Dialect(facts.version, facts.mariadb, frozenset(self._control.charsets.values())),
-            ignore_case=facts.lower_case_table_names != 0,
-            take=self._schema_source.snapshot if takes else None,
-            history=self._history if self._control.asks_schemas else None,
-            start=start,
-            executed=lambda: self._decoder.executed,
-        )
-
-    def _follow_to(self, connection: Connection, start: Start) -> bool:
+    def _follow_to(self, binlog: Opened, start: Start) -> bool:
         """Let the statements between the end of the history and a start after it change the tables.
 
         Another server may have had the destination meanwhile. Returns False if there is nothing to follow, or too much.
@@ -385,16 +402,16 @@ class Parser:
         if self._history is None or cursor is None or not self._control.asks_schemas or self._config.is_reader:
             return False
         end, position = self._history.end_before(cursor), cursor.position
-        if end is None or position is None or position.source != connection.facts.source:
+        if end is None or position is None or position.source != binlog.facts.source:
             return False
-        finder = self._finder(connection)
+        finder = self._finder(binlog)
         decoder = Decoder(Ring(), self._config)
         try:
             distance = finder.distance(end, position)
             if distance is None or distance > MOST_FOLLOWED:
                 return False
             logger.info("reading which statements changed tables from %s to %s", end, position)
-            schemas = self._control.schemas = self._schemas(connection.facts, Cursor.at(end))
+            schemas = self._control.schemas = self._schemas(binlog.facts, Cursor.at(end))
             schemas.executed = lambda: decoder.executed
             with closing(finder.between(decoder, end, position)) as events:
                 for event in events:
@@ -409,8 +426,8 @@ class Parser:
         schemas.executed = lambda: self._decoder.executed
         return True
 
-    def _find_start(self, connection: Connection) -> Start:
-        finder = self._finder(connection)
+    def _find_start(self, binlog: Opened) -> Start:
+        finder = self._finder(binlog)
         if self._purged and self._config.auto_reset_latest_pos_mode:
             logger.warning("going on at the current end, as configured, without what is purged")
             self._control.pending_gap, self._purged = self._purged, ""
@@ -423,13 +440,13 @@ class Parser:
         position = start.position
         if position is None:
             return start
-        if position.source == connection.facts.source:
+        if position.source == binlog.facts.source:
             finder.check(position)
             return start
         gtids = str(start.gtids or "") if self._is_exact else ""
         return finder.find(Cursor.at(position, gtids))
 
-    def _first_held(self, finder: StartFinder) -> Start:
+    def _first_held(self, finder: PlaceFinder) -> Start:
         """Find the first of the places that the source has; if it has none, raise the error of the first one."""
         start, refused = finder.find_first(self._places)
         self._refused = {place: error for place, error in refused.items() if place is not None}
@@ -457,7 +474,7 @@ class Parser:
             return Start(GtidStart(gtids), gtids=gtids, cursor=cursor)
         return replace(resume(position, gtids), cursor=cursor)
 
-    def _follow(self, dump: Dump, start: Start) -> None:
+    def _follow(self, dump: Packets, start: Start) -> None:
         """Decode until told to stop, or the stop position; raises SluiceError when the dump breaks off."""
         decoder = self._decoder
         while True:
@@ -490,9 +507,11 @@ class Parser:
             elif status is Status.CONTROL and decoder.event is not None:
                 if decoder.event.type == BinlogEvent.FORMAT_DESCRIPTION_EVENT:
                     self._begin(start)
+                elif decoder.event.type == BinlogEvent.EOF_PACKET and self._is_over(dump):
+                    return
                 self._control.answer(decoder.event)
 
-    def _receive(self, dump: Dump, space: memoryview) -> int:
+    def _receive(self, dump: Packets, space: memoryview) -> int:
         """Receive, and note when the source had nothing to send: then everything it wrote before is read."""
         begin = self._quiet_since = time.monotonic()
         try:
@@ -517,6 +536,108 @@ class Parser:
                 self._on_begin(position, start.gtids)
         self._failure = None
         self._set_state("running", "")
+
+
+class Parser(BinlogParser[Connection]):
+    """Reads the binlog of a server."""
+
+    def __init__(
+        self,
+        config: MysqlConfig,
+        ring: Ring,
+        *,
+        start: Cursor | None = None,
+        later: Sequence[Cursor | None] = (),
+        stop: Position | None = None,
+        on_begin: Callable[[Position | None, GtidSet | None], None] | None = None,
+        on_state: Callable[[str, str], None] | None = None,
+        epoch: int = 0,
+        moves_xa: bool = True,
+    ) -> None:
+        """See `BinlogParser`."""
+        super().__init__(
+            config,
+            ring,
+            start=start,
+            later=later,
+            stop=stop,
+            on_begin=on_begin,
+            on_state=on_state,
+            epoch=epoch,
+            moves_xa=moves_xa,
+        )
+        self._server = config
+        self._schema_source = InformationSchema(self._binlog)
+        self._replica = Replica.unique(config.slave_id)
+
+    def table_reader(self) -> TableReader:
+        """See `sluice.instance.source.Parser.table_reader`."""
+        return TableReader(self._server, self._known_files)
+
+    def _columns_now(self, schema: str, table: str) -> list[SourceColumn]:
+        source = InformationSchema(self._binlog)
+        try:
+            found = source.fetch(schema, table)
+        finally:
+            source.close()
+        if found.name != (schema, table):
+            raise UnknownTableError(f"{schema}.{table} is called {'.'.join(found.name or ())} by the source")
+        return found.columns
+
+    def tables(self) -> list[tuple[str, str]]:
+        """Ask the source for schema and name of its tables, whatever the filter.
+
+        Any thread may ask. Raises SourceError.
+        """
+        source = InformationSchema(self._binlog)
+        try:
+            return source.tables()
+        finally:
+            source.close()
+
+    def stop(self) -> None:
+        """See `BinlogParser.stop`."""
+        super().stop()
+        self._schema_source.shutdown()
+
+    def _read(self) -> None:
+        try:
+            super()._read()
+        finally:
+            self._schema_source.close()
+
+    def _binlog(self) -> Connection:
+        return Connection(self._server)
+
+    def _check(self, binlog: Connection) -> None:
+        binlog.check(self._server, self._server.slave_id)
+
+    def _charsets(self, binlog: Connection) -> Mapping[int, str]:
+        return charsets(binlog)
+
+    def _finder(self, binlog: Connection) -> StartFinder:
+        return StartFinder(binlog, self._server, self._binlog, self._stopping)
+
+    def _dump(self, binlog: Connection, start: FileStart | GtidStart) -> Dump:
+        return Dump(binlog, start, self._replica, timeout=self._server.so_timeout)
+
+    def _dump_part(self, binlog: Connection, start: FileStart) -> Dump:
+        return Dump(binlog, start, Replica.unique(), timeout=self._server.so_timeout, non_blocking=True)
+
+    def _commits_in_one_phase(self, file: str, begin: int) -> bool:
+        return commits_in_one_phase(self._further_binlog, file, begin)
+
+    def _schemas(self, facts: ServerFacts, start: Cursor | None) -> Schemas:
+        takes = self._control.asks_schemas and not self._config.is_reader
+        return Schemas(
+            self._schema_source,
+            Dialect(facts.version, facts.mariadb, frozenset(self._control.charsets.values())),
+            ignore_case=facts.lower_case_table_names != 0,
+            take=self._schema_source.snapshot if takes else None,
+            history=self._history if self._control.asks_schemas else None,
+            start=start,
+            executed=lambda: self._decoder.executed,
+        )
 
 
 def _restart_of(start: Start, position: Position) -> Position | None:

@@ -105,14 +105,13 @@ def _decode(config: MysqlConfig, connection: Connection, item: Item, kept: Kept,
     quarantine = Quarantine(path_of(config.file_data_dir, config.destination))
     decoder = Decoder(ring, config)
     control = Control(config, ring, decoder, quarantine)
-    control.connect = lambda: Connection(config)
     control.charsets = charsets(connection)
     control.mariadb = facts.mariadb
     control.asks_schemas = facts.row_metadata != "FULL"
     history = open_history(config, writes=False) if config.tsdb_enable else None
     position = Position.parse(item.position)
     control.schemas = Schemas(
-        InformationSchema(control.connect),
+        InformationSchema(lambda: Connection(config)),
         Dialect(facts.version, facts.mariadb, frozenset(control.charsets.values())),
         ignore_case=facts.lower_case_table_names != 0,
         history=history if control.asks_schemas else None,

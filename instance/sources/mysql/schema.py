@@ -57,6 +57,18 @@ class TableSchema:
         return self.altered >= timestamp
 
 
+class MissingColumnsError(SourceError):
+    """Rows come of a table whose columns neither the binlog nor the history of tables names; nobody can be asked."""
+
+    def __init__(self, table_map: TableMap, at: Position | None, contradiction: str) -> None:
+        known = contradiction or "the history of tables does not have it"
+        super().__init__(
+            f"the columns of {table_map.schema}.{table_map.table} at {at} are not known: the binlog does not name them"
+            f" (binlog_row_metadata was not FULL), and {known}. Begin at a file before its CREATE TABLE, or bring the"
+            " history of a destination that read the server (sluice schema export and import), or filter the table out"
+        )
+
+
 class ColumnSource(Protocol):
     """Where the columns of a table at a time come from: the live source, or a recorded history."""
 
@@ -245,7 +257,7 @@ class Schemas:
 
     def __init__(
         self,
-        source: ColumnSource,
+        source: ColumnSource | None,
         dialect: Dialect,
         *,
         ignore_case: bool = False,
@@ -254,7 +266,7 @@ class Schemas:
         start: Cursor | None = None,
         executed: Callable[[], str] = str,
     ) -> None:
-        """Ask `source` for what is unknown; `ignore_case`: lower_case_table_names is not 0.
+        """Ask `source` for what is unknown, if there is one; `ignore_case`: lower_case_table_names is not 0.
 
         `history` says what the tables are at `start`, and notes what becomes of them. Where it does not know, `take`
         asks which tables there are, now and whenever that is in doubt. Without it a statement makes no table for
@@ -276,13 +288,16 @@ class Schemas:
         self._here = (0, 0)
         if history is None or not history.begin_at(self._catalog, start):
             self._ask_for_all()
+            if history is not None and source is None and self._start is not None:
+                history.begin(self._catalog, self._start.transaction, executed())
 
     def table(
         self, table_map: TableMap, charsets: Mapping[int, str], timestamp: int, at: Position | None
     ) -> TableSchema:
         """Return the schema for the rows of a table map that was logged at the Unix time `timestamp`, at `at`.
 
-        Raises DecodeError if the table does not exist or has other columns, SourceError if the source cannot be asked.
+        Raises DecodeError if the table does not exist or has other columns, SourceError if the source cannot be asked,
+        and MissingColumnsError if there is none.
         """
         if table_map.has_names:
             table_map = self._with_signs(table_map, timestamp)
@@ -292,6 +307,8 @@ class Schemas:
         if isinstance(state, Table):
             return TableSchema(state.source_columns())
         key = self._key(table_map.schema, table_map.table)
+        if self._source is None:
+            raise MissingColumnsError(table_map, at, self._contradicted.get(key, ""))
         known = self._asked.get(key)
         if known is not None:
             known.columns += _hidden_columns(table_map, known.columns)
@@ -316,6 +333,8 @@ class Schemas:
 
         Raises SourceError if the source cannot be asked.
         """
+        if self._source is None:
+            return
         with contextlib.suppress(DecodeError):  # dropped again already
             self._asked[self._key(schema, table)] = self._source.fetch(schema, table, timestamp)
 
@@ -467,6 +486,8 @@ class Schemas:
         state = self._catalog.get(table_map.schema, table_map.table)
         if isinstance(state, Table):
             return state.source_columns()
+        if self._source is None:
+            return []
         with contextlib.suppress(DecodeError):
             return self._source.fetch(table_map.schema, table_map.table, timestamp).columns
         return []

@@ -2,10 +2,11 @@
 
 import logging
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol, Self
 
 from ....protocol.errors import (
     BadPositionError,
@@ -21,8 +22,8 @@ from ....protocol.position import Position, file_number
 from ....store.cursor import OLDEST, Cursor
 from ....store.ring import Ring
 from ...source import Expiry
-from .config import MysqlConfig
-from .connection import Connection, optional_text, text
+from .config import BinlogConfig, MysqlConfig
+from .connection import Connection, ServerFacts, optional_text, text
 from .decode.decoder import Decoder, Status
 from .decode.events import BinlogEvent, Event
 from .decode.gtid_event import mysql_gtid
@@ -51,34 +52,95 @@ def resume(position: Position, gtids: GtidSet | None = None) -> Start:
     return Start(FileStart(position.file, offset), position, gtids)
 
 
-_EXPIRY: Final = ("binlog_expire_logs_seconds", "binlog_expire_logs_auto_purge", "expire_logs_days")
-"""https://dev.mysql.com/doc/refman/8.4/en/replication-options-binary-log.html; MariaDB has the first and the last."""
+class Binlog(Protocol):
+    """What has the files of a binlog: a session on the server that writes them, or a folder."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    @property
+    def name(self) -> str:
+        """What it is called in errors."""
+
+    @property
+    def facts(self) -> ServerFacts:
+        """What is known of the server that wrote them."""
+
+    def binlog_files(self) -> list[tuple[str, int]]:
+        """Return the files that are there, oldest first, each with its size: one at least. Raises SourceError."""
+
+    def shutdown(self) -> None:
+        """Interrupt, from any thread, a call that waits: it fails with SourceError."""
 
 
-class StartFinder:
-    """Finds the start for one connection's source.
+class Packets(Protocol):
+    """The packets of a dump."""
+
+    @property
+    def name(self) -> str:
+        """Who sends them."""
+
+    def receive_into(self, space: memoryview) -> int:
+        """Wait for bytes and return their number, 0 when the dump has ended. Raises SourceError."""
+
+    def shutdown(self) -> None:
+        """End the dump from any thread."""
+
+    def close(self) -> None:
+        """Release what it holds."""
+
+
+class PlaceFinder(ABC):
+    """Finds places in a binlog.
 
     Every method raises SourceError if the source refuses, PurgedError if it no longer has the place, and
     SourceChangedError if the place does not belong to this source or to its present history.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        config: MysqlConfig,
-        connect: Callable[[], Connection],
-        stopping: threading.Event | None = None,
-    ) -> None:
-        """Ask over `connection`; `connect` makes the connections of the dumps that a search needs.
-
-        A search ends with a SourceError when `stopping` is set.
-        """
-        self._connection = connection
+    def __init__(self, binlog: Binlog, config: BinlogConfig, stopping: threading.Event | None = None) -> None:
+        """Look in this binlog; a search ends with a SourceError when `stopping` is set."""
+        self._binlog = binlog
         self._stopping = stopping
         self._config = config
-        self._connect = connect
-        self._facts = connection.facts
+        self._facts = binlog.facts
         self._created: dict[str, int] = {}
+
+    # --- what only a kind of source knows
+
+    @abstractmethod
+    def end(self) -> Start:
+        """Start at the source's current end."""
+
+    @abstractmethod
+    def end_position(self, known: Iterable[tuple[str, int]]) -> Position:
+        """Return the source's current end. ``known`` are files with their time of creation; others are looked at."""
+
+    @abstractmethod
+    def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:
+        """See `sluice.instance.source.Parser.expiries`."""
+
+    @abstractmethod
+    def _by_default(self) -> Start:
+        """Start where nothing is configured."""
+
+    @abstractmethod
+    def _executed(self, file: str, offset: int) -> GtidSet | None:
+        """Return what is executed at a place between transactions; None if the source has no GTIDs."""
+
+    @abstractmethod
+    def _executed_now(self) -> GtidSet:
+        """Return all that the source has executed."""
+
+    @abstractmethod
+    def _after(self, gtids: GtidSet) -> Start:
+        """Start after the transactions of a set, if the source still has those that are not in it."""
+
+    @abstractmethod
+    def _dump(self, file: str, offset: int) -> Packets:
+        """Begin a dump that ends where the binlog ends now."""
+
+    # --- what is the same for all
 
     def find(self, saved: Cursor | None) -> Start:
         """Find the start for a saved cursor; without one the configuration decides."""
@@ -110,7 +172,7 @@ class StartFinder:
                 continue  # where the configuration says: only if no other place is left
             if place == OLDEST:
                 is_purged = start is None and any(isinstance(it, PurgedError) for it in refused.values())
-                start = self._at_boundary(self._connection.binlog_files()[0][0], FIRST_EVENT) if is_purged else start
+                start = self._at_boundary(self._binlog.binlog_files()[0][0], FIRST_EVENT) if is_purged else start
                 continue
             try:
                 found = self.find(place)
@@ -122,17 +184,7 @@ class StartFinder:
                 start = start or found
         return start, refused
 
-    def end(self) -> Start:
-        """Start at the source's current end."""
-        file, offset, gtids = self._connection.end_of_binlog()
-        return Start(FileStart(file, offset), gtids=self._gtids(gtids) if self._facts.gtid else None)
-
-    def end_position(self, known: Iterable[tuple[str, int]]) -> Position:
-        """Return the source's current end. ``known`` are files with their time of creation; others are looked at."""
-        file, offset = self._connection.binlog_status()[:2]
-        return self.position_of(file, offset, known)
-
-    def position_of(self, file: str, offset: int, known: Iterable[tuple[str, int]]) -> Position:
+    def position_of(self, file: str, offset: int, known: Iterable[tuple[str, int]] = ()) -> Position:
         """Return the position of a place between two transactions; ``known`` is as for `end_position`."""
         # The newest of that name: RESET MASTER begins with the same names again.
         created = next((time for name, time in reversed(list(known)) if name == file), None)
@@ -149,28 +201,9 @@ class StartFinder:
         created = self._created_at(position.file)
         if created != position.created:
             raise SourceChangedError(
-                f"{position.file} of {self._connection.name} was created at {created}, that of the position {position}"
+                f"{position.file} of {self._binlog.name} was created at {created}, that of the position {position}"
                 " at another time: it was reset, restored, or is another server"
             )
-
-    def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:
-        """See `sluice.instance.source.Parser.expiries`. Files are purged so long after their last event."""
-        files = [name for name, _ in self._connection.binlog_files()]
-        found = self._connection.query(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN {_EXPIRY}", row=(text, text))
-        variables = dict(found)
-        seconds = float(variables.get("binlog_expire_logs_seconds", 0))
-        seconds = seconds or 86_400 * float(variables.get("expire_logs_days", 0))
-        if variables.get("binlog_expire_logs_auto_purge") == "OFF":
-            seconds = 0.0
-        return [self._expiry(it, files, seconds) for it in places]
-
-    def _expiry(self, place: Position, files: Sequence[str], seconds: float) -> Expiry | None:
-        if place.source != self._facts.source or place.file not in files[:-1]:
-            return None  # another source's, purged already, or in the file that is written
-        number = files.index(place.file)
-        if number == 0 and file_number(place.file) > 1:
-            return Expiry(0.0, seconds)
-        return Expiry(self._created_at(files[number + 1]) + seconds, seconds) if seconds else None
 
     def _created_at(self, file: str) -> int:
         """Return when a file was created, as its beginning says."""
@@ -181,7 +214,7 @@ class StartFinder:
 
     def distance(self, since: Position, until: Position) -> int | None:
         """Return how many bytes lie between two places of this source; None if it has no longer all of them."""
-        sizes = dict(self._connection.binlog_files())
+        sizes = dict(self._binlog.binlog_files())
         if since.file not in sizes or until.file not in sizes:
             return None
         before = sum(size for file, size in sizes.items() if since.file_number <= file_number(file) < until.file_number)
@@ -191,7 +224,7 @@ class StartFinder:
         """Read what lies between two places of this source, as `_walk` does; ``decoder`` knows what is executed."""
         self.check_history(since)
         executed = str(self._executed(since.file, since.begin) or "") if self._config.gtid_on else ""
-        for file, _ in self._connection.binlog_files():
+        for file, _ in self._binlog.binlog_files():
             if not since.file_number <= file_number(file) <= until.file_number:
                 continue
             decoder.begin(source=self._facts.source, walking=True, executed=executed)
@@ -208,10 +241,10 @@ class StartFinder:
         File after file, from that of the place to the oldest one: each time those that were prepared in it.
         """
         ended: set[str] = set()
-        for file, _ in reversed(self._connection.binlog_files()):
+        for file, _ in reversed(self._binlog.binlog_files()):
             if file_number(file) > place.file_number:
                 continue
-            logger.info("looking for prepared XA transactions in %s of %s", file, self._connection.name)
+            logger.info("looking for prepared XA transactions in %s of %s", file, self._binlog.name)
             found: dict[str, Position] = {}
             ended_here: set[str] = set()
             with closing(self._walk(file, only_xa=True)) as walk:
@@ -227,19 +260,19 @@ class StartFinder:
             ended |= ended_here
 
     def _check_file(self, file: str, offset: int) -> None:
-        files = self._connection.binlog_files()
+        files = self._binlog.binlog_files()
         sizes = dict(files)
         if file not in sizes:
             first = files[0][0]
             if file_number(file) < file_number(first) and _base(file) == _base(first):
-                raise purged(self._connection, f"{file}:{offset}", first)
+                raise purged(self._binlog, f"{file}:{offset}", first)
             raise SourceChangedError(
-                f"{self._connection.name} has no binlog file {file} (it has {first} to {files[-1][0]}):"
+                f"{self._binlog.name} has no binlog file {file} (it has {first} to {files[-1][0]}):"
                 " it was reset, restored, or is another server"
             )
         if offset > sizes[file]:
             raise SourceChangedError(
-                f"{file} of {self._connection.name} ends at {sizes[file]}, before the position {offset}:"
+                f"{file} of {self._binlog.name} ends at {sizes[file]}, before the position {offset}:"
                 " it was reset, restored, or is another server"
             )
 
@@ -259,39 +292,19 @@ class StartFinder:
                 return self._at_time(config.master_timestamp, [config.master_journal_name])
             return self._at_boundary(config.master_journal_name, FIRST_EVENT)
         if config.master_timestamp:
-            return self._at_time(config.master_timestamp, [file for file, _ in self._connection.binlog_files()])
-        return self.end()
+            return self._at_time(config.master_timestamp, [file for file, _ in self._binlog.binlog_files()])
+        return self._by_default()
 
     def _by_gtid(self, position: Position, gtids: GtidSet | None) -> Start:
         """Carry a position over from another source: possible between transactions that are all known here."""
         source = self._facts.source
-        if position.n == 0 and gtids and self._facts.gtid:
-            state = "@@global.gtid_binlog_state" if self._facts.mariadb else "@@global.gtid_executed"
-            here = self._connection.ask(f"SELECT {state}", row=(self._answered_gtids,))
-            if contains(here, gtids):
-                return self._after(gtids)
+        if position.n == 0 and gtids and self._facts.gtid and contains(self._executed_now(), gtids):
+            return self._after(gtids)
         lacks = "if it is a replica, start again when it has caught up" if gtids else "no GTID set was saved"
         raise SourceChangedError(
-            f"the position {position} is of another source: {self._connection.name} is {source}, and it has not"
+            f"the position {position} is of another source: {self._binlog.name} is {source}, and it has not"
             f" executed what was executed there ({lacks})"
         )
-
-    def _after(self, gtids: GtidSet) -> Start:
-        """Start after the transactions of a set, if the source still has those that are not in it."""
-        first = self._connection.binlog_files()[0][0]
-        if isinstance(gtids, MysqlGtidSet):
-            gone = self._connection.ask("SELECT @@global.gtid_purged", row=(self._answered_gtids,))
-            lost = str(gone.subtract(gtids))
-        else:  # numbers ascend in a domain, whichever server writes; the newest of each before the first file:
-            before = self._binlog_gtid_pos(first, FIRST_EVENT)
-            newest = {domain: number for (domain, _), number in gtids}
-            lost = mariadb_text(gtid for gtid in before if newest.get(gtid[0][0], -1) < gtid[1])
-        if lost:
-            raise PurgedError(
-                f"{self._connection.name} has purged transactions that are missing from the GTID set {gtids}, up to"
-                f" {lost}: the oldest file that it has is {first}. They cannot be read any more"
-            )
-        return Start(GtidStart(gtids), gtids=gtids)
 
     def _at_event(self, cursor: Cursor) -> Start:
         """Start at the event of a cursor that Canal wrote, this event included."""
@@ -310,54 +323,27 @@ class StartFinder:
             break
         raise SourceChangedError(
             f"the event of the cursor, {cursor.journal}:{cursor.offset} of server {cursor.server_id} at"
-            f" {cursor.timestamp}, is not there on {self._connection.name}: it was reset, restored,"
+            f" {cursor.timestamp}, is not there on {self._binlog.name}: it was reset, restored,"
             " or is another server"
         )
 
     def _at_offset(self, file: str, offset: int) -> Start:
         """Start at an offset from the configuration, which may be inside a transaction."""
-        place = (
-            f"the configured position {file}:{offset} (canal.instance.master.position; SHOW BINLOG EVENTS IN '{file}'"
-            " lists those that there are)"
-        )
-        try:
-            rows = self._connection.shown_events("IN %s FROM %s LIMIT 1", file, offset)
-        except SourceError as error:
-            raise SourceError(f"no event was found at {place}: {error}") from error
-        if not rows or rows[0].kind in _SHOWN_BEGINNINGS or rows[0].info == b"BEGIN":
+        end = 0
+        with closing(self._walk(file)) as walk:
+            for event, position in walk:
+                if event.offset == offset:
+                    return resume(position, self._executed(file, position.begin))
+                end = event.offset + event.length
+                if end > offset:
+                    break
+        if end == offset:  # there the file ends, or its ROTATE event begins
             return self._at_boundary(file, offset)
-        for event, position in self._walk(file):
-            if event.offset == offset:
-                return resume(position, self._executed(file, position.begin))
-            if event.offset > offset:
-                break
-        raise SourceError(f"no event starts at {place}")
+        raise SourceError(f"no event starts at {_configured_place(file, offset)}")
 
     def _at_boundary(self, file: str, offset: int) -> Start:
         position = Position(self._facts.source, file, self._created_at(file), offset, 0)
         return resume(position, self._executed(file, offset))
-
-    def _executed(self, file: str, offset: int) -> GtidSet | None:
-        """Return what is executed at a place between transactions; None if the source has no GTIDs.
-
-        MySQL does not say: it is what the file begins with, and all GTIDs from there on.
-        """
-        if self._facts.mariadb:
-            return self._binlog_gtid_pos(file, offset)
-        if not self._facts.gtid:
-            return None
-        rows = self._connection.shown_events("IN %s LIMIT 1, 1", file)
-        if not rows or rows[0].kind != "Previous_gtids":
-            return None
-        gtids: MysqlGtidSet = self._answered_gtids(rows[0].info)
-        if offset > FIRST_EVENT:
-            with closing(self._walk(file)) as walk:
-                for event, _ in walk:
-                    if event.offset >= offset:
-                        break
-                    if event.type in _MYSQL_GTIDS:
-                        gtids.add(*mysql_gtid(event.body, tagged=event.type == BinlogEvent.GTID_TAGGED_EVENT))
-        return gtids
 
     def _at_time(self, milliseconds: int, files: list[str]) -> Start:
         """Start before the first transaction at or after a time; without one, at the end of the last file.
@@ -371,8 +357,8 @@ class StartFinder:
                 is_late = first is not None and first[1].created * 1000 >= milliseconds
                 if is_late and index > 0:
                     continue
-                if is_late and file_number(files[0]) > 1 and files[0] == self._connection.binlog_files()[0][0]:
-                    raise purged(self._connection, f"the time {milliseconds} ms", files[0])
+                if is_late and file_number(files[0]) > 1 and files[0] == self._binlog.binlog_files()[0][0]:
+                    raise purged(self._binlog, f"the time {milliseconds} ms", files[0])
                 for event, position in walk:
                     begins = event.offset == position.begin and event.type in _BEGINNINGS
                     if begins and event.timestamp * 1000 >= milliseconds:
@@ -385,18 +371,6 @@ class StartFinder:
     def _gtids(self, text: str) -> GtidSet:
         return parse_gtids(text, mariadb=self._facts.mariadb)
 
-    def _answered_gtids(self, value: str | bytes | None) -> Any:
-        """Return a set that the source names; NULL is the empty one. Raises SourceError."""
-        try:
-            return self._gtids(optional_text(value) or "")
-        except (BadPositionError, ValueError) as error:
-            raise SourceError(f"{self._connection.name} names an invalid GTID set: {error}") from error
-
-    def _binlog_gtid_pos(self, file: str, offset: int) -> MariadbGtidSet:
-        question = "SELECT BINLOG_GTID_POS(%s, %s)"
-        found: MariadbGtidSet = self._connection.ask(question, (file, offset), row=(self._answered_gtids,))
-        return found
-
     def _walk(self, file: str, *, only_xa: bool = False) -> "Generator[tuple[Event, Position]]":
         """Read the events of one file, from its FORMAT_DESCRIPTION event to its end; see `Decoder.begin`."""
         decoder = Decoder(Ring(), self._config)
@@ -407,17 +381,7 @@ class StartFinder:
             decoder.close()
 
     def _events(self, decoder: Decoder, file: str, offset: int) -> "Generator[tuple[Event, Position]]":
-        connection = self._connect()
-        try:
-            dump = Dump(
-                connection,
-                FileStart(file, offset),
-                Replica.unique(),
-                timeout=self._config.so_timeout,
-                non_blocking=True,
-            )
-        finally:
-            connection.close()
+        dump = self._dump(file, offset)
         try:
             while True:
                 if decoder.run() is Status.NEED_DATA:
@@ -446,18 +410,146 @@ class StartFinder:
             dump.close()
 
 
+_EXPIRY: Final = ("binlog_expire_logs_seconds", "binlog_expire_logs_auto_purge", "expire_logs_days")
+"""https://dev.mysql.com/doc/refman/8.4/en/replication-options-binary-log.html; MariaDB has the first and the last."""
+
+
+class StartFinder(PlaceFinder):
+    """Finds places in the binlog of a server."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        config: MysqlConfig,
+        connect: Callable[[], Connection],
+        stopping: threading.Event | None = None,
+    ) -> None:
+        """Ask over `connection`; `connect` makes the connections of the dumps that a search needs."""
+        super().__init__(connection, config, stopping)
+        self._connection = connection
+        self._connect = connect
+        self._timeout = config.so_timeout
+
+    def end(self) -> Start:
+        """See `PlaceFinder.end`."""
+        file, offset, gtids = self._connection.end_of_binlog()
+        return Start(FileStart(file, offset), gtids=self._gtids(gtids) if self._facts.gtid else None)
+
+    def _by_default(self) -> Start:
+        return self.end()
+
+    def end_position(self, known: Iterable[tuple[str, int]]) -> Position:
+        """See `PlaceFinder.end_position`."""
+        file, offset = self._connection.binlog_status()[:2]
+        return self.position_of(file, offset, known)
+
+    def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:
+        """See `sluice.instance.source.Parser.expiries`. Files are purged so long after their last event."""
+        files = [name for name, _ in self._connection.binlog_files()]
+        found = self._connection.query(f"SHOW GLOBAL VARIABLES WHERE Variable_name IN {_EXPIRY}", row=(text, text))
+        variables = dict(found)
+        seconds = float(variables.get("binlog_expire_logs_seconds", 0))
+        seconds = seconds or 86_400 * float(variables.get("expire_logs_days", 0))
+        if variables.get("binlog_expire_logs_auto_purge") == "OFF":
+            seconds = 0.0
+        return [self._expiry(it, files, seconds) for it in places]
+
+    def _expiry(self, place: Position, files: Sequence[str], seconds: float) -> Expiry | None:
+        if place.source != self._facts.source or place.file not in files[:-1]:
+            return None  # another source's, purged already, or in the file that is written
+        number = files.index(place.file)
+        if number == 0 and file_number(place.file) > 1:
+            return Expiry(0.0, seconds)
+        return Expiry(self._created_at(files[number + 1]) + seconds, seconds) if seconds else None
+
+    def _executed(self, file: str, offset: int) -> GtidSet | None:
+        """See `PlaceFinder`. MySQL does not say: it is what the file begins with, and all GTIDs from there on."""
+        if self._facts.mariadb:
+            return self._binlog_gtid_pos(file, offset)
+        if not self._facts.gtid:
+            return None
+        rows = self._connection.shown_events("IN %s LIMIT 1, 1", file)
+        if not rows or rows[0].kind != "Previous_gtids":
+            return None
+        gtids: MysqlGtidSet = self._answered_gtids(rows[0].info)
+        if offset > FIRST_EVENT:
+            with closing(self._walk(file)) as walk:
+                for event, _ in walk:
+                    if event.offset >= offset:
+                        break
+                    if event.type in _MYSQL_GTIDS:
+                        gtids.add(*mysql_gtid(event.body, tagged=event.type == BinlogEvent.GTID_TAGGED_EVENT))
+        return gtids
+
+    def _executed_now(self) -> GtidSet:
+        state = "@@global.gtid_binlog_state" if self._facts.mariadb else "@@global.gtid_executed"
+        found: GtidSet = self._connection.ask(f"SELECT {state}", row=(self._answered_gtids,))
+        return found
+
+    def _after(self, gtids: GtidSet) -> Start:
+        """Start after the transactions of a set, if the source still has those that are not in it."""
+        first = self._connection.binlog_files()[0][0]
+        if isinstance(gtids, MysqlGtidSet):
+            gone = self._connection.ask("SELECT @@global.gtid_purged", row=(self._answered_gtids,))
+            lost = str(gone.subtract(gtids))
+        else:  # numbers ascend in a domain, whichever server writes; the newest of each before the first file:
+            before = self._binlog_gtid_pos(first, FIRST_EVENT)
+            newest = {domain: number for (domain, _), number in gtids}
+            lost = mariadb_text(gtid for gtid in before if newest.get(gtid[0][0], -1) < gtid[1])
+        if lost:
+            raise PurgedError(
+                f"{self._connection.name} has purged transactions that are missing from the GTID set {gtids}, up to"
+                f" {lost}: the oldest file that it has is {first}. They cannot be read any more"
+            )
+        return Start(GtidStart(gtids), gtids=gtids)
+
+    def _at_offset(self, file: str, offset: int) -> Start:
+        """See `PlaceFinder`: the server says sooner whether an event begins a transaction."""
+        try:
+            rows = self._connection.shown_events("IN %s FROM %s LIMIT 1", file, offset)
+        except SourceError as error:
+            raise SourceError(f"no event was found at {_configured_place(file, offset)}: {error}") from error
+        if not rows or rows[0].kind in _SHOWN_BEGINNINGS or rows[0].info == b"BEGIN":
+            return self._at_boundary(file, offset)
+        return super()._at_offset(file, offset)
+
+    def _dump(self, file: str, offset: int) -> Dump:
+        with self._connect() as connection:
+            start = FileStart(file, offset)
+            return Dump(connection, start, Replica.unique(), timeout=self._timeout, non_blocking=True)
+
+    def _answered_gtids(self, value: str | bytes | None) -> Any:
+        """Return a set that the source names; NULL is the empty one. Raises SourceError."""
+        try:
+            return self._gtids(optional_text(value) or "")
+        except (BadPositionError, ValueError) as error:
+            raise SourceError(f"{self._connection.name} names an invalid GTID set: {error}") from error
+
+    def _binlog_gtid_pos(self, file: str, offset: int) -> MariadbGtidSet:
+        question = "SELECT BINLOG_GTID_POS(%s, %s)"
+        found: MariadbGtidSet = self._connection.ask(question, (file, offset), row=(self._answered_gtids,))
+        return found
+
+
 def parse_gtids(text: str, *, mariadb: bool) -> GtidSet:
     """Read a GTID set of the source's family, as its variables and statements print it."""
     return (MariadbGtidSet if mariadb else MysqlGtidSet).parse(text.replace("\n", ""))
 
 
-def purged(connection: Connection, wanted: str, first: str = "") -> PurgedError:
+def purged(binlog: Binlog, wanted: str, first: str = "") -> PurgedError:
     """Return the error for a place that the source no longer has; `first` is its oldest file."""
-    first = first or connection.binlog_files()[0][0]
+    first = first or binlog.binlog_files()[0][0]
     return PurgedError(
-        f"{connection.name} has purged the binlog at {wanted}: the oldest file that it has is {first}. The changes from"
+        f"{binlog.name} has purged the binlog at {wanted}: the oldest file that it has is {first}. The changes from"
         f" {wanted} to {first}:{FIRST_EVENT} cannot be read any more; to go on without them, reset the cursors to"
         f" {first}:{FIRST_EVENT} or later"
+    )
+
+
+def _configured_place(file: str, offset: int) -> str:
+    return (
+        f"the configured position {file}:{offset} (canal.instance.master.position; SHOW BINLOG EVENTS IN '{file}'"
+        " lists those that there are)"
     )
 
 

@@ -628,6 +628,7 @@ cdef class Decoder:
         cdef bint artificial
         cdef bint has_checksum = self.checksum
         self.counts = False
+        self.place.offset = max(self.offset, 0)  # for errors, until it is known
         self.read_header(data, size)
         artificial = self.header.flags & LOG_EVENT_ARTIFICIAL_F != 0
         if self.header.type == FORMAT_DESCRIPTION_EVENT:

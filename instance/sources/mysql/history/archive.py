@@ -10,7 +10,7 @@ from .....protocol.errors import BadParameterError, BadPositionError
 from .....protocol.position import Position
 from .....store.cursor import Cursor
 from ....source import SchemaChange
-from ..config import MysqlConfig
+from ..config import BinlogConfig
 from .tables import Catalog, CatalogChange, State, Table
 from .versions import History, Stretch, Version, open_history
 
@@ -18,7 +18,7 @@ from .versions import History, Stretch, Version, open_history
 class Archive:
     """See `sluice.instance.source.SchemaArchive`."""
 
-    def __init__(self, config: MysqlConfig) -> None:
+    def __init__(self, config: BinlogConfig) -> None:
         """Read the files of a destination; nothing has to run."""
         self._config = config
 

@@ -18,7 +18,7 @@ from .....login.session import ExposedPasswordError, MysqlSession, SessionLimits
 from .....login.tls import tls_arguments
 from .....protocol.errors import HistoryError, SourceError
 from .....protocol.position import Position
-from ..config import HistoryUrl, MysqlConfig
+from ..config import BinlogConfig, HistoryUrl
 from .database import TABLES
 from .file import EndFile
 
@@ -49,7 +49,7 @@ the second. A database in the source's own binlog would else be written for ever
 class SharedDatabase:
     """See `HistoryDatabase`. For this server's own readers a file says exactly how far the stream was followed."""
 
-    def __init__(self, config: MysqlConfig, url: HistoryUrl, *, epoch: int | None) -> None:
+    def __init__(self, config: BinlogConfig, url: HistoryUrl, *, epoch: int | None) -> None:
         """Connect when something is asked or written. `epoch`: of this server's life of the destination, if it is one.
 
         Raises HistoryError if the files of TLS cannot be loaded.

@@ -16,7 +16,7 @@ from .....protocol.errors import HistoryError
 from .....protocol.gtid import contains, parse_gtids
 from .....protocol.position import Position
 from .....store.cursor import Cursor
-from ..config import MysqlConfig
+from ..config import BinlogConfig
 from .database import HistoryDatabase, Session
 from .file import FileDatabase
 from .shared import SharedDatabase
@@ -318,7 +318,7 @@ class History:
         session.execute("UPDATE schema_stretches SET since = ?, gtids = ? WHERE id = ?", since)
 
 
-def open_history(config: MysqlConfig, *, writes: bool, epoch: int | None = None) -> History:
+def open_history(config: BinlogConfig, *, writes: bool, epoch: int | None = None) -> History:
     """Return the history of a destination; a server writes it in an epoch, a command in none. Raises HistoryError."""
     database: HistoryDatabase
     if config.tsdb_url is None:

@@ -1,0 +1,89 @@
+"""What the commands ask a folder with binlog files without starting anything."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from typing import Any, Self
+
+from ....protocol.errors import ConfigError, SluiceError
+from ....store.cursor import Cursor
+from ...quarantine import Item
+from ...source import Report, Reread
+from ..mysql.dump import FileStart
+from ..mysql.history.archive import Archive
+from ..mysql.history.versions import open_history
+from .config import FilesConfig
+from .folder import Folder
+from .places import FolderFinder
+
+
+class FilesExamination:
+    """A look into a folder: see `sluice.instance.source.Examination`."""
+
+    exposure = ""
+    protection = "there is none to log in with: files are read"
+    unchecked_tls = ""
+
+    def __init__(self, config: FilesConfig) -> None:
+        """Look for the files. Raises SourceError."""
+        self._config = config
+        self._folder = Folder(config)
+        self._finder = FolderFinder(self._folder, config)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is open."""
+
+    def check(self, *, is_replaced: bool) -> None:
+        """See `sluice.instance.source.Examination.check`: whether each file begins as one of this server."""
+        del is_replaced
+        for name, _ in self._folder.binlog_files():
+            self._folder.head(name)
+        with closing(open_history(self._config, writes=False)) as history:
+            history.stretches()
+
+    def summary(self) -> str:
+        """See `sluice.instance.source.Examination.summary`."""
+        files, facts = self._folder.binlog_files(), self._folder.facts
+        extent = f"{files[0][0]} to {files[-1][0]}:{files[-1][1]}"
+        return f"{self._config.place}, of {facts.flavour} {facts.version_text}: {extent}"
+
+    def advice(self) -> list[str]:
+        """See `sluice.instance.source.Examination.advice`."""
+        return []
+
+    def tables(self) -> list[tuple[str, str]]:
+        """Return the tables that the history knows at its end."""
+        found = Archive(self._config).tables(None) if self._config.history_folder.exists() else {}
+        return [(schema, table) for schema, _, table in (name.partition(".") for name in found)]
+
+    def find(self, place: Cursor | None) -> str:
+        """See `sluice.instance.source.Examination.find`."""
+        dump = self._finder.find(place).dump
+        assert isinstance(dump, FileStart)
+        return f"at {dump.file}:{dump.offset}"
+
+    def refused(self, places: Sequence[Cursor | None]) -> Mapping[Cursor | None, SluiceError]:
+        """See `sluice.instance.source.Examination.refused`."""
+        start, refused = self._finder.find_first(places)
+        if start is None:
+            raise next(iter(refused.values()))
+        return refused
+
+    def shortage(self, configs: Sequence[Any]) -> str:
+        """Any number of destinations may read a folder."""
+        del configs
+        return ""
+
+    def reread(self, item: Item) -> Reread:
+        """Refuse: the tables are what they were, and nobody can be asked."""
+        raise self._refusal(f"decode {item.position} again")
+
+    def compare(self, start: str | None, stop: str | None, advance: Callable[[str, int, int], None]) -> Report:
+        """Refuse: the other decoder reads servers only."""
+        del start, stop, advance
+        raise self._refusal("be compared with another decoder")
+
+    def _refusal(self, what: str) -> ConfigError:
+        return ConfigError(f"{self._config.destination}: {self._config.source_title} as a source cannot {what}")

@@ -1,0 +1,183 @@
+"""Places in binlog files, found by reading these."""
+
+import struct
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from typing import Any, Final
+
+from ....protocol.errors import DecodeError, PurgedError, SourceError
+from ....protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet
+from ....protocol.position import Position
+from ....store.ring import Ring
+from ...source import Expiry
+from ..mysql.decode.decoder import Decoder
+from ..mysql.decode.events import BinlogEvent, Event
+from ..mysql.decode.gtid_event import mysql_gtid
+from ..mysql.dump import FIRST_EVENT
+from ..mysql.start import PlaceFinder, Start, resume
+from ..mysql.xa import prepared_xid
+from .config import FilesConfig
+from .dump import FileDump
+from .folder import Folder
+
+END: Final = 1 << 62
+"""An offset after that of any event."""
+_COUNT: Final = 0x0FFFFFFF
+"""The bits of the number in a GTID_LIST event; the others are flags."""
+_MARIADB_GTID: Final = struct.Struct("<QI")
+_LISTED_GTID: Final = struct.Struct("<IIQ")
+
+
+class FolderFinder(PlaceFinder):
+    """Finds places in the files of a folder."""
+
+    _config: FilesConfig
+    _binlog: Folder
+
+    def end(self) -> Start:
+        """See `PlaceFinder.end`: where the last whole transaction ends."""
+        file = self._binlog.binlog_files()[-1][0]
+        decoder = Decoder(Ring(), self._config)
+        decoder.begin(source=self._facts.source, walking=True)
+        try:
+            with closing(self._events(decoder, file, FIRST_EVENT)) as events:
+                deque(events, maxlen=0)
+            found = decoder.position
+        finally:
+            decoder.close()
+        if found is None:
+            raise SourceError(f"{self._binlog.path / file} ends before its first event: it is not copied yet")
+        return self._at_boundary(file, found.begin)
+
+    def end_position(self, known: Iterable[tuple[str, int]]) -> Position:
+        """See `PlaceFinder.end_position`."""
+        file, size = self._binlog.binlog_files()[-1]
+        return self.position_of(file, size, known)
+
+    def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:
+        """See `sluice.instance.source.Parser.expiries`: nobody says when files go."""
+        return [None] * len(places)
+
+    def commits_in_one_phase(self, file: str, begin: int) -> bool:
+        """Whether the XA transaction that begins there ends by ``XA COMMIT … ONE PHASE``, not by ``XA PREPARE``."""
+        with closing(self._walk(file, only_xa=True)) as walk:
+            for event, position in walk:
+                if event.type == BinlogEvent.XA_PREPARE_EVENT and position.begin == begin:
+                    return not prepared_xid(event.body)
+        raise SourceError(f"{self._binlog.path / file} does not have the end of the XA transaction at {begin}")
+
+    def check_follower(self, file: str, follower: str) -> None:
+        """Raise SourceError if GTIDs show that the end of a file is missing before the one that follows it."""
+        until, since = self._executed(file, END), self._executed(follower, FIRST_EVENT)
+        if until is not None and since is not None and not _is_same(until, since):
+            raise SourceError(
+                f"{self._binlog.path / file} ends after the GTIDs {until}, and {follower} begins after {since}: one of"
+                " them is not copied as a whole"
+            )
+
+    def _by_default(self) -> Start:
+        return self._at_boundary(self._binlog.binlog_files()[0][0], FIRST_EVENT)
+
+    def _executed(self, file: str, offset: int) -> GtidSet | None:
+        """See `PlaceFinder`: it is what the file begins with, and all GTIDs from there on."""
+        gtids: GtidSet | None = None
+        with closing(self._walk(file)) as walk:
+            for event, _ in walk:
+                if event.type in (BinlogEvent.PREVIOUS_GTIDS_EVENT, BinlogEvent.MARIADB_GTID_LIST_EVENT):
+                    gtids = self._listed(event)
+                elif event.offset >= offset and event.offset > FIRST_EVENT:
+                    break
+                elif gtids is not None and (gtid := _gtid_of(event)) is not None:
+                    gtids.add(*gtid)
+        return gtids
+
+    def _listed(self, event: Event) -> GtidSet:
+        try:
+            if event.type == BinlogEvent.PREVIOUS_GTIDS_EVENT:
+                return MysqlGtidSet.decode(event.body)
+            return _listed_gtids(event.body)
+        except DecodeError as error:
+            raise SourceError(f"{self._binlog.path}, {event.position}: {error}") from error
+
+    def _executed_now(self) -> GtidSet:
+        found = self._executed(self._binlog.binlog_files()[-1][0], END)
+        return found if found is not None else self._gtids("")
+
+    def _after(self, gtids: GtidSet) -> Start:
+        files = [name for name, _ in self._binlog.binlog_files()]
+        for number in reversed(range(len(files))):
+            executed = self._executed(files[number], FIRST_EVENT)
+            if executed is not None and _has(gtids, executed):
+                return self._at_first_after(files[number:], executed, gtids)
+        raise PurgedError(
+            f"{self._binlog.name} has no file that begins at the GTID set {gtids} or before it: its oldest one is"
+            f" {files[0]}"
+        )
+
+    def _at_first_after(self, files: Sequence[str], executed: GtidSet, gtids: GtidSet) -> Start:
+        """Start at the first transaction that is not in a set, if all before it are."""
+        newest = dict(_newest(gtids)) if isinstance(gtids, MariadbGtidSet) else {}
+        start = None
+        for file in files:
+            with closing(self._walk(file)) as walk:
+                for event, position in walk:
+                    gtid = _gtid_of(event)
+                    if gtid is None:
+                        continue
+                    if not (gtid[1] <= newest.get(gtid[0][0], -1) if newest else gtid in gtids):
+                        start = resume(position, executed)
+                        break
+                    executed.add(*gtid)
+            if start is not None:
+                break
+        if not _is_same(executed, gtids):
+            raise SourceError(
+                f"the GTID set {gtids} is not what the files of {self._binlog.name} have up to any place: at the first"
+                f" transaction that is not in it, they have {executed}. Begin at a file and offset, or at a time"
+            )
+        return start or self.end()
+
+    def _dump(self, file: str, offset: int) -> FileDump:
+        return FileDump(self._binlog, file, offset, most=self._config.event_bytes)
+
+
+def _listed_gtids(body: bytes) -> MariadbGtidSet:
+    """Read what a GTID_LIST event has: number 4, then for each GTID domain 4, server id 4, number 8.
+
+    (Gtid_list_log_event, sql/log_event.h of MariaDB.) Raises DecodeError.
+    """
+    count = int.from_bytes(body[:4], "little") & _COUNT
+    if len(body) < 4 + _LISTED_GTID.size * count:
+        raise DecodeError("a GTID_LIST event that is too short for its fields")
+    found = MariadbGtidSet()
+    for domain, server_id, number in _LISTED_GTID.iter_unpack(body[4 : 4 + _LISTED_GTID.size * count]):
+        found.add((domain, server_id), number)
+    return found
+
+
+def _gtid_of(event: Event) -> tuple[Any, int] | None:
+    """Return what numbers a transaction, as its kind of `GtidSet` has it, and its number; None for another event."""
+    if event.type == BinlogEvent.MARIADB_GTID_EVENT:
+        number, domain = _MARIADB_GTID.unpack_from(event.body)
+        return (domain, event.server_id), number
+    if event.type in (BinlogEvent.GTID_EVENT, BinlogEvent.GTID_TAGGED_EVENT):
+        return mysql_gtid(event.body, tagged=event.type == BinlogEvent.GTID_TAGGED_EVENT)
+    return None
+
+
+def _has(one: GtidSet, other: GtidSet) -> bool:
+    """Whether a set has all of another; numbers of MariaDB ascend in a domain, whichever server writes."""
+    if isinstance(one, MysqlGtidSet):
+        return isinstance(other, MysqlGtidSet) and one.contains(other)
+    newest = dict(_newest(one))
+    return isinstance(other, MariadbGtidSet) and all(number <= newest.get(it, -1) for it, number in _newest(other))
+
+
+def _newest(gtids: MariadbGtidSet) -> Iterator[tuple[int, int]]:
+    """Give each domain with its newest number, which comes last."""
+    return iter({domain: number for (domain, _), number in gtids}.items())
+
+
+def _is_same(one: GtidSet, other: GtidSet) -> bool:
+    return _has(one, other) and _has(other, one)

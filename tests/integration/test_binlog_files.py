@@ -1,0 +1,545 @@
+"""Binlog files in a folder as a source: what is delivered, where it goes on, and what it says of wrong ones."""
+
+import itertools
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice.instance.sources.files.charsets import CHARSETS
+from sluice.instance.sources.files.folder import MAGIC
+from sluice.instance.sources.mysql.connection import Connection
+from sluice.instance.sources.mysql.schema import charsets
+from sluice.instance.sources.registry import examine
+from sluice.protocol.errors import ConfigError, SourceError
+from sluice.protocol.position import Position
+from sluice.store.cursor import Cursor
+from tests.conftest import Database
+from tests.decoding import binlogs
+from tests.delivery import end_of_binlog
+from tests.integration.test_metadata import with_full_metadata
+from tests.reading import Reading, config, cursor, embedded, files_config
+from tests.servers import Server
+from tests.source import eventually
+
+EXTENDED = [pytest.param(it, marks=pytest.mark.extended) for it in ("mysql80", "mysql57", "mariadb1011")]
+CAPTURED = "mariadb-11.8"
+NAME, CLIENT = "example", 1001
+
+
+@pytest.fixture(params=["mariadb118", "mysql97", "mysql56", *EXTENDED])
+def source(request: pytest.FixtureRequest) -> Server:
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, Server)
+    return found
+
+
+@pytest.fixture(params=["mariadb118", "mysql97"])
+def described(request: pytest.FixtureRequest) -> Iterator[Server]:
+    """A server that writes full metadata."""
+    yield from with_full_metadata(request.getfixturevalue(request.param))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with six files of a real server."""
+    found = tmp_path / "files"
+    found.mkdir()
+    binlogs(CAPTURED, found)
+    return found
+
+
+def rotate(source: Server) -> str:
+    """Begin another binlog file; its name."""
+    source.query("FLUSH BINARY LOGS")
+    return end_of_binlog(source)[0]
+
+
+def copy(source: Server, folder: Path, first: str) -> Path:
+    """Copy the binlog files of a server, from one on, into a folder; the folder."""
+    folder.mkdir(exist_ok=True)
+    base, _, number = first.rpartition(".")
+    for path in source.data.glob(f"{base}.[0-9]*"):
+        if path.suffix[1:] >= number:
+            shutil.copy(path, folder)
+    return folder
+
+
+def uuid_of(source: Server) -> str:
+    """What positions name the server by, if that is not its server id."""
+    return "" if source.mariadb else str(source.query("SELECT @@server_uuid")[0][0])
+
+
+def write(source: Server, schema: str) -> None:
+    """Transactions of several kinds, over three files."""
+    source.query(
+        "CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(20) CHARACTER SET latin1, n DECIMAL(10,2))", database=schema
+    )
+    source.query("INSERT INTO t VALUES (1, 'ä', 1.50), (2, NULL, -2)", database=schema)
+    source.query("ALTER TABLE t ADD COLUMN at DATETIME(3) FIRST", database=schema)
+    rotate(source)
+    with source.connect(database=schema, autocommit=False) as connection, connection.cursor() as statement:
+        statement.execute("UPDATE t SET name = 'b', at = '2026-11-24 20:15:00.125' WHERE id = 1")
+        statement.execute("DELETE FROM t WHERE id = 2")
+        connection.commit()
+        statement.execute("XA START 'x'")
+        statement.execute("INSERT INTO t (id) VALUES (3)")
+        statement.execute("XA END 'x'")
+        statement.execute("XA PREPARE 'x'")
+        statement.execute("XA COMMIT 'x'")
+    rotate(source)
+    source.query("INSERT INTO t (id, name) VALUES (4, 'last')", database=schema)
+
+
+def test_the_same_comes_as_from_the_server_itself(source: Server, database: Database, tmp_path: Path) -> None:
+    first = rotate(source)
+    schema = database(source)
+    write(source, schema)
+    options: dict[str, Any] = {"filter_regex": rf"{schema}\..*"}
+    with Reading(config(source, tmp_path / "a", master_journal_name=first, **options)) as reading:
+        reading.wait_for(f"INSERT {schema}.t NULL,4,last,NULL")
+        reading.wait(lambda: reading.lines()[-1] == "END")
+        wanted, places = reading.entries(), reading.boundaries()
+    files = copy(source, tmp_path / "files", first)
+    with Reading(files_config(files, tmp_path / "b", server_uuid=uuid_of(source), **options)) as reading:
+        reading.wait_for_end()
+        assert reading.entries() == wanted
+        assert reading.boundaries() == places
+        reading.wait(lambda: reading.parser.status.behind == 0)
+
+
+@pytest.mark.parametrize("name", ["mysql97", "mariadb118"])
+def test_compressed_transactions_and_gtids_are_read(
+    request: pytest.FixtureRequest, database: Database, tmp_path: Path, name: str
+) -> None:
+    source: Server = request.getfixturevalue(name)
+    first = rotate(source)
+    schema = database(source)
+    source.query("CREATE TABLE t (id INT PRIMARY KEY, name VARCHAR(2000))", database=schema)
+    place = source.query("SELECT @@global.gtid_binlog_pos" if source.mariadb else "SELECT @@global.gtid_executed")[0][0]
+    switch = "GLOBAL log_bin_compress" if source.mariadb else "SESSION binlog_transaction_compression"
+    with source.connect(database=schema) as connection, connection.cursor() as statement:
+        statement.execute(f"SET {switch} = ON")
+        statement.execute("INSERT INTO t VALUES (1, REPEAT('a', 2000))")
+        if source.mariadb:
+            statement.execute(f"SET {switch} = OFF")
+    rotate(source)
+    source.query("INSERT INTO t VALUES (2, 'b')", database=schema)
+    files = copy(source, tmp_path / "files", first)
+    options = {"filter_regex": rf"{schema}\..*", "gtid_on": True}
+    with Reading(files_config(files, tmp_path, **options)) as reading:
+        reading.wait_for_end()
+        assert [it[-4:] for it in reading.rows()] == ["aaaa", " 2,b"]
+        everything = reading.entries()
+    assert everything[-1].header.gtid
+    after = files_config(
+        files, tmp_path / "b", tsdb_dir=tmp_path / NAME, master_gtid=place.replace("\n", ""), **options
+    )
+    with Reading(after) as reading:
+        reading.wait_for_end()
+        found = reading.entries()
+        assert found == everything[len(everything) - len(found) :]
+        assert [it[-4:] for it in reading.rows()] == ["aaaa", " 2,b"]
+
+
+def test_full_metadata_names_the_columns_wherever_it_begins(
+    described: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(described)
+    described.query("CREATE TABLE t (id INT PRIMARY KEY, ä ENUM('x', 'y') CHARACTER SET gbk)", database=schema)
+    first = rotate(described)
+    described.query("INSERT INTO t VALUES (1, 'y')", database=schema)
+    files = copy(described, tmp_path / "files", first)
+    with Reading(files_config(files, tmp_path, filter_regex=rf"{schema}\..*", tsdb_enable=False)) as reading:
+        assert f"INSERT {schema}.t 1,y" in reading.wait_for_end() or f"INSERT {schema}.t 1,2" in reading.lines()
+
+
+def test_without_names_it_stops_and_says_what_helps(mysql97: Server, database: Database, tmp_path: Path) -> None:
+    schema = database(mysql97)
+    mysql97.query("CREATE TABLE t (id INT PRIMARY KEY)", database=schema)
+    first = rotate(mysql97)
+    mysql97.query("INSERT INTO t VALUES (1)", database=schema)
+    files = copy(mysql97, tmp_path / "files", first)
+    with Reading(files_config(files, tmp_path, filter_regex=rf"{schema}\..*")) as reading:
+        text = reading.wait_for_error()
+    assert f"the columns of {schema}.t at" in text
+    assert "Begin at a file before its CREATE TABLE, or bring the history" in text
+
+
+def test_the_history_of_a_destination_that_read_the_server_has_the_names(
+    mysql97: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(mysql97)
+    mysql97.query("CREATE TABLE t (id INT PRIMARY KEY)", database=schema)
+    first = rotate(mysql97)
+    options = {"filter_regex": rf"{schema}\..*"}
+    with Reading(config(mysql97, tmp_path, **options)) as reading:
+        reading.wait(lambda: reading.running)
+        for number in (1, 2):
+            mysql97.query(f"INSERT INTO t VALUES ({number})", database=schema)
+            reading.wait_for(f"INSERT {schema}.t {number}")
+        place = cursor(reading.boundaries()[0])
+    files = copy(mysql97, tmp_path / "files", first)
+    with Reading(files_config(files, tmp_path, server_uuid=uuid_of(mysql97), **options), start=place) as reading:
+        assert reading.wait_for_end() == ["BEGIN", f"INSERT {schema}.t 2", "END"]
+        assert [it.name for it in reading.parser.columns(schema, "t")] == ["id"]
+        assert (schema, "t") in reading.parser.tables()
+
+
+def test_each_collation_has_the_character_set_that_servers_say(source: Server) -> None:
+    with Connection(config(source)) as connection:
+        known = charsets(connection)
+    assert {it: name.replace("utf8mb3", "utf8") for it, name in known.items()} == {
+        it: CHARSETS[it].replace("utf8mb3", "utf8") for it in known
+    }
+
+
+# --- where it begins, and where it ends -------------------------------------------------------------------------------
+
+
+def test_it_begins_with_the_oldest_file_at_a_place_or_at_a_time(folder: Path, tmp_path: Path) -> None:
+    with Reading(files_config(folder, tmp_path)) as reading:
+        lines = reading.wait_for_end()
+        boundaries = reading.boundaries()
+    assert lines[0] == "QUERY w."
+    middle = next(it for it in boundaries if it.file == "mysql-bin.000002")
+    options = {"master_journal_name": middle.file, "master_position": middle.begin}
+    with Reading(files_config(folder, tmp_path, **options)) as reading:
+        reading.wait_for_end()
+        assert reading.boundaries() == [it for it in boundaries if it > middle]
+    second = middle.created * 1000
+    with Reading(files_config(folder, tmp_path, master_timestamp=second)) as reading:
+        reading.wait_for_end()
+        assert reading.boundaries()[-1] == boundaries[-1]
+        assert len(reading.boundaries()) <= len(boundaries)
+    with Reading(files_config(folder, tmp_path, master_timestamp=1000)) as reading:
+        assert reading.wait_for_end() == lines
+
+
+def test_it_waits_for_more_bytes_and_more_files(folder: Path, tmp_path: Path) -> None:
+    with Reading(files_config(folder, tmp_path / "a")) as reading:
+        lines = reading.wait_for_end()
+    growing = tmp_path / "growing"
+    growing.mkdir()
+    paths = sorted(folder.iterdir())
+    pieces = [
+        (path.name, data[at : at + 10_007])
+        for path in paths
+        for data in [path.read_bytes()]
+        for at in range(0, len(data), 10_007)
+    ]
+    name, data = pieces[0]
+    (growing / name).write_bytes(data)
+    with Reading(files_config(growing, tmp_path / "b", at_end="wait")) as reading:
+        reading.wait(lambda: reading.running)
+        for name, data in pieces[1:]:
+            with (growing / name).open("ab") as file:
+                file.write(data)
+        reading.wait(lambda: len(reading.lines()) == len(lines))
+        assert reading.lines() == lines
+        assert reading.running
+        assert {state for state, _ in reading.states} <= {"running", "error"}
+
+
+def test_it_goes_on_in_a_longer_copy_that_takes_the_place_of_a_file(folder: Path, tmp_path: Path) -> None:
+    paths_of(folder)[-1].unlink()
+    last = paths_of(folder)[-1]
+    with Reading(files_config(folder, tmp_path / "a")) as reading:
+        lines = reading.wait_for_end()
+    whole = last.read_bytes()
+    last.write_bytes(whole[: events(last)[4] + 5])
+    with Reading(files_config(folder, tmp_path / "b", at_end="wait")) as reading:
+        reading.wait(lambda: reading.parser.status.behind == 0)
+        (tmp_path / "copy").write_bytes(whole)
+        (tmp_path / "copy").rename(last)
+        reading.wait(lambda: len(reading.lines()) == len(lines))
+        assert reading.lines() == lines
+        assert not any(state == "error" for state, _ in reading.states)
+
+
+async def test_a_destination_that_has_ended_gives_what_is_left_and_stays_there(folder: Path, tmp_path: Path) -> None:
+    configuration, size = files_config(folder, tmp_path), paths_of(folder)[-1].stat().st_size
+    async with embedded(configuration) as server:
+        await server.subscribe(NAME, CLIENT)
+        batch = await server.get_without_ack(NAME, CLIENT, batch_size=10_000, timeout=20)
+        await eventually(lambda: server.destination_status(NAME).state == "finished")
+        await server.ack(NAME, CLIENT, batch_id=batch.batch_id)
+        while (batch := await server.get_without_ack(NAME, CLIENT, timeout=0.2)).entries:
+            await server.ack(NAME, CLIENT, batch_id=batch.batch_id)
+        end = server.status(NAME, CLIENT).position
+    assert end.endswith(f":{size}:0")
+    async with embedded(configuration) as server:  # again, from its cursor
+        await eventually(lambda: server.destination_status(NAME).state == "finished")
+        assert not (await server.get_without_ack(NAME, CLIENT, timeout=0.2)).entries
+        assert server.status(NAME, CLIENT).position == end
+
+
+CONSUMER = """
+import asyncio, json, sys
+from pathlib import Path
+from sluice.instance.sources.files.config import FilesConfig
+from sluice.instance.sources.registry import make_parser
+from sluice.protocol.canal.rows import decode_rows
+from sluice.server.embedded import EmbeddedServer
+
+folder, data, schema = sys.argv[1:]
+config = FilesConfig(
+    destination="example", folder=folder, file_data_dir=data, filter_regex=schema + "[.].*", at_end="end",
+    file_flush_period=20,
+)
+
+async def main():
+    server = EmbeddedServer(lambda destination: config, make_parser)
+    await server.start("example")
+    await server.subscribe("example", 1001)
+    while True:
+        batch = await server.get_without_ack("example", 1001, batch_size=4, timeout=10)
+        rows = decode_rows(b"".join(batch.slices)) if batch.entries else []
+        print(json.dumps([row.after["id"] for row in rows if row.after]), flush=True)
+        if batch.entries:
+            await server.ack("example", 1001, batch_id=batch.batch_id)
+        elif server.destination_status("example").state == "finished":
+            return
+
+asyncio.run(main())
+"""
+
+
+def test_nothing_is_missing_after_kills(mariadb118: Server, database: Database, tmp_path: Path) -> None:
+    first, schema, count = rotate(mariadb118), database(mariadb118), 400
+    with mariadb118.connect(database=schema) as connection, connection.cursor() as statement:
+        statement.execute("CREATE TABLE t (id INT PRIMARY KEY)")
+        for number in range(count):
+            statement.execute(f"INSERT INTO t VALUES ({number})")
+    files = copy(mariadb118, tmp_path / "files", first)
+    command = [sys.executable, "-c", CONSUMER, str(files), str(tmp_path), schema]
+    chance, lives = random.Random(7), 0
+    found: list[int] = []
+    while count - 1 not in found:
+        lives += 1
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            left = chance.randrange(3, 20) if lives < 4 else count
+            seen = [it for line in itertools.islice(process.stdout, left) for it in json.loads(line)]
+            process.kill()
+        assert seen == list(range(seen[0], seen[-1] + 1))
+        assert seen[0] <= (found[-1] + 1 if found else 0)
+        found += seen
+    assert sorted(set(found)) == list(range(count))
+    assert lives > 2
+
+
+def test_it_goes_on_at_every_boundary(folder: Path, tmp_path: Path) -> None:
+    with Reading(files_config(folder, tmp_path)) as reading:
+        reading.wait_for_end()
+        entries, boundaries = reading.entries(), reading.boundaries()
+    for place in boundaries[:: len(boundaries) // 7]:
+        with Reading(files_config(folder, tmp_path), start=cursor(place)) as reading:
+            reading.wait_for_end()
+            found = reading.entries()
+            assert found == entries[len(entries) - len(found) :]
+            assert reading.boundaries() == [it for it in boundaries if it > place]
+
+
+# --- files that are wrong ---------------------------------------------------------------------------------------------
+
+
+def paths_of(folder: Path) -> Sequence[Path]:
+    return sorted(folder.iterdir())
+
+
+def cut(path: Path, size: int) -> None:
+    os.truncate(path, size)
+
+
+def events(path: Path) -> list[int]:
+    """Where the events of a file begin, and where the last one ends."""
+    data, found = path.read_bytes(), [len(MAGIC)]
+    while found[-1] < len(data):
+        found.append(found[-1] + int.from_bytes(data[found[-1] + 9 : found[-1] + 13], "little"))
+    return found
+
+
+def complaint(folder: Path, tmp_path: Path, **options: Any) -> str:
+    with Reading(files_config(folder, tmp_path, **options)) as reading:
+        return reading.wait_for_error()
+
+
+def test_a_torn_tail_is_an_error_where_nothing_more_comes(folder: Path, tmp_path: Path) -> None:
+    path = paths_of(folder)[-1]
+    place = events(path)[-2]
+    cut(path, place + 25)
+    text = complaint(folder, tmp_path)
+    assert (
+        text
+        == f"{path}, offset {place}: the file ends inside an event, after 25 bytes of it: it is not copied as a whole"
+    )
+
+
+def test_a_file_that_is_cut_before_the_next_one_is_an_error(folder: Path, tmp_path: Path) -> None:
+    path = paths_of(folder)[1]
+    place = events(path)[-3]
+    cut(path, place + 1)
+    text = complaint(folder, tmp_path, at_end="wait")
+    assert text.startswith(f"{path}, offset {place}: the file ends inside an event, after 1 bytes of it")
+
+
+def test_whole_events_that_are_missing_at_the_end_of_a_file_show_by_the_gtids(folder: Path, tmp_path: Path) -> None:
+    path, follower = paths_of(folder)[1:3]
+    begin_of_transaction, rotation = (events(path)[it] for it in (4, -2))
+    cut(path, rotation)  # as if the server had been killed
+    with Reading(files_config(folder, tmp_path / "a")) as reading:
+        reading.wait_for_end()
+    cut(path, begin_of_transaction)
+    text = complaint(folder, tmp_path / "b")
+    assert text.startswith(f"{path} ends after the GTIDs ")
+    assert f"and {follower.name} begins after" in text
+
+
+def test_the_last_file_must_not_end_inside_a_transaction(folder: Path, tmp_path: Path) -> None:
+    paths_of(folder)[-1].unlink()
+    path = paths_of(folder)[-1]
+    begin, end = (events(path)[it] for it in (3, -3))
+    cut(path, end)
+    text = complaint(folder, tmp_path)
+    assert text.startswith(f"{path}, offset {end}: the last file ends inside the transaction that begins at {begin}")
+
+
+def test_a_gap_in_the_numbering_names_both_ends(folder: Path, tmp_path: Path) -> None:
+    paths = paths_of(folder)
+    size = paths[1].stat().st_size
+    paths[2].rename(tmp_path / "kept")
+    with Reading(files_config(folder, tmp_path)) as reading:
+        text = reading.wait_for_error()
+        assert text.startswith(f"{paths[1]}, offset {size}: the file ends, and {paths[3].name} is the next one")
+        (tmp_path / "kept").rename(paths[2])
+        reading.wait(lambda: reading.states[-1] == ("finished", ""))
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"not a binlog at all", "offset 0: it is not a binlog: it does not begin with FE 62 69 6E"),
+        (b"\xfdbin" + bytes(600), "offset 0: the file is encrypted by MySQL (binlog_encryption)"),
+        (b"", "offset 0: the file ends before its first event: it is not copied yet"),
+        (MAGIC + bytes(100), "offset 4: the binlog does not begin with its description: damaged?"),
+    ],
+)
+def test_a_file_that_is_no_binlog_is_named(folder: Path, tmp_path: Path, data: bytes, text: str) -> None:
+    path = paths_of(folder)[1]
+    path.write_bytes(data)
+    assert complaint(folder, tmp_path).startswith(f"{path}, {text}")
+
+
+def changed(path: Path, at: int, value: bytes) -> None:
+    data = bytearray(path.read_bytes())
+    data[at : at + len(value)] = value
+    path.write_bytes(data)
+
+
+def test_a_file_that_mariadb_encrypted_is_named(folder: Path, tmp_path: Path) -> None:
+    path = paths_of(folder)[0]
+    place = events(path)[1]
+    changed(path, place + 4, bytes([164]))
+    assert complaint(folder, tmp_path).startswith(f"{path}, offset {place}: the file is encrypted by MariaDB")
+
+
+def test_a_relay_log_is_refused(folder: Path, tmp_path: Path) -> None:
+    path = paths_of(folder)[0]
+    changed(path, 4 + 17, b"\x40")
+    assert complaint(folder, tmp_path).startswith(f"{path}, offset 4: it is a relay log of a replica")
+
+
+def test_a_file_of_another_server_is_refused(folder: Path, tmp_path: Path) -> None:
+    path = paths_of(folder)[0]
+    changed(path, 4 + 5, (4711).to_bytes(4, "little"))
+    text = complaint(folder, tmp_path)
+    assert text.startswith(f"{path}, offset 4: its server id is 4711, that of the last file is ")
+
+
+def test_a_damaged_event_is_named_with_its_place(folder: Path, tmp_path: Path) -> None:
+    path = paths_of(folder)[0]
+    place = events(path)[10]
+    changed(path, place + 19, b"\xff\xff\xff")
+    text = complaint(folder, tmp_path)
+    assert "the checksum of an event does not fit" in text
+    assert f"{path.name}:{place}" in text
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(7, "an event of 7 bytes, which is less than a header"), (1 << 31, "more than")]
+)
+def test_a_damaged_size_is_named_with_its_place(folder: Path, tmp_path: Path, size: int, text: str) -> None:
+    path = paths_of(folder)[0]
+    place = events(path)[10]
+    changed(path, place + 9, size.to_bytes(4, "little"))
+    found = complaint(folder, tmp_path)
+    assert found.startswith(f"{path}, offset {place}: an event of {size} bytes")
+    assert text in found
+
+
+def test_a_file_that_is_removed_while_it_is_read_is_named(folder: Path, tmp_path: Path) -> None:
+    for path in paths_of(folder)[1:]:
+        path.unlink()
+    (path,) = paths_of(folder)
+    (folder / "mysql-bin.000000").write_bytes(path.read_bytes())
+    with Reading(files_config(folder, tmp_path, at_end="wait", master_journal_name=path.name)) as reading:
+        reading.wait(lambda: reading.parser.status.behind == 0)
+        size = path.stat().st_size
+        path.unlink()
+        assert reading.wait_for_error() == f"{path}, offset {size}: the file was removed while it was read"
+
+
+def test_a_folder_with_several_binlogs_asks_which(folder: Path, tmp_path: Path) -> None:
+    shutil.copy(paths_of(folder)[0], folder / "relay-bin.000001")
+    (folder / "mysql-bin.index").write_text("./mysql-bin.000001\n")
+    (folder / "ib_logfile.0").write_bytes(bytes(100))
+    text = complaint(folder, tmp_path)
+    assert "the files of several binlogs: mysql-bin, relay-bin. Set sluice.instance.files.name" in text
+    with Reading(files_config(folder, tmp_path, name="mysql-bin")) as reading:
+        reading.wait_for_end()
+
+
+@pytest.mark.parametrize("name", ["", "other-bin"])
+def test_a_folder_without_files_says_so(tmp_path: Path, name: str) -> None:
+    (tmp_path / "empty").mkdir()
+    text = complaint(tmp_path / "empty", tmp_path, name=name)
+    assert text.startswith(f"{tmp_path / 'empty'} has no binlog file")
+    assert complaint(tmp_path / "none", tmp_path) == f"{tmp_path / 'none'} cannot be read: No such file or directory"
+
+
+def test_a_place_that_the_folder_does_not_have_is_refused(folder: Path, tmp_path: Path) -> None:
+    with Reading(files_config(folder, tmp_path)) as reading:
+        reading.wait_for_end()
+        boundaries = reading.boundaries()
+    paths_of(folder)[0].unlink()
+    with Reading(files_config(folder, tmp_path), start=cursor(boundaries[0])) as reading:
+        assert "has purged the binlog at mysql-bin.000001" in reading.wait_for_error()
+        assert isinstance(reading.parser.failure, SourceError)
+    other = Position(boundaries[-1].source, boundaries[-1].file, 7, boundaries[-1].begin, 0)
+    with Reading(files_config(folder, tmp_path), start=Cursor.at(other)) as reading:
+        assert "was created at" in reading.wait_for_error()
+
+
+# --- what commands ask ------------------------------------------------------------------------------------------------
+
+
+def test_commands_ask_the_folder(folder: Path, tmp_path: Path) -> None:
+    configuration = files_config(folder, tmp_path)
+    with examine(configuration) as asked:
+        asked.check(is_replaced=False)
+        assert asked.summary().startswith(f"binlog files in {folder}, of MariaDB 11.8")
+        assert asked.find(None) == "at mysql-bin.000001:4"
+        assert asked.tables() == []
+        with pytest.raises(ConfigError, match="cannot be compared with another decoder"):
+            asked.compare(None, None, lambda *_: None)
+    changed(paths_of(folder)[2], 0, b"x")
+    with examine(configuration) as asked, pytest.raises(SourceError, match="is not a binlog"):
+        asked.check(is_replaced=False)

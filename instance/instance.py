@@ -688,10 +688,13 @@ class Instance:
     async def _flush_each_period(self) -> None:
         failed = False
         while not self._failure:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self.config.flush_period):
-                    await self._unstored.wait()
-            self._unstored.clear()
+            if self.config.meta.writes_at_once:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self.config.flush_period):
+                        await self._unstored.wait()
+                self._unstored.clear()
+            else:  # costs half of that, and a server may have a thousand destinations
+                await asyncio.sleep(self.config.flush_period)
             try:
                 await self.flush()
             except SluiceError as error:

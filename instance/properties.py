@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -86,6 +87,7 @@ def _unescape(text: str, origin: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
+@lru_cache(4096)
 def environment_name(key: str) -> str:
     """Return the variable that overrides ``key``: ``canal.instance.dbPassword`` is ``SLUICE_INSTANCE_DB_PASSWORD``."""
     words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", key.removeprefix("canal.").removeprefix("sluice."))

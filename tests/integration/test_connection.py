@@ -235,3 +235,8 @@ def test_collation_ids_have_a_charset(server: Server) -> None:
             "SELECT id FROM information_schema.collations WHERE collation_name = 'utf8mb4_bin'", row=(number,)
         )
         assert known[connected] == "utf8mb4"
+
+
+def test_a_source_is_asked_for_its_collations_once_for_all_its_destinations(server: Server) -> None:
+    with Connection(config(server)) as one, Connection(config(server)) as other:
+        assert charsets(one) is charsets(other)

@@ -10,7 +10,7 @@ import pytest
 
 from sluice.instance.sources.mysql.config import MysqlConfig
 from sluice.instance.sources.mysql.connection import Connection
-from sluice.instance.sources.mysql.schema import InformationSchema, charsets
+from sluice.instance.sources.mysql.schema import InformationSchema, ask_charsets
 from sluice.instance.sources.mysql.start import StartFinder
 from sluice.protocol.errors import SluiceError
 from sluice.store.cursor import Cursor
@@ -35,7 +35,7 @@ def ask_everything(configuration: MysqlConfig, schema: str) -> None:
 
     with connect() as connection:
         connection.check(configuration, 4242)
-        charsets(connection)
+        ask_charsets(connection)
         finder = StartFinder(connection, configuration, connect)
         end = finder.end_position([])
         finder.find(Cursor.at(end))

@@ -6,6 +6,8 @@ which its rows were written: see `TableSchema.altered` and `Schemas.forget`.
 
 import contextlib
 import logging
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -502,8 +504,47 @@ def _hidden_columns(table_map: TableMap, columns: list[SourceColumn]) -> tuple[S
     return _ROW_TIMES if extra == (Type.TIMESTAMP2, Type.TIMESTAMP2) else ()
 
 
-def charsets(connection: Connection) -> dict[int, str]:
-    """Return the character set of each collation id.
+KEPT: Final = 60.0
+"""Seconds for which what a source said of its collations is taken for all who ask: hundreds of rows for each of many
+destinations, which start together."""
+_PATIENCE: Final = 5.0
+"""Seconds to wait for another's answer."""
+
+
+@dataclass(slots=True)
+class _Charsets:
+    """What a source says of its collations."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)  # of who asks
+    found: Mapping[int, str] = field(default_factory=dict)
+    until: float = 0.0
+    """Monotonic time."""
+
+
+_said: dict[tuple[str, str, str], _Charsets] = {}
+_said_lock: Final = threading.Lock()
+
+
+def charsets(connection: Connection) -> Mapping[int, str]:
+    """Return the character set of each collation id, as the source has said it within a minute. Raises SourceError."""
+    facts, now = connection.facts, time.monotonic()
+    with _said_lock:
+        for key in [key for key, it in _said.items() if it.until < now and not it.lock.locked()]:
+            del _said[key]
+        said = _said.setdefault((connection.name, facts.source, facts.version_text), _Charsets())
+    is_first = said.lock.acquire(timeout=_PATIENCE)
+    try:
+        if not said.found or said.until < now:
+            said.found = ask_charsets(connection)
+            said.until = time.monotonic() + KEPT
+        return said.found
+    finally:
+        if is_first:
+            said.lock.release()
+
+
+def ask_charsets(connection: Connection) -> dict[int, str]:
+    """Ask for the character set of each collation id.
 
     MariaDB's UCA 14.0.0 collations have an id for each character set, all above 2,000, which its table of collations
     leaves out.

@@ -6,9 +6,10 @@ and of the markers of transactions, are holes.
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Final, Self
+from types import NoneType
+from typing import Any, Final, Self, cast
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from ..protocol.errors import PurgedError, SourceError
 from ..protocol.tidb.entries import commit_ts_of
@@ -131,6 +132,12 @@ class Topic:
         messages = self._consumer.consume(1, seconds)
         if most > 1:
             messages += self._consumer.consume(most - 1, 0)  # which would wait for so many
+        values = list(map(Message.value, messages))
+        kinds = set(map(type, map(Message.error, messages)))
+        if kinds == {NoneType} and None not in values:  # as mostly: nothing is Python for each
+            self.is_at_end = False
+            self.trouble = ""
+            return cast("list[tuple[int, bytes]]", list(zip(map(Message.offset, messages), values, strict=True)))
         for message in messages:
             error, offset = message.error(), message.offset()
             if error is None:

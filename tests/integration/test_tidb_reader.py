@@ -5,6 +5,7 @@ import itertools
 import logging
 
 import pytest
+from confluent_kafka import Producer
 
 from sluice.client_sdk.tidb import NEWEST, OLDEST, AsyncTiDBReader, Message, TiDBReader
 from sluice.protocol.errors import BadParameterError, DecodeError, PurgedError, SourceError
@@ -184,6 +185,17 @@ def test_what_cannot_be_decoded_is_an_error_with_its_offset_and_stays(kafka: Kaf
                 reader.get(WAIT)
     with TiDBReader(kafka.servers, topic=topic, offset=2) as reader:
         assert stamps(reader, 1) == [20]
+
+
+def test_a_record_without_a_value_is_an_error_too(kafka: Kafka, topic: str) -> None:
+    produce(kafka, topic, [row(10)])
+    producer = Producer({"bootstrap.servers": kafka.servers})
+    producer.produce(topic, None, partition=0)
+    assert producer.flush(30) == 0
+    with TiDBReader(kafka.servers, topic=topic, offset=OLDEST) as reader:
+        assert [it.commit_ts for it in reader.take(WAIT)] == [10]
+        with pytest.raises(DecodeError, match=f"topic {topic}, offset 1: not a record"):
+            reader.get(WAIT)
 
 
 def test_neither_topic_nor_cluster_is_an_error_at_once() -> None:

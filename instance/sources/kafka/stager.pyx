@@ -128,12 +128,13 @@ cdef class Stager:
     def receive(self, list records):
         """Take records, with their offsets; those before are staged."""
         cdef Record record
+        cdef bytes value
         self.received = records
         self.records.clear()
         self.next = 0
         for offset, value in records:
             record.offset = offset
-            record.value = span_at(value, len(<bytes>value))
+            record.value = span_at(value, len(value))
             self.records.push_back(record)
 
     def run(self):

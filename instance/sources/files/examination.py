@@ -1,13 +1,12 @@
 """What the commands ask a folder with binlog files without starting anything."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import Any, Self
+from typing import Self
 
-from ....protocol.errors import ConfigError, SluiceError
+from ....protocol.errors import SluiceError
 from ....store.cursor import Cursor
-from ...quarantine import Item
-from ...source import Report, Reread
+from ..examination import ServerlessExamination
 from ..mysql.dump import FileStart
 from ..mysql.history.archive import Archive
 from ..mysql.history.versions import open_history
@@ -16,16 +15,15 @@ from .folder import Folder
 from .places import FolderFinder
 
 
-class FilesExamination:
+class FilesExamination(ServerlessExamination):
     """A look into a folder: see `sluice.instance.source.Examination`."""
 
     exposure = ""
     protection = "there is none to log in with: files are read"
-    unchecked_tls = ""
 
     def __init__(self, config: FilesConfig) -> None:
         """Look for the files. Raises SourceError."""
-        self._config = config
+        self._config: FilesConfig = config
         self._folder = Folder(config)
         self._finder = FolderFinder(self._folder, config)
 
@@ -49,10 +47,6 @@ class FilesExamination:
         extent = f"{files[0][0]} to {files[-1][0]}:{files[-1][1]}"
         return f"{self._config.place}, of {facts.flavour} {facts.version_text}: {extent}"
 
-    def advice(self) -> list[str]:
-        """See `sluice.instance.source.Examination.advice`."""
-        return []
-
     def tables(self) -> list[tuple[str, str]]:
         """Return the tables that the history knows at its end."""
         found = Archive(self._config).tables(None) if self._config.history_folder.exists() else {}
@@ -70,20 +64,3 @@ class FilesExamination:
         if start is None:
             raise next(iter(refused.values()))
         return refused
-
-    def shortage(self, configs: Sequence[Any]) -> str:
-        """Any number of destinations may read a folder."""
-        del configs
-        return ""
-
-    def reread(self, item: Item) -> Reread:
-        """Refuse: the tables are what they were, and nobody can be asked."""
-        raise self._refusal(f"decode {item.position} again")
-
-    def compare(self, start: str | None, stop: str | None, advance: Callable[[str, int, int], None]) -> Report:
-        """Refuse: the other decoder reads servers only."""
-        del start, stop, advance
-        raise self._refusal("be compared with another decoder")
-
-    def _refusal(self, what: str) -> ConfigError:
-        return ConfigError(f"{self._config.destination}: {self._config.source_title} as a source cannot {what}")

@@ -1,25 +1,22 @@
 """What the commands ask a topic without starting anything."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from typing import Self
 
 from ....login.topic import Topic
-from ....protocol.errors import ConfigError, SluiceError
+from ....protocol.errors import SluiceError
 from ....store.cursor import Cursor
-from ...quarantine import Item
-from ...source import Report, Reread
+from ..examination import ServerlessExamination
 from .config import KafkaConfig
 from .start import find, find_first
 
 
-class KafkaExamination:
+class KafkaExamination(ServerlessExamination):
     """A connection to the brokers: see `sluice.instance.source.Examination`."""
-
-    unchecked_tls = ""
 
     def __init__(self, config: KafkaConfig) -> None:
         """Prepare. Raises SourceError when a setting is wrong."""
-        self._config = config
+        self._config: KafkaConfig = config
         self._topic = Topic(config.brokers, config.topic, config.library_settings())
 
     @property
@@ -50,10 +47,6 @@ class KafkaExamination:
         low, high = self._topic.bounds()
         return f"{self._config.place}, offsets from {low} to {high}"
 
-    def advice(self) -> list[str]:
-        """See `sluice.instance.source.Examination.advice`."""
-        return []
-
     def tables(self) -> list[tuple[str, str]]:
         """A topic does not say which tables it will have."""
         return []
@@ -69,20 +62,3 @@ class KafkaExamination:
         if start is None:
             raise next(iter(refused.values()))
         return refused
-
-    def shortage(self, configs: Sequence[Any]) -> str:
-        """Any number of destinations may read a topic."""
-        del configs
-        return ""
-
-    def reread(self, item: Item) -> Reread:
-        """Refuse: nothing of a topic is put into quarantine."""
-        raise self._refusal(f"decode {item.position} again")
-
-    def compare(self, start: str | None, stop: str | None, advance: Callable[[str, int, int], None]) -> Report:
-        """Refuse: there is no other decoder."""
-        del start, stop, advance
-        raise self._refusal("be compared with another decoder")
-
-    def _refusal(self, what: str) -> ConfigError:
-        return ConfigError(f"{self._config.destination}: {self._config.source_title} as a source cannot {what}")

@@ -73,7 +73,7 @@ class Reading:
         self.states: list[tuple[str, str]] = []
         self.begun: list[tuple[Position | None, GtidSet | None]] = []
         make: Any = Parser if isinstance(configuration, MysqlConfig) else FilesParser
-        self.parser: BinlogParser[Any] = make(
+        self.parser: BinlogParser[Any, Any] = make(
             configuration,
             self.ring,
             start=start,

@@ -1,14 +1,11 @@
 """The thread of a destination: it reads binlog files from a folder, decodes them, and fills the ring."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing
 
 from ....protocol.errors import ConfigError, SourceError, UnknownTableError
-from ....protocol.gtid import GtidSet
-from ....protocol.position import Position
 from ....store.cursor import Cursor
-from ....store.ring import Ring
 from ...columns import SourceColumn
 from ...source import TableReader
 from ..mysql.connection import ServerFacts
@@ -26,26 +23,8 @@ from .folder import Folder
 from .places import FolderFinder
 
 
-class FilesParser(BinlogParser[Folder]):
+class FilesParser(BinlogParser[FilesConfig, Folder]):
     """Reads the binlog files of a folder."""
-
-    def __init__(
-        self,
-        config: FilesConfig,
-        ring: Ring,
-        *,
-        start: Cursor | None = None,
-        later: Sequence[Cursor | None] = (),
-        stop: Position | None = None,
-        on_begin: Callable[[Position | None, GtidSet | None], None] | None = None,
-        on_state: Callable[[str, str], None] | None = None,
-        epoch: int = 0,
-    ) -> None:
-        """See `BinlogParser`."""
-        super().__init__(
-            config, ring, start=start, later=later, stop=stop, on_begin=on_begin, on_state=on_state, epoch=epoch
-        )
-        self._files = config
 
     def tables(self) -> list[tuple[str, str]]:
         """Return the tables that the history knows at its end."""
@@ -69,7 +48,7 @@ class FilesParser(BinlogParser[Folder]):
         return catalog
 
     def _binlog(self) -> Folder:
-        return Folder(self._files)
+        return Folder(self._config)
 
     def _check(self, binlog: Folder) -> None:
         """Its files were looked at when it was opened."""
@@ -79,7 +58,7 @@ class FilesParser(BinlogParser[Folder]):
         return CHARSETS
 
     def _finder(self, binlog: Folder) -> FolderFinder:
-        return FolderFinder(binlog, self._files, self._stopping)
+        return FolderFinder(binlog, self._config, self._stopping)
 
     def _dump(self, binlog: Folder, start: FileStart | GtidStart) -> FileDump:
         assert isinstance(start, FileStart)  # the finder gives no other
@@ -87,13 +66,13 @@ class FilesParser(BinlogParser[Folder]):
             binlog,
             start.file,
             start.offset,
-            most=self._files.event_bytes,
-            waits=self._files.at_end == "wait",
+            most=self._config.event_bytes,
+            waits=self._config.at_end == "wait",
             check_follower=self._finder(binlog).check_follower,
         )
 
     def _dump_part(self, binlog: Folder, start: FileStart) -> FileDump:
-        return FileDump(binlog, start.file, start.offset, most=self._files.event_bytes)
+        return FileDump(binlog, start.file, start.offset, most=self._config.event_bytes)
 
     def _commits_in_one_phase(self, file: str, begin: int) -> bool:
         with self._binlog() as binlog:
@@ -115,7 +94,7 @@ class FilesParser(BinlogParser[Folder]):
             return False
         if (position.file, position.begin, position.n) != (file, offset, 0):
             raise SourceError(
-                f"{self._files.folder / file}, offset {offset}: the last file ends inside the transaction that begins"
+                f"{self._config.folder / file}, offset {offset}: the last file ends inside the transaction that begins"
                 f" at {position.begin}: it is not copied as a whole"
             )
         self._quiet_since = time.monotonic()  # for good: all is read

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import cached_property
 from typing import Final, Generic, TypeVar
 
 from ....protocol.errors import PurgedError, SluiceError, SourceError, UnknownTableError
@@ -48,10 +49,11 @@ QUIET: Final = 1.0
 """Seconds without a byte after which the source has nothing to send: it has sent all it has."""
 
 
+Configured = TypeVar("Configured", bound=BinlogConfig)
 Opened = TypeVar("Opened", bound=Binlog)
 
 
-class BinlogParser(ABC, Generic[Opened]):
+class BinlogParser(ABC, Generic[Configured, Opened]):
     """Reads a binlog from a start, up to an optional stop, into a ring, and begins again whenever necessary.
 
     States, each with a text: `running`; `error` while the source cannot be read (it goes on trying); `finished` at the
@@ -60,7 +62,7 @@ class BinlogParser(ABC, Generic[Opened]):
 
     def __init__(
         self,
-        config: BinlogConfig,
+        config: Configured,
         ring: Ring,
         *,
         start: Cursor | None = None,
@@ -538,41 +540,20 @@ class BinlogParser(ABC, Generic[Opened]):
         self._set_state("running", "")
 
 
-class Parser(BinlogParser[Connection]):
+class Parser(BinlogParser[MysqlConfig, Connection]):
     """Reads the binlog of a server."""
 
-    def __init__(
-        self,
-        config: MysqlConfig,
-        ring: Ring,
-        *,
-        start: Cursor | None = None,
-        later: Sequence[Cursor | None] = (),
-        stop: Position | None = None,
-        on_begin: Callable[[Position | None, GtidSet | None], None] | None = None,
-        on_state: Callable[[str, str], None] | None = None,
-        epoch: int = 0,
-        moves_xa: bool = True,
-    ) -> None:
-        """See `BinlogParser`."""
-        super().__init__(
-            config,
-            ring,
-            start=start,
-            later=later,
-            stop=stop,
-            on_begin=on_begin,
-            on_state=on_state,
-            epoch=epoch,
-            moves_xa=moves_xa,
-        )
-        self._server = config
-        self._schema_source = InformationSchema(self._binlog)
-        self._replica = Replica.unique(config.slave_id)
+    @cached_property
+    def _schema_source(self) -> InformationSchema:
+        return InformationSchema(self._binlog)
+
+    @cached_property
+    def _replica(self) -> Replica:
+        return Replica.unique(self._config.slave_id)
 
     def table_reader(self) -> TableReader:
         """See `sluice.instance.source.Parser.table_reader`."""
-        return TableReader(self._server, self._known_files)
+        return TableReader(self._config, self._known_files)
 
     def _columns_now(self, schema: str, table: str) -> list[SourceColumn]:
         source = InformationSchema(self._binlog)
@@ -607,22 +588,22 @@ class Parser(BinlogParser[Connection]):
             self._schema_source.close()
 
     def _binlog(self) -> Connection:
-        return Connection(self._server)
+        return Connection(self._config)
 
     def _check(self, binlog: Connection) -> None:
-        binlog.check(self._server, self._server.slave_id)
+        binlog.check(self._config, self._config.slave_id)
 
     def _charsets(self, binlog: Connection) -> Mapping[int, str]:
         return charsets(binlog)
 
     def _finder(self, binlog: Connection) -> StartFinder:
-        return StartFinder(binlog, self._server, self._binlog, self._stopping)
+        return StartFinder(binlog, self._config, self._binlog, self._stopping)
 
     def _dump(self, binlog: Connection, start: FileStart | GtidStart) -> Dump:
-        return Dump(binlog, start, self._replica, timeout=self._server.so_timeout)
+        return Dump(binlog, start, self._replica, timeout=self._config.so_timeout)
 
     def _dump_part(self, binlog: Connection, start: FileStart) -> Dump:
-        return Dump(binlog, start, Replica.unique(), timeout=self._server.so_timeout, non_blocking=True)
+        return Dump(binlog, start, Replica.unique(), timeout=self._config.so_timeout, non_blocking=True)
 
     def _commits_in_one_phase(self, file: str, begin: int) -> bool:
         return commits_in_one_phase(self._further_binlog, file, begin)

@@ -46,6 +46,7 @@ _FIXED: Final = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
+    "fetch.queue.backoff.ms": 10,  # for which nothing is fetched when QUEUED is reached
     "fetch.wait.max.ms": 100,  # after which the broker says that there is no more
     "isolation.level": "read_committed",
     "log_level": 2,

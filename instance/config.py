@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
@@ -12,7 +12,9 @@ from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
 
 from ..protocol.errors import ConfigError, FilterError
 from ..store.patience import LOGGED
+from .detection import Probing
 from .meta import MetaKind
+from .meta.base import InUse
 from .settings import FolderPath, Settings, setting
 from .sink.filters import FieldFilter, Patterns, TableFilter
 from .sink.masks import Masks
@@ -287,6 +289,26 @@ class InstanceConfig(Settings):
     def place(self) -> str:
         """Where the source is, and as whom it is read, for people."""
         return self.source_title
+
+    @property
+    def in_use(self) -> str:
+        """The address of the server that is read; empty when it cannot be exchanged for another."""
+        return ""
+
+    @property
+    def others(self) -> Sequence[str]:
+        """The addresses of servers with the same data that can be read instead."""
+        return ()
+
+    @property
+    def probing(self) -> Probing | None:
+        """How the source is asked whether it lives; None if it is not asked."""
+        return None
+
+    def using(self, found: InUse | None) -> Self:
+        """Return the configuration with which that server is read; this one if it is none of them."""
+        del found
+        return self
 
     def warnings(self) -> list[str]:
         """Return what of the source's settings is probably not meant."""

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NoReturn
 
 from ..protocol.errors import (
@@ -13,13 +14,14 @@ from ..protocol.errors import (
     ConfigError,
     DestinationStoppedError,
     FilterError,
+    LostTransactionsError,
     NotStoredError,
     PurgedError,
     SluiceError,
     SourceChangedError,
     SourceError,
 )
-from ..protocol.gtid import GtidSet
+from ..protocol.gtid import GtidSet, Transactions
 from ..protocol.position import Position
 from ..store.batch import LateRows
 from ..store.commits import Commits
@@ -29,17 +31,19 @@ from ..store.log.log import Extent, Log
 from ..store.log.shapes import difference
 from ..store.ring import Ring
 from ..store.snapshot import Selection, TableProgress
+from ..store.track import ONE
 from .catchup import CatchUp
 from .columns import SourceColumn
 from .config import InstanceConfig
+from .detection import Detection
 from .log import LogReader, LogWriter, open_log
-from .meta.base import MetaStore
+from .meta.base import InUse, MetaStore
 from .purges import PurgeWatch, Threat
 from .quarantine import keep_late, path_of, read_late, remove
 from .sink.filters import TableFilter
 from .snapshots import SnapshotTasks
 from .source import Feed, Parser, ParserFactory
-from .status import ParserStatus
+from .status import ParserStatus, SourceStatus
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +53,8 @@ GLANCE = 1.0
 """Seconds between two looks at which clients hold others back, whose turns are over, and which have expired."""
 MOST_TABLES = 1000
 """Tables of a snapshot at most."""
+MOST_LISTED = 100
+"""Runs of transactions that are listed at most; an error has fewer."""
 BEGINNING = 5.0
 """Seconds that a subscription waits for the source to say where the stream begins."""
 
@@ -74,7 +80,10 @@ class Instance:
                 servers.
             title: what is put before its state in Sluice's log.
         """
+        self.configured = config
+        """What is configured, and ..."""
         self.config = config
+        """... how it is read now: from another server, or by another filter."""
         self.state = "stopped"
         self.error = ""
         self._failure = ""
@@ -92,6 +101,11 @@ class Instance:
         self._log_writer: LogWriter | None = None
         self._log_writing: asyncio.Task[None] | None = None
         self._writing: set[asyncio.Task[None]] = set()
+        self._watching: asyncio.Task[None] | None = None
+        self._detection: Detection | None = None
+        self._prover: Parser | None = None
+        self._switch: asyncio.Task[None] | None = None
+        self._source = SourceStatus("")  # of it: what has become of switches
         self._unstored = asyncio.Event()
         self._changed = asyncio.Event()
         self._notified = threading.Event()
@@ -124,6 +138,7 @@ class Instance:
         self._set_state("starting", "")
         try:
             epoch, clients = await self._meta.open()
+            self.config = self.catch_up.config = self.configured.using(self._meta.source)
             if not self._title:
                 logger.info("epoch %d", epoch, extra={"destination": self.config.destination})
             await self._begin(epoch, clients)
@@ -148,7 +163,7 @@ class Instance:
             self.check_active()
         log = await asyncio.to_thread(open_log, self.config) if self.config.has_log else None
         try:
-            parser = self._parser = self._prepare(epoch, clients, log)
+            parser = self._prepare(epoch, clients, log)
         except BaseException:
             if log is not None:
                 log.close()
@@ -160,15 +175,22 @@ class Instance:
             writing = self._log_writer.run()
             self._log_writing = asyncio.create_task(writing, name=f"log of {self.config.destination}")
             self._log_writing.add_done_callback(self._log_ended)
-        parser.start()
-        self._purges = PurgeWatch(self.config.destination, self.cursors, parser)
-        self._snapshots = SnapshotTasks(self.config, self.cursors, parser.table_reader, self.wake)
-        self._snapshots.tend()
         self._periodic = [
-            asyncio.create_task(self._purges.run(), name=f"watch purges of {self.config.destination}"),
             asyncio.create_task(self._flush_each_period(), name=f"flush {self.config.destination}"),
             asyncio.create_task(self._look_each_second(), name=f"look {self.config.destination}"),
         ]
+        self._attend(parser)
+
+    def _attend(self, parser: Parser) -> None:
+        """Start to read, and do what has to be done of the same source meanwhile."""
+        self._parser = parser
+        parser.start()
+        self._purges = PurgeWatch(self.config.destination, self.cursors, parser)
+        self._watching = asyncio.create_task(self._purges.run(), name=f"watch purges of {self.config.destination}")
+        self._snapshots = SnapshotTasks(self.config, self.cursors, parser.table_reader, self.wake)
+        self._snapshots.tend()
+        if (probing := self.config.probing) is not None:
+            self._detection = Detection(self.config.destination, probing, parser.probe, self._down_from(parser))
 
     def _prepare(self, epoch: int, clients: Sequence[StoredClient], log: Log | None) -> Parser:
         """Make a new ring and new cursors, and the parser that will fill the ring."""
@@ -178,6 +200,17 @@ class Instance:
         if log is not None:
             self._log_writer = LogWriter(log, self.cursors, self.config, self._note_log, self._tend)
         self._restore(clients)
+        parser = self._make_feeder(self.config, self._places(), epoch)
+        if log is not None and (before := log.shape_before(shape := self.config.shape())) is not None:
+            change = difference(before, shape)
+            logger.warning(
+                "a marker in the stream will say: %s", change, extra={"destination": self.config.destination}
+            )
+            parser.announce(change)
+        return parser
+
+    def _make_feeder(self, config: InstanceConfig, places: Sequence[Cursor | None], epoch: int) -> Parser:
+        """Make a parser that fills the ring from the first of these places on that the source has."""
         loop = asyncio.get_running_loop()
         self._notified.clear()
         ring, cursors = self.ring, self.cursors
@@ -202,20 +235,16 @@ class Instance:
 
         def on_state(state: str, error: str) -> None:
             if state == "error":
+                if self._source.refusal:
+                    error = f"{error}; the switch to another source was refused: {self._source.refusal}"
                 loop.call_soon_threadsafe(in_loop, cursors.end_windows)
             loop.call_soon_threadsafe(in_loop, self._set_state, state, error)
 
         self.ring.on_put = on_put
-        start, *later = self._places()
+        start, *later = places
         parser = self._make_parser(
-            self.config, self.ring, start=start, later=later, on_begin=on_begin, on_state=on_state, epoch=epoch
+            config, ring, start=start, later=later, on_begin=on_begin, on_state=on_state, epoch=epoch
         )
-        if log is not None and (before := log.shape_before(shape := self.config.shape())) is not None:
-            change = difference(before, shape)
-            logger.warning(
-                "a marker in the stream will say: %s", change, extra={"destination": self.config.destination}
-            )
-            parser.announce(change)
         return parser
 
     def _restore(self, clients: Sequence[StoredClient]) -> None:
@@ -290,6 +319,7 @@ class Instance:
 
     async def stop(self) -> None:
         """Store the cursors, end the parser, wake all waiters."""
+        await self._end_switch()
         parser = self._parser
         if parser is None:
             if self.state == "standby":
@@ -306,7 +336,7 @@ class Instance:
         self._set_state(state, "")
         for task in self._periodic:
             task.cancel()
-        parser.stop()
+        self._leave(parser)
         if self._log_writer is not None:
             self._log_writer.stop()
         self.ring.close()
@@ -322,12 +352,22 @@ class Instance:
             if self._log_writing is not None:
                 await asyncio.wait({self._log_writing}, timeout=CLOSING)
 
+    def _leave(self, parser: Parser) -> None:
+        """Begin to end what `_attend` has begun."""
+        if self._watching is not None:
+            self._watching.cancel()
+        if self._detection is not None:
+            self._detection.stop()
+            self._detection = None
+        parser.stop()
+
     async def redeliver(self, rows: Sequence[LateRows]) -> dict[str, list[int]]:
         """Give rows that were in quarantine to the clients that have passed their places; return which, by place.
 
         The others get them in their places: the stream begins again where the clients are, as after a restart. Raises
         SluiceError and OSError; when it cannot begin, it is stopped.
         """
+        await self._end_switch()
         await asyncio.to_thread(keep_late, self._quarantine, rows)
         parser, earlier = self._running_parser(), self.cursors
         # No client can pass a place from here on: none is served before its cursor is loaded again.
@@ -340,6 +380,7 @@ class Instance:
 
         Raises SluiceError; when it cannot begin, it is stopped.
         """
+        await self._end_switch()
         await self._begin_again(self._running_parser(), lambda: None)
 
     async def _begin_again(self, parser: Parser, prepare: Callable[[], None]) -> None:
@@ -351,6 +392,182 @@ class Instance:
             await self._begin(earlier.epoch, earlier.stored(), earlier)
         except Exception as error:  # noqa: BLE001  others can start, whatever it is
             await self._give_up(error)
+
+    # --- one source of several ---------------------------------------------------------------------------------------
+
+    @property
+    def source_status(self) -> SourceStatus | None:
+        """Which of several servers is read; None if there is one only, and nobody asks whether it lives."""
+        config, detection = self.config, self._detection
+        if not config.others and config.probing is None:
+            return None
+        found = replace(self._source, address=config.in_use or config.place, others=tuple(config.others))
+        in_use = self._meta.source
+        if in_use is not None:
+            found = replace(found, accepted=tuple(it for it in in_use.accepted.split(",") if it))
+        if detection is not None:
+            found = replace(found, failures=detection.failures, failure=detection.failure)
+        return found
+
+    async def switch_source(self, address: str = "", *, accept: bool = False) -> None:
+        """Read another server with the same data, if it is proven that it goes on where the stream is.
+
+        Without an address the other one of two. With ``accept`` also if it lacks transactions that were delivered.
+        Otherwise what was read before is read on, unless that was over. Raises:
+            ConfigError: there is no other server.
+            BadParameterError: the address is none of them.
+            SourceChangedError: it lacks transactions, or it cannot be known.
+            SourceError, PurgedError: it cannot be read.
+            NotStoredError, FencedError: it cannot be stored which one is read.
+        """
+        self.check_running()
+        config = self.config
+        if not config.others:
+            raise ConfigError(
+                f"destination {config.destination} has no other source: set canal.instance.standby.address"
+            )
+        wanted = address or config.others[0]
+        if wanted not in (config.in_use, *config.others):
+            choice = ", ".join((config.in_use, *config.others))
+            raise BadParameterError(f"{wanted} is no source of destination {config.destination}: {choice}", "to")
+        while self._switch is not None and not self._switch.done():
+            await asyncio.wait({self._switch})
+        if wanted != self.config.in_use or self._is_halted:
+            await asyncio.shield(self._begin_switch(wanted, accept=accept, by_itself=False))
+
+    @property
+    def _is_halted(self) -> bool:
+        """Whether nothing is read, because a switch waits for somebody to accept what it loses."""
+        return bool(self._source.lost) and self._detection is None
+
+    def _begin_switch(self, wanted: str, *, accept: bool, by_itself: bool) -> "asyncio.Task[None]":
+        switching = self._switch_to(wanted, accept=accept, by_itself=by_itself)
+        self._switch = asyncio.create_task(switching, name=f"switch the source of {self.config.destination}")
+        self._switch.add_done_callback(self._switched)
+        return self._switch
+
+    def _switched(self, task: "asyncio.Task[None]") -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, SluiceError):
+            self._fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+
+    async def _end_switch(self) -> None:
+        """End a switch that is under way: what was read before is read on, unless the other one is read already."""
+        if self._switch is None or self._switch.done():
+            return
+        if self._prover is not None:
+            self._prover.stop()
+        _, pending = await asyncio.wait({self._switch}, timeout=CLOSING)
+        if pending:
+            self._switch.cancel()
+            await asyncio.wait({self._switch})
+
+    def _down_from(self, parser: Parser) -> Callable[[], None]:
+        """Return what a thread calls when the source of a parser does not answer any more."""
+        loop = asyncio.get_running_loop()
+
+        def act() -> None:
+            probing, is_idle = self.config.probing, self._switch is None or self._switch.done()
+            if probing is not None and probing.switches and is_idle and parser is self._parser:
+                self._begin_switch(self.config.others[0], accept=False, by_itself=True)
+
+        def tell() -> None:
+            loop.call_soon_threadsafe(act)
+
+        return tell
+
+    async def _switch_to(self, wanted: str, *, accept: bool, by_itself: bool) -> None:
+        """See `switch_source`; ``by_itself``: nothing is read any more when somebody has to accept what is lost."""
+        parser = self._running_parser()
+        where = {"destination": self.config.destination}
+        stays_halted = by_itself or self._is_halted
+        logger.info("switching from %s to %s", self.config.in_use, wanted, extra=where)
+        self._source = replace(self._source, switching=wanted)
+        await self._stop_reading(parser)
+        try:
+            config, lost = await self._prove(wanted, accept=accept)
+        except SluiceError as error:
+            if str(error) != self._source.refusal:
+                logger.error("the switch to %s is refused: %s", wanted, error, extra=where)  # noqa: TRY400  says all
+            runs = error.lost if isinstance(error, LostTransactionsError) else ()
+            self._source = replace(self._source, switching="", refusal=str(error), lost=runs)
+            if runs and stays_halted:
+                self._set_state("error", str(error))
+            else:
+                await self._read_on(parser, self.config)
+            raise
+        self._source = SourceStatus("")
+        text = f", without {lost}, as accepted" if lost else ""
+        logger.warning("reads %s from here on, no longer %s%s", wanted, self.config.in_use, text, extra=where)
+        await self._read_on(parser, config)
+
+    async def _stop_reading(self, parser: Parser) -> None:
+        self._leave(parser)
+        if self._snapshots is not None:
+            await self._snapshots.close()
+        self.cursors.end_windows()
+        await asyncio.to_thread(parser.join, CLOSING)
+
+    async def _prove(self, wanted: str, *, accept: bool) -> tuple[InstanceConfig, str]:
+        """Return the configuration that reads a server on, and what that lacks, as accepted; it is stored durably."""
+        before = self._meta.source
+        accepted = before.accepted if before is not None else ""
+        config = self.config.using(InUse(wanted, accepted))
+        lost = Transactions()
+        prover = self._prover = self._make_feeder(config, [None], self.cursors.life)
+        try:
+            for place in self._ends():
+                lost = lost.with_(await asyncio.to_thread(prover.lacks, place))
+        finally:
+            self._prover = None
+            prover.stop()
+        if lost and not accept:
+            raise LostTransactionsError(
+                f"{wanted} does not have {len(lost)} transactions that were delivered: {shorten(lost.runs)}."
+                f" To go on without them: sluice source switch {self.config.destination} --to {wanted} --accept",
+                tuple(lost.runs[:MOST_LISTED]),
+            )
+        found = InUse(wanted, str(Transactions.parse(accepted).with_(lost)))
+        try:
+            await self._meta.keep_source(found, self.cursors.epoch)
+        except OSError as error:
+            raise NotStoredError(f"which source is read cannot be stored: {error}") from error
+        return self.config.using(found), str(lost)
+
+    def _ends(self) -> list[Cursor]:
+        """Return the places that another server has to have: the end of what was read, else those of the clients."""
+        place = self._last_boundary()
+        if place is not None:
+            return [place]
+        cursors = (self.cursors.cursor(client_id) for client_id in self.cursors.client_ids)
+        return [cursor for cursor in cursors if cursor is not None]
+
+    def _last_boundary(self) -> Cursor | None:
+        """Return the last place between two transactions that was read, with all that was executed there."""
+        ring, track = self.ring, self.cursors.track
+        position = track.position_before(ring.next)
+        if position is None:
+            return None
+        last = ring.last_boundary(ring.first, ring.next) + 1 or ring.first
+        boundary = track.position_before(last)
+        if boundary is None:
+            return None
+        executed = track.executed(last).get(ONE)
+        return Cursor.at(boundary.transaction, "" if executed is None else str(executed))
+
+    async def _read_on(self, parser: Parser, config: InstanceConfig) -> None:
+        """Read a server on where the stream is, into the same ring if possible; ``parser`` has read before."""
+        place = self._last_boundary()
+        self.config = config
+        is_between = place is not None and place.position == self.cursors.position_before(self.ring.next)
+        if not is_between or config.has_log:  # a log holds one history after the other
+            await self._begin_again(parser, lambda: None)
+            return
+        self.cursors.leave_readers()
+        await self.catch_up.close()
+        self.catch_up = CatchUp(config, self._make_feed, self._tend)
+        self._attend(self._make_feeder(config, [place], self.cursors.life))
+        self._tend()
 
     def stand_by(self) -> None:
         """Say that another server has, or can have, the destination: this one is ready to start it."""
@@ -706,6 +923,12 @@ class Instance:
                 if failed and not self._failure:
                     failed = False
                     self._set_state(self.state, "")
+
+
+def shorten(runs: Sequence[str]) -> str:
+    """Return some of the runs as text, and how many more there are."""
+    more = f" and {len(runs) - 5} more runs" if len(runs) > 5 else ""
+    return ", ".join(runs[:5]) + more
 
 
 def make_meta(config: InstanceConfig) -> MetaStore:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, Self
 
 from ..protocol.errors import SluiceError
-from ..protocol.gtid import GtidSet
+from ..protocol.gtid import GtidSet, Transactions
 from ..protocol.position import Position
 from ..store.cursor import Cursor
 from ..store.ring import Ring
@@ -102,6 +102,21 @@ class Parser(Feed, Protocol):
 
     def begin_at(self, places: Sequence[Cursor | None]) -> None:
         """Begin at the first of these places that the source has, at once, unless it has begun."""
+
+    def lacks(self, place: Cursor) -> Transactions:
+        """Return the transactions before a place of another server that the source does not have, and will not get.
+
+        Said before `start`: the stream is to go on after that place, which may be one of the same server, too. Any
+        thread may ask, and may have to wait until a replica has executed what it has received; `stop` ends that.
+
+        Raises:
+            SourceChangedError: it cannot be known.
+            PurgedError: what comes next is purged.
+            SourceError: it cannot be asked.
+        """
+
+    def probe(self) -> None:
+        """Ask the source whether it lives, as `InstanceConfig.probing` says; one thread asks. Raises SourceError."""
 
     def announce(self, change: str) -> None:
         """Put a marker (`sluice.protocol.props.SHAPE`) with this text before the first rows; said before `start`."""

@@ -1,4 +1,4 @@
-"""What a parser says about itself."""
+"""What a parser says about itself, and a destination about the servers that it can read."""
 
 from dataclasses import dataclass
 
@@ -23,3 +23,25 @@ class ParserStatus:
     """Changes that the source logged as statements, so that their rows could not be delivered."""
     open_xa: str = ""
     """Position where the oldest XA transaction was prepared that has not ended yet; empty if none is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """Which of several servers with the same data a destination reads, and what keeps it from reading another."""
+
+    address: str
+    """The one that is read."""
+    others: tuple[str, ...] = ()
+    """Those that can be switched to."""
+    failures: int = 0
+    """How often in a row the one that is read did not answer; 0 also if nobody asks it."""
+    failure: str = ""
+    """Why not, the last time."""
+    switching: str = ""
+    """The address that is switched to now; empty if none is."""
+    refusal: str = ""
+    """Why the last switch was refused, and what to do; empty when none was since the last one that was done."""
+    lost: tuple[str, ...] = ()
+    """The transactions that keep the switch back: they were delivered, and the other server does not have them."""
+    accepted: tuple[str, ...] = ()
+    """Those with which a switch was accepted nevertheless."""

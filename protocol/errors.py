@@ -82,6 +82,17 @@ class SourceChangedError(SluiceError):
     type = "source-changed"
 
 
+class LostTransactionsError(SourceChangedError):
+    """Another source of the same data lacks transactions that were delivered."""
+
+    type = "transactions-lost"
+
+    def __init__(self, message: str, lost: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.lost = lost
+        """The first of them, by runs of their numbers."""
+
+
 class GoneError(SluiceError):
     """What was asked for is neither in the ring nor readable from the source."""
 

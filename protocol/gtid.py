@@ -21,6 +21,8 @@ _LAST = (1 << 63) - 2  # the greatest transaction number that MySQL gives
 _TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}")
 _RUN = re.compile(r"([0-9]+)(?:\s*-\s*([0-9]+))?")
 _MARIADB = re.compile(r"([0-9]+)-([0-9]+)-([0-9]+)")
+_MARIADB_RUN = re.compile(r"([0-9]{1,10}-[0-9]{1,10})-([0-9]{1,19})-([0-9]{1,19})")
+_ANY: MysqlSource = (bytes(16), "")
 _COUNT = struct.Struct("<Q")
 _BOUNDS = struct.Struct("<QQ")
 _TAGGED = 1  # the format byte
@@ -273,6 +275,86 @@ GtidSet = MysqlGtidSet | MariadbGtidSet
 def contains(one: GtidSet, other: GtidSet) -> bool:
     """Whether a set has all of another one; of two families none has the other's."""
     return type(one) is type(other) and one.contains(other)  # type: ignore[arg-type]
+
+
+def missing(wanted: GtidSet, executed: GtidSet) -> "Transactions":
+    """Return the transactions of a set that another one of the same family lacks."""
+    if isinstance(wanted, MysqlGtidSet) and isinstance(executed, MysqlGtidSet):
+        return Transactions.parse(str(wanted.subtract(executed)))
+    found = []
+    if isinstance(wanted, MariadbGtidSet) and isinstance(executed, MariadbGtidSet):
+        known = dict(executed)
+        runs = [(source, known.get(source, 0), last) for source, last in wanted]
+        found = [f"{domain}-{server}-{done + 1}-{last}" for (domain, server), done, last in runs if done < last]
+    return Transactions(found)
+
+
+def common(one: GtidSet, other: GtidSet) -> GtidSet:
+    """Return the transactions of a set that are in another one of the same family, too."""
+    if isinstance(one, MysqlGtidSet) and isinstance(other, MysqlGtidSet):
+        return one.subtract(one.subtract(other))
+    result = MariadbGtidSet()
+    if isinstance(one, MariadbGtidSet) and isinstance(other, MariadbGtidSet):
+        known = dict(other)
+        both = [(source, min(last, known[source])) for source, last in one if source in known]
+        # In a domain numbers ascend, whichever server writes: the greatest is the newest.
+        is_cut = dict(both) != dict(one)
+        for source, last in sorted(both, key=lambda it: it[1]) if is_cut else both:
+            result.add(source, last)
+    return result
+
+
+class Transactions:
+    """Transactions by runs of their numbers, of either family: what `missing` returns, and what is remembered of it.
+
+    The text of a run is MySQL's own, ``uuid:first-last``, or ``domain-server-first-last`` for MariaDB.
+    """
+
+    def __init__(self, runs: Iterable[str] = ()) -> None:
+        self._of: dict[str, MysqlGtidSet] = {}
+        for run in runs:
+            self._add(run)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read the text form. Raises BadPositionError."""
+        return cls(it for it in text.split(",") if it)
+
+    def _add(self, run: str) -> None:
+        """Add a run. MariaDB's are kept as a set of MySQL's whose source is its domain and server."""
+        match = _MARIADB_RUN.fullmatch(run)
+        if match is None:
+            mine = self._of.setdefault("", MysqlGtidSet())
+            for source, first, last in MysqlGtidSet.parse(run):
+                mine.add(source, first, last)
+            return
+        self._of.setdefault(match[1], MysqlGtidSet()).add(_ANY, int(match[2]), int(match[3]))
+
+    def without(self, other: "Transactions") -> "Transactions":
+        """Return those that are not in another one."""
+        result = Transactions()
+        theirs = other._of  # noqa: SLF001  of its own class
+        result._of = {key: it.subtract(theirs.get(key, MysqlGtidSet())) for key, it in self._of.items()}
+        return result
+
+    def with_(self, other: "Transactions") -> "Transactions":
+        """Return those of both."""
+        return Transactions([*self.runs, *other.runs])
+
+    @property
+    def runs(self) -> list[str]:
+        """The texts of the runs."""
+        return [
+            f"{key}-{first}-{last}" if key else mysql_text({source: [(first, last)]})
+            for key, it in sorted(self._of.items())
+            for source, first, last in it
+        ]
+
+    def __len__(self) -> int:
+        return sum(last - first + 1 for it in self._of.values() for _, first, last in it)
+
+    def __str__(self) -> str:
+        return ",".join(self.runs)
 
 
 def parse_gtids(text: str) -> GtidSet:

@@ -19,7 +19,7 @@ from ..instance.settings import FolderPath, Settings, setting
 from ..instance.sources.kinds import CONFIGS
 from ..instance.zones import has_daylight_saving
 from ..protocol.errors import ConfigError, UnknownDestinationError
-from .canal_keys import STANDBY, why_without_effect
+from .canal_keys import why_without_effect
 from .logging import LogFormat, LogLevel, redactor
 from .outputs.configured import possible, read_outputs, takes
 from .outputs.registry import complaints
@@ -254,13 +254,6 @@ INSTANCE_KEYS = dict.fromkeys(key for config in CONFIGS.values() for key in conf
 KEYS = (*ServerConfig.fields_by_key(), *INSTANCE_KEYS, *OutputNames.fields_by_key())
 """All keys that have an effect, but those of outputs, which have names of their own."""
 
-SWITCHING = (
-    "canal.instance.standby.address",
-    "canal.instance.detecting.enable",
-    "canal.instance.detecting.heartbeatHaEnable",
-)
-"""The keys by which Canal goes to a standby source when the source does not answer."""
-
 
 class UnsupportedError(ConfigError):
     """A destination needs a part of Canal that Sluice does not have."""
@@ -437,7 +430,7 @@ class Configuration:
             )
         for destination in self.destinations():
             with contextlib.suppress(ConfigError):  # it is not started then
-                found = self._lookup(destination)(("canal.instance.master2.address", *SWITCHING))
+                found = self._lookup(destination)(("canal.instance.master2.address",))
                 texts += [f"{destination}: {text}" for text in _missing(found)]
         return texts
 
@@ -534,9 +527,6 @@ def _missing(properties: Mapping[str, Property]) -> list[str]:
             f"canal.instance.master2.address = {values['canal.instance.master2.address']}: several sources are not"
             " merged here: make a destination for each"
         )
-    address, *switches = (values.get(key, "") for key in SWITCHING)
-    if address and all(switch.lower() == "true" for switch in switches):
-        texts.append(f"canal.instance.standby.address = {address}: {STANDBY}")
     return texts
 
 

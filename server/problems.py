@@ -60,6 +60,11 @@ PROBLEM_TYPES: ProblemTypes = {
         "The position belongs to another source or history: check which server this is. If it is the right"
         " one, take a new snapshot, unsubscribe, and subscribe again.",
     ),
+    errors.LostTransactionsError: ProblemType(
+        409,
+        "Transactions lost",
+        "Let the other server get them, or compare them with what consumers have; then switch with 'accept'.",
+    ),
     errors.GoneError: ProblemType(
         410,
         "Gone",

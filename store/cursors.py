@@ -169,6 +169,11 @@ class Cursors:
         """Serve a client from the ring of a reader, which reads from the client's cursor on, until it joins."""
         self._subscriber(client_id).start(track)
 
+    def leave_readers(self) -> None:
+        """Take all readers away, because they read another source: their clients go on at their cursors."""
+        for client_id in self.catching_up:
+            self._subscribers[client_id].suspend(self.track)
+
     def fall_out(self, client_id: int, error: SluiceError) -> None:
         """Stop serving a client, because its reader has failed; its cursor stays."""
         self._subscriber(client_id).fall_out(self.track, error)

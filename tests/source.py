@@ -14,7 +14,7 @@ from sluice.instance.status import ParserStatus
 from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChange
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import ConfigError, SluiceError, UnknownDestinationError, UnknownTableError
-from sluice.protocol.gtid import GtidSet
+from sluice.protocol.gtid import GtidSet, Transactions
 from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer
 from sluice.store.cursor import Cursor
@@ -67,6 +67,13 @@ class Source:
 
     def begin_at(self, places: Sequence[Cursor | None]) -> None:
         """It has begun."""
+
+    def lacks(self, place: Cursor) -> Transactions:
+        """It has everything."""
+        return Transactions()
+
+    def probe(self) -> None:
+        """It answers."""
 
     def announce(self, change: str) -> None:
         """It says nothing of itself."""

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from ...store.cursor import Cursor, StoredClient
@@ -9,8 +10,31 @@ from ...store.cursor import Cursor, StoredClient
 _YEAR_2025 = 1_735_689_600
 
 
+@dataclass(frozen=True, slots=True)
+class InUse:
+    """Which of several servers with the same data is read."""
+
+    address: str
+    """``host:port``"""
+    accepted: str = ""
+    """Transactions that it may lack although they were delivered: `sluice.protocol.gtid.Transactions` as text."""
+
+    @property
+    def host_and_port(self) -> tuple[str, int]:
+        """The address in its parts."""
+        host, _, port = self.address.rpartition(":")
+        return host.strip("[]"), int(port)
+
+
 class MetaStore(Protocol):
     """Keeps the clients of one destination, and the epoch that makes its batch ids unique for ever."""
+
+    @property
+    def source(self) -> InUse | None:
+        """Which of several servers is read, when it was chosen by `keep_source`; known after `open`."""
+
+    async def keep_source(self, source: InUse, epoch: int) -> None:
+        """Store which of several servers is read; return when that is durable. Raises as `write`, which it may meet."""
 
     @property
     def place(self) -> Cursor | None:

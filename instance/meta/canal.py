@@ -10,6 +10,7 @@ from ...protocol.errors import BadPositionError, ConfigError
 from ...protocol.position import Position
 from ...store.cursor import Cursor, StoredClient
 from ...store.snapshot import Snapshots
+from .base import InUse
 
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 """What reading JSON of another program raises; `OverflowError` for Infinity."""
@@ -90,6 +91,21 @@ def read_snapshots(ours: dict[str, str]) -> str:
 def read_protection(ours: dict[str, str]) -> bool:
     """Read whether the log keeps what a client needs. Raises one of `MALFORMED` if that is neither true nor false."""
     return {"true": True, "false": False}[ours.get("protect", "false")]
+
+
+def source_keys(source: InUse | None) -> dict[str, Any]:
+    """Return our key that says which of several servers is read."""
+    return {} if source is None else {"source": {"accepted": source.accepted, "address": source.address}}
+
+
+def read_source(ours: dict[str, Any]) -> InUse | None:
+    """Read which of several servers is read. Raises one of `MALFORMED` if that is something else."""
+    if "source" not in ours:
+        return None
+    found = InUse(str(ours["source"]["address"]), str(ours["source"]["accepted"]))
+    if not 0 < found.host_and_port[1] < 1 << 16:
+        raise ValueError(f"not the address of a source: {found.address!r}")
+    return found
 
 
 def read_cursor(data: dict[str, Any], ours: dict[str, str]) -> Cursor:

@@ -9,7 +9,7 @@ Layout (keys in alphabetical order, as Canal writes them; ``postion`` is Canal's
                                 "serverId": 1, "timestamp": 1700000000000}},
          "sluice": {"delivered": "<position>", "expireAfter": "600", "position": "<position>"}}],
      "destination": "example",
-     "sluice": {"epoch": 3}}
+     "sluice": {"epoch": 3, "source": {"accepted": "", "address": "db2:3306"}}}
 
 Canal reads such a file; what it writes has no ``sluice`` keys, and its cursors resume at their event.
 """
@@ -26,7 +26,7 @@ from ...protocol.errors import ConfigError
 from ...store.cursor import Cursor, StoredClient, earliest
 from ...store.folder import sync_folder
 from ..files import make_private_folder, open_private, restrict
-from .base import epoch_by_clock
+from .base import InUse, epoch_by_clock
 from .canal import (
     MALFORMED,
     Address,
@@ -42,6 +42,8 @@ from .canal import (
     read_place,
     read_protection,
     read_snapshots,
+    read_source,
+    source_keys,
 )
 
 FILE_NAME = "meta.dat"
@@ -59,11 +61,13 @@ class FileMetaStore:
         """
         self.path = folder / destination / FILE_NAME
         self.place: Cursor | None = None
+        self.source: InUse | None = None
         self._parse = folder / destination / PARSE_NAME if parse else None
         self._destination = destination
         self._address = address
         self._addresses: dict[int, Address] = {}
         self._clients: dict[int, StoredClient] = {}
+        self._writing = asyncio.Lock()
         self._lock: IO[bytes] | None = None
 
     async def open(self) -> tuple[int, list[StoredClient]]:
@@ -78,7 +82,19 @@ class FileMetaStore:
                 self._addresses.pop(client_id, None)
             else:
                 self._clients[client_id] = client
-        await asyncio.to_thread(self._store, list(self._clients.values()), epoch)
+        async with self._writing:
+            await asyncio.to_thread(self._store, list(self._clients.values()), epoch)
+
+    async def keep_source(self, source: InUse, epoch: int) -> None:
+        """Replace the file by one that names it. See `MetaStore.keep_source`."""
+        async with self._writing:
+            before = self.source, self._address, self._addresses
+            self.source, self._address, self._addresses = source, source.host_and_port, {}
+            try:
+                await asyncio.to_thread(self._store, list(self._clients.values()), epoch)
+            except OSError:
+                self.source, self._address, self._addresses = before
+                raise
 
     async def close(self) -> None:
         """Let another process use the file."""
@@ -137,7 +153,10 @@ class FileMetaStore:
             clients = [_client(item) for item in items]
             found = {int(item["clientIdentity"]["clientId"]): read_address(item.get("cursor") or {}) for item in items}
             self._addresses = {client_id: address for client_id, address in found.items() if address is not None}
-            epoch = int(data["sluice"]["epoch"]) + 1 if "sluice" in data else epoch_by_clock()
+            ours = data.get("sluice")
+            epoch = int(ours["epoch"]) + 1 if ours is not None else epoch_by_clock()
+            self.source = read_source(ours or {})
+            self._address = self.source.host_and_port if self.source is not None else self._address
         except MALFORMED as error:
             raise ConfigError(
                 f"{self.path} is not a file of subscriptions and cursors ({type(error).__name__}: {error}): "
@@ -157,7 +176,7 @@ class FileMetaStore:
         data = {
             "clientDatas": [self._data(client) for client in clients],
             "destination": self._destination,
-            "sluice": {"epoch": epoch},
+            "sluice": {"epoch": epoch, **source_keys(self.source)},
         }
         _write(self.path, dumps(data))
 

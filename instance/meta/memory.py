@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 
 from ...store.cursor import StoredClient
-from .base import epoch_by_clock
+from .base import InUse, epoch_by_clock
 
 
 class MemoryMetaStore:
     """Keeps nothing: clients have to subscribe again after a restart."""
 
     place = None
+    source: InUse | None = None
     where = "memory: consumers have to subscribe again after each start"
 
     def __init__(self) -> None:
@@ -28,6 +29,11 @@ class MemoryMetaStore:
         """Forget the changes, but not the epoch."""
         del changes
         self._epoch = max(self._epoch, epoch)
+
+    async def keep_source(self, source: InUse, epoch: int) -> None:
+        """Keep it as long as the process lives."""
+        del epoch
+        self.source = source
 
     async def close(self) -> None:
         """Do nothing."""

@@ -7,6 +7,7 @@ Layout, below ``/otter/canal/destinations/<destination>``::
     1001/cursor     {"@type":"...LogPosition","identity":{...},"postion":{...},"sluice":{"position":...}}
     1001/mark       Canal's own: batches that it has given
     parse           {"identity":{...},"postion":{...},"sluice":{...}}, if it is kept: where to begin without clients
+    source          {"accepted":"","address":"db2:3306"}, if it was chosen: which of several sources is read
     sluice          {"epoch":7}; its version fences off servers that had the destination before
 
 Canal lists the children whose names are numbers as clients, and reads nothing else.
@@ -19,6 +20,7 @@ from collections.abc import Mapping
 from ...protocol.errors import ConfigError
 from ...protocol.paths import client_node, destination_node, epoch_node
 from ...store.cursor import Cursor, StoredClient, earliest
+from .base import InUse
 from .canal import (
     LOG_POSITION,
     MALFORMED,
@@ -35,6 +37,8 @@ from .canal import (
     read_place,
     read_protection,
     read_snapshots,
+    read_source,
+    source_keys,
 )
 from .nodes import Check, Create, Delete, NodeError, NodeSession, NoNodeError, Operation, Put
 
@@ -62,6 +66,9 @@ class ZooKeeperClients:
         """
         self.place: Cursor | None = None
         """Where the stream was last read from for its clients, if that is kept."""
+        self.source: InUse | None = None
+        """Which of several sources is read, if that was chosen."""
+        self._has_source = False
         self._parse = parse
         self._has_parse = False
         self._stored: dict[int, Cursor] = {}
@@ -86,6 +93,7 @@ class ZooKeeperClients:
             ZooKeeperError: the nodes cannot be read now.
         """
         await self._survey()
+        await self._read_source()
         clients = await asyncio.gather(*map(self._read_client, self._filters))
         self._stored = {client.client_id: client.cursor for client in clients if client.cursor is not None}
         node = await self._session.find(f"{self._root}/parse") if self._parse else None
@@ -104,8 +112,14 @@ class ZooKeeperClients:
             await self._session.commit([Delete(path) for path in marks])
         return clients
 
-    async def store(self, version: int, changes: Mapping[int, StoredClient | None], epoch: int | None) -> int:
-        """Write changed clients, None for removed ones, and the epoch if it is given, in one transaction.
+    async def store(
+        self,
+        version: int,
+        changes: Mapping[int, StoredClient | None],
+        epoch: int | None,
+        source: InUse | None = None,
+    ) -> int:
+        """Write changed clients, None for removed ones, and epoch and source if given, in one transaction.
 
         Returns the version of the epoch's node, which has to be ``version`` before.
 
@@ -125,6 +139,9 @@ class ZooKeeperClients:
             if place is not None and place != self.place:
                 data = place_data(place, self._address)
                 operations.append((Put if self._has_parse else Create)(f"{self._root}/parse", data))
+            if source is not None:
+                data = dumps(source_keys(source)["source"])
+                operations.append((Put if self._has_source else Create)(f"{self._root}/source", data))
             try:
                 results = await self._session.commit(operations)
                 break
@@ -138,11 +155,31 @@ class ZooKeeperClients:
         for client_id, client in changes.items():
             self._remember(client_id, client)
         self._stored = stored
+        if source is not None:
+            self._use(source)
         if place is not None:
             self.place, self._has_parse = place, True
         return version if results[0] is None else results[0]
 
     # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _use(self, source: InUse) -> None:
+        self.source, self._has_source = source, True
+        self._address, self._addresses = source.host_and_port, {}
+
+    async def _read_source(self) -> None:
+        node = await self._session.find(f"{self._root}/source") if self._has_source else None
+        if node is None:
+            return
+        try:
+            found = read_source({"source": json.loads(node.data)})
+        except MALFORMED as error:
+            raise ConfigError(
+                f"{self._root}/source in ZooKeeper does not name a source ({type(error).__name__}: {error}): delete the"
+                " node to read canal.instance.master.address"
+            ) from error
+        if found is not None:
+            self._use(found)
 
     def _node(self, client_id: int) -> str:
         return client_node(self._destination, client_id)
@@ -197,6 +234,7 @@ class ZooKeeperClients:
         """Find out which nodes exist."""
         names = await self._session.children(self._root)
         self._has_parse = "parse" in names
+        self._has_source = "source" in names
         client_ids = [int(name) for name in names if name.removeprefix("-").isdecimal()]
         children = await asyncio.gather(*(self._session.children(self._node(it)) for it in client_ids))
         below = dict(zip(client_ids, children, strict=True))

@@ -21,6 +21,7 @@ from .quarantine import add_quarantine_commands
 from .schema import add_schema_commands
 from .serve import add_serve_command
 from .snapshot import add_snapshot_command
+from .source import add_source_commands
 from .spark import add_spark_commands
 from .tail import add_tail_command
 from .tidb import add_tidb_commands
@@ -88,6 +89,7 @@ def argument_parser() -> argparse.ArgumentParser:
         add_quarantine_commands,
         add_log_commands,
         add_schema_commands,
+        add_source_commands,
         add_credential_commands,
         add_cluster_commands,
         add_migrate_command,

@@ -77,6 +77,32 @@ def _show_parser(out: Console, source: dict[str, Any]) -> None:
         out.print(Text(f"  XA     open since {source['openXa']}: XA RECOVER at the source lists it"))
 
 
+def show_source(out: Console, source: dict[str, Any]) -> None:
+    """Print which of several servers is read, and what keeps it from being switched."""
+    others = f", can switch to {', '.join(source['others'])}" if source["others"] else ""
+    switching = f", switching to {source['switching']}" if source["switching"] else ""
+    out.print(Text(f"  source {source['address']}{others}{switching}"))
+    if source["failures"]:
+        text = f"    does not answer, {source['failures']} times in a row: {source['failure']}"
+        out.print(Text(text, style="red"))
+    for name, value in (("refused", source["refusal"]), ("lost", ", ".join(source["lost"]))):
+        if value:
+            out.print(Text(f"    {name:<8} {value}", style="yellow"))
+    if source["accepted"]:
+        out.print(Text(f"    accepted {', '.join(source['accepted'])}"))
+
+
+def _show_log(out: Console, log: dict[str, Any], *, is_shared: bool) -> None:
+    """Print what the log on disk holds."""
+    out.print(f"  log    {log['bytes']} bytes in {log['files']} files")
+    for start, end in log["stretches"]:
+        out.print(Text(f"  from {start}\n  to   {end}"))
+    if is_shared:
+        out.print(Text(f"  every server has it from {log['held'] or 'nowhere on, but one has no log'}"))
+    for hold in log["holds"]:
+        out.print(f"  client {hold['clientId']} holds {hold['bytes']} bytes in {hold['files']} files of it")
+
+
 def show(out: Console, destination: dict[str, Any]) -> None:
     """Print where a destination and its clients stand."""
     state = destination["state"]
@@ -87,19 +113,15 @@ def show(out: Console, destination: dict[str, Any]) -> None:
     if destination["error"]:
         text += Text(f": {destination['error']}")
     out.print(text)
+    if destination["source"] is not None:
+        show_source(out, destination["source"])
     _show_parser(out, destination["parser"])
     full = ", full: the source is not read until clients ack" if destination["full"] else ""
     stored = f"{destination['entries']} entries, {destination['bytes']} bytes, {destination['fill']:.0%} of the ring"
     out.print(f"  stored {stored}{full}")
     out.print(Text(f"  from {destination['first'] or '-'}\n  to   {destination['last'] or '-'}"))
     if (log := destination["log"]) is not None:
-        out.print(f"  log    {log['bytes']} bytes in {log['files']} files")
-        for start, end in log["stretches"]:
-            out.print(Text(f"  from {start}\n  to   {end}"))
-        if destination["active"]:
-            out.print(Text(f"  every server has it from {log['held'] or 'nowhere on, but one has no log'}"))
-        for hold in log["holds"]:
-            out.print(f"  client {hold['clientId']} holds {hold['bytes']} bytes in {hold['files']} files of it")
+        _show_log(out, log, is_shared=bool(destination["active"]))
     for client in destination["clients"]:
         lag = client["lag"]
         text = Text(f"  client {client['clientId']}", style="bold")

@@ -16,7 +16,7 @@ from ...instance.purges import Threat
 from ...instance.quarantine import late_rows
 from ...instance.skipped import Skipped, keep, path_of
 from ...instance.source import ParserFactory
-from ...instance.status import ParserStatus
+from ...instance.status import ParserStatus, SourceStatus
 from ...instance.zones import local_time_zone
 from ...protocol.errors import ConfigError, SluiceError, UnknownDestinationError
 from ...protocol.position import Position
@@ -68,6 +68,8 @@ class DestinationStatus:
     them writes none."""
     outputs: Sequence[OutputStatus] = ()
     """Those that run here."""
+    source: SourceStatus | None = None
+    """Which of several servers is read; None if there is one only, and nobody asks whether it lives."""
 
 
 class Destinations:
@@ -127,7 +129,7 @@ class Destinations:
         """
         config = await asyncio.to_thread(self._load, destination)
         known = self.instances.get(destination)
-        if known is not None and known.config != config:
+        if known is not None and known.configured != config:
             await self.stop(destination)
         await self.start(destination)
 
@@ -196,6 +198,10 @@ class Destinations:
             finally:  # who has called may be stopped; what is begun is finished
                 await asyncio.wait([beginning])
 
+    async def switch_source(self, destination: str, address: str = "", *, accept: bool = False) -> None:
+        """Read another server with the same data. See `Instance.switch_source`."""
+        await self._running(destination).switch_source(address, accept=accept)
+
     async def list_skipped(self, destination: str, items: Sequence[Skipped]) -> None:
         """Add to the list of what outputs have left out, durably. Raises OSError."""
         config = self._known(destination).config
@@ -235,6 +241,7 @@ class Destinations:
             log=instance.log_extent if tail is None else tail.log_extent,
             held=cluster.held(destination) if cluster is not None else self.log_start(destination),
             outputs=self.companions.status(destination),
+            source=instance.source_status,
         )
 
     async def prune_log(self, destination: str, most: int, *, dry_run: bool = False) -> list[FileStatus]:

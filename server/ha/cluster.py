@@ -11,7 +11,7 @@ from time import CLOCK_BOOTTIME, clock_gettime
 from typing import Protocol
 
 from ...instance.config import InstanceConfig
-from ...instance.meta.base import epoch_by_clock
+from ...instance.meta.base import InUse, epoch_by_clock
 from ...instance.meta.canal import dumps
 from ...instance.meta.nodes import (
     Check,
@@ -107,6 +107,12 @@ class ClusterMetaStore:
         self._destination = destination
         self._epoch = epoch
         self._clients = clients
+        self._storing = asyncio.Lock()
+
+    @property
+    def source(self) -> InUse | None:
+        """See `MetaStore.source`."""
+        return self._cluster.source(self._destination)
 
     @property
     def place(self) -> Cursor | None:
@@ -119,7 +125,13 @@ class ClusterMetaStore:
 
     async def write(self, changes: Mapping[int, StoredClient | None], epoch: int) -> None:
         """Store changed clients. See `MetaStore.write`."""
-        await self._cluster.store(self._destination, changes, epoch)
+        async with self._storing:
+            await self._cluster.store(self._destination, changes, epoch)
+
+    async def keep_source(self, source: InUse, epoch: int) -> None:
+        """Store which source is read. See `MetaStore.keep_source`."""
+        async with self._storing:
+            await self._cluster.store(self._destination, {}, epoch, source)
 
     async def close(self) -> None:
         """Do nothing: the destination is given up by its election."""
@@ -217,6 +229,11 @@ class Cluster:
         clients = self._clients.get(destination)
         return clients.place if clients is not None else None
 
+    def source(self, destination: str) -> InUse | None:
+        """Return which of several sources of a destination is read, if that was chosen."""
+        clients = self._clients.get(destination)
+        return clients.source if clients is not None else None
+
     def active(self, destination: str) -> str:
         """Return the address of the server that has a destination, as far as is known; empty when none has."""
         return self.member.election(destination).active
@@ -242,9 +259,14 @@ class Cluster:
                 await session.create(GROUP, uuid.uuid4().hex.encode())
         return (await session.get(GROUP)).data.decode()
 
-    async def store(self, destination: str, changes: Mapping[int, StoredClient | None], epoch: int) -> None:
-        """Store changed clients, durably and fenced. Raises FencedError when another has the destination."""
-        self.member.store(destination, changes, epoch, _now())
+    async def store(
+        self, destination: str, changes: Mapping[int, StoredClient | None], epoch: int, source: InUse | None = None
+    ) -> None:
+        """Store changed clients, and which source is read, durably and fenced.
+
+        Raises FencedError when another has the destination.
+        """
+        self.member.store(destination, changes, epoch, _now(), source)
         stored = self._stores[destination] = asyncio.get_running_loop().create_future()
         self._drive()
         if not await stored:
@@ -523,8 +545,8 @@ class Cluster:
                 case Load():
                     clients = self._clients[destination] = self._clients_of(destination, session)
                     return Loaded(await clients.load())
-                case Store(version=version, changes=changes, epoch=changed_epoch):
-                    return Done(await self._clients[destination].store(version, changes, changed_epoch))
+                case Store(version=version, changes=changes, epoch=changed_epoch, source=source):
+                    return Done(await self._clients[destination].store(version, changes, changed_epoch, source))
                 case Release(version=version):
                     await session.commit([Check(epoch_node(destination), version), Delete(running)])
                     return Done()

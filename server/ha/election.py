@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from enum import Enum
 
+from ...instance.meta.base import InUse
 from ...protocol.errors import FencedError
 from ...store.cursor import StoredClient
 from .lease import Lease
@@ -154,8 +155,12 @@ class Election:
         elif self.state in (State.STANDBY, State.LOADING, State.REFUSED):
             self._stand_by()
 
-    def store(self, changes: Mapping[int, StoredClient | None], epoch: int, now: float) -> None:
-        """Store changed clients; `Stored` says what became of it. Calls do not overlap.
+    def store(
+        self, changes: Mapping[int, StoredClient | None], epoch: int, now: float, source: InUse | None = None
+    ) -> None:
+        """Store changed clients, and which source is read if it is given; `Stored` says what became of it.
+
+        Calls do not overlap.
 
         Raises:
             FencedError: this server does not own the destination any more, or cannot know.
@@ -166,7 +171,7 @@ class Election:
             raise FencedError(
                 f"destination:{self.destination} is not active here any more: cursors were not stored{self._reason()}"
             )
-        self._store = Store(self.destination, self._version, changes, epoch if epoch != self.epoch else None)
+        self._store = Store(self.destination, self._version, changes, epoch if epoch != self.epoch else None, source)
         self._ask(self._store)
 
     def deactivated(self, now: float, problem: str = "") -> None:

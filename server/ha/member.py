@@ -7,6 +7,7 @@ Every method is called from one thread, with the time of CLOCK_BOOTTIME in secon
 import math
 from collections.abc import Mapping
 
+from ...instance.meta.base import InUse
 from ...protocol.errors import FencedError, UnknownDestinationError
 from ...store.cursor import StoredClient
 from .election import Election
@@ -98,9 +99,16 @@ class Member:
             active = election.active if election.active != self.address else ""
             raise FencedError(str(error), self.servers.get(active)) from None
 
-    def store(self, destination: str, changes: Mapping[int, StoredClient | None], epoch: int, now: float) -> None:
+    def store(
+        self,
+        destination: str,
+        changes: Mapping[int, StoredClient | None],
+        epoch: int,
+        now: float,
+        source: InUse | None = None,
+    ) -> None:
         """Store changed clients. See `Election.store`."""
-        self.election(destination).store(changes, epoch, now)
+        self.election(destination).store(changes, epoch, now, source)
 
     def election(self, destination: str) -> Election:
         """Return where a destination is in its life here; raises UnknownDestinationError."""

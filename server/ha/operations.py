@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from ...instance.meta.base import InUse
 from ...store.cursor import StoredClient
 
 # --- asked -----------------------------------------------------------------------------------------------------------
@@ -56,6 +57,8 @@ class Store:
     changes: Mapping[int, StoredClient | None]
     epoch: int | None = None
     """What the epoch node is to hold; None leaves it unchanged."""
+    source: InUse | None = None
+    """Which of several servers is read; None leaves that unchanged."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,30 @@ async def stop(context: Ctx, destination: Destination) -> DestinationView:
     return DestinationView.of(context.embedded.destination_status(destination))
 
 
+@destinations.post(
+    "/{destination}/source/switch",
+    operation_id="switchSource",
+    summary="Read another server with the same data",
+    dependencies=[may_administer],
+)
+async def switch_source(
+    context: Ctx,
+    destination: Destination,
+    to: Annotated[
+        str, Query(max_length=300, description="Its address, as configured; without one the other of two.")
+    ] = "",
+    accept: Annotated[
+        bool, Query(description="Also if it lacks transactions that were delivered; without it these are listed.")
+    ] = False,
+) -> DestinationView:
+    """Switch if it is proven that nothing is missed by that. Otherwise what was read before is read on.
+
+    The call waits until the other server, a replica, has executed what it has received.
+    """
+    await context.embedded.switch_source(destination, to, accept=accept)
+    return DestinationView.of(context.embedded.destination_status(destination))
+
+
 @destinations.get(
     "/{destination}/quarantine",
     operation_id="listQuarantine",

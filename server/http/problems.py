@@ -79,11 +79,13 @@ def problem(error: errors.SluiceError) -> ProblemResponse:
         headers["retry-after"] = str(RETRY_STOPPED)
     elif isinstance(error, errors.BusyError):
         headers["retry-after"] = str(RETRY_BUSY)
-    members = {}
+    members: dict[str, Any] = {}
     if isinstance(error, errors.BadParameterError) and error.parameter:
         members["parameter"] = error.parameter
     elif isinstance(error, errors.FencedError) and error.active:
         members["active"] = error.active
+    elif isinstance(error, errors.LostTransactionsError):
+        members["lost"] = list(error.lost)
     return ProblemResponse(error.type, described, str(error) or described.title, members, headers)
 
 

@@ -202,6 +202,24 @@ class LogView(View):
         return cls(bytes=extent.bytes, files=len(extent.files), stretches=stretches, held=held, holds=holds)
 
 
+class SourceView(View):
+    """Which of several servers with the same data is read."""
+
+    address: str = Field(description="The one that is read.")
+    others: list[str] = Field(description="Those that can be switched to.")
+    failures: int = Field(
+        description="How often in a row it did not answer `canal.instance.detecting.sql`; 0 also if it is not asked."
+    )
+    failure: str = Field(description="Why not, the last time.")
+    switching: str = Field(description="The address that is switched to now; empty if none is.")
+    refusal: str = Field(description="Why the last switch was refused, and what to do; empty if it was not.")
+    lost: list[str] = Field(
+        description="The transactions that keep the switch back: they were delivered, and the other server lacks them."
+        " 100 runs of their numbers at most."
+    )
+    accepted: list[str] = Field(description="Those that were accepted as lost, of all switches.")
+
+
 class DestinationView(View):
     """Where a destination stands."""
 
@@ -227,6 +245,9 @@ class DestinationView(View):
     blocked: float = Field(description="Seconds for which the parser has waited for room since the start.")
     log: LogView | None = Field(description="The log on disk; null without one.")
     parser: ParserView
+    source: SourceView | None = Field(
+        description="Which of several servers is read; null if there is one only, and nobody asks whether it lives."
+    )
     time_zone: str = Field(
         description="The zone that TIMESTAMP values are written in; empty where that of the process has no name."
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sluice.instance.meta.base import InUse
 from sluice.protocol.errors import SluiceError, StaleSessionError
 from sluice.server.ha.member import Member
 from sluice.server.ha.operations import Action, Ask, Beat, Claim, Done, Seen, Store
@@ -76,8 +77,15 @@ class WritesPastItsLease(Server):
     """A server that has stood still writes before it looks at the clock."""
 
     class make_member(Member):  # noqa: N801  as it is called
-        def store(self, destination: str, changes: Mapping[int, StoredClient | None], epoch: int, _now: float) -> None:
-            super().store(destination, changes, epoch, -math.inf)
+        def store(
+            self,
+            destination: str,
+            changes: Mapping[int, StoredClient | None],
+            epoch: int,
+            _now: float,
+            source: InUse | None = None,
+        ) -> None:
+            super().store(destination, changes, epoch, -math.inf, source)
 
 
 class PersistsMoreThanAcked(Server):

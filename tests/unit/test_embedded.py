@@ -33,7 +33,7 @@ from sluice.protocol.errors import (
     UnknownBatchError,
     UnknownDestinationError,
 )
-from sluice.protocol.gtid import GtidSet, MariadbGtidSet
+from sluice.protocol.gtid import GtidSet, MariadbGtidSet, Transactions
 from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer, calls
 from sluice.server.ha.cluster import Cluster, Identity
@@ -86,6 +86,13 @@ class WrittenByTest:
 
     def begin_at(self, places: Sequence[Cursor | None]) -> None:
         self.places = places
+
+    def lacks(self, place: Cursor) -> Transactions:
+        """It has everything."""
+        return Transactions()
+
+    def probe(self) -> None:
+        """It answers."""
 
     def announce(self, change: str) -> None:
         """It says nothing of itself."""

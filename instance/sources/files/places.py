@@ -104,12 +104,13 @@ class FolderFinder(PlaceFinder):
         found = self._executed(self._binlog.binlog_files()[-1][0], END)
         return found if found is not None else self._gtids("")
 
-    def _after(self, gtids: GtidSet) -> Start:
+    def _after(self, gtids: GtidSet, executed: GtidSet | None = None) -> Start:
+        del executed
         files = [name for name, _ in self._binlog.binlog_files()]
         for number in reversed(range(len(files))):
-            executed = self._executed(files[number], FIRST_EVENT)
-            if executed is not None and _has(gtids, executed):
-                return self._at_first_after(files[number:], executed, gtids)
+            before = self._executed(files[number], FIRST_EVENT)
+            if before is not None and _has(gtids, before):
+                return self._at_first_after(files[number:], before, gtids)
         raise PurgedError(
             f"{self._binlog.name} has no file that begins at the GTID set {gtids} or before it: its oldest one is"
             f" {files[0]}"

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from ....login.topic import SLICE, Topic
-from ....protocol.errors import ConfigError, SluiceError, UnknownTableError
-from ....protocol.gtid import GtidSet
+from ....protocol.errors import ConfigError, SluiceError, SourceChangedError, UnknownTableError
+from ....protocol.gtid import GtidSet, Transactions
 from ....protocol.position import Position
 from ....store.cursor import Cursor
 from ....store.ring import Ring
@@ -108,6 +108,13 @@ class KafkaParser:
         self._places = places
         self.failure, self._state = None, ("", "")
         self._hurry.set()
+
+    def lacks(self, place: Cursor) -> Transactions:
+        """See `sluice.instance.source.Parser.lacks`."""
+        raise SourceChangedError(f"{self._config.source_title} cannot be read in the place of another: {place.journal}")
+
+    def probe(self) -> None:
+        """See `sluice.instance.source.Parser.probe`."""
 
     def announce(self, change: str) -> None:
         """See `sluice.instance.source.Parser.announce`."""

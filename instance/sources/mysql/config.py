@@ -1,6 +1,7 @@
 """The settings of MySQL or MariaDB as a source. Keys that begin with ``canal.`` mean what they mean in Canal."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 from urllib.parse import unquote
@@ -9,6 +10,8 @@ from pydantic import AfterValidator, BeforeValidator, PrivateAttr, SecretStr, mo
 
 from ....login.ssl_mode import SslMode, tls_options
 from ...config import InstanceConfig, is_host, lower, upper
+from ...detection import Probing
+from ...meta.base import InUse
 from ...settings import FolderPath, setting
 
 DEFAULT_PORT = 3306
@@ -153,6 +156,11 @@ class BinlogConfig(InstanceConfig):
         return self._is_reader
 
     @property
+    def accepted(self) -> str:
+        """Transactions that the source may lack although they were delivered: see `InUse.accepted`."""
+        return ""
+
+    @property
     def history_folder(self) -> Path:
         """Where the history of the tables is."""
         folder = self.tsdb_dir or self.file_data_dir / self.destination
@@ -205,6 +213,8 @@ class MysqlConfig(BinlogConfig):
 
     source: Annotated[Literal["mysql"], BeforeValidator(lower)] = setting("sluice.instance.source", "mysql")
 
+    _accepted: str = PrivateAttr(default="")
+
     # The source.
 
     master_address: AddressText = setting("canal.instance.master.address")
@@ -240,6 +250,33 @@ class MysqlConfig(BinlogConfig):
     )
     """Accepted values of the source's `binlog_row_image`."""
 
+    # A second server with the same data.
+
+    standby_address: AddressText | None = setting("canal.instance.standby.address", None)
+    """Address of a replica of the source, or of the other one of two that replicate each other, which can be read in
+    its place ([failover of the source](operations.md#failover-of-the-source)). Account, password and TLS are the
+    same."""
+    standby_journal_name: str | None = setting("canal.instance.standby.journal.name", None)
+    """As `canal.instance.master.journal.name`, for the standby: where to begin when it is read and no client has a
+    cursor yet."""
+    standby_position: Above0 = setting("canal.instance.standby.position", None, ge=0, lt=1 << 63, unit="bytes")
+    """Offset in that file."""
+    standby_timestamp: Above0 = setting("canal.instance.standby.timestamp", None, ge=0, le=LATEST, unit="ms")
+    """As `canal.instance.master.timestamp`, for the standby."""
+    standby_gtid: str | None = setting("canal.instance.standby.gtid", None)
+    """As `canal.instance.master.gtid`, for the standby."""
+    detecting_enable: bool = setting("canal.instance.detecting.enable", default=False)
+    """Ask the source again and again whether it lives, over a connection of its own."""
+    detecting_sql: str = setting("canal.instance.detecting.sql", "select 1", min_length=1)
+    """What it is asked. A statement that writes is replicated, and so delivered, too."""
+    detecting_interval: int = setting("canal.instance.detecting.interval.time", 3, ge=1, le=86_400, unit="s")
+    """Time between two questions; also how long an answer may take, so that a server that hangs counts as dead."""
+    detecting_retry_threshold: int = setting("canal.instance.detecting.retry.threshold", 3, ge=0, le=10_000)
+    """How many failures in a row are no reason yet to take it for dead; one more is."""
+    heartbeat_ha_enable: bool = setting("canal.instance.detecting.heartbeatHaEnable", default=False)
+    """Then read the other server, if it is proven that nothing is missed or given twice by that. Otherwise only a line
+    in the log says that the source does not answer."""
+
     # What a connection to the source may take.
 
     so_timeout: int = setting("canal.instance.network.soTimeout", 30, unit="s", ge=1, le=86400)
@@ -259,6 +296,49 @@ class MysqlConfig(BinlogConfig):
         return self.master_address
 
     @property
+    def in_use(self) -> str:
+        """See `InstanceConfig.in_use`."""
+        return "" if self.standby_address is None else str(self.master_address)
+
+    @property
+    def others(self) -> Sequence[str]:
+        """See `InstanceConfig.others`."""
+        return () if self.standby_address is None else (str(self.standby_address),)
+
+    @property
+    def probing(self) -> Probing | None:
+        """See `InstanceConfig.probing`."""
+        if not self.detecting_enable or self.is_reader:
+            return None
+        switches = self.heartbeat_ha_enable and self.standby_address is not None
+        return Probing(self.detecting_interval, self.detecting_retry_threshold, switches)
+
+    @property
+    def accepted(self) -> str:
+        """Transactions that the source may lack although they were delivered: see `InUse.accepted`."""
+        return self._accepted
+
+    def using(self, found: InUse | None) -> Self:
+        """See `InstanceConfig.using`: the standby becomes the master, with its own place to begin at."""
+        if found is None or found.address not in (self.in_use, *self.others):
+            return self
+        fields = [name for name in type(self).model_fields if name.startswith("standby_")]
+        names = {name: name.replace("standby", "master") for name in fields}
+        swapped = {name: getattr(self, other) for name, other in [*names.items(), *((b, a) for a, b in names.items())]}
+        copy = self.model_copy(update=swapped if found.address != self.in_use else {})
+        copy._accepted = found.accepted  # noqa: SLF001  of its own class
+        return copy
+
+    def warnings(self) -> list[str]:
+        """See `InstanceConfig.warnings`."""
+        found = super().warnings()
+        if self.heartbeat_ha_enable and self.detecting_enable and self.standby_address is None:
+            found.append(
+                "canal.instance.detecting.heartbeatHaEnable has no effect without canal.instance.standby.address"
+            )
+        return found
+
+    @property
     def place(self) -> str:
         """See `InstanceConfig.place`."""
         return f"{self.master_address} as {self.db_username}"
@@ -269,6 +349,10 @@ class MysqlConfig(BinlogConfig):
 
     @model_validator(mode="after")
     def _check_source(self) -> Self:
+        if self.standby_address == self.master_address:
+            raise ValueError("canal.instance.standby.address is that of canal.instance.master.address; leave it out")
+        if self.standby_position and not self.standby_journal_name:
+            raise ValueError("canal.instance.standby.position needs canal.instance.standby.journal.name")
         if (self.ssl_cert is None) != (self.ssl_key is None):
             raise ValueError("sluice.instance.sslCert and sluice.instance.sslKey belong together; give both or neither")
         if self.ssl_mode is SslMode.DISABLED and (self.ssl_ca or self.ssl_cert):

@@ -276,6 +276,30 @@ class Connection:
             raise SourceError(f"{self.name} has no binlog files (log_bin is off)")
         return [(name, size) for name, size in files]
 
+    def applies(self) -> bool:
+        """Return whether it is a replica that executes what it has received, and has not executed all of that yet.
+
+        False too if the account may not know (MariaDB: SLAVE MONITOR, MySQL: REPLICATION CLIENT).
+        """
+        facts = self.facts
+        modern = not facts.mariadb and facts.version >= (8, 0, 22)
+        statement = "SHOW ALL SLAVES STATUS" if facts.mariadb else f"SHOW {'REPLICA' if modern else 'SLAVE'} STATUS"
+        try:
+            with self._session.cursor(pymysql.cursors.DictCursor) as cursor:
+                self._session.use_unicode = True
+                cursor.execute(statement)
+                rows = list(cursor.fetchall())
+        except (pymysql.MySQLError, OSError) as error:
+            logger.info("%s does not say what it has still to execute: %s", self.name, _text(error))
+            return False
+        for row in rows:
+            names = {re.sub("(?i)slave", "Replica", re.sub("(?i)master", "Source", key)): it for key, it in row.items()}
+            received = names.get("Source_Log_File"), names.get("Read_Source_Log_Pos")
+            executed = names.get("Relay_Source_Log_File"), names.get("Exec_Source_Log_Pos")
+            if names.get("Replica_SQL_Running") == "Yes" and received != executed:
+                return True
+        return False
+
     def shown_events(self, where: str, *parameters: object) -> list[ShownEvent]:
         """Ask for events; the argument follows SHOW BINLOG EVENTS. Raises SourceError, LongAnswerError."""
         columns = (optional_text, number, text, optional_text, optional_text, bytes)

@@ -11,8 +11,8 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Final, Generic, TypeVar
 
-from ....protocol.errors import PurgedError, SluiceError, SourceError, UnknownTableError
-from ....protocol.gtid import GtidSet
+from ....protocol.errors import PurgedError, SluiceError, SourceChangedError, SourceError, UnknownTableError
+from ....protocol.gtid import GtidSet, Transactions
 from ....protocol.position import Position
 from ....store.cursor import Cursor
 from ....store.ring import Ring
@@ -35,6 +35,7 @@ from .history.tables import UNKNOWN, Catalog, Table
 from .history.versions import History, open_history
 from .schema import InformationSchema, Schemas, charsets
 from .snapshot import TableReader
+from .standby import Probe, lacking
 from .start import Binlog, Packets, PlaceFinder, Start, StartFinder, parse_gtids, resume
 from .xa import commits_in_one_phase
 
@@ -191,6 +192,13 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
         self._places = places
         self._failure, self._state = None, ("", "")
         self._hurry.set()
+
+    def lacks(self, place: Cursor) -> Transactions:
+        """See `sluice.instance.source.Parser.lacks`."""
+        raise SourceChangedError(f"{self._config.source_title} cannot be read in the place of another: {place.journal}")
+
+    def probe(self) -> None:
+        """See `sluice.instance.source.Parser.probe`."""
 
     def announce(self, change: str) -> None:
         """See `sluice.instance.source.Parser.announce`."""
@@ -548,6 +556,10 @@ class Parser(BinlogParser[MysqlConfig, Connection]):
         return InformationSchema(self._binlog)
 
     @cached_property
+    def _probe(self) -> Probe:
+        return Probe(self._config)
+
+    @cached_property
     def _replica(self) -> Replica:
         return Replica.unique(self._config.slave_id)
 
@@ -575,6 +587,20 @@ class Parser(BinlogParser[MysqlConfig, Connection]):
             return source.tables()
         finally:
             source.close()
+
+    def lacks(self, place: Cursor) -> Transactions:
+        """See `sluice.instance.source.Parser.lacks`."""
+        with self._binlog() as binlog:
+            self._interruptible(binlog)
+            self._check(binlog)
+            accepted = Transactions.parse(self._config.accepted)
+            return lacking(binlog, self._finder(binlog), place, accepted, self._stopping)
+
+    def probe(self) -> None:
+        """See `sluice.instance.source.Parser.probe`."""
+        self._probe()
+        if self._stopping.is_set():
+            self._probe.close()
 
     def stop(self) -> None:
         """See `BinlogParser.stop`."""

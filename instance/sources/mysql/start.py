@@ -1,6 +1,7 @@
 """Where a destination begins to read: a saved cursor, else where the configuration says, else the current end."""
 
 import logging
+import struct
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -16,7 +17,7 @@ from ....protocol.errors import (
     SourceChangedError,
     SourceError,
 )
-from ....protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, contains
+from ....protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet, Transactions, common, contains, missing
 from ....protocol.gtid_text import mariadb_text
 from ....protocol.position import Position, file_number
 from ....store.cursor import OLDEST, Cursor
@@ -133,8 +134,11 @@ class PlaceFinder(ABC):
         """Return all that the source has executed."""
 
     @abstractmethod
-    def _after(self, gtids: GtidSet) -> Start:
-        """Start after the transactions of a set, if the source still has those that are not in it."""
+    def _after(self, gtids: GtidSet, executed: GtidSet | None = None) -> Start:
+        """Start after the transactions of a set, if the source still has those that are not in it.
+
+        ``executed`` is given for a set of another source; then nothing that is not in the set is left out.
+        """
 
     @abstractmethod
     def _dump(self, file: str, offset: int) -> Packets:
@@ -295,16 +299,57 @@ class PlaceFinder(ABC):
             return self._at_time(config.master_timestamp, [file for file, _ in self._binlog.binlog_files()])
         return self._by_default()
 
-    def _by_gtid(self, position: Position, gtids: GtidSet | None) -> Start:
-        """Carry a position over from another source: possible between transactions that are all known here."""
+    def _by_gtid(self, position: Position, gtids: GtidSet | None, accepted: Transactions | None = None) -> Start:
+        """Carry a position over from another source: possible between transactions that are all known here.
+
+        Those that are ``accepted`` (by default what the configuration says) may be missing.
+        """
         source = self._facts.source
-        if position.n == 0 and gtids and self._facts.gtid and contains(self._executed_now(), gtids):
-            return self._after(gtids)
+        accepted = Transactions.parse(self._config.accepted) if accepted is None else accepted
+        if position.n == 0 and gtids and self._facts.gtid:
+            executed = self._executed_now()
+            if contains(executed, gtids):
+                return self._after(gtids, executed)
+            known = common(gtids, executed)
+            if type(executed) is type(gtids) and not missing(gtids, executed).without(accepted):
+                return replace(self._after(known, executed), gtids=gtids)
         lacks = "if it is a replica, start again when it has caught up" if gtids else "no GTID set was saved"
         raise SourceChangedError(
             f"the position {position} is of another source: {self._binlog.name} is {source}, and it has not"
             f" executed what was executed there ({lacks})"
         )
+
+    def missing(self, place: Cursor) -> Transactions:
+        """Return the transactions before a saved place that this source does not have. Raises as `find`."""
+        position = place.position
+        if position is not None and position.source == self._facts.source:
+            return Transactions()
+        if position is None or position.n or not place.gtid:
+            what = "it is inside a transaction" if position is not None and position.n else "no GTID set was saved"
+            raise SourceChangedError(
+                f"the place {position or place.journal} cannot be found on {self._binlog.name}: {what}. Two servers"
+                " can be compared if both have gtid_mode=ON; MariaDB has always GTIDs"
+            )
+        if not self._facts.gtid:
+            raise SourceChangedError(
+                f"{self._binlog.name} has gtid_mode={self._facts.gtid_mode}: whether it has what was delivered can be"
+                " known only with gtid_mode=ON"
+            )
+        try:
+            return missing(self._gtids(place.gtid), self._executed_now())
+        except BadPositionError as error:
+            raise SourceChangedError(f"the position {position} is of another kind of source: {error}") from error
+
+    def go_on_after(self, place: Cursor, lost: Transactions) -> Start:
+        """Find the start after a saved place, of this or another source, which may lack some transactions.
+
+        Raises as `find`.
+        """
+        position = place.position
+        if position is None or position.source == self._facts.source:
+            return self.find(place)
+        accepted = Transactions.parse(self._config.accepted).with_(lost)
+        return self._by_gtid(position, self._gtids(place.gtid), accepted)
 
     def _at_event(self, cursor: Cursor) -> Start:
         """Start at the event of a cursor that Canal wrote, this event included."""
@@ -486,8 +531,8 @@ class StartFinder(PlaceFinder):
         found: GtidSet = self._connection.ask(f"SELECT {state}", row=(self._answered_gtids,))
         return found
 
-    def _after(self, gtids: GtidSet) -> Start:
-        """Start after the transactions of a set, if the source still has those that are not in it."""
+    def _after(self, gtids: GtidSet, executed: GtidSet | None = None) -> Start:
+        """See `PlaceFinder`."""
         first = self._connection.binlog_files()[0][0]
         if isinstance(gtids, MysqlGtidSet):
             gone = self._connection.ask("SELECT @@global.gtid_purged", row=(self._answered_gtids,))
@@ -501,7 +546,54 @@ class StartFinder(PlaceFinder):
                 f"{self._connection.name} has purged transactions that are missing from the GTID set {gtids}, up to"
                 f" {lost}: the oldest file that it has is {first}. They cannot be read any more"
             )
+        if isinstance(gtids, MariadbGtidSet) and isinstance(executed, MariadbGtidSet):
+            self._check_order(gtids, executed)
         return Start(GtidStart(gtids), gtids=gtids)
+
+    def _check_order(self, gtids: MariadbGtidSet, executed: MariadbGtidSet) -> None:
+        """Check that a dump after the newest GTID of each domain leaves nothing out that is not in the set.
+
+        MariaDB sends what stands behind that GTID in its binlog. A server that had a branch of its own may have other
+        transactions before it.
+        """
+        wanted = {domain: number for (domain, _), number in gtids}
+        servers = {domain: server for (domain, server), _ in gtids}
+        beyond = missing(executed, gtids)
+        for file, _ in reversed(self._binlog.binlog_files() if beyond else []):
+            before = self._listed_gtids(file)
+            found = [it for it in wanted if ((it, servers[it]), wanted[it]) not in before]
+            if not found:
+                continue
+            with closing(self._walk(file)) as walk:
+                for event, _ in walk:
+                    if event.type == BinlogEvent.MARIADB_GTID_EVENT:
+                        number, domain = _MARIADB_GTID.unpack_from(event.body)
+                        before.add((domain, event.server_id), number)
+                        if domain in found and (servers[domain], wanted[domain]) == (event.server_id, number):
+                            self._refuse_skipped(domain, before, gtids)
+                            found.remove(domain)
+                            del wanted[domain]
+                    if not found:
+                        break
+            if not wanted:
+                return
+
+    def _refuse_skipped(self, domain: int, before: MariadbGtidSet, gtids: MariadbGtidSet) -> None:
+        skipped = [run for run in missing(before, gtids).runs if run.startswith(f"{domain}-")]
+        if skipped:
+            raise SourceChangedError(
+                f"{self._binlog.name} has transactions that were not delivered, before the place at which it would be"
+                f" read on: {', '.join(skipped)[:1000]}. It went its own way for a while, and MariaDB cannot send them"
+                " alone. Make it a copy of the other server, or reset the cursors to a place on it"
+            )
+
+    def _listed_gtids(self, file: str) -> MariadbGtidSet:
+        """Return what was executed before a file: its second event says so, ``[0-1-5,0-2-7]``."""
+        rows = self._connection.shown_events("IN %s LIMIT 1, 1", file)
+        if not rows or rows[0].kind != "Gtid_list":
+            raise SourceError(f"{file} of {self._binlog.name} does not begin with a list of GTIDs")
+        found: MariadbGtidSet = self._answered_gtids(rows[0].info.strip(b"[]"))
+        return found
 
     def _at_offset(self, file: str, offset: int) -> Start:
         """See `PlaceFinder`: the server says sooner whether an event begins a transaction."""
@@ -564,6 +656,8 @@ def _may_have(event: Event, position: Position, milliseconds: int) -> bool:
     return event.timestamp * 1000 == milliseconds
 
 
+_MARIADB_GTID: Final = struct.Struct("<QI")
+"""Number and domain, which begin the body of MariaDB's GTID event; its server is that of the header."""
 _MYSQL_GTIDS: Final = frozenset({BinlogEvent.GTID_EVENT, BinlogEvent.GTID_TAGGED_EVENT})
 _GTIDS: Final = _MYSQL_GTIDS | {BinlogEvent.ANONYMOUS_GTID_EVENT, BinlogEvent.MARIADB_GTID_EVENT}
 _ENDS: Final = frozenset({BinlogEvent.XID_EVENT, BinlogEvent.XA_PREPARE_EVENT, BinlogEvent.TRANSACTION_PAYLOAD_EVENT})

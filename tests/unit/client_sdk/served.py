@@ -18,6 +18,7 @@ from sluice.instance.source import Expiry, TableReader
 from sluice.instance.status import ParserStatus
 from sluice.protocol.canal.entry_pb2 import INSERT, ROWDATA, Column, Entry, Header, RowChange
 from sluice.protocol.errors import ConfigError, SluiceError
+from sluice.protocol.gtid import Transactions
 from sluice.protocol.position import Position
 from sluice.server.config import ServerConfig
 from sluice.server.embedded import EmbeddedServer
@@ -89,6 +90,13 @@ class Source:
 
     def begin_at(self, places: Sequence[Cursor | None]) -> None:
         """It has begun."""
+
+    def lacks(self, place: Cursor) -> Transactions:
+        """It has everything."""
+        return Transactions()
+
+    def probe(self) -> None:
+        """It answers."""
 
     def announce(self, change: str) -> None:
         """It says nothing of itself."""

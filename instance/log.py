@@ -104,8 +104,8 @@ class LogWriter:
             return None
         place = None if oldest is None else oldest.position
         if oldest is not None and place is not None:
-            if not place.is_comparable(end):
-                return None
+            if not place.is_comparable(end):  # of another source; what the log has from there on goes up to its end
+                return Cursor.at(end, self.log.executed) if self.log.executed and self.log.covers(place) else None
             is_far = oldest.timestamp / 1000 - self.log.written > FAR and place.file_key != end.file_key
             if place > end and is_far:
                 return None

@@ -1,8 +1,11 @@
 """A destination with two sources that replicate: it reads the other when told, or when the first does not answer."""
 
 import contextlib
+import os
+import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlencode
 
@@ -12,7 +15,8 @@ import pytest
 from sluice.client_sdk import Client
 from sluice.protocol.errors import UnknownBatchError
 from tests.faults.harness import SECONDS, Sluice, eventually
-from tests.servers import Server
+from tests.proxy import Proxy
+from tests.servers import Server, ZooKeeper
 
 SCHEMA = "shop"
 
@@ -53,14 +57,14 @@ class Pair:
     def reset(self, server: Server) -> None:
         self.run(server, "RESET MASTER" if server.mariadb else "RESET BINARY LOGS AND GTIDS")
 
-    def replicate(self, replica: Server, source: Server) -> None:
-        """Let a server execute what another writes."""
+    def replicate(self, replica: Server, source: Server, after: str = "@@gtid_binlog_pos") -> None:
+        """Let a server execute what another writes; MariaDB after a GTID, whatever it has itself."""
         mode = (
             "MASTER_USE_GTID = slave_pos" if source.mariadb else "SOURCE_AUTO_POSITION = 1, GET_SOURCE_PUBLIC_KEY = 1"
         )
         if source.mariadb:
             mode = "MASTER_USE_GTID = slave_pos"
-            self.run(replica, "SET GLOBAL gtid_slave_pos = @@gtid_binlog_pos")
+            self.run(replica, f"SET GLOBAL gtid_slave_pos = {after}")
         self.run(
             replica,
             f"CHANGE REPLICATION SOURCE TO SOURCE_HOST = '{source.host}', SOURCE_PORT = {source.port},"
@@ -151,6 +155,29 @@ class Consumer(threading.Thread):
         return self.rows
 
 
+def semi_sync(server: Server, *, replica: bool) -> None:
+    """Let a commit wait until a replica has received it: before that no dump has it either."""
+    if server.mariadb:
+        name = "rpl_semi_sync_slave_enabled" if replica else "rpl_semi_sync_master_enabled"
+        settings = (
+            [f"{name} = ON"]
+            if replica
+            else [
+                "rpl_semi_sync_master_wait_point = 'AFTER_SYNC'",
+                "rpl_semi_sync_master_timeout = 3600000",
+                f"{name} = ON",
+            ]
+        )
+    else:
+        plugin = "replica" if replica else "source"
+        Pair.run(server, f"INSTALL PLUGIN rpl_semi_sync_{plugin} SONAME 'semisync_{plugin}.so'")
+        settings = [f"rpl_semi_sync_{plugin}_enabled = ON"]
+        settings += [] if replica else ["rpl_semi_sync_source_timeout = 3600000"]
+    with server.connect(user="root", password="") as connection, connection.cursor() as cursor:
+        for setting in settings:
+            cursor.execute(f"SET GLOBAL {setting}")
+
+
 @pytest.fixture(params=["mariadb118", "mysql97"])
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     options = [] if request.param.startswith("mariadb") else ["--gtid-mode=ON", "--enforce-gtid-consistency=ON"]
@@ -168,6 +195,14 @@ def configure(sluice: Sluice, pair: Pair, **settings: object) -> None:
         "canal__instance__standby__address": address(pair.second),
     }
     sluice.add("shop", pair.first, **given | settings)
+
+
+DETECTING = {
+    "canal__instance__detecting__enable": "true",
+    "canal__instance__detecting__interval__time": 1,
+    "canal__instance__detecting__retry__threshold": 2,
+    "canal__instance__detecting__heartbeatHaEnable": "true",
+}
 
 
 def switch(sluice: Sluice, **query: str) -> dict[str, Any]:
@@ -210,3 +245,311 @@ def test_a_switch_by_hand_and_back_loses_and_doubles_nothing(sluice: Sluice, pai
         assert sorted(set(rows)) == written
         before_restarts = rows[: rows.index(written[150]) + 1]
         assert before_restarts == written[: len(before_restarts)]
+
+
+def rows_of(server: Server) -> list[int]:
+    return [row[0] for row in server.query(f"SELECT id FROM {SCHEMA}.t ORDER BY id")]
+
+
+def freeze(server: Server) -> None:
+    os.kill(server.pid, signal.SIGSTOP)
+
+
+@pytest.mark.parametrize("end", [Server.kill, freeze])
+def test_with_semi_sync_a_master_that_dies_or_freezes_loses_and_doubles_nothing(
+    sluice: Sluice, pair: Pair, end: Callable[[Server], None]
+) -> None:
+    semi_sync(pair.second, replica=True)
+    Pair.run(pair.second, "STOP REPLICA")
+    semi_sync(pair.first, replica=False)
+    Pair.run(pair.second, "START REPLICA")
+    configure(sluice, pair, **DETECTING)
+    with sluice:
+        sluice.wait_running()
+        consumer, writer = Consumer(sluice.client()), Writer(pair.first)
+        consumer.start()
+        writer.start()
+        writer.reach(200)
+        end(pair.first)
+        eventually(lambda: source_of(sluice)["address"] == address(pair.second), sluice.destination)
+        sluice.wait_running()
+        pair.promote(pair.second)
+        later = Writer(pair.second, 100_000)
+        later.start()
+        later.reach(50)
+        written = later.stop()
+        consumer.wait_for(written[-1])
+        rows = consumer.stop()
+        assert rows == rows_of(pair.second)
+        assert set(writer.committed) <= set(rows)
+        pair.first.kill()
+
+
+def test_what_was_delivered_and_is_lost_is_listed_and_has_to_be_accepted(sluice: Sluice, pair: Pair) -> None:
+    configure(sluice, pair, **DETECTING)
+    with sluice:
+        sluice.wait_running()
+        consumer = Consumer(sluice.client())
+        consumer.start()
+        insert(pair.first, 1, 2, 3)
+        pair.catch_up(pair.second, pair.first)
+        common = f"'{pair.first.query('SELECT @@gtid_binlog_pos')[0][0]}'" if pair.first.mariadb else ""
+        pair.promote(pair.second)
+        insert(pair.first, 4, 5)  # a branch that only the first one has, and the consumer
+        consumer.wait_for(5)
+        insert(pair.second, 10, 11)
+        pair.first.kill()
+        # The switch by itself stops.
+        sluice.wait_error(r"does not have 2 transactions that were delivered.*--accept")
+        lost = source_of(sluice)["lost"]
+        assert len(lost) == 1
+        assert sluice.destination()["state"] == "error"
+        with pytest.raises(AssertionError, match="transactions-lost"):
+            switch(sluice)
+        assert sluice.destination()["state"] == "error"
+        # Somebody accepts it.
+        assert switch(sluice, accept="true")["source"]["accepted"] == lost
+        consumer.wait_for(11)
+        insert(pair.second, 12)
+        consumer.wait_for(12)
+        # It is remembered.
+        sluice.kill()
+        sluice.start()
+        insert(pair.second, 13)
+        consumer.wait_for(13)
+        sluice.wait_running()
+        # The first one comes back with its branch: it lacks what was delivered since ...
+        pair.first.start()
+        with pytest.raises(AssertionError, match="transactions-lost"):
+            switch(sluice, to=address(pair.first))
+        insert(pair.second, 14)
+        consumer.wait_for(14)
+        assert sluice.destination()["state"] == "running"
+        assert source_of(sluice)["address"] == address(pair.second)
+        # ... until it has replicated that.
+        pair.replicate(pair.first, pair.second, common)
+        insert(pair.second, 15)
+        eventually(lambda: 15 in rows_of(pair.first), "the first one replicates")
+        switch(sluice, to=address(pair.first))
+        insert(pair.second, 16)
+        consumer.wait_for(16)
+        assert source_of(sluice)["address"] == address(pair.first)
+        once = list(dict.fromkeys(consumer.stop()))
+        assert once == [1, 2, 3, 4, 5, 10, 11, 12, 13, 14, 15, 16]
+
+
+def insert(server: Server, *numbers: int) -> None:
+    for number in numbers:
+        server.query(f"INSERT INTO {SCHEMA}.t VALUES (%s, '')", (number,))
+
+
+def test_a_branch_that_was_never_delivered_is_not_left_out(sluice: Sluice, pair: Pair) -> None:
+    configure(sluice, pair)
+    with sluice:
+        sluice.wait_running()
+        consumer = Consumer(sluice.client())
+        consumer.start()
+        insert(pair.first, 1, 2)
+        pair.catch_up(pair.second, pair.first)
+        common = f"'{pair.first.query('SELECT @@gtid_binlog_pos')[0][0]}'" if pair.first.mariadb else ""
+        switch(sluice)
+        pair.promote(pair.second)
+        insert(pair.first, 3, 4)  # nobody reads it
+        insert(pair.second, 10)
+        consumer.wait_for(10)
+        pair.replicate(pair.first, pair.second, common)
+        insert(pair.second, 11)
+        eventually(lambda: 11 in rows_of(pair.first), "the first one replicates")
+        if pair.first.mariadb:
+            with pytest.raises(AssertionError, match="source-changed.*went its own way"):
+                switch(sluice)
+            insert(pair.second, 12)
+            consumer.wait_for(12)
+            assert consumer.stop() == [1, 2, 10, 11, 12]
+        else:
+            switch(sluice)
+            consumer.wait_for(4)
+            insert(pair.first, 12)
+            consumer.wait_for(12)
+            assert consumer.stop() == [1, 2, 10, 11, 3, 4, 12]
+
+
+def test_a_replica_is_waited_for_until_it_has_executed_what_it_has_received(sluice: Sluice, pair: Pair) -> None:
+    configure(sluice, pair)
+    with sluice:
+        sluice.wait_running()
+        consumer = Consumer(sluice.client())
+        consumer.start()
+        insert(pair.first, 1)
+        pair.catch_up(pair.second, pair.first)
+        with pair.second.connect() as lock, lock.cursor() as cursor:
+            cursor.execute(f"LOCK TABLES {SCHEMA}.t READ")
+            insert(pair.first, *range(2, 20))
+            consumer.wait_for(19)
+            call = threading.Thread(target=switch, args=(sluice,), daemon=True)
+            call.start()
+            eventually(lambda: source_of(sluice)["switching"] == address(pair.second), "it waits")
+            call.join(2.5)  # longer than it waits for what is still to be received
+            assert call.is_alive()
+            cursor.execute("UNLOCK TABLES")
+        call.join(SECONDS)
+        assert source_of(sluice)["address"] == address(pair.second)
+        insert(pair.first, 20)
+        consumer.wait_for(20)
+        assert consumer.stop() == list(range(1, 21))
+
+
+def test_what_comes_next_may_not_be_purged(sluice: Sluice, pair: Pair) -> None:
+    configure(sluice, pair)
+    with sluice:
+        sluice.wait_running()
+        consumer = Consumer(sluice.client())
+        consumer.start()
+        insert(pair.first, 1)
+        consumer.wait_for(1)
+        sluice.stop()
+        insert(pair.first, 2)
+        pair.catch_up(pair.second, pair.first)
+        pair.promote(pair.second)
+        pair.second.query("FLUSH BINARY LOGS")
+        pair.second.purge_binlogs(pair.second.query("SHOW BINARY LOGS")[-1][0])
+        pair.first.kill()
+        sluice.start()
+        with pytest.raises(AssertionError, match="purged"):
+            switch(sluice)
+        assert source_of(sluice)["address"] == address(pair.first)
+
+
+@pytest.mark.parametrize("store", ["memory", "mixed"])
+def test_a_server_that_starts_while_the_master_is_dead_goes_to_the_other_one(
+    sluice: Sluice, pair: Pair, store: str
+) -> None:
+    configure(sluice, pair, **DETECTING, sluice__instance__store=store)
+    with sluice:
+        sluice.wait_running()
+        clients = [sluice.client(number) for number in (1, 2)]
+        for client in clients:
+            client.subscribe()
+        insert(pair.first, 1, 2)
+        assert read(clients[0], 2) == [1, 2]
+        sluice.stop()
+        insert(pair.first, 3)
+        pair.catch_up(pair.second, pair.first)
+        pair.first.kill()
+        sluice.start()
+        eventually(lambda: source_of(sluice)["address"] == address(pair.second), sluice.destination)
+        pair.promote(pair.second)
+        insert(pair.second, 4)
+        assert read(clients[0], 4) == [3, 4]
+        assert read(clients[1], 4) == [1, 2, 3, 4]  # each goes on at its own place
+        insert(pair.second, 5)
+        for client in clients:
+            assert read(client, 5) == [5]
+
+
+def test_with_a_log_the_switch_goes_on_behind_it(sluice: Sluice, pair: Pair) -> None:
+    configure(sluice, pair, sluice__instance__store="mixed")
+    with sluice:
+        sluice.wait_running()
+        ahead, behind = sluice.client(1), sluice.client(2)
+        for client in (ahead, behind):
+            client.subscribe()
+        insert(pair.first, 1, 2)
+        assert read(ahead, 2) == [1, 2]
+        switch(sluice)
+        insert(pair.first, 3)
+        assert read(ahead, 3) == [3]
+        switch(sluice)
+        insert(pair.first, 4)
+        assert read(ahead, 4) == [4]
+        assert read(behind, 4) == [1, 2, 3, 4]
+
+
+def test_a_transaction_that_was_read_in_part_comes_again_as_a_whole(sluice: Sluice, pair: Pair) -> None:
+    with Proxy((pair.first.host, pair.first.port)) as proxy:
+        configure(sluice, pair, canal__instance__master__address=f"{proxy.host}:{proxy.port}")
+        with sluice:
+            sluice.wait_running()
+            client = sluice.client()
+            client.subscribe()
+            insert(pair.first, 1)
+            assert read(client, 1) == [1]
+            proxy.cut_after(500_000)
+            values = ", ".join(f"({number}, REPEAT('x', 1000))" for number in range(10, 2010))
+            pair.first.query(f"INSERT INTO {SCHEMA}.t VALUES {values}")
+            eventually(lambda: sluice.destination()["entries"] > 1 and sluice.destination()["state"] == "error", "cut")
+            pair.catch_up(pair.second, pair.first)
+            switch(sluice)
+            assert read(client, 2009) == list(range(10, 2010))
+
+
+def test_a_client_that_is_behind_the_ring_goes_on_after_two_switches(sluice: Sluice, pair: Pair) -> None:
+    small = {"canal__instance__memory__buffer__size": 16, "sluice__instance__detachAfter": 1}
+    configure(sluice, pair, **small)
+    with sluice:
+        sluice.wait_running()
+        ahead, behind = sluice.client(1), sluice.client(2)
+        for client in (ahead, behind):
+            client.subscribe()
+        last = 0
+        for _ in range(3):
+            insert(pair.first, *range(last + 1, last + 11))
+            assert read(ahead, last + 10) == list(range(last + 1, last + 11))
+            last += 10
+            switch(sluice)
+        assert behind.status()["state"] == "catching-up"
+        insert(pair.first, last + 1)
+        assert read(behind, last + 1) == list(range(1, last + 2))
+        insert(pair.first, last + 2)
+        assert read(behind, last + 2) == [last + 2]
+        assert read(ahead, last + 2) == [last + 1, last + 2]
+
+
+def test_the_server_that_takes_over_reads_the_same_source(tmp_path: Path, own_zookeeper: ZooKeeper, pair: Pair) -> None:
+    servers = [Sluice(tmp_path / name) for name in "ab"]
+    with contextlib.ExitStack() as stack:
+        for server in servers:
+            server.settings |= {"canal__zkServers": own_zookeeper.hosts, "sluice__ha__sessionTimeout": 2}
+            configure(server, pair, **DETECTING)
+            stack.callback(server.__exit__)
+            server.start()
+
+        def active() -> Sluice:
+            eventually(lambda: any(it.process.poll() is None and state(it) == "running" for it in servers), "one runs")
+            return next(it for it in servers if it.process.poll() is None and state(it) == "running")
+
+        former = active()
+        client = former.client()
+        client.subscribe()
+        insert(pair.first, 1)
+        assert read(client, 1) == [1]
+        assert switch(former)["source"]["address"] == address(pair.second)
+        insert(pair.first, 2)
+        pair.catch_up(pair.second, pair.first)
+        pair.promote(pair.second)
+        pair.first.kill()
+        former.kill()
+        insert(pair.second, 3)
+        present = active()
+        assert present is not former
+        assert source_of(present)["address"] == address(pair.second)
+        assert read(present.client(), 3) == [2, 3]
+
+
+def state(server: Sluice) -> str:
+    return str(server.destination()["state"])
+
+
+def read(client: Client, last: int) -> list[int]:
+    """Get and ack until a row has come; all rows that came."""
+    rows: list[int] = []
+
+    def has_come() -> bool:
+        batch = client.get_without_ack(0.5)
+        if batch:
+            rows.extend(row.after["id"] for row in batch.rows() if row.after)
+            client.ack(batch, durable=True)
+        return last in rows
+
+    eventually(has_come, lambda: (rows, client.status()))
+    return rows

@@ -231,6 +231,6 @@ cdef class Decoder:
     cdef int put_slot(
         self, const EventPlace *place, int64_t begin, uint32_t n, int kind, int event_type
     ) except -1 nogil
-    cdef int advance(self) except -1 nogil
+    cdef int advance(self, bint here=*) except -1 nogil
     cdef int retire(self, bytes name) except -1
     cdef int forget_tables(self) except -1 nogil

@@ -918,6 +918,7 @@ cdef class Decoder:
         cdef uint64_t place = self.header.log_pos
         cdef uint64_t field, length, value
         cdef int64_t ahead
+        cdef bint is_first = self.group == NO_GROUP and not self.is_placed
         cdef const uint8_t *p = body
         if self.header.type == HEARTBEAT_EVENT_V2:
             place = 0
@@ -939,7 +940,7 @@ cdef class Decoder:
         ahead = <int64_t>place - self.offset
         if self.header.type == HEARTBEAT_EVENT:
             ahead = <uint32_t>ahead
-        if self.group == NO_GROUP and not self.is_placed:  # everything before this place has been sent
+        if is_first:  # everything before this place has been sent
             self.is_placed = True
             if ahead == 0:
                 return self.advance()
@@ -949,8 +950,8 @@ cdef class Decoder:
             with gil:
                 raise DecodeError(f"a heartbeat at {place}, but the events before it end at {self.offset}")
         self.offset += ahead
-        self.advance()
-        return 0
+        # Before the first place there may be transactions that were executed already: they are not in the stream.
+        return self.advance(here=is_first)
 
     # offset of the first event in the next file 8 | its name
     # (`Rotate_event`, libs/mysql/binlog/event/control_events.h)
@@ -1687,12 +1688,14 @@ cdef class Decoder:
         self.reached_n = slot.next_n
         return 0
 
-    cdef int advance(self) except -1 nogil:
-        """Says that the stream has moved on to the next boundary, since no entry says so."""
+    cdef int advance(self, bint here=False) except -1 nogil:
+        """Says that the stream has moved on to the next boundary, since no entry says so; ``here``: it begins there."""
         cdef Slot *slot = self.staging.last()
         if self.file == 0 or not self.delivers(self.offset, 0):
             return 0
-        if self.reached_file == self.file and self.reached_begin == self.offset and self.reached_n == 0:
+        if here:
+            self.reached_file, self.reached_begin, self.reached_n = self.file, self.offset, 0
+        elif self.reached_file == self.file and self.reached_begin == self.offset and self.reached_n == 0:
             return 0
         if slot == NULL or slot.kind != ADVANCE or (
             self.gtid_number and slot.gtid and (slot.gtid != self.gtid_number or slot.gtid_last + 1 != self.gtid.number)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sluice.instance.meta.base import InUse
 from sluice.instance.meta.nodes import BadVersionError, NodeError, NodeExistsError, Operation, UnknownOutcomeError
 from sluice.instance.meta.zookeeper import ZooKeeperClients, epoch_data, read_epoch
 from sluice.protocol.errors import ConfigError
@@ -341,4 +342,21 @@ async def test_invalid_cursor_is_an_error_that_names_its_node(zk: ZooKeeperSessi
     await zk.ensure(node(name, "1001"))
     await zk.create(node(name, "1001/cursor"), data)
     with pytest.raises(ConfigError, match="1001/cursor"):
+        await clients(zk, name).load()
+
+
+async def test_which_of_several_sources_is_read_is_kept_in_a_node_of_its_own(zk: ZooKeeperSession, name: str) -> None:
+    store = clients(zk, name)
+    await store.load()
+    assert store.source is None
+    await store.store(0, {1001: CLIENT}, None, InUse("db2:3307", "0-1-4-5"))
+    await store.store(0, {}, None, InUse("db3:3308"))
+    await store.store(0, {1001: CLIENT}, None)
+    later = clients(zk, name)
+    assert await later.load() == (CLIENT,)
+    assert later.source == InUse("db3:3308")
+    cursor = json.loads((await zk.get(node(name, "1001/cursor"))).data)
+    assert cursor["identity"]["sourceAddress"] == {"address": "db3", "port": 3308}
+    await zk.set(node(name, "source"), b"{}")
+    with pytest.raises(ConfigError, match="source in ZooKeeper does not name a source"):
         await clients(zk, name).load()

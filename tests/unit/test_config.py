@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from sluice.instance.config import BatchMode
+from sluice.instance.detection import Probing
+from sluice.instance.meta.base import InUse
 from sluice.instance.properties import Property, environment_name
 from sluice.instance.sources.mysql.config import Address, MysqlConfig
 from sluice.instance.zones import offsets_of
@@ -679,3 +681,42 @@ def test_nothing_else_is_part_of_the_shape_and_a_long_value_is_not_kept_whole() 
     one, other = (shape(filter_regex=long + end)["canal.instance.filter.regex"] for end in "ab")
     assert one != other
     assert len(one) < 400
+
+
+def test_the_standby_takes_the_place_of_the_master_with_its_own_place_to_begin_at() -> None:
+    config = MysqlConfig(
+        destination="example",
+        master_address=Address("db1"),
+        standby_address=Address("db2", 3307),
+        standby_journal_name="bin.000007",
+        standby_position=120,
+        master_journal_name="bin.000003",
+        db_username="canal",
+    )
+    assert (config.in_use, list(config.others)) == ("db1:3306", ["db2:3307"])
+    other = config.using(InUse("db2:3307", "0-1-4-5"))
+    assert (other.in_use, list(other.others)) == ("db2:3307", ["db1:3306"])
+    assert (other.master_journal_name, other.master_position) == ("bin.000007", 120)
+    assert (other.standby_journal_name, other.standby_position) == ("bin.000003", None)
+    assert other.accepted == "0-1-4-5"
+    back = other.using(InUse("db1:3306"))
+    assert back == config
+    assert config.using(None) is config
+    assert config.using(InUse("db9:3306")) is config
+
+
+def test_a_source_is_asked_whether_it_lives_as_canal_does_it() -> None:
+    settings: dict[str, Any] = {"destination": "example", "master_address": Address("db1"), "db_username": "canal"}
+    assert MysqlConfig(**settings).probing is None
+    alone = MysqlConfig(**settings, detecting_enable=True, heartbeat_ha_enable=True)
+    assert alone.probing == Probing(3, 3, switches=False)
+    assert "canal.instance.standby.address" in "".join(alone.warnings())
+    both = MysqlConfig(**settings, detecting_enable=True, heartbeat_ha_enable=True, standby_address=Address("db2"))
+    assert both.probing == Probing(3, 3, switches=True)
+    assert both.warnings() == []
+    assert both.for_reader().probing is None
+    assert alone.others == ()
+    with pytest.raises(ValueError, match=r"is that of canal\.instance\.master\.address"):
+        MysqlConfig(**settings, standby_address=Address("db1"))
+    with pytest.raises(ValueError, match=r"needs canal\.instance\.standby\.journal\.name"):
+        MysqlConfig(**settings, standby_position=4)

@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.protocol.errors import BadPositionError, DecodeError
-from sluice.protocol.gtid import MariadbGtidSet, MysqlGtidSet, MysqlSource
+from sluice.protocol.gtid import (
+    MariadbGtidSet,
+    MysqlGtidSet,
+    MysqlSource,
+    Transactions,
+    common,
+    missing,
+    parse_gtids,
+)
 
 A = "aaaaaaaa-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
 B = "11111111-aaaa-aaaa-aaaa-aaaaaaaaaaaa"
@@ -177,3 +185,39 @@ def test_mariadb_set_contains_what_is_nowhere_further(
     assert MariadbGtidSet.parse(str(one)) == one
     ends = dict(one)
     assert one.contains(other) == all(number <= ends.get(source, -1) for source, number in other)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "executed", "lost", "both"),
+    [
+        (f"{A}:1-5", f"{A}:1-3,{B}:1-9", f"{A}:4-5", f"{A}:1-3"),
+        (f"{A}:1-5,{B}:1", f"{A}:1-5", f"{B}:1", f"{A}:1-5"),
+        (f"{A}:1-5:tag:1-3", f"{A}:1-9:tag:1", f"{A}:tag:2-3", f"{A}:1-5:tag:1"),
+        ("0-1-5", "0-1-3,0-2-9", "0-1-4-5", "0-1-3"),
+        ("0-1-5,7-3-2", "0-1-5", "7-3-1-2", "0-1-5"),
+        ("0-1-3", "0-1-5,0-2-6", "", "0-1-3"),
+        # The newest of a domain is the greatest, also when another server was last and is cut back.
+        ("0-2-7,0-1-8", "0-1-3,0-2-7", "0-1-4-8", "0-1-3,0-2-7"),
+    ],
+)
+def test_what_one_set_has_and_another_lacks(wanted: str, executed: str, lost: str, both: str) -> None:
+    one, other = parse_gtids(wanted), parse_gtids(executed)
+    assert str(missing(one, other)) == lost
+    assert str(common(one, other)) == both
+    assert not missing(common(one, other), other)
+
+
+def test_transactions_are_remembered_as_text_and_taken_away_again() -> None:
+    lost = Transactions.parse(f"{A}:4-9,0-1-4-5,0-2-7-7")
+    assert len(lost) == 6 + 2 + 1
+    assert Transactions.parse(str(lost)).runs == lost.runs
+    assert lost.without(Transactions.parse(f"{A}:1-5,0-1-1-4")).runs == [f"{A}:6-9", "0-1-5-5", "0-2-7-7"]
+    assert not lost.without(lost)
+    assert lost.without(Transactions()).runs == lost.runs
+    assert str(Transactions.parse("0-1-4-5").with_(Transactions.parse("0-1-6-7"))) == "0-1-4-7"
+
+
+@pytest.mark.parametrize("text", ["0-1-5", "0-1-7-4", "0-1-0-3", "x"])
+def test_malformed_transactions_are_refused(text: str) -> None:
+    with pytest.raises(BadPositionError):
+        Transactions.parse(text)

@@ -18,7 +18,7 @@ from typing import Literal
 import pytest
 
 from sluice.instance.meta import MetaKind
-from sluice.instance.meta.base import epoch_by_clock
+from sluice.instance.meta.base import InUse, epoch_by_clock
 from sluice.instance.meta.canal import dumps, log_position, read_cursor
 from sluice.instance.meta.file import FileMetaStore
 from sluice.instance.meta.memory import MemoryMetaStore
@@ -397,3 +397,47 @@ async def test_a_file_is_on_disk_before_it_takes_the_place_of_the_old_one_and_it
         await store.write({1001: CLIENT}, 1)
         monkeypatch.undo()
     assert done == ["fsync meta.tmp", "replace meta.dat", "fsync example"]
+
+
+async def test_which_of_several_sources_is_read_is_kept_and_cursors_are_of_that(tmp_path: Path) -> None:
+    chosen = InUse("db2:3307", "0-1-4-5")
+    async with opened(tmp_path) as (store, epoch, _):
+        assert store.source is None
+        await store.write({1001: CLIENT}, epoch)
+        await store.keep_source(chosen, epoch)
+    async with opened(tmp_path) as (store, epoch, clients):
+        assert store.source == chosen
+        assert clients == [CLIENT]
+        (data,) = json.loads(path(tmp_path).read_text())["clientDatas"]
+        assert data["cursor"]["identity"]["sourceAddress"] == {"address": "db2", "port": 3307}
+        await store.keep_source(InUse("[::1]:3306"), epoch)
+    async with opened(tmp_path) as (store, *_):
+        assert store.source is not None
+        assert store.source.host_and_port == ("::1", 3306)
+
+
+async def test_a_source_that_could_not_be_stored_is_not_the_one_that_is_read(tmp_path: Path) -> None:
+    async with opened(tmp_path) as (store, epoch, _):
+        (path(tmp_path).parent / "meta.tmp").mkdir()
+        with pytest.raises(OSError, match="directory"):
+            await store.keep_source(InUse("db2:3307"), epoch)
+        assert store.source is None
+
+
+@pytest.mark.parametrize("source", ["", "7", '{"address":"db2"}', '{"address":"db2:x","accepted":""}'])
+async def test_a_source_that_is_none_is_an_error(tmp_path: Path, source: str) -> None:
+    async with opened(tmp_path) as (store, epoch, _):
+        await store.keep_source(InUse("db2:3307"), epoch)
+    text = path(tmp_path).read_text()
+    assert '{"accepted":"","address":"db2:3307"}' in text
+    path(tmp_path).write_text(text.replace('{"accepted":"","address":"db2:3307"}', source or '"db2"'))
+    with pytest.raises(ConfigError, match=r"meta\.dat"):
+        await make(tmp_path).open()
+
+
+async def test_memory_keeps_the_source_as_long_as_it_lives() -> None:
+    store = MemoryMetaStore()
+    epoch, _ = await store.open()
+    await store.keep_source(InUse("db2:3307"), epoch)
+    await store.open()
+    assert store.source == InUse("db2:3307")

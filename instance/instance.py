@@ -29,7 +29,7 @@ from ..store.cursor import OLDEST, Cursor, StoredClient, starts
 from ..store.cursors import Cursors
 from ..store.log.log import Extent, Log
 from ..store.log.shapes import difference
-from ..store.ring import Ring
+from ..store.ring import Flag, Ring
 from ..store.snapshot import Selection, TableProgress
 from ..store.track import ONE
 from .catchup import CatchUp
@@ -121,6 +121,7 @@ class Instance:
             detach_after=config.patience,
             expire_after=config.client_expiry,
             catches_up=config.catch_up_readers > 0,
+            keeps=bool(config.others),
         )
         self._commits: Commits[asyncio.Future[None]] = Commits(self.cursors)
         self.catch_up = CatchUp(config, self._make_feed, self._tend)
@@ -485,7 +486,7 @@ class Instance:
         self._source = replace(self._source, switching=wanted)
         await self._stop_reading(parser)
         try:
-            config, lost = await self._prove(wanted, accept=accept)
+            config, place, lost = await self._prove(wanted, accept=accept)
         except SluiceError as error:
             if str(error) != self._source.refusal:
                 logger.error("the switch to %s is refused: %s", wanted, error, extra=where)  # noqa: TRY400  says all
@@ -494,12 +495,12 @@ class Instance:
             if runs and stays_halted:
                 self._set_state("error", str(error))
             else:
-                await self._read_on(parser, self.config)
+                await self._read_on(parser, self.config, self._last_boundary())
             raise
         self._source = SourceStatus("")
         text = f", without {lost}, as accepted" if lost else ""
         logger.warning("reads %s from here on, no longer %s%s", wanted, self.config.in_use, text, extra=where)
-        await self._read_on(parser, config)
+        await self._read_on(parser, config, place)
 
     async def _stop_reading(self, parser: Parser) -> None:
         self._leave(parser)
@@ -508,16 +509,19 @@ class Instance:
         self.cursors.end_windows()
         await asyncio.to_thread(parser.join, CLOSING)
 
-    async def _prove(self, wanted: str, *, accept: bool) -> tuple[InstanceConfig, str]:
-        """Return the configuration that reads a server on, and what that lacks, as accepted; it is stored durably."""
+    async def _prove(self, wanted: str, *, accept: bool) -> tuple[InstanceConfig, Cursor | None, str]:
+        """Return the configuration that reads a server on, where, and what that lacks, as accepted; it is stored."""
         before = self._meta.source
         accepted = before.accepted if before is not None else ""
         config = self.config.using(InUse(wanted, accepted))
-        lost = Transactions()
+        lost, found = Transactions(), list[Cursor]()
+        sample = self._sample()
         prover = self._prover = self._make_feeder(config, [None], self.cursors.life)
         try:
             for place in self._ends():
-                lost = lost.with_(await asyncio.to_thread(prover.lacks, place))
+                proof = await asyncio.to_thread(prover.prove, place, sample)
+                lost = lost.with_(proof.lost)
+                found.append(proof.place)
         finally:
             self._prover = None
             prover.stop()
@@ -527,12 +531,27 @@ class Instance:
                 f" To go on without them: sluice source switch {self.config.destination} --to {wanted} --accept",
                 tuple(lost.runs[:MOST_LISTED]),
             )
-        found = InUse(wanted, str(Transactions.parse(accepted).with_(lost)))
+        if found != self._ends() and not self._goes_on_in_ring(config):
+            raise SourceChangedError(
+                f"{wanted} has what was read, but without GTIDs it can only be read on where a transaction ends, and"
+                " without a log on disk: set gtid_mode = ON at both servers, or let the first one finish it"
+            )
+        chosen = InUse(wanted, str(Transactions.parse(accepted).with_(lost)))
         try:
-            await self._meta.keep_source(found, self.cursors.epoch)
+            await self._meta.keep_source(chosen, self.cursors.epoch)
         except OSError as error:
             raise NotStoredError(f"which source is read cannot be stored: {error}") from error
-        return self.config.using(found), str(lost)
+        return self.config.using(chosen), found[0] if found else None, str(lost)
+
+    def _sample(self) -> bytes:
+        """Return the last whole transactions that the ring holds."""
+        ring = self.ring
+        stop = ring.last_boundary(ring.first, ring.next) + 1 or ring.first
+        start = self.cursors.kept_from(stop)
+        before = self.cursors.position_before(start)
+        if before is None or before != before.transaction:
+            start = next((it + 1 for it in range(start, stop) if ring.slot(it).flags & Flag.BOUNDARY), stop)
+        return b"".join(ring.read(start, stop).slices)
 
     def _ends(self) -> list[Cursor]:
         """Return the places that another server has to have: the end of what was read, else those of the clients."""
@@ -555,12 +574,16 @@ class Instance:
         executed = track.executed(last).get(ONE)
         return Cursor.at(boundary.transaction, "" if executed is None else str(executed))
 
-    async def _read_on(self, parser: Parser, config: InstanceConfig) -> None:
-        """Read a server on where the stream is, into the same ring if possible; ``parser`` has read before."""
+    def _goes_on_in_ring(self, config: InstanceConfig) -> bool:
+        """Whether another source can fill the ring on: between two transactions. A log holds one after the other."""
         place = self._last_boundary()
-        self.config = config
         is_between = place is not None and place.position == self.cursors.position_before(self.ring.next)
-        if not is_between or config.has_log:  # a log holds one history after the other
+        return is_between and not config.has_log
+
+    async def _read_on(self, parser: Parser, config: InstanceConfig, place: Cursor | None) -> None:
+        """Read a server on from a place, into the same ring if possible; ``parser`` has read before."""
+        self.config = config
+        if not self._goes_on_in_ring(config):
             await self._begin_again(parser, lambda: None)
             return
         self.cursors.leave_readers()

@@ -22,6 +22,16 @@ EXAMPLES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
+class Proof:
+    """Where the stream goes on at another server."""
+
+    place: Cursor
+    """Where: the place that was asked for if GTIDs say it, else the same one as a place of the server."""
+    lost: Transactions = field(default_factory=Transactions)
+    """The transactions before it that the server does not have, and will not get."""
+
+
+@dataclass(frozen=True, slots=True)
 class Expiry:
     """When a source may purge a place."""
 
@@ -103,11 +113,12 @@ class Parser(Feed, Protocol):
     def begin_at(self, places: Sequence[Cursor | None]) -> None:
         """Begin at the first of these places that the source has, at once, unless it has begun."""
 
-    def lacks(self, place: Cursor) -> Transactions:
-        """Return the transactions before a place of another server that the source does not have, and will not get.
+    def prove(self, place: Cursor, sample: bytes) -> "Proof":
+        """Find where the stream goes on that was read up to a place of another server, or of the same one.
 
-        Said before `start`: the stream is to go on after that place, which may be one of the same server, too. Any
-        thread may ask, and may have to wait until a replica has executed what it has received; `stop` ends that.
+        ``sample`` are the last entries before it, framed as in `Messages`: servers without GTIDs are compared by these.
+        Said before `start`. Any thread may ask, and may have to wait until a replica has executed what it has received;
+        `stop` ends that.
 
         Raises:
             SourceChangedError: it cannot be known.

@@ -11,7 +11,6 @@ ADMIN = "there is no admin server: configure destinations by files, start and st
 CORES = "one compiled loop decodes a destination: nothing to do"
 KERNEL = "the kernel sizes the buffers of connections: nothing to do"
 HISTORY = "the history of tables notes each statement, and needs no snapshots in between: nothing to do"
-FALLBACK = "the place on another server is found exactly, without going back in time: nothing to do"
 CLOUD = "binlogs of cloud storage are not read: let the source keep them as long as a consumer may be away"
 DRUID = "druid's encryption is not known: put the password itself into SLUICE_INSTANCE_DB_PASSWORD"
 STORES = "certificates are PEM files here: set sluice.instance.sslCa, sluice.instance.sslCert, sluice.instance.sslKey"
@@ -24,7 +23,6 @@ WITHOUT_EFFECT = {
     r"canal\.instance\.(global|[^.]+)\.lazy": "every destination starts with the server: nothing to do",
     r"canal\.instance\.[^.]+\.mode": ADMIN,
     r"canal\.instance\.memory\.rawEntry": "entries are always kept encoded: nothing to do",
-    r"canal\.instance\.fallbackIntervalInSeconds": FALLBACK,
     r"canal\.instance\.master[12]\..*": "several sources are not merged yet: make a destination for each",
     r"canal\.instance\.transaction\.size": "transactions are gathered in no buffer: nothing to do",
     r"canal\.instance\.network\.(receive|send)BufferSize": KERNEL,

@@ -43,6 +43,8 @@ from .subscriber import Subscriber
 from .track import TableFilter, Track
 
 IDS_PER_EPOCH = 10**9
+MOST_KEPT = 256
+"""Slots that stay in the ring for a comparison, at most."""
 LOG = -1
 """What stands for the log among the ids of clients, which are not negative."""
 
@@ -58,6 +60,7 @@ class Cursors:
             `sluice.store.patience`.
         expire_after: seconds without a call after which a client without a time of its own is removed; 0 for never.
         catches_up: a client that is behind the ring gets a reader of its own (`behind`, `catch_up`); else it is gone.
+        keeps: the last transactions stay in the ring, unless they have GTIDs: another source is compared by them.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class Cursors:
         detach_after: float = 0.0,
         expire_after: int = 0,
         catches_up: bool = False,
+        keeps: bool = False,
     ) -> None:
         self.ring = ring
         self.life = epoch
@@ -80,6 +84,7 @@ class Cursors:
         self._pace = Pace(detach_after)
         self._expire_after = expire_after
         self._compile_filter = compile_filter
+        self._keeps = keeps
         self._subscribers: dict[int, Subscriber] = {}
         self._next_id = epoch * IDS_PER_EPOCH + 1
         self._last_session = epoch * IDS_PER_EPOCH
@@ -1033,8 +1038,18 @@ class Cursors:
         needs = list(self._needs().values())
         if self.track.unlogged is not None:
             needs.append(self.track.unlogged)
+        if needs and self._keeps and not self.track.gtids and not self.ring.waiting:
+            needs.append(self.kept_from(self.ring.next))
         if needs:
-            self.track.free_to(min(needs))
+            self.track.free_to(max(self.ring.first, min(needs)))
+
+    def kept_from(self, stop: int) -> int:
+        """Return the first of the last slots before another one that have a quarter of the ring's room at most."""
+        ring = self.ring
+        start = max(ring.first, stop - min(MOST_KEPT, ring.size // 4))
+        while start < stop and ring.measure(start, stop)[3] > ring.memory // 4:
+            start += (stop - start + 1) // 2
+        return start
 
 
 def _rows_batch(batch_id: int, window: Window, blocks: Sequence[RowBlock], at: Position) -> Batch:

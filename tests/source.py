@@ -9,12 +9,12 @@ from typing import Any
 from sluice.instance.columns import SourceColumn
 from sluice.instance.config import InstanceConfig
 from sluice.instance.sink.filters import TableFilter
-from sluice.instance.source import Expiry, TableReader
+from sluice.instance.source import Expiry, Proof, TableReader
 from sluice.instance.status import ParserStatus
 from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChange
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import ConfigError, SluiceError, UnknownDestinationError, UnknownTableError
-from sluice.protocol.gtid import GtidSet, Transactions
+from sluice.protocol.gtid import GtidSet
 from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer
 from sluice.store.cursor import Cursor
@@ -68,9 +68,10 @@ class Source:
     def begin_at(self, places: Sequence[Cursor | None]) -> None:
         """It has begun."""
 
-    def lacks(self, place: Cursor) -> Transactions:
+    def prove(self, place: Cursor, sample: bytes) -> Proof:
         """It has everything."""
-        return Transactions()
+        del sample
+        return Proof(place)
 
     def probe(self) -> None:
         """It answers."""

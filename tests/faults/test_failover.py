@@ -19,13 +19,16 @@ from tests.proxy import Proxy
 from tests.servers import Server, ZooKeeper
 
 SCHEMA = "shop"
+OLD = ("mysql56",)
+"""Servers with the former words for replication."""
 
 
 class Pair:
     """Two servers; the second one replicates from the first."""
 
-    def __init__(self, kind: str, *options: str) -> None:
-        updates = "--log-slave-updates" if kind.startswith("mariadb") else "--log-replica-updates"
+    def __init__(self, kind: str, *options: str, gtids: bool = True) -> None:
+        self.gtids = gtids
+        updates = "--log-slave-updates" if kind in OLD or kind.startswith("mariadb") else "--log-replica-updates"
         self.first, self.second = Server(kind, [updates, *options]), Server(kind, [updates, *options])
 
     def __enter__(self) -> Self:
@@ -48,14 +51,14 @@ class Pair:
     @staticmethod
     def run(server: Server, sql: str) -> list[tuple[Any, ...]]:
         """Run a statement as root, in the words of the server: SOURCE and REPLICA."""
-        if server.mariadb:
+        if server.mariadb or server.name in OLD:
             sql = sql.replace("REPLICATION SOURCE", "MASTER").replace("SOURCE", "MASTER").replace("REPLICA", "SLAVE")
         with server.connect(user="root", password="") as connection, connection.cursor() as cursor:
             cursor.execute(sql)
             return list(cursor.fetchall())
 
     def reset(self, server: Server) -> None:
-        self.run(server, "RESET MASTER" if server.mariadb else "RESET BINARY LOGS AND GTIDS")
+        self.run(server, "RESET MASTER" if server.mariadb or server.name in OLD else "RESET BINARY LOGS AND GTIDS")
 
     def replicate(self, replica: Server, source: Server, after: str = "@@gtid_binlog_pos") -> None:
         """Let a server execute what another writes; MariaDB after a GTID, whatever it has itself."""
@@ -64,6 +67,12 @@ class Pair:
         )
         if source.mariadb:
             mode = "MASTER_USE_GTID = slave_pos"
+        elif not self.gtids:
+            old = source.name in OLD
+            file, offset, *_ = source.query("SHOW MASTER STATUS" if old else "SHOW BINARY LOG STATUS")[0]
+            mode = f"SOURCE_LOG_FILE = '{file}', SOURCE_LOG_POS = {offset}"
+            mode += "" if old else ", GET_SOURCE_PUBLIC_KEY = 1"
+        if source.mariadb:
             self.run(replica, f"SET GLOBAL gtid_slave_pos = {after}")
         self.run(
             replica,
@@ -78,7 +87,8 @@ class Pair:
 
         def is_done() -> bool:
             with server.connect(cursorclass=pymysql.cursors.DictCursor) as connection, connection.cursor() as cursor:
-                cursor.execute("SHOW SLAVE STATUS" if server.mariadb else "SHOW REPLICA STATUS")
+                old = server.mariadb or server.name in OLD
+                cursor.execute("SHOW SLAVE STATUS" if old else "SHOW REPLICA STATUS")
                 row = cursor.fetchall()[0]
             return any("has read all relay log" in str(row.get(name)) for name in names)
 
@@ -86,11 +96,20 @@ class Pair:
         self.run(server, "STOP REPLICA")
         self.run(server, "RESET REPLICA ALL")
 
-    @staticmethod
-    def catch_up(replica: Server, source: Server) -> None:
+    def catch_up(self, replica: Server, source: Server) -> None:
+        if not self.gtids:
+            eventually(lambda: _tables(replica) == _tables(source), "the replica catches up")
+            return
         executed = "@@gtid_binlog_pos" if source.mariadb else "@@gtid_executed"
         wanted = source.query(f"SELECT {executed}")
         eventually(lambda: replica.query(f"SELECT {executed}") == wanted, "the replica catches up")
+
+
+def _tables(server: Server) -> list[tuple[Any, ...]]:
+    """How many rows there are, if the table is there."""
+    with contextlib.suppress(pymysql.err.ProgrammingError, pymysql.err.OperationalError):
+        return server.query(f"SELECT COUNT(*) FROM {SCHEMA}.t")
+    return []
 
 
 class Writer(threading.Thread):
@@ -553,3 +572,57 @@ def read(client: Client, last: int) -> list[int]:
 
     eventually(has_come, lambda: (rows, client.status()))
     return rows
+
+
+@pytest.fixture(params=["mysql97", pytest.param("mysql56", marks=pytest.mark.extended)])
+def plain_pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
+    """Two servers without GTIDs."""
+    options = [] if request.param in OLD else ["--gtid-mode=OFF", "--enforce-gtid-consistency=OFF"]
+    with Pair(request.param, *options, gtids=False) as found:
+        yield found
+
+
+def test_without_gtids_the_place_is_proven_by_comparing_the_last_transactions(sluice: Sluice, plain_pair: Pair) -> None:
+    pair = plain_pair
+    configure(sluice, pair, **DETECTING)
+    with sluice:
+        sluice.wait_running()
+        consumer, writer = Consumer(sluice.client()), Writer(pair.first)
+        consumer.start()
+        writer.start()
+        for wanted in (pair.second, pair.first):
+            writer.reach(50)
+            assert switch(sluice)["source"]["address"] == address(wanted)
+        writer.reach(50)
+        written = writer.stop()
+        consumer.wait_for(written[-1])
+        pair.catch_up(pair.second, pair.first)
+        pair.promote(pair.second)
+        pair.first.kill()
+        eventually(lambda: source_of(sluice)["address"] == address(pair.second), sluice.destination)
+        insert(pair.second, 100_000)
+        consumer.wait_for(100_000)
+        assert consumer.stop() == [*written, 100_000]
+
+
+def test_without_gtids_a_switch_that_cannot_be_proven_is_refused(sluice: Sluice, plain_pair: Pair) -> None:
+    pair = plain_pair
+    configure(sluice, pair)
+    with sluice:
+        sluice.wait_running()
+        with pytest.raises(AssertionError, match="none was read since the start"):
+            switch(sluice)
+        consumer = Consumer(sluice.client())
+        consumer.start()
+        insert(pair.first, 1, 2)
+        consumer.wait_for(2)
+        pair.catch_up(pair.second, pair.first)
+        pair.promote(pair.second)
+        insert(pair.first, 3)  # the other one does not have it
+        consumer.wait_for(3)
+        with pytest.raises(AssertionError, match="are not there in this order"):
+            switch(sluice)
+        insert(pair.first, 4)
+        consumer.wait_for(4)
+        assert source_of(sluice)["address"] == address(pair.first)
+        assert consumer.stop() == [1, 2, 3, 4]

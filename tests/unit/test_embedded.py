@@ -14,7 +14,7 @@ from sluice.instance.columns import SourceColumn
 from sluice.instance.config import BatchMode, InstanceConfig
 from sluice.instance.meta.memory import MemoryMetaStore
 from sluice.instance.sink.filters import TableFilter
-from sluice.instance.source import Expiry, TableReader
+from sluice.instance.source import Expiry, Proof, TableReader
 from sluice.instance.status import ParserStatus
 from sluice.protocol.errors import (
     BadParameterError,
@@ -33,7 +33,7 @@ from sluice.protocol.errors import (
     UnknownBatchError,
     UnknownDestinationError,
 )
-from sluice.protocol.gtid import GtidSet, MariadbGtidSet, Transactions
+from sluice.protocol.gtid import GtidSet, MariadbGtidSet
 from sluice.protocol.position import Position
 from sluice.server.embedded import EmbeddedServer, calls
 from sluice.server.ha.cluster import Cluster, Identity
@@ -87,9 +87,10 @@ class WrittenByTest:
     def begin_at(self, places: Sequence[Cursor | None]) -> None:
         self.places = places
 
-    def lacks(self, place: Cursor) -> Transactions:
+    def prove(self, place: Cursor, sample: bytes) -> Proof:
         """It has everything."""
-        return Transactions()
+        del sample
+        return Proof(place)
 
     def probe(self) -> None:
         """It answers."""

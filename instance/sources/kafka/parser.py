@@ -13,14 +13,14 @@ from typing import Final
 
 from ....login.topic import SLICE, Topic
 from ....protocol.errors import ConfigError, SluiceError, SourceChangedError, UnknownTableError
-from ....protocol.gtid import GtidSet, Transactions
+from ....protocol.gtid import GtidSet
 from ....protocol.position import Position
 from ....store.cursor import Cursor
 from ....store.ring import Ring
 from ...columns import SourceColumn
 from ...context import current_destination
 from ...sink.filters import TableFilter
-from ...source import Expiry, TableReader
+from ...source import Expiry, Proof, TableReader
 from ...status import ParserStatus
 from .config import KafkaConfig
 from .stager import Stager
@@ -109,8 +109,9 @@ class KafkaParser:
         self.failure, self._state = None, ("", "")
         self._hurry.set()
 
-    def lacks(self, place: Cursor) -> Transactions:
-        """See `sluice.instance.source.Parser.lacks`."""
+    def prove(self, place: Cursor, sample: bytes) -> Proof:
+        """See `sluice.instance.source.Parser.prove`."""
+        del sample
         raise SourceChangedError(f"{self._config.source_title} cannot be read in the place of another: {place.journal}")
 
     def probe(self) -> None:

@@ -22,7 +22,7 @@ from ...columns import SourceColumn
 from ...context import current_destination
 from ...quarantine import Quarantine, path_of
 from ...sink.filters import TableFilter
-from ...source import Expiry
+from ...source import Expiry, Proof
 from ...status import ParserStatus
 from .config import BinlogConfig, MysqlConfig
 from .connection import Connection, ServerFacts
@@ -35,7 +35,7 @@ from .history.tables import UNKNOWN, Catalog, Table
 from .history.versions import History, open_history
 from .schema import InformationSchema, Schemas, charsets
 from .snapshot import TableReader
-from .standby import Probe, lacking
+from .standby import SCANNED, Alike, Probe, lacking
 from .start import Binlog, Packets, PlaceFinder, Start, StartFinder, parse_gtids, resume
 from .xa import commits_in_one_phase
 
@@ -193,8 +193,9 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
         self._failure, self._state = None, ("", "")
         self._hurry.set()
 
-    def lacks(self, place: Cursor) -> Transactions:
-        """See `sluice.instance.source.Parser.lacks`."""
+    def prove(self, place: Cursor, sample: bytes) -> Proof:
+        """See `sluice.instance.source.Parser.prove`."""
+        del sample
         raise SourceChangedError(f"{self._config.source_title} cannot be read in the place of another: {place.journal}")
 
     def probe(self) -> None:
@@ -588,13 +589,41 @@ class Parser(BinlogParser[MysqlConfig, Connection]):
         finally:
             source.close()
 
-    def lacks(self, place: Cursor) -> Transactions:
-        """See `sluice.instance.source.Parser.lacks`."""
+    def prove(self, place: Cursor, sample: bytes) -> Proof:
+        """See `sluice.instance.source.Parser.prove`."""
         with self._binlog() as binlog:
             self._interruptible(binlog)
             self._check(binlog)
+            finder = self._finder(binlog)
+            if not finder.is_comparable(place):
+                return Proof(self._find_alike(binlog, finder, place, sample))
             accepted = Transactions.parse(self._config.accepted)
-            return lacking(binlog, self._finder(binlog), place, accepted, self._stopping)
+            return Proof(place, lacking(binlog, finder, place, accepted, self._stopping))
+
+    def _find_alike(self, binlog: Connection, finder: StartFinder, place: Cursor, sample: bytes) -> Cursor:
+        """Find the place after the same transactions, by comparing. Raises SourceChangedError if it is not certain."""
+        search = Alike(place, sample, binlog.name)
+        while True:
+            applies = binlog.applies()  # before it is read: what is executed meanwhile may be missed
+            start = finder.at_time(search.earliest_ms - self._config.fallback_interval * 1000)
+            end = finder.end_position(())
+            ring = Ring(SCANNED)
+            over = threading.Event()
+
+            def note(state: str, _text: str, over: threading.Event = over) -> None:
+                if state == "finished":
+                    over.set()
+
+            parser = Parser(self._config.for_reader(), ring, start=start, stop=end, on_state=note)
+            try:
+                parser.start()
+                found = search.find(ring, parser, over.is_set, self._stopping)
+            finally:
+                parser.stop()
+                ring.close()
+                parser.join()
+            if len(found) == 1 or not applies:
+                return Cursor.at(search.only(found))
 
     def probe(self) -> None:
         """See `sluice.instance.source.Parser.probe`."""

@@ -1,14 +1,23 @@
 """Whether a server can be read in the place of another one: it has, or will have, what was read of that."""
 
+import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from ....protocol.errors import SourceError
+from ....protocol.canal import entry_pb2 as pb
+from ....protocol.canal.packet_pb2 import Messages
+from ....protocol.errors import SourceChangedError, SourceError
 from ....protocol.gtid import Transactions
+from ....protocol.position import Position
 from ....store.cursor import Cursor
+from ....store.ring import Flag, Kind, Ring
+from ....store.track import Track
+from ...source import Feed
 from .config import MysqlConfig
 from .connection import Connection
 from .start import StartFinder
@@ -74,3 +83,141 @@ class Probe:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+SCANNED: Final = 1 << 14
+"""Slots of a ring through which a binlog is looked through."""
+MOST_COMPARED: Final = 64
+"""Transactions that are compared at most."""
+
+Key = tuple[int, int, int]
+"""What a transaction is recognized by before its rows are compared: server, time in ms, number of rows."""
+
+
+class Alike:
+    """Looks for the last transactions that were read of one server in the binlog of another, without GTIDs.
+
+    Replication keeps server id and times of a transaction, and its rows. What was read last has to be there, in the
+    same order, nothing between, and exactly once.
+    """
+
+    def __init__(self, place: Cursor, sample: bytes, name: str) -> None:
+        """``sample`` ends at the place; ``name`` is what the other server is called.
+
+        Raises SourceChangedError when there is nothing to look for.
+        """
+        self._place, self._name = place, name
+        self._wanted = list(transactions(sample))[-MOST_COMPARED:]
+        self._keys = {it.key for it in self._wanted}
+        if not self._wanted:
+            raise SourceChangedError(
+                f"it cannot be known where the stream goes on at {name}: without GTIDs the last transactions are"
+                " compared, and none was read since the start. Switch when some have come, set gtid_mode = ON at both"
+                " servers, or reset the cursors to a place on this one"
+            )
+
+    @property
+    def earliest_ms(self) -> int:
+        """When the first of them was made."""
+        return self._wanted[0].key[1]
+
+    def find(self, ring: Ring, parser: Feed, is_over: Callable[[], bool], stopping: threading.Event) -> list[Position]:
+        """Read what a parser puts into a ring until it is over; return the places after what was looked for.
+
+        Raises SourceError when the event is set, and what keeps the parser from reading.
+        """
+        track, places = Track(ring), list[Position]()
+        seen: deque[str] = deque(maxlen=len(self._wanted))
+        wanted = [it.digest for it in self._wanted]
+        while True:
+            is_last = is_over()
+            start = ring.first
+            for stop in _ends(ring):
+                if (digest := self._digest(ring, start, stop)) is not None:
+                    seen.append(digest)
+                    if list(seen) == wanted and (place := track.position_before(stop)) is not None:
+                        places.append(place)
+                start = stop
+            if start > ring.first:
+                track.free_to(start)
+            elif ring.waiting:  # a transaction that is larger than the ring is none of those, which were all in one
+                seen.append("")
+                track.free_to(ring.next)
+            elif is_last:
+                return places
+            elif parser.failure is not None:
+                raise parser.failure
+            elif stopping.wait(GLANCE):
+                raise SourceError("the destination stops")
+
+    def _digest(self, ring: Ring, start: int, stop: int) -> str | None:
+        """Return what tells a transaction from others; None for one without changes."""
+        _, _, rows, size = ring.measure(start, stop)
+        slots = [ring.slot(it) for it in range(start, stop) if ring.slot(it).kind in _CHANGES]
+        if not slots or not size:
+            return None
+        if (slots[-1].server_id, slots[-1].execute_ms, rows) not in self._keys:
+            return ""
+        found = list(transactions(b"".join(ring.read(start, stop).slices)))
+        return found[0].digest if len(found) == 1 else ""
+
+    def only(self, places: Sequence[Position]) -> Position:
+        """Return the one place that was found. Raises SourceChangedError if there are none or several."""
+        if len(places) == 1:
+            return places[0]
+        what = "are not there in this order" if not places else f"are there {len(places)} times"
+        raise SourceChangedError(
+            f"it cannot be known where the stream goes on at {self._name}: the last {len(self._wanted)} transactions"
+            f" that were read, up to {self._place.position}, {what}. If it is a replica, switch when it has caught up;"
+            " set gtid_mode = ON at both servers, or reset the cursors to a place on this one"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """What a transaction is recognized by."""
+
+    key: Key
+    digest: str
+
+
+def transactions(data: bytes) -> Iterator[Fingerprint]:
+    """Give the whole transactions of entries, framed as in `Messages`, that change something."""
+    changes: list[pb.Entry] = []
+    has_begun = False
+    for framed in Messages.FromString(data).messages:
+        entry = pb.Entry.FromString(framed)
+        if entry.entryType == pb.TRANSACTIONBEGIN:
+            changes, has_begun = [], True
+        elif entry.entryType == pb.TRANSACTIONEND:
+            if changes and has_begun:
+                yield _fingerprint(changes)
+            changes, has_begun = [], False
+        elif entry.header.eventType != pb.QUERY:  # a source may leave the texts of statements out
+            if has_begun:
+                changes.append(entry)
+            else:  # a statement of its own
+                yield _fingerprint([entry])
+
+
+def _fingerprint(entries: Sequence[pb.Entry]) -> Fingerprint:
+    """Servers may cut the rows of a transaction into events in another way, and number tables otherwise."""
+    digest, rows = hashlib.sha256(), 0
+    for entry in entries:
+        header, change = entry.header, pb.RowChange.FromString(entry.storeValue)
+        about = (header.schemaName, header.tableName, change.eventType, change.sql if change.isDdl else "")
+        for row in change.rowDatas or [pb.RowData()]:
+            digest.update(repr((*about, row.SerializeToString(deterministic=True))).encode())
+        rows += len(change.rowDatas)
+    last = entries[-1].header
+    return Fingerprint((last.serverId, last.executeTime, rows), digest.hexdigest())
+
+
+def _ends(ring: Ring) -> Iterator[int]:
+    """Give the slot after each transaction that the ring holds as a whole."""
+    for sequence in range(ring.first, ring.next):
+        if ring.slot(sequence).flags & Flag.BOUNDARY:
+            yield sequence + 1
+
+
+_CHANGES: Final = frozenset({Kind.ROW_DATA, Kind.DDL})

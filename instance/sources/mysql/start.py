@@ -319,22 +319,16 @@ class PlaceFinder(ABC):
             f" executed what was executed there ({lacks})"
         )
 
+    def is_comparable(self, place: Cursor) -> bool:
+        """Whether it is of this source, or its GTIDs say whether all before it is here."""
+        position = place.position
+        return (position is not None and position.source == self._facts.source) or bool(place.gtid and self._facts.gtid)
+
     def missing(self, place: Cursor) -> Transactions:
         """Return the transactions before a saved place that this source does not have. Raises as `find`."""
         position = place.position
         if position is not None and position.source == self._facts.source:
             return Transactions()
-        if position is None or position.n or not place.gtid:
-            what = "it is inside a transaction" if position is not None and position.n else "no GTID set was saved"
-            raise SourceChangedError(
-                f"the place {position or place.journal} cannot be found on {self._binlog.name}: {what}. Two servers"
-                " can be compared if both have gtid_mode=ON; MariaDB has always GTIDs"
-            )
-        if not self._facts.gtid:
-            raise SourceChangedError(
-                f"{self._binlog.name} has gtid_mode={self._facts.gtid_mode}: whether it has what was delivered can be"
-                " known only with gtid_mode=ON"
-            )
         try:
             return missing(self._gtids(place.gtid), self._executed_now())
         except BadPositionError as error:
@@ -389,6 +383,14 @@ class PlaceFinder(ABC):
     def _at_boundary(self, file: str, offset: int) -> Start:
         position = Position(self._facts.source, file, self._created_at(file), offset, 0)
         return resume(position, self._executed(file, offset))
+
+    def at_time(self, milliseconds: int) -> Cursor:
+        """Return the place before the first transaction at or after a time. Raises as `find`."""
+        start = self._at_time(milliseconds, [file for file, _ in self._binlog.binlog_files()])
+        if start.position is not None:
+            return Cursor.at(start.position)
+        assert isinstance(start.dump, FileStart)  # the end of the binlog
+        return Cursor.at(self.position_of(start.dump.file, start.dump.offset))
 
     def _at_time(self, milliseconds: int, files: list[str]) -> Start:
         """Start before the first transaction at or after a time; without one, at the end of the last file.

@@ -14,11 +14,10 @@ from sluice.client_sdk import AsyncClient, Batch
 from sluice.instance import columns
 from sluice.instance.config import InstanceConfig
 from sluice.instance.sink.filters import TableFilter
-from sluice.instance.source import Expiry, TableReader
+from sluice.instance.source import Expiry, Proof, TableReader
 from sluice.instance.status import ParserStatus
 from sluice.protocol.canal.entry_pb2 import INSERT, ROWDATA, Column, Entry, Header, RowChange
 from sluice.protocol.errors import ConfigError, SluiceError
-from sluice.protocol.gtid import Transactions
 from sluice.protocol.position import Position
 from sluice.server.config import ServerConfig
 from sluice.server.embedded import EmbeddedServer
@@ -91,9 +90,10 @@ class Source:
     def begin_at(self, places: Sequence[Cursor | None]) -> None:
         """It has begun."""
 
-    def lacks(self, place: Cursor) -> Transactions:
+    def prove(self, place: Cursor, sample: bytes) -> Proof:
         """It has everything."""
-        return Transactions()
+        del sample
+        return Proof(place)
 
     def probe(self) -> None:
         """It answers."""

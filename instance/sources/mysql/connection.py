@@ -20,6 +20,7 @@ from ....login.session import ExposedPasswordError, LimitError, MysqlSession, Pr
 from ....login.ssl_mode import SslMode
 from ....login.tls import tls_arguments
 from ....protocol.errors import SluiceError, SourceError
+from ....protocol.position import file_number
 from .config import Address, MysqlConfig
 
 logger = logging.getLogger(__name__)
@@ -106,6 +107,10 @@ class ServerFacts:
             lower_case_table_names=int(variables["lower_case_table_names"]),
             time_zone=variables["system_time_zone"] if time_zone == "SYSTEM" else time_zone,
         )
+
+
+BinlogPlace = tuple[int, int]
+"""A place in the binlog of a replica's source: the number of the file, and the offset in it."""
 
 
 class ShownEvent(NamedTuple):
@@ -276,10 +281,10 @@ class Connection:
             raise SourceError(f"{self.name} has no binlog files (log_bin is off)")
         return [(name, size) for name, size in files]
 
-    def applies(self) -> bool:
-        """Return whether it is a replica that executes what it has received, and has not executed all of that yet.
+    def applying(self) -> list[tuple[BinlogPlace, BinlogPlace]] | None:
+        """Return how far a replica is that executes: for each of its sources what it has executed and received.
 
-        False too if the account may not know (MariaDB: SLAVE MONITOR, MySQL: REPLICATION CLIENT).
+        Empty if it is none; None if the account may not know (MariaDB: SLAVE MONITOR, MySQL: REPLICATION CLIENT).
         """
         facts = self.facts
         modern = not facts.mariadb and facts.version >= (8, 0, 22)
@@ -291,14 +296,21 @@ class Connection:
                 rows = list(cursor.fetchall())
         except (pymysql.MySQLError, OSError) as error:
             logger.info("%s does not say what it has still to execute: %s", self.name, _text(error))
-            return False
+            return None
+        found = []
         for row in rows:
             names = {re.sub("(?i)slave", "Replica", re.sub("(?i)master", "Source", key)): it for key, it in row.items()}
-            received = names.get("Source_Log_File"), names.get("Read_Source_Log_Pos")
-            executed = names.get("Relay_Source_Log_File"), names.get("Exec_Source_Log_Pos")
-            if names.get("Replica_SQL_Running") == "Yes" and received != executed:
-                return True
-        return False
+            if names.get("Replica_SQL_Running") != "Yes":
+                continue
+            try:
+                executed = _place(names["Relay_Source_Log_File"], names["Exec_Source_Log_Pos"])
+                received = _place(names["Source_Log_File"], names["Read_Source_Log_Pos"])
+            except (KeyError, ValueError, TypeError) as error:
+                raise SourceError(
+                    f"{self.name} answers {statement!r} with what cannot be understood: {error}"
+                ) from error
+            found.append((executed, received))
+        return found
 
     def shown_events(self, where: str, *parameters: object) -> list[ShownEvent]:
         """Ask for events; the argument follows SHOW BINLOG EVENTS. Raises SourceError, LongAnswerError."""
@@ -494,6 +506,11 @@ def login_arguments(config: MysqlConfig, address: Address) -> dict[str, Any]:
         "write_timeout": config.so_timeout,
         "limits": SessionLimits(config.login_timeout, config.login_bytes, config.answer_timeout, config.answer_bytes),
     } | tls_arguments(config.ssl_mode, config.ssl_ca, config.ssl_cert, config.ssl_key, config.server_public_key)
+
+
+def _place(file: str, offset: str) -> BinlogPlace:
+    """Return a place as a replica names it; before it has begun there is no file."""
+    return file_number(file), number(offset)
 
 
 def text(value: str | bytes) -> str:

@@ -35,7 +35,7 @@ from .history.tables import UNKNOWN, Catalog, Table
 from .history.versions import History, open_history
 from .schema import InformationSchema, Schemas, charsets
 from .snapshot import TableReader
-from .standby import SCANNED, Alike, Probe, lacking
+from .standby import GLANCE, SCANNED, Alike, Backlog, Probe, lacking
 from .start import Binlog, Packets, PlaceFinder, Start, StartFinder, parse_gtids, resume
 from .xa import commits_in_one_phase
 
@@ -603,8 +603,9 @@ class Parser(BinlogParser[MysqlConfig, Connection]):
     def _find_alike(self, binlog: Connection, finder: StartFinder, place: Cursor, sample: bytes) -> Cursor:
         """Find the place after the same transactions, by comparing. Raises SourceChangedError if it is not certain."""
         search = Alike(place, sample, binlog.name)
+        backlog = Backlog(binlog)
         while True:
-            applies = binlog.applies()  # before it is read: what is executed meanwhile may be missed
+            is_left = backlog.is_left()  # before it is read: what is executed meanwhile may be missed
             start = finder.at_time(search.earliest_ms - self._config.fallback_interval * 1000)
             end = finder.end_position(())
             ring = Ring(SCANNED)
@@ -622,8 +623,10 @@ class Parser(BinlogParser[MysqlConfig, Connection]):
                 parser.stop()
                 ring.close()
                 parser.join()
-            if len(found) == 1 or not applies:
+            if len(found) == 1 or not is_left:
                 return Cursor.at(search.only(found))
+            if self._stopping.wait(GLANCE):
+                raise SourceError("the destination stops")
 
     def probe(self) -> None:
         """See `sluice.instance.source.Parser.probe`."""

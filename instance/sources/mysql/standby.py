@@ -19,7 +19,7 @@ from ....store.ring import Flag, Kind, Ring
 from ....store.track import Track
 from ...source import Feed
 from .config import MysqlConfig
-from .connection import Connection
+from .connection import BinlogPlace, Connection
 from .start import StartFinder
 
 logger = logging.getLogger(__name__)
@@ -28,6 +28,28 @@ GLANCE: Final = 0.05
 """Seconds between two looks at what a replica has executed."""
 GRACE: Final = 1.0
 """Seconds for which transactions may still arrive that a replica has not received."""
+
+
+class Backlog:
+    """What a server, if it is a replica, has received and not executed yet."""
+
+    def __init__(self, binlog: Connection) -> None:
+        """What it receives until shortly after now counts."""
+        self._binlog = binlog
+        self._until = time.monotonic() + GRACE
+        self._wanted: list[BinlogPlace] | None = None
+
+    def is_left(self) -> bool:
+        """Whether something is left of it, or may still be received. Raises SourceError."""
+        found = self._binlog.applying()
+        if found == []:
+            return False
+        if time.monotonic() < self._until:
+            return True
+        if self._wanted is None:
+            self._wanted = [received for _, received in found or []]
+            logger.info("%s has still to execute what it has received", self._binlog.name)
+        return any(it < wanted for (it, _), wanted in zip(found or [], self._wanted, strict=False))
 
 
 def lacking(
@@ -41,16 +63,12 @@ def lacking(
         PurgedError: what comes next is purged here.
         SourceError: the server does not answer, or the event was set.
     """
-    begin = time.monotonic()
-    told = False
+    backlog = Backlog(binlog)
     while True:
+        is_left = backlog.is_left()  # before it is asked what is executed: that may be the last of it
         missing = finder.missing(place).without(accepted)
-        applies = bool(missing) and binlog.applies()
-        if not missing or (not applies and time.monotonic() - begin > GRACE):
+        if not missing or not is_left:
             break
-        if applies and not told:
-            told = True
-            logger.info("%s has still to execute what it has received: %s is missing", binlog.name, missing)
         if stopping.wait(GLANCE):
             raise SourceError("the destination stops")
     finder.go_on_after(place, missing)

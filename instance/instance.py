@@ -106,6 +106,7 @@ class Instance:
         self._prover: Parser | None = None
         self._switch: asyncio.Task[None] | None = None
         self._source = SourceStatus("")  # of it: what has become of switches
+        self._is_halted = False  # nothing is read: a switch waits for somebody to accept what it loses
         self._unstored = asyncio.Event()
         self._changed = asyncio.Event()
         self._notified = threading.Event()
@@ -184,7 +185,7 @@ class Instance:
 
     def _attend(self, parser: Parser) -> None:
         """Start to read, and do what has to be done of the same source meanwhile."""
-        self._parser = parser
+        self._parser, self._is_halted = parser, False
         parser.start()
         self._purges = PurgeWatch(self.config.destination, self.cursors, parser)
         self._watching = asyncio.create_task(self._purges.run(), name=f"watch purges of {self.config.destination}")
@@ -436,11 +437,6 @@ class Instance:
         if wanted != self.config.in_use or self._is_halted:
             await asyncio.shield(self._begin_switch(wanted, accept=accept, by_itself=False))
 
-    @property
-    def _is_halted(self) -> bool:
-        """Whether nothing is read, because a switch waits for somebody to accept what it loses."""
-        return bool(self._source.lost) and self._detection is None
-
     def _begin_switch(self, wanted: str, *, accept: bool, by_itself: bool) -> "asyncio.Task[None]":
         switching = self._switch_to(wanted, accept=accept, by_itself=by_itself)
         self._switch = asyncio.create_task(switching, name=f"switch the source of {self.config.destination}")
@@ -493,6 +489,7 @@ class Instance:
             runs = error.lost if isinstance(error, LostTransactionsError) else ()
             self._source = replace(self._source, switching="", refusal=str(error), lost=runs)
             if runs and stays_halted:
+                self._is_halted = True
                 self._set_state("error", str(error))
             else:
                 await self._read_on(parser, self.config, self._last_boundary())

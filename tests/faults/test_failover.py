@@ -3,6 +3,8 @@
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -249,6 +251,12 @@ def switch(sluice: Sluice, **query: str) -> dict[str, Any]:
     return found
 
 
+def command(sluice: Sluice, *arguments: str) -> str:
+    """Run a command; what it prints."""
+    line = [sys.executable, "-m", "sluice.server.cli", *arguments, "--url", sluice.url]
+    return subprocess.check_output(line, text=True, env=os.environ | {"COLUMNS": "200"})
+
+
 def source_of(sluice: Sluice) -> dict[str, Any]:
     found: dict[str, Any] = sluice.destination()["source"]
     return found
@@ -264,7 +272,8 @@ def test_a_switch_by_hand_and_back_loses_and_doubles_nothing(sluice: Sluice, pai
         writer.reach(50)
         assert source_of(sluice)["address"] == address(pair.first)
         for wanted in (pair.second, pair.first, pair.second):
-            assert switch(sluice)["source"]["address"] == address(wanted)
+            assert f"source {address(wanted)}, can switch to" in command(sluice, "source", "switch", "shop")
+            assert f"source {address(wanted)}" in command(sluice, "status", "shop")
             writer.reach(50)
             consumer.wait_for(writer.committed[-1])
             assert sluice.destination()["last"].startswith(f"{wanted.query('SELECT @@server_id')[0][0]}/") or not (
@@ -411,6 +420,26 @@ def test_a_branch_that_was_never_delivered_is_not_left_out(sluice: Sluice, pair:
             insert(pair.first, 12)
             consumer.wait_for(12)
             assert consumer.stop() == [1, 2, 10, 11, 3, 4, 12]
+
+
+def test_a_switch_by_hand_that_is_refused_leaves_the_first_one_read(sluice: Sluice, usual_pair: Pair) -> None:
+    pair = usual_pair
+    configure(sluice, pair)
+    with sluice:
+        sluice.wait_running()
+        consumer = Consumer(sluice.client())
+        consumer.start()
+        pair.promote(pair.second)
+        for number in (1, 2, 3):
+            insert(pair.first, number)
+            consumer.wait_for(number)
+            with pytest.raises(AssertionError, match="transactions-lost"):
+                switch(sluice)
+            sluice.wait_running()
+        with pytest.raises(AssertionError, match="is no source of destination shop"):
+            switch(sluice, to="127.0.0.1:1")
+        assert source_of(sluice)["address"] == address(pair.first)
+        assert consumer.stop() == [1, 2, 3]
 
 
 def test_a_replica_is_waited_for_until_it_has_executed_what_it_has_received(sluice: Sluice, usual_pair: Pair) -> None:

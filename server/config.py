@@ -18,13 +18,14 @@ from ..instance.properties import Lookup, Property, environment_name, is_service
 from ..instance.settings import FolderPath, Settings, setting
 from ..instance.sources.kinds import CONFIGS
 from ..instance.zones import has_daylight_saving
-from ..protocol.errors import ConfigError, UnknownDestinationError
+from ..protocol.errors import ConfigError, FencedError, UnknownDestinationError
 from .canal_keys import STANDBY, why_without_effect
 from .logging import LogFormat, LogLevel, redactor
 from .outputs.configured import possible, read_outputs, takes
 from .outputs.registry import complaints
 from .outputs.settings import Output, OutputNames
 from .outputs.target import Complaints
+from .processes import ALL, MOST, Share
 
 MAIN_FILE = "canal.properties"
 INSTANCE_FILE = "instance.properties"
@@ -240,6 +241,46 @@ class ServerConfig(Settings):
         return self.register_ip or self.tcp_host, self.tcp_port
 
     @property
+    def url(self) -> str:
+        """The URL by which other servers and clients know its HTTP API."""
+        host = self.register_ip or self.http_host
+        name = f"[{host}]" if ":" in host else host
+        return f"{'https' if self.http_tls_cert else 'http'}://{name}:{self.http_port}"
+
+    def of_process(self, number: int) -> Self:
+        """Return the configuration of a process of several: it has ports of its own, the given ones and up."""
+        return self.model_copy(update={"http_port": self.http_port + number, "tcp_port": self.tcp_port + number})
+
+    def require_processes(self, count: int) -> None:
+        """Raise ConfigError unless there can be that many processes, each with ports of its own."""
+        if not 1 <= count <= MOST:
+            raise ConfigError(f"--processes {count}: there can be 1 to {MOST}")
+        if count == 1:
+            return
+        if self.zk_servers:
+            raise ConfigError(
+                f"--processes {count}: canal.zkServers is set, by which several servers share the destinations: start"
+                " one server for each core, with ports of its own, instead"
+            )
+        if self.register_ip == "" and self.http_host in ("0.0.0.0", "::"):  # noqa: S104  nothing is bound here
+            raise ConfigError(
+                f"--processes {count} needs canal.register.ip, the address under which clients are sent from process to"
+                " process"
+            )
+        ports = {"sluice.http.port": self.http_port} | ({"canal.port": self.tcp_port} if self.serves_tcp else {})
+        for key, port in ports.items():
+            if port == 0 or port + count > 1 << 16:
+                raise ConfigError(
+                    f"--processes {count}: {key} = {port}: each process takes a port, this one and those after it;"
+                    f" set one from 1 to {(1 << 16) - count}"
+                )
+        if len(ports) > 1 and abs(self.http_port - self.tcp_port) < count:
+            raise ConfigError(
+                f"--processes {count}: each process takes a port, and those from sluice.http.port = {self.http_port}"
+                f" and from canal.port = {self.tcp_port} overlap: set them at least {count} apart"
+            )
+
+    @property
     def serves_tcp(self) -> bool:
         """Whether Canal's clients are served."""
         return not self.without_netty and self.server_mode != "kafka"
@@ -269,10 +310,10 @@ class UnsupportedError(ConfigError):
 class Configuration:
     """The files of a conf folder. Destinations' files are read when they are asked for, so that changes are seen."""
 
-    def __init__(self, conf: Path, environ: Mapping[str, str], **given: Any) -> None:
+    def __init__(self, conf: Path, environ: Mapping[str, str], share: Share = ALL, **given: Any) -> None:
         """Read ``canal.properties`` of the folder ``conf``, or that file itself. Raises ConfigError.
 
-        ``given`` are settings of the server by field name, which win.
+        ``given`` are settings of the server by field name, which win. ``share`` says which of its processes this is.
         """
         self.main_file = conf / MAIN_FILE if conf.is_dir() else conf
         self.folder = self.main_file.parent
@@ -281,7 +322,9 @@ class Configuration:
         self._environ = environ
         self._main = read_properties(self.main_file)
         given_keys = Lookup(self._main, environ=environ)(ServerConfig.fields_by_key())
-        self.server = ServerConfig.fill(given_keys, self.folder, **given)
+        self._whole = ServerConfig.fill(given_keys, self.folder, **given)
+        self.share = share
+        self.server = self._whole.of_process(share.number)
         _hide_secrets(self.server)
 
     def instance_file(self, destination: str) -> Path:
@@ -293,8 +336,25 @@ class Configuration:
         return sorted(file.parent.name for file in self.server.conf_dir.glob(f"*/{INSTANCE_FILE}"))
 
     def destinations(self) -> list[str]:
-        """Return the destinations to start: those named and, when the folder is watched, those found in it."""
-        return list(dict.fromkeys([*self.server.names, *(self.found() if self.server.auto_scan else ())]))
+        """Return the destinations to start: those named and, when the folder is watched, those found in it.
+
+        Of several processes it is those that this one has.
+        """
+        names = dict.fromkeys([*self.server.names, *(self.found() if self.server.auto_scan else ())])
+        return [name for name in names if self.has(name)]
+
+    def has(self, destination: str) -> bool:
+        """Whether this process has a destination, if there is one of the name."""
+        return self.share.holder(destination) == self.share.number
+
+    def require(self, destination: str) -> None:
+        """Raise FencedError, with the URL of the process that has the destination, unless it is this one."""
+        if not self.has(destination):
+            number = self.share.holder(destination)
+            raise FencedError(
+                f"destination:{destination[:200]} belongs to process {number} of this server",
+                self._whole.of_process(number).url,
+            )
 
     def check(self) -> None:
         """Read all destinations to start. Raises one ConfigError with all mistakes.
@@ -316,7 +376,8 @@ class Configuration:
     def instance(self, destination: str) -> InstanceConfig:
         """Read the settings of a destination: its own file over ``canal.properties``.
 
-        Raises ConfigError; UnknownDestinationError when it is neither named in ``canal.properties`` nor has a file.
+        Raises ConfigError; UnknownDestinationError when it is neither named in ``canal.properties`` nor has a file;
+        FencedError when another process has it.
         """
         if not re.fullmatch(DESTINATION_NAME, destination):
             raise UnknownDestinationError(f"there is no destination {destination[:200]!r}: a name {NAMES_HAVE}")
@@ -326,6 +387,7 @@ class Configuration:
                 f"there is no destination {destination!r}: {file} does not exist, and canal.destinations does not name"
                 " it"
             )
+        self.require(destination)
         lookup = self._lookup(destination)
         kind = _kind(lookup)
         try:

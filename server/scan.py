@@ -89,7 +89,8 @@ class Scanner:
 
     def _stamps(self) -> dict[str, Stamp]:
         folder = self._configuration.server.conf_dir
-        return {path.name: stamp for path in folder.iterdir() if (stamp := _stamp(self._file(path.name)))}
+        names = (path.name for path in folder.iterdir() if self._configuration.has(path.name))
+        return {name: stamp for name in names if (stamp := _stamp(self._file(name)))}
 
     def _file(self, name: str) -> Path:
         return self._configuration.instance_file(name)

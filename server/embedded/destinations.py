@@ -83,6 +83,8 @@ class Destinations:
         self.cluster: Cluster | None = None
         """The servers with which the destinations are shared; to be set before any is started."""
         self.companions: Companions = NoCompanions()
+        self.require: Callable[[str], None] = lambda _destination: None
+        """Raises FencedError when another process of this server has the destination; to be set at the start."""
         self._load = load
         self._make_parser = make_parser
         self._locks: dict[str, asyncio.Lock] = {}
@@ -198,8 +200,12 @@ class Destinations:
 
     async def list_skipped(self, destination: str, items: Sequence[Skipped]) -> None:
         """Add to the list of what outputs have left out, durably. Raises OSError."""
-        config = self._known(destination).config
-        await asyncio.to_thread(keep, path_of(config.file_data_dir, destination), items)
+        folder = self.config(destination).file_data_dir
+        await asyncio.to_thread(keep, path_of(folder, destination), items)
+
+    def config(self, destination: str) -> InstanceConfig:
+        """Return the configuration that a destination was last started with."""
+        return self._known(destination).config
 
     async def close(self) -> None:
         """Stop all destinations."""
@@ -314,6 +320,7 @@ class Destinations:
     def _known(self, destination: str) -> Instance:
         instance = self.instances.get(destination)
         if instance is None:
+            self.require(destination)
             raise UnknownDestinationError(f"no destination {destination!r} is configured here")
         return instance
 

@@ -12,8 +12,9 @@ from sluice.instance.properties import Property, environment_name
 from sluice.instance.sources.mysql.config import Address, MysqlConfig
 from sluice.instance.zones import offsets_of
 from sluice.login.ssl_mode import SslMode
-from sluice.protocol.errors import ConfigError, UnknownDestinationError
+from sluice.protocol.errors import ConfigError, FencedError, UnknownDestinationError
 from sluice.server.config import KEYS, Configuration, ServerConfig, expand
+from sluice.server.processes import Share
 from tests.canal import stored
 
 SOURCE = """
@@ -679,3 +680,59 @@ def test_nothing_else_is_part_of_the_shape_and_a_long_value_is_not_kept_whole() 
     one, other = (shape(filter_regex=long + end)["canal.instance.filter.regex"] for end in "ab")
     assert one != other
     assert len(one) < 400
+
+
+def test_each_of_several_processes_has_a_part_of_the_destinations_and_names_the_holder_of_others(conf: Conf) -> None:
+    names = [f"shop{number}" for number in range(1, 9)]
+    conf.write("canal.properties", f"canal.destinations = {','.join(names)}\n{SOURCE}")
+    parts = [conf.read(share=Share(number, 3)) for number in range(3)]
+    assert [part.destinations() for part in parts] == [
+        ["shop1", "shop8"],
+        ["shop6"],
+        ["shop2", "shop3", "shop4", "shop5", "shop7"],
+    ]
+    assert [(part.server.http_port, part.server.tcp_port) for part in parts] == [
+        (11180, 11111),
+        (11181, 11112),
+        (11182, 11113),
+    ]
+    with pytest.raises(FencedError, match="process 2") as raised:
+        parts[0].instance("shop2")
+    assert raised.value.active == "http://127.0.0.1:11182"
+    assert parts[2].instance("shop2").destination == "shop2"
+
+
+@pytest.mark.parametrize(
+    ("count", "text", "complaint"),
+    [
+        (0, "", "1 to 64"),
+        (65, "", "1 to 64"),
+        (2, "canal.zkServers = zk:2181\ncanal.register.ip = 10.0.0.1", "canal.zkServers is set"),
+        (2, "sluice.http.host = 0.0.0.0", "needs canal.register.ip"),
+        (2, "sluice.http.port = 0", "sluice.http.port = 0"),
+        (4, "canal.port = 65533", r"canal.port = 65533: .* set one from 1 to 65532"),
+        (2, "sluice.http.port = 11110", "overlap"),
+        (2, "sluice.http.port = 11112", "overlap"),
+    ],
+)
+def test_processes_that_cannot_be_are_refused_with_what_to_set(
+    conf: Conf, count: int, text: str, complaint: str
+) -> None:
+    conf.write("canal.properties", text)
+    with pytest.raises(ConfigError, match=complaint):
+        conf.read().server.require_processes(count)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (1, "sluice.http.port = 0"),
+        (64, ""),
+        (3, "canal.port = 65533"),
+        (2, "sluice.http.host = 0.0.0.0\ncanal.register.ip = 10.0.0.1"),
+        (2, "sluice.http.port = 11111\ncanal.withoutNetty = true"),
+    ],
+)
+def test_processes_that_have_ports_and_an_address_are_taken(conf: Conf, count: int, text: str) -> None:
+    conf.write("canal.properties", text)
+    conf.read().server.require_processes(count)

@@ -30,6 +30,7 @@ MAIN_FILE = "canal.properties"
 INSTANCE_FILE = "instance.properties"
 META_KEY = "sluice.instance.meta"
 SOURCE_KEY = "sluice.instance.source"
+ROUTE_KEY = "sluice.instance.route"
 PLACEHOLDER = re.compile(r"\$\{([^:{}]+)")
 KNOWN_PASSWORDS = {
     "e3619321c1a937c46a0d8bd1dac39f93b27d4458": "canal",
@@ -328,8 +329,12 @@ class Configuration:
             )
         lookup = self._lookup(destination)
         kind = _kind(lookup)
+        route = self._route(destination)
         try:
-            config = kind.fill(lookup(kind.fields_by_key()), self.folder, destination=destination)
+            if route is not None:
+                config = self._view(destination, route)
+            else:
+                config = kind.fill(lookup(kind.fields_by_key()), self.folder, destination=destination)
         except ConfigError as error:
             if file.is_file():
                 raise
@@ -337,6 +342,56 @@ class Configuration:
         self._check_meta(config)
         _hide_secrets(config)
         return config
+
+    def _route(self, destination: str) -> Property | None:
+        """Return the name of the destination that this one is a view of, and where that stands."""
+        found = self._lookup(destination)((ROUTE_KEY,)).get(ROUTE_KEY)
+        return found if found is not None and found.value else None
+
+    def views_first(self, names: Iterable[str]) -> list[str]:
+        """Return destinations in the order to start them: a main destination begins where the clients of its views are.
+
+        What cannot be read is at the end.
+        """
+
+        def is_view(name: str) -> bool:
+            with contextlib.suppress(ConfigError):
+                return self._route(name) is not None
+            return False
+
+        return sorted(names, key=is_view, reverse=True)
+
+    def _view(self, destination: str, route: Property) -> InstanceConfig:
+        """Read the settings of a view: its own, and those of its main destination. Raises ConfigError."""
+        main, where = route.value, f"{route.origin}: {ROUTE_KEY}"
+        if main == destination:
+            raise ConfigError(f"{where}: a destination is no view of itself: name another one, or leave the key out")
+        try:
+            other = self._route(main)
+            if other is not None:
+                raise ConfigError(f"{where}: {main} is itself a view, of {other.value}: name that one")
+            config = self.instance(main)
+        except UnknownDestinationError as error:
+            raise ConfigError(f"{where}: {error}") from None
+        kind, file = type(config), self.instance_file(destination)
+        own = kind.fields_with("of_view")
+        given = read_properties(file) if file.is_file() else {}
+        mistakes = [
+            f"{item.origin}: {key} belongs to destination {main}, of which {destination} is a view: set it in"
+            f" {self.instance_file(main)}, or leave it out"
+            for key, item in given.items()
+            if item.value and key in INSTANCE_KEYS and key not in own
+        ]
+        if config.shared_filter:
+            mistakes.append(
+                f"{where}: {main} has sluice.instance.sharedFilter = true, so that what is read for its views would"
+                " depend on its clients: set that to false"
+            )
+        if mistakes:
+            raise ConfigError("\n".join(mistakes))
+        shared = self._lookup(main)(kind.fields_by_key().keys() - own.keys())
+        found = kind.fill(shared | self._lookup(destination)(own), self.folder, destination=destination)
+        return found.as_view(config)
 
     def outputs(self, destination: str) -> list[Output]:
         """Read the outputs of a destination. Raises ConfigError."""
@@ -498,7 +553,8 @@ class Configuration:
         warnings = []
         for destination in self.destinations():
             with contextlib.suppress(ConfigError):  # it is not a warning then
-                warnings += [f"{destination}: {text}" for text in self.instance(destination).warnings()]
+                config = self.instance(destination)
+                warnings += [f"{destination}: {text}" for text in config.warnings() if not config.route]
         return warnings
 
     def _lookup(self, destination: str) -> Lookup:

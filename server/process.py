@@ -65,7 +65,7 @@ async def run(configuration: Configuration, listening: Callable[[str], None] | N
             await stack.enter_async_context(_taking_part(embedded.cluster))
         stack.push_async_callback(embedded.close)
         await warn_of_shortages(configuration, names)
-        await _start(embedded, names)
+        await _start(embedded, configuration.views_first(names))
         if configuration.server.auto_scan:
             scanning = asyncio.create_task(scanner.run(), name="scan")
             stack.callback(scanning.cancel)

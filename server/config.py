@@ -31,6 +31,7 @@ MAIN_FILE = "canal.properties"
 INSTANCE_FILE = "instance.properties"
 META_KEY = "sluice.instance.meta"
 SOURCE_KEY = "sluice.instance.source"
+ROUTE_KEY = "sluice.instance.route"
 PLACEHOLDER = re.compile(r"\$\{([^:{}]+)")
 KNOWN_PASSWORDS = {
     "e3619321c1a937c46a0d8bd1dac39f93b27d4458": "canal",
@@ -324,6 +325,8 @@ class Configuration:
         given_keys = Lookup(self._main, environ=environ)(ServerConfig.fields_by_key())
         self._whole = ServerConfig.fill(given_keys, self.folder, **given)
         self.share = share
+        self._mains: dict[str, str] = {}
+        """The destinations that those of the folder are views of, or they themselves, as far as that was read."""
         self.server = self._whole.of_process(share.number)
         _hide_secrets(self.server)
 
@@ -344,13 +347,24 @@ class Configuration:
         return [name for name in names if self.has(name)]
 
     def has(self, destination: str) -> bool:
-        """Whether this process has a destination, if there is one of the name."""
-        return self.share.holder(destination) == self.share.number
+        """Whether this process has a destination, if there is one of the name. Views are with their mains."""
+        if self.share != ALL:
+            self._mains[destination] = destination
+            with contextlib.suppress(ConfigError):  # it is not started then
+                route = self._route(destination)
+                self._mains[destination] = route.value if route is not None else destination
+        return self._holder(destination) == self.share.number
+
+    def _holder(self, destination: str) -> int:
+        return self.share.holder(self._mains.get(destination, destination))
 
     def require(self, destination: str) -> None:
-        """Raise FencedError, with the URL of the process that has the destination, unless it is this one."""
-        if not self.has(destination):
-            number = self.share.holder(destination)
+        """Raise FencedError, with the URL of the process that has the destination, unless it is this one.
+
+        It reads no file: of which destination it is a view is what `has` has last read.
+        """
+        number = self._holder(destination)
+        if number != self.share.number:
             raise FencedError(
                 f"destination:{destination[:200]} belongs to process {number} of this server",
                 self._whole.of_process(number).url,
@@ -387,11 +401,16 @@ class Configuration:
                 f"there is no destination {destination!r}: {file} does not exist, and canal.destinations does not name"
                 " it"
             )
+        self.has(destination)  # its file may say by now that it is a view
         self.require(destination)
         lookup = self._lookup(destination)
         kind = _kind(lookup)
+        route = self._route(destination)
         try:
-            config = kind.fill(lookup(kind.fields_by_key()), self.folder, destination=destination)
+            if route is not None:
+                config = self._view(destination, route)
+            else:
+                config = kind.fill(lookup(kind.fields_by_key()), self.folder, destination=destination)
         except ConfigError as error:
             if file.is_file():
                 raise
@@ -399,6 +418,56 @@ class Configuration:
         self._check_meta(config)
         _hide_secrets(config)
         return config
+
+    def _route(self, destination: str) -> Property | None:
+        """Return the name of the destination that this one is a view of, and where that stands."""
+        found = self._lookup(destination)((ROUTE_KEY,)).get(ROUTE_KEY)
+        return found if found is not None and found.value else None
+
+    def views_first(self, names: Iterable[str]) -> list[str]:
+        """Return destinations in the order to start them: a main destination begins where the clients of its views are.
+
+        What cannot be read is at the end.
+        """
+
+        def is_view(name: str) -> bool:
+            with contextlib.suppress(ConfigError):
+                return self._route(name) is not None
+            return False
+
+        return sorted(names, key=is_view, reverse=True)
+
+    def _view(self, destination: str, route: Property) -> InstanceConfig:
+        """Read the settings of a view: its own, and those of its main destination. Raises ConfigError."""
+        main, where = route.value, f"{route.origin}: {ROUTE_KEY}"
+        if main == destination:
+            raise ConfigError(f"{where}: a destination is no view of itself: name another one, or leave the key out")
+        try:
+            other = self._route(main)
+            if other is not None:
+                raise ConfigError(f"{where}: {main} is itself a view, of {other.value}: name that one")
+            config = self.instance(main)
+        except UnknownDestinationError as error:
+            raise ConfigError(f"{where}: {error}") from None
+        kind, file = type(config), self.instance_file(destination)
+        own = kind.fields_with("of_view")
+        given = read_properties(file) if file.is_file() else {}
+        mistakes = [
+            f"{item.origin}: {key} belongs to destination {main}, of which {destination} is a view: set it in"
+            f" {self.instance_file(main)}, or leave it out"
+            for key, item in given.items()
+            if item.value and key in INSTANCE_KEYS and key not in own
+        ]
+        if config.shared_filter:
+            mistakes.append(
+                f"{where}: {main} has sluice.instance.sharedFilter = true, so that what is read for its views would"
+                " depend on its clients: set that to false"
+            )
+        if mistakes:
+            raise ConfigError("\n".join(mistakes))
+        shared = self._lookup(main)(kind.fields_by_key().keys() - own.keys())
+        found = kind.fill(shared | self._lookup(destination)(own), self.folder, destination=destination)
+        return found.as_view(config)
 
     def outputs(self, destination: str) -> list[Output]:
         """Read the outputs of a destination. Raises ConfigError."""
@@ -560,7 +629,8 @@ class Configuration:
         warnings = []
         for destination in self.destinations():
             with contextlib.suppress(ConfigError):  # it is not a warning then
-                warnings += [f"{destination}: {text}" for text in self.instance(destination).warnings()]
+                config = self.instance(destination)
+                warnings += [f"{destination}: {text}" for text in config.warnings() if not config.route]
         return warnings
 
     def _lookup(self, destination: str) -> Lookup:

@@ -65,7 +65,7 @@ async def run(configuration: Configuration, listening: Callable[[str], None] | N
         stack.push_async_callback(embedded.close)
         if configuration.share == ALL:
             await warn_of_shortages(configuration, names)
-        await _start(embedded, names, some=configuration.share == ALL)
+        await _start(embedded, configuration.views_first(names), some=configuration.share == ALL)
         if configuration.server.auto_scan:
             scanning = asyncio.create_task(scanner.run(), name="scan")
             stack.callback(scanning.cancel)

@@ -66,11 +66,11 @@ class Scanner:
             await self._attempt(self._stop(name), name)
         if found.keys() - before.keys():
             await warn_of_shortages(self._configuration, found)
-        for name in sorted(found):
-            if name not in before:
-                logger.info("its file appeared, it starts", extra={"destination": name})
-                await self._attempt(self._destinations.start(name), name)
-            elif found[name] != before[name]:
+        for name in self._configuration.views_first(sorted(found.keys() - before.keys())):
+            logger.info("its file appeared, it starts", extra={"destination": name})
+            await self._attempt(self._destinations.start(name), name)
+        for name in sorted(found.keys() & before.keys()):
+            if found[name] != before[name]:
                 logger.info("its file changed", extra={"destination": name})
                 await self._attempt(self._destinations.reload(name), name)
 

@@ -77,8 +77,8 @@ def _show_parser(out: Console, source: dict[str, Any]) -> None:
         out.print(Text(f"  XA     open since {source['openXa']}: XA RECOVER at the source lists it"))
 
 
-def show(out: Console, destination: dict[str, Any]) -> None:
-    """Print where a destination and its clients stand."""
+def _show_state(out: Console, destination: dict[str, Any]) -> None:
+    """Print the name and the state."""
     state = destination["state"]
     style = {"running": "green", "finished": "green", "error": "red"}.get(state, "yellow")
     text = Text(destination["destination"], style="bold") + Text(f"  {state}", style=style)
@@ -87,6 +87,13 @@ def show(out: Console, destination: dict[str, Any]) -> None:
     if destination["error"]:
         text += Text(f": {destination['error']}")
     out.print(text)
+    if destination["route"]:
+        out.print(Text(f"  view   of {destination['route']}, whose source, ring and log it shares"))
+
+
+def show(out: Console, destination: dict[str, Any]) -> None:
+    """Print where a destination and its clients stand."""
+    _show_state(out, destination)
     _show_parser(out, destination["parser"])
     full = ", full: the source is not read until clients ack" if destination["full"] else ""
     stored = f"{destination['entries']} entries, {destination['bytes']} bytes, {destination['fill']:.0%} of the ring"

@@ -98,9 +98,11 @@ class Member:
             active = election.active if election.active != self.address else ""
             raise FencedError(str(error), self.servers.get(active)) from None
 
-    def store(self, destination: str, changes: Mapping[int, StoredClient | None], epoch: int, now: float) -> None:
+    def store(
+        self, destination: str, changes: Mapping[int, StoredClient | None], epoch: int, now: float, view: str = ""
+    ) -> None:
         """Store changed clients. See `Election.store`."""
-        self.election(destination).store(changes, epoch, now)
+        self.election(destination).store(changes, epoch, now, view)
 
     def election(self, destination: str) -> Election:
         """Return where a destination is in its life here; raises UnknownDestinationError."""

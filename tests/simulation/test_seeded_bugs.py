@@ -76,8 +76,10 @@ class WritesPastItsLease(Server):
     """A server that has stood still writes before it looks at the clock."""
 
     class make_member(Member):  # noqa: N801  as it is called
-        def store(self, destination: str, changes: Mapping[int, StoredClient | None], epoch: int, _now: float) -> None:
-            super().store(destination, changes, epoch, -math.inf)
+        def store(
+            self, destination: str, changes: Mapping[int, StoredClient | None], epoch: int, _now: float, view: str = ""
+        ) -> None:
+            super().store(destination, changes, epoch, -math.inf, view)
 
 
 class PersistsMoreThanAcked(Server):
@@ -100,7 +102,7 @@ class AcceptsAcksOfEarlierEpochs(Server):
         def ack(
             self, client_id: int, batch_id: int, *, now: float, session: str | None = None, memory: str | None = None
         ) -> None:
-            batch_id = self._next_id // IDS_PER_EPOCH * IDS_PER_EPOCH + batch_id % IDS_PER_EPOCH
+            batch_id = self.counted[0] // IDS_PER_EPOCH * IDS_PER_EPOCH + batch_id % IDS_PER_EPOCH
             super().ack(client_id, batch_id, now=now, session=session, memory=memory)
 
 

@@ -736,3 +736,89 @@ def test_processes_that_cannot_be_are_refused_with_what_to_set(
 def test_processes_that_have_ports_and_an_address_are_taken(conf: Conf, count: int, text: str) -> None:
     conf.write("canal.properties", text)
     conf.read().server.require_processes(count)
+
+
+def test_a_view_has_its_own_tables_and_all_else_of_its_destination(conf: Conf) -> None:
+    conf.write("canal.properties", "canal.destinations = orders,shop")
+    conf.write(
+        "shop/instance.properties", SOURCE + "canal.instance.filter.regex = shop\\\\..*\nsluice.instance.timeZone = UTC"
+    )
+    own = "canal.instance.filter.regex = shop\\\\.orders,crm\\\\..*\nsluice.instance.clientExpiry = 5"
+    conf.write("orders/instance.properties", f"sluice.instance.route = shop\n{own}\ncanal.instance.dbUsername =")
+    configuration = conf.read()
+    configuration.check()
+    found, main = configuration.instance("orders"), configuration.instance("shop")
+    assert (found.destination, found.route, found.client_expiry, main.client_expiry) == ("orders", "shop", 5, 0)
+    assert found.main == main == main.main
+    assert (found.time_zone, found.address) == (main.time_zone, main.address)
+    passes = found.table_filter().accepts
+    tables = [("shop", "orders"), ("shop", "items"), ("crm", "notes")]
+    assert [passes(*it) for it in tables] == [True, False, False]
+    assert found.table_filter().explain("crm", "notes").reason.startswith("its main destination leaves it out")
+    assert configuration.views_first(["shop", "orders"]) == ["orders", "shop"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "complaint"),
+    [
+        (
+            "sluice.instance.route = orders",
+            "orders/instance.properties:1: sluice.instance.route: a destination is no view of itself",
+        ),
+        ("sluice.instance.route = other", "there is no destination 'other'"),
+        ("sluice.instance.route = view", "sluice.instance.route: view is itself a view, of shop: name that one"),
+        ("sluice.instance.route = sh op", "there is no destination 'sh op'"),
+        ("sluice.instance.route = open", "open has sluice.instance.sharedFilter = true"),
+        *(
+            (
+                f"sluice.instance.route = shop\n{key} = {value}",
+                f"{key} belongs to destination shop, of which orders is a view",
+            )
+            for key, value in {
+                "canal.instance.master.address": "db",
+                "canal.instance.dbPassword": "secret",
+                "canal.instance.filter.field": "a.b:c",
+                "sluice.instance.filter.where": "a.b: c = 1",
+                "sluice.instance.filter.mask": "a.b.c: null",
+                "sluice.instance.timeZone": "UTC",
+                "sluice.instance.store": "mixed",
+                "canal.instance.parser.strictCanal": "true",
+                "canal.instance.memory.buffer.size": "64",
+                "sluice.instance.detachAfter": "1",
+            }.items()
+        ),
+    ],
+)
+def test_a_view_that_cannot_be_is_refused_with_key_and_destination(conf: Conf, lines: str, complaint: str) -> None:
+    conf.write("canal.properties", "canal.destinations = orders")
+    conf.write("shop/instance.properties", SOURCE)
+    conf.write("open/instance.properties", SOURCE + "sluice.instance.sharedFilter = true")
+    conf.write("view/instance.properties", "sluice.instance.route = shop")
+    conf.write("orders/instance.properties", lines)
+    with pytest.raises(ConfigError) as caught:
+        conf.read().instance("orders")
+    assert complaint in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_key_in_the_main_file_is_that_of_all_destinations_and_refused_for_none(conf: Conf) -> None:
+    conf.write("canal.properties", "canal.destinations = orders\nsluice.instance.timeZone = UTC" + SOURCE)
+    conf.write("shop/instance.properties", "")
+    conf.write("orders/instance.properties", "sluice.instance.route = shop")
+    assert conf.read().instance("orders").time_zone == "UTC"
+    conf.write("canal.properties", "canal.destinations = orders\nsluice.instance.route = shop" + SOURCE)
+    with pytest.raises(ConfigError, match="shop is itself a view"):
+        conf.read().instance("orders")
+
+
+def test_a_view_is_in_the_process_of_its_main_destination(conf: Conf) -> None:
+    conf.write("canal.properties", "canal.destinations = shop1,shop2,shop6")
+    conf.write("shop6/instance.properties", SOURCE)
+    for view in ("shop1", "shop2"):
+        conf.write(f"{view}/instance.properties", "sluice.instance.route = shop6")
+    parts = [conf.read(share=Share(number, 3)) for number in range(3)]
+    assert [part.destinations() for part in parts] == [[], ["shop1", "shop2", "shop6"], []]
+    assert parts[1].instance("shop2").route == "shop6"
+    with pytest.raises(FencedError, match="process 1") as raised:
+        parts[0].require("shop1")
+    assert raised.value.active == "http://127.0.0.1:11181"

@@ -294,6 +294,7 @@ class CatchUp:
         """The configuration of readers that are made from now on."""
         self.turns = Turns(config.catch_up_readers, config.detach_after)
         self.clients: dict[int, Reader] = {}
+        """By `Cursors.key`."""
         self._shared: list[SharedReader] = []
         self._make_feed = make_feed
         self._on_change = on_change
@@ -308,9 +309,10 @@ class CatchUp:
         return len(self.clients) + sum(shared.reader is not None for shared in self._shared)
 
     def tend(self, cursors: Cursors, now: float) -> None:
-        """Take readers from those whose turns are over, and give them to the next ones."""
+        """Take readers from those whose turns are over, and give them to the next ones, views' clients too."""
         self._ask_for_ranges(now)
-        cursors.take_turns(self.turns, now)
+        for member in cursors.members:
+            member.take_turns(self.turns, now)
         self._end_turns(cursors, now)
         self._begin_turns(cursors, now)
 
@@ -331,27 +333,36 @@ class CatchUp:
                 self._drop(shared)
             elif shared.who in finished:
                 self._end_turn(shared)
-        for client_id in self.clients.keys() - cursors.catching_up:  # joined, gone, or waiting for their next turn
-            self.close_client(client_id)
+        reading = {member.key(it) for member in cursors.members for it in member.catching_up}
+        for key in self.clients.keys() - reading:  # joined, gone, or waiting for their next turn
+            self.close_client(key)
 
     def _begin_turns(self, cursors: Cursors, now: float) -> None:
-        behind = cursors.behind
+        behind = {
+            member.key(client_id): (member, client_id, cursor)
+            for member in cursors.members
+            for client_id, cursor in member.behind.items()
+        }
         while (who := self.turns.begin(now)) is not None:
-            kind, client_id = who
+            kind, key = who
             if kind == "ranges":
                 for shared in self._shared:
                     if shared.who == who:
                         shared.begin()
                 self._wake()
-            elif client_id in behind:
-                cursors.catch_up(client_id, self._for_client(client_id, behind[client_id]).track)
+            elif key in behind:
+                member, client_id, cursor = behind[key]
+                place = cursor.position or f"{cursor.journal}:{cursor.offset}"
+                logger.info("client %d catches up from %s", client_id, place)
+                reader = self.clients[key] = self._make_reader(cursor, self._on_change)
+                member.catch_up(client_id, reader.track)
             else:
                 self.turns.leave(who)
 
-    def close_client(self, client_id: int) -> None:
+    def close_client(self, key: int) -> None:
         """Close the reader of a subscriber."""
-        self._close(self.clients.pop(client_id))
-        self.turns.leave(("client", client_id))
+        self._close(self.clients.pop(key))
+        self.turns.leave(("client", key))
 
     @asynccontextmanager
     async def window(self, from_: Position, to: Position, wanted: TableFilter | None) -> AsyncGenerator[Window]:
@@ -368,17 +379,12 @@ class CatchUp:
     async def close(self) -> None:
         """Close all readers, and wait until they have ended."""
         self._closed = True
-        for client_id in list(self.clients):
-            self.close_client(client_id)
+        for key in list(self.clients):
+            self.close_client(key)
         for shared in list(self._shared):
             self._drop(shared, DestinationStoppedError("the destination was stopped"))
         if self._closing:
             await asyncio.wait(self._closing)
-
-    def _for_client(self, client_id: int, cursor: Cursor) -> Reader:
-        logger.info("client %d catches up from %s", client_id, cursor.position or f"{cursor.journal}:{cursor.offset}")
-        reader = self.clients[client_id] = self._make_reader(cursor, self._on_change)
-        return reader
 
     def _make_reader(self, start: Cursor, on_change: Callable[[], None]) -> Reader:
         return Reader(self.config, self._make_feed, start, on_change)

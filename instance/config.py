@@ -8,7 +8,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, SecretStr, model_validator
+from pydantic import AfterValidator, BeforeValidator, PrivateAttr, SecretStr, model_validator
 
 from ..protocol.errors import ConfigError, FilterError
 from ..store.patience import LOGGED
@@ -125,12 +125,18 @@ class InstanceConfig(Settings):
     """Kind of the source: `mysql` is MySQL or MariaDB, `kafka` a topic with [TiDB's changes](tidb.md). Each kind has
     settings of its own. They stand below, each kind under its own heading."""
 
+    route: str = setting("sluice.instance.route", "", pattern=f"^(?:{DESTINATION_NAME})?$", of_view=True)
+    """Name of another destination, of which this one is a [view](guide.md#views): that one's source is read once for
+    both. A view has its own `filter.regex` and `filter.black.regex`, which choose among the tables of the other, its
+    own clients, outputs and cursors, and of the settings below those that say so. All others are those of the other
+    destination, and are refused here."""
+
     # Filters.
 
-    filter_regex: TableFilterText = setting("canal.instance.filter.regex", r".*\..*", shapes=True)
+    filter_regex: TableFilterText = setting("canal.instance.filter.regex", r".*\..*", shapes=True, of_view=True)
     """Tables to read: regular expressions, separated by commas, that match the whole of `schema.table`, in any case of
     letters. A backslash is doubled in a properties file. [Filters](http.md#filters) says what they may hold."""
-    filter_black_regex: TableFilterText = setting("canal.instance.filter.black.regex", "", shapes=True)
+    filter_black_regex: TableFilterText = setting("canal.instance.filter.black.regex", "", shapes=True, of_view=True)
     """Tables not to read, even if `filter.regex` matches them."""
     filter_field: FieldFilterText = setting("canal.instance.filter.field", "", shapes=True)
     """Columns to deliver, for tables of which not all are wanted: `shop.orders:id/total,shop.items:id`."""
@@ -191,11 +197,11 @@ class InstanceConfig(Settings):
     memory_buffer_memunit: int = setting("canal.instance.memory.buffer.memunit", 1024, ge=1, le=1 << 30, unit="bytes")
     """Size of the unit in which MEMSIZE counts. The ring holds at most `buffer.size` units."""
     memory_batch_mode: Annotated[BatchMode, BeforeValidator(upper)] = setting(
-        "canal.instance.memory.batch.mode", BatchMode.MEMSIZE
+        "canal.instance.memory.batch.mode", BatchMode.MEMSIZE, of_view=True
     )
-    """What `batchSize` counts: MEMSIZE units of memory, ITEMSIZE entries."""
-    get_ddl_isolation: bool = setting("canal.instance.get.ddl.isolation", default=False)
-    """Deliver every DDL in a batch of its own."""
+    """What `batchSize` counts: MEMSIZE units of memory, ITEMSIZE entries. A view can have its own."""
+    get_ddl_isolation: bool = setting("canal.instance.get.ddl.isolation", default=False, of_view=True)
+    """Deliver every DDL in a batch of its own. A view can have its own."""
 
     # The log on disk.
 
@@ -243,9 +249,9 @@ class InstanceConfig(Settings):
     holds, or waits for what comes after, each of the others has to confirm as much before the source has waited for
     that long. Otherwise it leaves the ring and gets its changes from a catch-up reader. To confirm a little now and
     then is not enough. 0 lets a client hold the others back for ever."""
-    client_expiry: int = setting("sluice.instance.clientExpiry", 0, ge=0, le=315_360_000, unit="s")
+    client_expiry: int = setting("sluice.instance.clientExpiry", 0, ge=0, le=315_360_000, unit="s", of_view=True)
     """A client that makes no call for this long is removed, together with its cursor. 0 keeps it for ever. A client can
-    set its own time by `expireAfter` when it subscribes, as `sluice tail` does."""
+    set its own time by `expireAfter` when it subscribes, as `sluice tail` does. A view can have its own."""
     catch_up_readers: int = setting("sluice.instance.catchUp.readers", 2, ge=0, le=64)
     """The greatest number of parsers that read the source again for what is no longer in the ring, each with a server
     id and a ring of its own. Clients that are behind the ring, and ranges, take turns; a client that makes no calls
@@ -259,26 +265,41 @@ class InstanceConfig(Settings):
     """The greatest size of a table that a snapshot reads as a whole, because it has no key by which it could be read in
     parts. Its rows are in the server's memory until the client has taken them, and the client waits while they are
     read. A larger one is refused. 0 refuses all of them."""
-    meta: Annotated[MetaKind, BeforeValidator(lower)] = setting("sluice.instance.meta", MetaKind.FILE)
+    meta: Annotated[MetaKind, BeforeValidator(lower)] = setting("sluice.instance.meta", MetaKind.FILE, of_view=True)
     """Where subscriptions and cursors are kept: `file` survives a restart, `memory` does not. With `canal.zkServers`
     the default is `zookeeper`: an ack is answered once it is durable there, and acks that come meanwhile share the next
     write. `mixed` writes cursors as they change, and `period` every `canal.zookeeper.flush.period`. With these two an
     ack does not wait, so what was acked last can come again from another server. Without this setting, Canal's
     `canal.instance.global.spring.xml` decides: `file-instance.xml`, `memory-instance.xml`, or `default-instance.xml`
-    for `period`."""
+    for `period`. A view can have its own."""
     log_position: Annotated[Literal["failback", "parse"], BeforeValidator(lower)] = setting(
         "sluice.instance.logPosition", "failback"
     )
     """Where the source is read from. `failback`: from the smallest cursor of a client; without cursors, from where the
     configuration says, as with Canal's shipped files. `parse`: a place is kept too, and counts when no client has a
     cursor: Canal's node `parse` in ZooKeeper, or `parse.dat` beside `meta.dat`."""
-    file_data_dir: FolderPath = setting("canal.file.data.dir", Path())
+    file_data_dir: FolderPath = setting("canal.file.data.dir", Path(), of_view=True)
     """Folder of `<destination>/meta.dat`. Empty, and `../conf` as in Canal's own files, mean the folder of
-    `canal.properties`."""
-    file_flush_period: int = setting("canal.file.flush.period", 1000, ge=1, le=86_400_000, unit="ms")
-    """How often changed cursors are written to the file."""
-    zookeeper_flush_period: int = setting("canal.zookeeper.flush.period", 1000, ge=1, le=86_400_000, unit="ms")
-    """How often changed cursors are written to ZooKeeper, if no ack waits for that."""
+    `canal.properties`. A view can have its own."""
+    file_flush_period: int = setting("canal.file.flush.period", 1000, ge=1, le=86_400_000, unit="ms", of_view=True)
+    """How often changed cursors are written to the file. A view can have its own."""
+    zookeeper_flush_period: int = setting(
+        "canal.zookeeper.flush.period", 1000, ge=1, le=86_400_000, unit="ms", of_view=True
+    )
+    """How often changed cursors are written to ZooKeeper, if no ack waits for that. A view can have its own."""
+
+    _main: "InstanceConfig | None" = PrivateAttr(default=None)
+
+    @property
+    def main(self) -> "InstanceConfig":
+        """The configuration of the destination that reads the source: this one, or that which it is a view of."""
+        return self._main or self
+
+    def as_view(self, main: "InstanceConfig") -> Self:
+        """Return that of a view of a destination."""
+        copy = self.model_copy()
+        copy._main = main  # noqa: SLF001  of its own class
+        return copy
 
     @property
     def address(self) -> tuple[str, int]:
@@ -362,7 +383,8 @@ class InstanceConfig(Settings):
 
     def table_filter(self) -> TableFilter:
         """Compile the filter of tables."""
-        return TableFilter(self.filter_regex, self.filter_black_regex)
+        main = self._main.table_filter() if self._main is not None else None
+        return TableFilter(self.filter_regex, self.filter_black_regex, main)
 
     def field_filter(self) -> FieldFilter:
         """Compile the filter of columns."""

@@ -93,7 +93,7 @@ class Instance:
         self._make_parser = make_parser
         self._filter = config.table_filter()
         self._meta = meta or make_meta(config)
-        self._quarantine = path_of(config.file_data_dir, config.destination)
+        self._quarantine = path_of(config.main.file_data_dir, config.main.destination)
         self._parser: Parser | None = None
         self._periodic: list[asyncio.Task[None]] = []
         self._purges: PurgeWatch | None = None
@@ -107,6 +107,11 @@ class Instance:
         self._switch: asyncio.Task[None] | None = None
         self._source = SourceStatus("")  # of it: what has become of switches
         self._is_halted = False  # nothing is read: a switch waits for somebody to accept what it loses
+        self._stored: Sequence[StoredClient] = ()
+        """The clients with which it begins next, and the rows that they are to be given late."""
+        self._late: Sequence[LateRows] = ()
+        self.views: list[View] = []
+        """Those that begin and end with it; to be added before it starts, or by `admit`."""
         self._unstored = asyncio.Event()
         self._changed = asyncio.Event()
         self._notified = threading.Event()
@@ -143,7 +148,14 @@ class Instance:
             self.config = self.catch_up.config = self.configured.using(self._meta.source)
             if not self._title:
                 logger.info("epoch %d", epoch, extra={"destination": self.config.destination})
-            await self._begin(epoch, clients)
+            await self._load(clients)
+            views = self.views
+            for view in views:
+                await view.open()
+            await self._begin(epoch)
+            for view in self.views:
+                if view not in views:  # it came meanwhile
+                    await self.admit(view)
         except Exception as error:  # noqa: BLE001  others can start, whatever it is
             await self._give_up(error)
 
@@ -152,56 +164,70 @@ class Instance:
         await self._meta.close()
         if self.state == "starting":  # else it was given up meanwhile
             self._set_state("stopped", str(error))
+        for view in self.views:
+            await view.close()
+            view.wait_for_main()
         if isinstance(error, SluiceError):
             raise error
         logger.error("it cannot start", exc_info=error, extra={"destination": self.config.destination})
         raise SluiceError(f"it cannot start: {type(error).__name__}: {error}") from error  # others can
 
-    async def _begin(self, epoch: int, clients: Sequence[StoredClient], earlier: Cursors | None = None) -> None:
+    async def _begin(self, epoch: int, earlier: Cursors | None = None) -> None:
         """Serve clients; ``earlier`` have served them before in the same epoch."""
-        needed = {position for client in clients for position in client.late}
-        late = await asyncio.to_thread(read_late, self._quarantine, needed)
         if self.check_active is not None and earlier is not None:  # it may have been given up meanwhile
             self.check_active()
         log = await asyncio.to_thread(open_log, self.config) if self.config.has_log else None
         try:
-            parser = self._prepare(epoch, clients, log)
+            parser = self._prepare(epoch, log)
         except BaseException:
             if log is not None:
                 log.close()
             raise
-        self.cursors.late = {str(it.position): it for it in late}
         if earlier is not None:
             self.cursors.continue_after(earlier)
         if self._log_writer is not None:
             writing = self._log_writer.run()
             self._log_writing = asyncio.create_task(writing, name=f"log of {self.config.destination}")
             self._log_writing.add_done_callback(self._log_ended)
-        self._periodic = [
-            asyncio.create_task(self._flush_each_period(), name=f"flush {self.config.destination}"),
-            asyncio.create_task(self._look_each_second(), name=f"look {self.config.destination}"),
-        ]
+        for one in (self, *self._open_views):
+            one.serve(parser)
+        self._periodic.append(asyncio.create_task(self._look_each_second(), name=f"look {self.config.destination}"))
         self._attend(parser)
 
-    def _attend(self, parser: Parser) -> None:
-        """Start to read, and do what has to be done of the same source meanwhile."""
-        self._parser, self._is_halted = parser, False
-        parser.start()
+    def serve(self, parser: Parser) -> None:
+        """Serve the clients with what a parser reads."""
+        self.follow(parser)
+        self._periodic = [
+            asyncio.create_task(self._flush_each_period(), name=f"flush {self.config.destination}"),
+        ]
+
+    def follow(self, parser: Parser) -> None:
+        """Serve the clients with what another parser reads into the same ring."""
+        if self._watching is not None:
+            self._watching.cancel()
+        self._parser = parser
         self._purges = PurgeWatch(self.config.destination, self.cursors, parser)
         self._watching = asyncio.create_task(self._purges.run(), name=f"watch purges of {self.config.destination}")
         self._snapshots = SnapshotTasks(self.config, self.cursors, parser.table_reader, self.wake)
         self._snapshots.tend()
+
+    def _attend(self, parser: Parser) -> None:
+        """Start to read, and ask the source whether it lives."""
+        self._is_halted = False
+        parser.start()
         if (probing := self.config.probing) is not None:
             self._detection = Detection(self.config.destination, probing, parser.probe, self._down_from(parser))
 
-    def _prepare(self, epoch: int, clients: Sequence[StoredClient], log: Log | None) -> Parser:
+    def _prepare(self, epoch: int, log: Log | None) -> Parser:
         """Make a new ring and new cursors, and the parser that will fill the ring."""
         self._failure = ""
         self._make_ring(epoch)
         self._log_writer = None
         if log is not None:
             self._log_writer = LogWriter(log, self.cursors, self.config, self._note_log, self._tend)
-        self._restore(clients)
+        self._restore()
+        for view in self._open_views:
+            view.attach()
         parser = self._make_feeder(self.config, self._places(), epoch)
         if log is not None and (before := log.shape_before(shape := self.config.shape())) is not None:
             change = difference(before, shape)
@@ -230,7 +256,7 @@ class Instance:
         def on_begin(position: Position | None, gtids: GtidSet | None) -> None:
             cursors.begin(position, gtids)
             if parser.refused:
-                loop.call_soon_threadsafe(in_loop, self._refuse, parser.refused)
+                loop.call_soon_threadsafe(in_loop, self.refuse, parser.refused)
             if isinstance(parser.failure, PurgedError) and self.config.auto_reset_latest_pos_mode:
                 loop.call_soon_threadsafe(in_loop, cursors.pass_gap)
             on_put()
@@ -240,7 +266,7 @@ class Instance:
                 if self._source.refusal:
                     error = f"{error}; the switch to another source was refused: {self._source.refusal}"
                 loop.call_soon_threadsafe(in_loop, cursors.end_windows)
-            loop.call_soon_threadsafe(in_loop, self._set_state, state, error)
+            loop.call_soon_threadsafe(in_loop, self.tell, state, error)
 
         self.ring.on_put = on_put
         start, *later = places
@@ -249,8 +275,15 @@ class Instance:
         )
         return parser
 
-    def _restore(self, clients: Sequence[StoredClient]) -> None:
+    async def _load(self, clients: Sequence[StoredClient]) -> None:
+        """Get ready to begin with clients as they are stored."""
+        needed = {position for client in clients for position in client.late}
+        self._stored, self._late = clients, await asyncio.to_thread(read_late, self._quarantine, needed)
+
+    def _restore(self) -> None:
         """Take stored clients over."""
+        clients = self._stored
+        self.cursors.late = {str(it.position): it for it in self._late}
         for client in clients:
             try:
                 self.share_filter(client.filter)
@@ -270,7 +303,7 @@ class Instance:
 
     def _places(self) -> list[Cursor | None]:
         """Return where the stream may begin, best first; None means where the configuration says."""
-        cursors = [self.cursors.cursor(client_id) for client_id in self.cursors.client_ids]
+        cursors = [member.cursor(client_id) for member in self.cursors.members for client_id in member.client_ids]
         places = starts(cursors, self._meta.place)
         if self._log_writer is not None and (end := self._log_writer.start_after(places[0])) is not None:
             places[:0] = [end, OLDEST]
@@ -293,8 +326,10 @@ class Instance:
             return None
         return failure if isinstance(failure, PurgedError | SourceChangedError) else None
 
-    def _refuse(self, refused: Mapping[Cursor, SluiceError]) -> None:
+    def refuse(self, refused: Mapping[Cursor, SluiceError]) -> None:
         """Tell the clients that have lost their places; the stream has begun without them."""
+        for view in self._open_views:
+            view.refuse(refused)
         for client_id in self.cursors.client_ids:
             cursor = self.cursors.awaited(client_id)
             if cursor is not None and cursor in refused and not self.cursors.track.is_logged(cursor):
@@ -331,37 +366,74 @@ class Instance:
             await self._end(parser, "stopped")
         finally:
             await self._meta.close()
+            for view in self.views:
+                await view.close()
+
+    @property
+    def _serving(self) -> Parser | None:
+        """The parser, at this moment."""
+        return self._parser
+
+    async def admit(self, view: "View") -> None:
+        """Serve a view as well: at once if it runs, else as soon as it does."""
+        self.views = [*(it for it in self.views if it.config.destination != view.config.destination), view]
+        if self._parser is None or not await view.open():
+            return
+        parser = self._serving
+        if parser is not None:
+            view.attach()
+            view.serve(parser)
+            self.seek_start()
+            self._tend()
+        elif self.state != "starting":  # it was stopped meanwhile
+            await view.close()
 
     async def _end(self, parser: Parser, state: str) -> None:
         """Serve no longer: store the cursors, end the parser, wake all waiters."""
-        self._parser = None
-        self._set_state(state, "")
-        for task in self._periodic:
-            task.cancel()
-        self._leave(parser)
+        serving = (self, *self._open_views)
+        for one in serving:
+            one.leave(state)
+        self._stop_parser(parser)
         if self._log_writer is not None:
             self._log_writer.stop()
         self.ring.close()
-        if self._snapshots is not None:
-            await self._snapshots.close()
         try:
-            for client_id in self.cursors.catching_up:
-                self.cursors.fall_out(client_id, DestinationStoppedError("the destination was stopped"))
-            await self.flush()  # first: a source that does not answer may delay the rest until others have taken over
+            # First: a source that does not answer may delay the rest until others have taken over.
+            for result in await asyncio.gather(*(one.settle() for one in serving), return_exceptions=True):
+                if isinstance(result, BaseException):
+                    raise result
         finally:
             await self.catch_up.close()
             await asyncio.to_thread(parser.join, CLOSING)
             if self._log_writing is not None:
                 await asyncio.wait({self._log_writing}, timeout=CLOSING)
 
-    def _leave(self, parser: Parser) -> None:
-        """Begin to end what `_attend` has begun."""
-        if self._watching is not None:
-            self._watching.cancel()
+    def _stop_parser(self, parser: Parser) -> None:
+        """Tell a parser to end, and ask its source no longer whether it lives."""
         if self._detection is not None:
             self._detection.stop()
             self._detection = None
         parser.stop()
+
+    @property
+    def _open_views(self) -> "list[View]":
+        return [view for view in self.views if view.is_open]
+
+    def leave(self, state: str) -> None:
+        """Serve no longer, from here on."""
+        self._parser = None
+        self._set_state(state, "")
+        for task in (*self._periodic, self._watching):
+            if task is not None:
+                task.cancel()
+
+    async def settle(self) -> None:
+        """Store the cursors as they are when nothing is served any more. Raises as `flush`."""
+        if self._snapshots is not None:
+            await self._snapshots.close()
+        for client_id in self.cursors.catching_up:
+            self.cursors.fall_out(client_id, DestinationStoppedError("the destination was stopped"))
+        await self.flush()
 
     async def redeliver(self, rows: Sequence[LateRows]) -> dict[str, list[int]]:
         """Give rows that were in quarantine to the clients that have passed their places; return which, by place.
@@ -374,6 +446,10 @@ class Instance:
         parser, earlier = self._running_parser(), self.cursors
         # No client can pass a place from here on: none is served before its cursor is loaded again.
         given = {str(it.position): [one for one in earlier.client_ids if earlier.give_late(one, it)] for it in rows}
+        for cursors in earlier.members[1:]:
+            for it in rows:
+                for client_id in cursors.client_ids:
+                    cursors.give_late(client_id, it)
         await self._begin_again(parser, lambda: remove(self._quarantine, given))
         return given
 
@@ -391,7 +467,10 @@ class Instance:
         try:
             await self._end(parser, "starting")
             await asyncio.to_thread(prepare)
-            await self._begin(earlier.epoch, earlier.stored(), earlier)
+            await self._load(earlier.stored())
+            for view in self._open_views:
+                await view.load_again()
+            await self._begin(earlier.epoch, earlier)
         except Exception as error:  # noqa: BLE001  others can start, whatever it is
             await self._give_up(error)
 
@@ -446,7 +525,7 @@ class Instance:
     def _switched(self, task: "asyncio.Task[None]") -> None:
         error = None if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, SluiceError):
-            self._fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+            self.fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
 
     async def _end_switch(self) -> None:
         """End a switch that is under way: what was read before is read on, unless the other one is read already."""
@@ -490,7 +569,7 @@ class Instance:
             self._source = replace(self._source, switching="", refusal=str(error), lost=runs)
             if runs and stays_halted:
                 self._is_halted = True
-                self._set_state("error", str(error))
+                self.tell("error", str(error))
             else:
                 await self._read_on(parser, self.config, self._last_boundary())
             raise
@@ -500,11 +579,18 @@ class Instance:
         await self._read_on(parser, config, place)
 
     async def _stop_reading(self, parser: Parser) -> None:
-        self._leave(parser)
+        self._stop_parser(parser)
+        for one in (self, *self._open_views):
+            await one.rest()
+        await asyncio.to_thread(parser.join, CLOSING)
+
+    async def rest(self) -> None:
+        """Ask nothing of the source any more for the clients, until `follow`."""
+        if self._watching is not None:
+            self._watching.cancel()
         if self._snapshots is not None:
             await self._snapshots.close()
         self.cursors.end_windows()
-        await asyncio.to_thread(parser.join, CLOSING)
 
     async def _prove(self, wanted: str, *, accept: bool) -> tuple[InstanceConfig, Cursor | None, str]:
         """Return the configuration that reads a server on, where, and what that lacks, as accepted; it is stored."""
@@ -555,7 +641,7 @@ class Instance:
         place = self._last_boundary()
         if place is not None:
             return [place]
-        cursors = (self.cursors.cursor(client_id) for client_id in self.cursors.client_ids)
+        cursors = (it.cursor(client_id) for it in self.cursors.members for client_id in it.client_ids)
         return [cursor for cursor in cursors if cursor is not None]
 
     def _last_boundary(self) -> Cursor | None:
@@ -583,10 +669,15 @@ class Instance:
         if not self._goes_on_in_ring(config):
             await self._begin_again(parser, lambda: None)
             return
-        self.cursors.leave_readers()
+        for cursors in self.cursors.members:
+            cursors.leave_readers()
         await self.catch_up.close()
         self.catch_up = CatchUp(config, self._make_feed, self._tend)
-        self._attend(self._make_feeder(config, [place], self.cursors.life))
+        following = self._make_feeder(config, [place], self.cursors.life)
+        for one in (self, *self._open_views):
+            one.catch_up = self.catch_up
+            one.follow(following)
+        self._attend(following)
         self._tend()
 
     def stand_by(self) -> None:
@@ -613,7 +704,11 @@ class Instance:
     def log_extent(self) -> Extent | None:
         """What the log on disk holds; None without one."""
         log = self.cursors.track.log
-        return None if log is None else log.extent
+        if log is None:
+            return None
+        extent = log.extent
+        keys = {self.cursors.key(it): it for it in self.cursors.client_ids}
+        return replace(extent, holds={keys[it]: hold for it, hold in extent.holds.items() if it in keys})
 
     def check_running(self) -> None:
         """Raise `DestinationStoppedError` unless it runs, FencedError if another server may serve its clients.
@@ -753,6 +848,12 @@ class Instance:
         assert self._parser is not None
         return self._parser
 
+    def tell(self, state: str, error: str) -> None:
+        """Say how the stream is."""
+        for view in self._open_views:
+            view.tell(state, error)
+        self._set_state(state, error)
+
     def _set_state(self, state: str, error: str) -> None:
         if (state, error) != (self.state, self.error):
             log = logger.error if error else logger.info
@@ -771,10 +872,11 @@ class Instance:
 
     def _tend(self) -> None:
         self._attempt(self.cursors.advance, time.monotonic())
-        self._attempt(self._tend_readers)
+        self._attempt(self.tend_readers)
         self.wake()
 
-    def _expire(self) -> None:
+    def expire(self) -> None:
+        """Remove the clients that have made no call for too long."""
         for client_id in self.cursors.expire(time.monotonic()):
             text = "client %d made no call for too long: it is removed, together with its cursor"
             logger.warning(text, client_id, extra={"destination": self.config.destination})
@@ -787,15 +889,22 @@ class Instance:
         try:
             call(*arguments)
         except Exception as error:  # noqa: BLE001  whatever it is, the destination fails
-            self._fail(error)
+            self.fail(error)
 
-    def _fail(self, error: Exception) -> None:
+    def fail(self, error: Exception) -> None:
         """Stop serving, and say so, after an error in Sluice itself."""
         logger.error("the destination has failed", exc_info=error, extra={"destination": self.config.destination})
-        self._failure = f"{type(error).__name__}: {error}; stop and start it, and report what the log says"
+        failure = f"{type(error).__name__}: {error}; stop and start it, and report what the log says"
         if self._parser is not None:
             self._parser.stop()
-        self._set_state("error", self._failure)
+        self.end_in(failure)
+
+    def end_in(self, failure: str) -> None:
+        """Serve no longer because of a failure of the stream."""
+        for view in self._open_views:
+            view.end_in(failure)
+        self._failure = failure
+        self._set_state("error", failure)
 
     def _make_feed(
         self,
@@ -820,29 +929,36 @@ class Instance:
     def _log_ended(self, writing: asyncio.Task[None]) -> None:
         error = None if writing.cancelled() else writing.exception()
         if isinstance(error, Exception) and self._parser is not None:
-            self._fail(error)
+            self.fail(error)
         elif error is not None:
             logger.error("the log was not closed", exc_info=error, extra={"destination": self.config.destination})
 
-    def _tend_readers(self) -> None:
+    def tend_readers(self) -> None:
         """Give readers to the clients that are behind the ring, and take them from those that have joined or failed."""
-        for client_id, reader in self.catch_up.clients.items():
-            lost = isinstance(reader.error, PurgedError) or not isinstance(reader.error, SourceError | None)
-            if lost and client_id in self.cursors.catching_up:
-                assert reader.error is not None
-                self._fall_out(client_id, reader.error)
+        for one in (self, *self._open_views):
+            one.drop_lost()
         self.catch_up.tend(self.cursors, time.monotonic())
 
+    def drop_lost(self) -> None:
+        """Tell the clients whose readers cannot go on."""
+        for client_id in self.cursors.catching_up:
+            reader = self.catch_up.clients.get(self.cursors.key(client_id))
+            error = reader.error if reader is not None else None
+            if isinstance(error, PurgedError) or not isinstance(error, SourceError | None):
+                self._fall_out(client_id, error)
+
     def wake(self) -> None:
-        """Make all waiters look again."""
+        """Make all waiters look again, those of views too."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
+        for view in self.views:
+            view.wake()
 
     async def wait(self, seconds: float) -> None:
         """Wait until something may have changed, at most ``seconds``."""
         # Without a free reader the next look is soon enough: where many clients wait, each would look at all of them.
         if self.cursors.wants_reader and self.catch_up.turns.has_room:
-            self._attempt(self._tend_readers)
+            self._attempt(self.tend_readers)
         changed = self._changed
         try:
             async with asyncio.timeout(None if seconds == float("inf") else seconds):
@@ -867,8 +983,9 @@ class Instance:
         while not self._failure:
             await asyncio.sleep(GLANCE)
             self._attempt(self.ring.pool.trim)
-            if self.cursors.client_ids or self.catch_up.count:
-                self._attempt(self._expire)
+            if any(it.client_ids for it in self.cursors.members) or self.catch_up.count:
+                for one in (self, *self._open_views):
+                    self._attempt(one.expire)
                 self._tend()
 
     # --- storing -----------------------------------------------------------------------------------------------------
@@ -938,7 +1055,7 @@ class Instance:
                 failed = True
                 self._set_state(self.state, self._failure or str(error))
             except Exception as error:  # noqa: BLE001  as `_attempt`
-                self._fail(error)
+                self.fail(error)
             else:
                 if failed and not self._failure:
                     failed = False
@@ -949,6 +1066,157 @@ def shorten(runs: Sequence[str]) -> str:
     """Return some of the runs as text, and how many more there are."""
     more = f" and {len(runs) - 5} more runs" if len(runs) > 5 else ""
     return ", ".join(runs[:5]) + more
+
+
+class View(Instance):
+    """A destination that shares source, ring and log of another one, its main. All methods belong to the event loop.
+
+    It has clients, cursors, a filter of tables and a state of its own, and begins and ends with its main.
+    """
+
+    def __init__(
+        self,
+        config: InstanceConfig,
+        make_parser: ParserFactory,
+        meta: MetaStore | None = None,
+        check_active: Callable[[], None] | None = None,
+    ) -> None:
+        """Nothing is served before its main is, and has admitted it. For the arguments see `Instance`."""
+        self.main: Instance | None = None
+        """The destination that it is a view of, if that is there."""
+        self.is_wanted = True
+        """It is served whenever its main is: nobody has stopped it."""
+        self.is_open = False
+        """Its clients are loaded, and nobody else can change what is stored of them."""
+        self._epoch = 0
+        super().__init__(config, make_parser, meta, check_active)
+
+    def _make_ring(self, epoch: int) -> None:
+        """Be without a stream, in which the clients would have places."""
+        self.ring = Ring(2, 1)
+        self.cursors = Cursors(self.ring, epoch=epoch, compile_filter=self.compile_filter)
+        self._commits = Commits(self.cursors)
+        self.catch_up = CatchUp(self.config, self._make_feed, self.wake)
+
+    async def start(self) -> None:
+        """Serve at once if its main is served, else as soon as it is; ``state`` and ``error`` say why it waits."""
+        if self.main is not None and self.main.state not in ("stopped", "standby"):
+            await self.main.admit(self)
+        else:
+            self.wait_for_main()
+
+    async def open(self) -> bool:
+        """Load the clients, and return whether this call has. What goes wrong keeps neither its main nor others."""
+        if self.is_open or self.state == "starting":
+            return False
+        self._set_state("starting", "")
+        try:
+            self._epoch, clients = await self._meta.open()
+            await self._load(clients)
+        except Exception as error:
+            if not isinstance(error, SluiceError):
+                logger.exception("it cannot start", extra={"destination": self.config.destination})
+            await self._meta.close()
+            self._set_state("stopped", str(error) or type(error).__name__)
+            return False
+        self.is_open = self.is_wanted
+        if not self.is_open:  # it was stopped meanwhile
+            await self._meta.close()
+        return self.is_open
+
+    @property
+    def source_status(self) -> SourceStatus | None:
+        """See `Instance.source_status`: it is that of its main."""
+        return self.main.source_status if self.main is not None else None
+
+    async def switch_source(self, address: str = "", *, accept: bool = False) -> None:
+        """Refuse: it has the source of its main. Raises BadParameterError."""
+        del address, accept
+        raise BadParameterError(
+            f"{self.config.destination} is a view: sluice source switch {self.config.route} switches the source of both"
+        )
+
+    async def load_again(self) -> None:
+        """Get ready to begin again with the clients as they are."""
+        await self._load(self.cursors.stored())
+
+    def attach(self) -> None:
+        """Give the clients their places in the stream of its main."""
+        main = self.main
+        assert main is not None
+        self._failure = ""
+        self.ring, self.catch_up = main.ring, main.catch_up
+        self.cursors = Cursors(
+            main.ring,
+            epoch=self._epoch,
+            compile_filter=self.compile_filter,
+            detach_after=main.config.patience,
+            expire_after=self.config.client_expiry,
+            main=main.cursors,
+            passes=self._filter.accepts,
+        )
+        self._commits = Commits(self.cursors)
+        self._restore()
+
+    def serve(self, parser: Parser) -> None:
+        """See `Instance.serve`."""
+        super().serve(parser)
+        assert self.main is not None
+        self._set_state(self.main.state, self.main.error)
+
+    async def stop(self) -> None:
+        """Leave the stream of its main, which goes on: hold nothing of it, and store the cursors."""
+        serves = self._parser is not None
+        self.is_wanted = False
+        self.leave("stopped")
+        if self.main is not None:
+            self.main.views = [it for it in self.main.views if it is not self]
+        try:
+            if serves:
+                self.cursors.leave()
+                await self.settle()
+        finally:
+            self._stored = self.cursors.stored()
+            self._make_ring(0)
+            self._restore()
+            await self.close()
+
+    async def close(self) -> None:
+        """Let another process use what is stored of the clients."""
+        if self.is_open:
+            self.is_open = False
+            await self._meta.close()
+
+    def refuse_to_start(self, error: SluiceError) -> None:
+        """Say that it cannot be served as it is configured now."""
+        self._set_state("stopped", str(error))
+
+    def wait_for_main(self) -> None:
+        """Say that it is not served because its main is not."""
+        if self.main is not None and self.main.state == "standby":
+            self.stand_by()
+        else:
+            self._set_state("stopped", f"destination {self.config.route}, of which it is a view, does not run")
+
+    def seek_start(self) -> None:
+        """See `Instance.seek_start`."""
+        if self.main is not None:
+            self.main.seek_start()
+
+    def compile_filter(self, text: str) -> Callable[[str, str], bool] | None:
+        """See `Instance.compile_filter`; what the view does not have passes no filter."""
+        passes, wanted = self._filter.accepts, self._filter.narrow(text).accepts
+        return lambda schema, table: passes(schema, table) and wanted(schema, table)
+
+    def tend_readers(self) -> None:
+        """See `Instance.tend_readers`."""
+        if self.main is not None:
+            self.main.tend_readers()
+
+    def fail(self, error: Exception) -> None:
+        """Stop serving with its main: whatever has failed, they share it."""
+        if self.main is not None:
+            self.main.fail(error)
 
 
 def make_meta(config: InstanceConfig) -> MetaStore:

@@ -20,13 +20,16 @@ from ..protocol.errors import ConfigError
 from .properties import Property
 
 
-def setting(key: str, default: Any = ..., *, unit: str = "", shapes: bool = False, **constraints: Any) -> Any:
+def setting(
+    key: str, default: Any = ..., *, unit: str = "", shapes: bool = False, of_view: bool = False, **constraints: Any
+) -> Any:
     """Declare a field that is read from the property ``key``; without ``default`` it must be given.
 
     The field's docstring, its default and ``unit`` make the configuration reference. ``shapes``: the same change is
-    written as other entries, or as none, when its value is another one.
+    written as other entries, or as none, when its value is another one. ``of_view``: a view has a value of its own.
     """
-    return Field(default, alias=key, json_schema_extra={"unit": unit, "shapes": shapes}, **constraints)
+    extra: dict[str, Any] = {"unit": unit, "shapes": shapes, "of_view": of_view}
+    return Field(default, alias=key, json_schema_extra=extra, **constraints)
 
 
 LONGEST_VALUE: Final = 1 << 20
@@ -67,10 +70,16 @@ class Settings(BaseModel):
         """Return the property keys of the model, each with the name of its field."""
         return {field.alias or name: name for name, field in cls.model_fields.items()}
 
+    @classmethod
+    def fields_with(cls, what: str) -> dict[str, str]:
+        """Return those of `fields_by_key` that are declared with ``shapes`` or ``of_view``."""
+        extras = {name: field.json_schema_extra for name, field in cls.model_fields.items()}
+        found = {name for name, extra in extras.items() if isinstance(extra, dict) and extra[what]}
+        return {key: name for key, name in cls.fields_by_key().items() if name in found}
+
     def shaping(self) -> dict[str, Any]:
         """Return the values that shape entries, by key, as JSON can hold them."""
-        extras = {name: field.json_schema_extra for name, field in type(self).model_fields.items()}
-        names = {name for name, extra in extras.items() if isinstance(extra, dict) and extra["shapes"]}
+        names = set(self.fields_with("shapes").values())
         return self.model_dump(mode="json", include=names, by_alias=True)
 
     def secrets(self) -> list[str]:

@@ -42,6 +42,8 @@ def find_shortages(configs: Iterable[InstanceConfig]) -> list[tuple[str, str]]:
     """
     sources: dict[tuple[str, str, int], list[InstanceConfig]] = defaultdict(list)
     for config in configs:
+        if config.route:  # it is not read for a view
+            continue
         sources[config.source, *_one_name(*config.address)].append(config)
     found = []
     for sharing in sources.values():

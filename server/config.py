@@ -18,18 +18,20 @@ from ..instance.properties import Lookup, Property, environment_name, is_service
 from ..instance.settings import FolderPath, Settings, setting
 from ..instance.sources.kinds import CONFIGS
 from ..instance.zones import has_daylight_saving
-from ..protocol.errors import ConfigError, UnknownDestinationError
+from ..protocol.errors import ConfigError, FencedError, UnknownDestinationError
 from .canal_keys import why_without_effect
 from .logging import LogFormat, LogLevel, redactor
 from .outputs.configured import possible, read_outputs, takes
 from .outputs.registry import complaints
 from .outputs.settings import Output, OutputNames
 from .outputs.target import Complaints
+from .processes import ALL, MOST, Share
 
 MAIN_FILE = "canal.properties"
 INSTANCE_FILE = "instance.properties"
 META_KEY = "sluice.instance.meta"
 SOURCE_KEY = "sluice.instance.source"
+ROUTE_KEY = "sluice.instance.route"
 PLACEHOLDER = re.compile(r"\$\{([^:{}]+)")
 KNOWN_PASSWORDS = {
     "e3619321c1a937c46a0d8bd1dac39f93b27d4458": "canal",
@@ -240,6 +242,46 @@ class ServerConfig(Settings):
         return self.register_ip or self.tcp_host, self.tcp_port
 
     @property
+    def url(self) -> str:
+        """The URL by which other servers and clients know its HTTP API."""
+        host = self.register_ip or self.http_host
+        name = f"[{host}]" if ":" in host else host
+        return f"{'https' if self.http_tls_cert else 'http'}://{name}:{self.http_port}"
+
+    def of_process(self, number: int) -> Self:
+        """Return the configuration of a process of several: it has ports of its own, the given ones and up."""
+        return self.model_copy(update={"http_port": self.http_port + number, "tcp_port": self.tcp_port + number})
+
+    def require_processes(self, count: int) -> None:
+        """Raise ConfigError unless there can be that many processes, each with ports of its own."""
+        if not 1 <= count <= MOST:
+            raise ConfigError(f"--processes {count}: there can be 1 to {MOST}")
+        if count == 1:
+            return
+        if self.zk_servers:
+            raise ConfigError(
+                f"--processes {count}: canal.zkServers is set, by which several servers share the destinations: start"
+                " one server for each core, with ports of its own, instead"
+            )
+        if self.register_ip == "" and self.http_host in ("0.0.0.0", "::"):  # noqa: S104  nothing is bound here
+            raise ConfigError(
+                f"--processes {count} needs canal.register.ip, the address under which clients are sent from process to"
+                " process"
+            )
+        ports = {"sluice.http.port": self.http_port} | ({"canal.port": self.tcp_port} if self.serves_tcp else {})
+        for key, port in ports.items():
+            if port == 0 or port + count > 1 << 16:
+                raise ConfigError(
+                    f"--processes {count}: {key} = {port}: each process takes a port, this one and those after it;"
+                    f" set one from 1 to {(1 << 16) - count}"
+                )
+        if len(ports) > 1 and abs(self.http_port - self.tcp_port) < count:
+            raise ConfigError(
+                f"--processes {count}: each process takes a port, and those from sluice.http.port = {self.http_port}"
+                f" and from canal.port = {self.tcp_port} overlap: set them at least {count} apart"
+            )
+
+    @property
     def serves_tcp(self) -> bool:
         """Whether Canal's clients are served."""
         return not self.without_netty and self.server_mode != "kafka"
@@ -262,10 +304,10 @@ class UnsupportedError(ConfigError):
 class Configuration:
     """The files of a conf folder. Destinations' files are read when they are asked for, so that changes are seen."""
 
-    def __init__(self, conf: Path, environ: Mapping[str, str], **given: Any) -> None:
+    def __init__(self, conf: Path, environ: Mapping[str, str], share: Share = ALL, **given: Any) -> None:
         """Read ``canal.properties`` of the folder ``conf``, or that file itself. Raises ConfigError.
 
-        ``given`` are settings of the server by field name, which win.
+        ``given`` are settings of the server by field name, which win. ``share`` says which of its processes this is.
         """
         self.main_file = conf / MAIN_FILE if conf.is_dir() else conf
         self.folder = self.main_file.parent
@@ -274,7 +316,11 @@ class Configuration:
         self._environ = environ
         self._main = read_properties(self.main_file)
         given_keys = Lookup(self._main, environ=environ)(ServerConfig.fields_by_key())
-        self.server = ServerConfig.fill(given_keys, self.folder, **given)
+        self._whole = ServerConfig.fill(given_keys, self.folder, **given)
+        self.share = share
+        self._mains: dict[str, str] = {}
+        """The destinations that those of the folder are views of, or they themselves, as far as that was read."""
+        self.server = self._whole.of_process(share.number)
         _hide_secrets(self.server)
 
     def instance_file(self, destination: str) -> Path:
@@ -286,8 +332,36 @@ class Configuration:
         return sorted(file.parent.name for file in self.server.conf_dir.glob(f"*/{INSTANCE_FILE}"))
 
     def destinations(self) -> list[str]:
-        """Return the destinations to start: those named and, when the folder is watched, those found in it."""
-        return list(dict.fromkeys([*self.server.names, *(self.found() if self.server.auto_scan else ())]))
+        """Return the destinations to start: those named and, when the folder is watched, those found in it.
+
+        Of several processes it is those that this one has.
+        """
+        names = dict.fromkeys([*self.server.names, *(self.found() if self.server.auto_scan else ())])
+        return [name for name in names if self.has(name)]
+
+    def has(self, destination: str) -> bool:
+        """Whether this process has a destination, if there is one of the name. Views are with their mains."""
+        if self.share != ALL:
+            self._mains[destination] = destination
+            with contextlib.suppress(ConfigError):  # it is not started then
+                route = self._route(destination)
+                self._mains[destination] = route.value if route is not None else destination
+        return self._holder(destination) == self.share.number
+
+    def _holder(self, destination: str) -> int:
+        return self.share.holder(self._mains.get(destination, destination))
+
+    def require(self, destination: str) -> None:
+        """Raise FencedError, with the URL of the process that has the destination, unless it is this one.
+
+        It reads no file: of which destination it is a view is what `has` has last read.
+        """
+        number = self._holder(destination)
+        if number != self.share.number:
+            raise FencedError(
+                f"destination:{destination[:200]} belongs to process {number} of this server",
+                self._whole.of_process(number).url,
+            )
 
     def check(self) -> None:
         """Read all destinations to start. Raises one ConfigError with all mistakes.
@@ -309,7 +383,8 @@ class Configuration:
     def instance(self, destination: str) -> InstanceConfig:
         """Read the settings of a destination: its own file over ``canal.properties``.
 
-        Raises ConfigError; UnknownDestinationError when it is neither named in ``canal.properties`` nor has a file.
+        Raises ConfigError; UnknownDestinationError when it is neither named in ``canal.properties`` nor has a file;
+        FencedError when another process has it.
         """
         if not re.fullmatch(DESTINATION_NAME, destination):
             raise UnknownDestinationError(f"there is no destination {destination[:200]!r}: a name {NAMES_HAVE}")
@@ -319,10 +394,16 @@ class Configuration:
                 f"there is no destination {destination!r}: {file} does not exist, and canal.destinations does not name"
                 " it"
             )
+        self.has(destination)  # its file may say by now that it is a view
+        self.require(destination)
         lookup = self._lookup(destination)
         kind = _kind(lookup)
+        route = self._route(destination)
         try:
-            config = kind.fill(lookup(kind.fields_by_key()), self.folder, destination=destination)
+            if route is not None:
+                config = self._view(destination, route)
+            else:
+                config = kind.fill(lookup(kind.fields_by_key()), self.folder, destination=destination)
         except ConfigError as error:
             if file.is_file():
                 raise
@@ -330,6 +411,56 @@ class Configuration:
         self._check_meta(config)
         _hide_secrets(config)
         return config
+
+    def _route(self, destination: str) -> Property | None:
+        """Return the name of the destination that this one is a view of, and where that stands."""
+        found = self._lookup(destination)((ROUTE_KEY,)).get(ROUTE_KEY)
+        return found if found is not None and found.value else None
+
+    def views_first(self, names: Iterable[str]) -> list[str]:
+        """Return destinations in the order to start them: a main destination begins where the clients of its views are.
+
+        What cannot be read is at the end.
+        """
+
+        def is_view(name: str) -> bool:
+            with contextlib.suppress(ConfigError):
+                return self._route(name) is not None
+            return False
+
+        return sorted(names, key=is_view, reverse=True)
+
+    def _view(self, destination: str, route: Property) -> InstanceConfig:
+        """Read the settings of a view: its own, and those of its main destination. Raises ConfigError."""
+        main, where = route.value, f"{route.origin}: {ROUTE_KEY}"
+        if main == destination:
+            raise ConfigError(f"{where}: a destination is no view of itself: name another one, or leave the key out")
+        try:
+            other = self._route(main)
+            if other is not None:
+                raise ConfigError(f"{where}: {main} is itself a view, of {other.value}: name that one")
+            config = self.instance(main)
+        except UnknownDestinationError as error:
+            raise ConfigError(f"{where}: {error}") from None
+        kind, file = type(config), self.instance_file(destination)
+        own = kind.fields_with("of_view")
+        given = read_properties(file) if file.is_file() else {}
+        mistakes = [
+            f"{item.origin}: {key} belongs to destination {main}, of which {destination} is a view: set it in"
+            f" {self.instance_file(main)}, or leave it out"
+            for key, item in given.items()
+            if item.value and key in INSTANCE_KEYS and key not in own
+        ]
+        if config.shared_filter:
+            mistakes.append(
+                f"{where}: {main} has sluice.instance.sharedFilter = true, so that what is read for its views would"
+                " depend on its clients: set that to false"
+            )
+        if mistakes:
+            raise ConfigError("\n".join(mistakes))
+        shared = self._lookup(main)(kind.fields_by_key().keys() - own.keys())
+        found = kind.fill(shared | self._lookup(destination)(own), self.folder, destination=destination)
+        return found.as_view(config)
 
     def outputs(self, destination: str) -> list[Output]:
         """Read the outputs of a destination. Raises ConfigError."""
@@ -491,7 +622,8 @@ class Configuration:
         warnings = []
         for destination in self.destinations():
             with contextlib.suppress(ConfigError):  # it is not a warning then
-                warnings += [f"{destination}: {text}" for text in self.instance(destination).warnings()]
+                config = self.instance(destination)
+                warnings += [f"{destination}: {text}" for text in config.warnings() if not config.route]
         return warnings
 
     def _lookup(self, destination: str) -> Lookup:

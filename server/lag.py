@@ -54,8 +54,10 @@ def explain(destination: DestinationStatus, client: ClientStatus, now: float | N
         return Explanation(Stage.PARSER, "the parser has not come to the client's cursor yet")
     if destination.full and not client.given.entries and not client.waiting.entries:
         holding = [other.client_id for other in destination.clients if other.acked == destination.first]
-        names = ", ".join(map(str, holding))
-        return Explanation(Stage.RING, f"the ring is full until client {names} acks; until then the source is not read")
+        names = (
+            f"client {', '.join(map(str, holding))}" if holding else "a client of another view or its main destination"
+        )
+        return Explanation(Stage.RING, f"the ring is full until {names} acks; until then the source is not read")
     if not destination.full and behind is not None and behind > max(NOTICEABLE, age(client.lag, now)):
         return Explanation(Stage.PARSER, f"the parser reads changes of {behind:.0f} s ago, and is never held up")
     if client.given.entries:

@@ -5,7 +5,7 @@ import contextlib
 import ctypes
 import gc
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from ..instance.sources.registry import make_parser
 from ..protocol.errors import ConfigError, SluiceError
@@ -18,6 +18,7 @@ from .http.serve import serve as serve_http
 from .metrics import Metrics
 from .outputs.outputs import Outputs
 from .outputs.registry import make
+from .processes import ALL, supervise
 from .scan import Scanner
 from .tcp.serve import require_safe_binding as require_safe_port
 from .tcp.serve import serving as serving_tcp
@@ -43,11 +44,8 @@ async def run(configuration: Configuration, listening: Callable[[str], None] | N
     port is taken.
     """
     names = configuration.destinations()
-    if not names and not configuration.server.auto_scan:
-        raise ConfigError(f"{configuration.main_file}: canal.destinations is empty, so there is nothing to serve")
-    await asyncio.to_thread(configuration.check)
-    require_safe_server(configuration.server)
-    require_safe_port(configuration.server)
+    if configuration.share == ALL:  # else it is checked before the processes are started
+        await asyncio.to_thread(require_startable, configuration)
 
     def ready(url: str) -> None:
         gc.collect()
@@ -57,6 +55,7 @@ async def run(configuration: Configuration, listening: Callable[[str], None] | N
 
     embedded = EmbeddedServer(configuration.instance, make_parser)
     embedded.companions = make_outputs(configuration, embedded)
+    embedded.require = configuration.require
     scanner = Scanner(configuration, embedded)
     scanner.remember()
     async with contextlib.AsyncExitStack() as stack:
@@ -64,12 +63,29 @@ async def run(configuration: Configuration, listening: Callable[[str], None] | N
             embedded.cluster = make_cluster(configuration, embedded)
             await stack.enter_async_context(_taking_part(embedded.cluster))
         stack.push_async_callback(embedded.close)
-        await warn_of_shortages(configuration, names)
-        await _start(embedded, names)
+        if configuration.share == ALL:
+            await warn_of_shortages(configuration, names)
+        await _start(embedded, configuration.views_first(names), some=configuration.share == ALL)
         if configuration.server.auto_scan:
             scanning = asyncio.create_task(scanner.run(), name="scan")
             stack.callback(scanning.cancel)
         await serve(embedded, configuration.server, ready)
+
+
+async def run_processes(configuration: Configuration, commands: Sequence[Sequence[str]]) -> None:
+    """Run the processes of a server until SIGINT or SIGTERM. Raises ConfigError as `run`."""
+    await asyncio.to_thread(require_startable, configuration)
+    await warn_of_shortages(configuration, configuration.destinations())
+    await supervise(commands)
+
+
+def require_startable(configuration: Configuration) -> None:
+    """Raise ConfigError when files have mistakes, or there is nothing to serve, or nobody may be served so."""
+    if not configuration.destinations() and not configuration.server.auto_scan:
+        raise ConfigError(f"{configuration.main_file}: canal.destinations is empty, so there is nothing to serve")
+    configuration.check()
+    require_safe_server(configuration.server)
+    require_safe_port(configuration.server)
 
 
 def keep_freed_memory() -> None:
@@ -87,12 +103,10 @@ def make_cluster(configuration: Configuration, embedded: EmbeddedServer) -> Clus
     """Make this server one of those that share their destinations over ZooKeeper."""
     config = configuration.server
     host, port = config.address
-    scheme = "https" if config.http_tls_cert else "http"
-    name = f"[{host}]" if ":" in host else host
     return Cluster(
         config.zk_servers,
         config.session_timeout,
-        Identity(f"{host}:{port}", f"{scheme}://{name}:{config.http_port}"),
+        Identity(f"{host}:{port}", config.url),
         embedded,
         configuration.instance,
     )
@@ -135,8 +149,8 @@ async def serve(embedded: EmbeddedServer, config: ServerConfig, listening: Calla
         await embedded.close()
 
 
-async def _start(embedded: EmbeddedServer, names: list[str]) -> None:
-    """Start the destinations. One that cannot start keeps no other from it."""
+async def _start(embedded: EmbeddedServer, names: list[str], *, some: bool) -> None:
+    """Start the destinations. One that cannot start keeps no other from it; with ``some`` at least one has to."""
     failed = []
     for name in names:
         try:
@@ -144,5 +158,5 @@ async def _start(embedded: EmbeddedServer, names: list[str]) -> None:
         except SluiceError as error:
             failed.append(f"{name}: {error}")
             logger.error("%s", error, extra={"destination": name})  # noqa: TRY400  the text says all
-    if failed and len(failed) == len(names):
+    if some and failed and len(failed) == len(names):
         raise ConfigError("\n".join(failed))

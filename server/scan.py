@@ -66,11 +66,11 @@ class Scanner:
             await self._attempt(self._stop(name), name)
         if found.keys() - before.keys():
             await warn_of_shortages(self._configuration, found)
-        for name in sorted(found):
-            if name not in before:
-                logger.info("its file appeared, it starts", extra={"destination": name})
-                await self._attempt(self._destinations.start(name), name)
-            elif found[name] != before[name]:
+        for name in self._configuration.views_first(sorted(found.keys() - before.keys())):
+            logger.info("its file appeared, it starts", extra={"destination": name})
+            await self._attempt(self._destinations.start(name), name)
+        for name in sorted(found.keys() & before.keys()):
+            if found[name] != before[name]:
                 logger.info("its file changed", extra={"destination": name})
                 await self._attempt(self._destinations.reload(name), name)
 
@@ -89,7 +89,8 @@ class Scanner:
 
     def _stamps(self) -> dict[str, Stamp]:
         folder = self._configuration.server.conf_dir
-        return {path.name: stamp for path in folder.iterdir() if (stamp := _stamp(self._file(path.name)))}
+        names = (path.name for path in folder.iterdir() if self._configuration.has(path.name))
+        return {name: stamp for name in names if (stamp := _stamp(self._file(name)))}
 
     def _file(self, name: str) -> Path:
         return self._configuration.instance_file(name)

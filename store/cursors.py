@@ -1,7 +1,8 @@
 """The subscribers of a destination: subscriptions, get, ack and rollback, cursors and sessions, without any I/O.
 
 What each of them is doing is its state (`sluice.store.states`), and how far it is in a ring is its `Reading`. Slots
-that no subscriber needs are freed.
+that no subscriber needs are freed. A view of a destination has subscribers of its own on the same stream: what holds
+the ring back, and the ids of batches, are one matter of all of them.
 
 Every method is called from one thread. ``now`` is in seconds of a clock that is never set, such as `time.monotonic`.
 `Cursors.take_changes` returns what has to be stored.
@@ -9,7 +10,7 @@ Every method is called from one thread. ``now`` is in seconds of a clock that is
 
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from ..protocol import props
 from ..protocol.canal.entry_pb2 import MYSQL, Entry, EntryType, EventType, Header, Pair, RowChange
@@ -49,8 +50,29 @@ LOG = -1
 """What stands for the log among the ids of clients, which are not negative."""
 
 
+@dataclass(slots=True)
+class _Shared:
+    """What a destination and its views have in common."""
+
+    track: Stream
+    pace: Pace
+    next_id: int
+    last_session: int
+    members: "list[Cursors]" = field(default_factory=list)
+    """The destination and the views that are served."""
+    subscribers: dict[int, Subscriber] = field(default_factory=dict)
+    """Of all of them, by `Cursors.key`."""
+    views: int = 0
+    """How many have ever joined."""
+
+    def raise_to(self, epoch: int) -> None:
+        """Give no id from here on that may have been given in an epoch before this one."""
+        self.next_id = max(self.next_id, epoch * IDS_PER_EPOCH + 1)
+        self.last_session = max(self.last_session, epoch * IDS_PER_EPOCH)
+
+
 class Cursors:
-    """The subscribers of one destination.
+    """The subscribers of one destination, or of a view.
 
     Args:
         ring: what they read.
@@ -61,6 +83,8 @@ class Cursors:
         expire_after: seconds without a call after which a client without a time of its own is removed; 0 for never.
         catches_up: a client that is behind the ring gets a reader of its own (`behind`, `catch_up`); else it is gone.
         keeps: the last transactions stay in the ring, unless they have GTIDs: another source is compared by them.
+        main: of a view, the subscribers of the destination that it is a view of.
+        passes: of a view, the test of its tables; None for all.
     """
 
     def __init__(
@@ -73,23 +97,57 @@ class Cursors:
         expire_after: int = 0,
         catches_up: bool = False,
         keeps: bool = False,
+        main: "Cursors | None" = None,
+        passes: TableFilter | None = None,
     ) -> None:
         self.ring = ring
-        self.life = epoch
+        self.life: int = max(epoch, main.life) if main is not None else epoch
         """The epoch of this life of the destination; see `epoch` for what is stored."""
         self.late: dict[str, LateRows] = {}
         """Rows for the clients that have passed their place, by its text."""
-        self.track = Stream(ring, catches_up=catches_up)
+        self._shared = (
+            main.shared if main is not None else _Shared(Stream(ring, catches_up=catches_up), Pace(detach_after), 1, 0)
+        )
+        self._shared.raise_to(epoch)
+        self.track = self._shared.track
         self._detach_after = detach_after
-        self._pace = Pace(detach_after)
         self._expire_after = expire_after
         self._compile_filter = compile_filter
-        self._keeps = keeps
+        self._keeps: bool = keeps if main is None else main._keeps  # noqa: SLF001  of its own class
+        self._passes = passes
         self._subscribers: dict[int, Subscriber] = {}
-        self._next_id = epoch * IDS_PER_EPOCH + 1
-        self._last_session = epoch * IDS_PER_EPOCH
+        self._number = 0 if main is None else self._shared.views + 1
+        self._shared.views = max(self._shared.views, self._number)
+        self._shared.members.append(self)
         self._changed: set[int] = set()
         self._heard: dict[int, None] = {}  # in order
+
+    # --- a destination and its views ---------------------------------------------------------------------------------
+
+    @property
+    def shared(self) -> _Shared:
+        """What it has in common with the views, or with the destination that it is a view of."""
+        return self._shared
+
+    @property
+    def members(self) -> "Sequence[Cursors]":
+        """The destination and its views."""
+        return self._shared.members
+
+    def key(self, client_id: int) -> int:
+        """Return what tells a client from those of all members; for a client of the destination itself that is its id.
+
+        Ids have 16 bits.
+        """
+        return (self._number << 16) + client_id
+
+    def leave(self) -> None:
+        """End a view: from here on it holds nothing of the ring."""
+        self._shared.members.remove(self)
+        for client_id in self._subscribers:
+            del self._shared.subscribers[self.key(client_id)]
+        self._hold()
+        self._free()
 
     # --- the stream --------------------------------------------------------------------------------------------------
 
@@ -102,7 +160,7 @@ class Cursors:
 
         A cursor stays unchanged until its client acks.
         """
-        for subscriber in self._subscribers.values():
+        for subscriber in self._shared.subscribers.values():
             subscriber.pass_gap(self.track)
 
     def position_before(self, sequence: int) -> Position | None:
@@ -110,7 +168,18 @@ class Cursors:
         return self.track.position_before(sequence)
 
     def advance(self, now: float) -> None:
-        """Look at what was put: attach those that waited for it, move idle subscribers on, free what can be freed."""
+        """Look at what was put: attach those that waited for it, move idle subscribers on, free what can be freed.
+
+        That is done for all members.
+        """
+        for member in self.members:
+            member.follow()
+        self._detach_slow(now)
+        self._free()
+        self._hold()
+
+    def follow(self) -> None:
+        """Attach those that waited for what was put, and move the idle ones on."""
         for subscriber in self._subscribers.values():
             subscriber.resolve(self.track)
             self._name_place(subscriber)
@@ -118,9 +187,6 @@ class Cursors:
             served = subscriber.served
             if served is not None:
                 self._confirm(subscriber, served.reading, served.reading.unwanted_up_to(served.end))
-        self._detach_slow(now)
-        self._free()
-        self._hold()
 
     # --- catching up -------------------------------------------------------------------------------------------------
 
@@ -154,21 +220,22 @@ class Cursors:
             subscriber = self._subscribers.get(client_id)
             if subscriber is None:
                 continue
-            if isinstance(subscriber.state, Behind) or turns.has(("client", client_id)):
-                turns.ask(("client", client_id), now)
+            if isinstance(subscriber.state, Behind) or turns.has(("client", self.key(client_id))):
+                turns.ask(("client", self.key(client_id)), now)
         self._heard.clear()
-        reading = {it for it in self.catching_up if turns.has(("client", it))}
-        for client_id in reading:
-            turns.set_busy(("client", client_id), busy=bool(self._subscribers[client_id].marks))
-            if self._subscribers[client_id].has_moved:
-                turns.move(("client", client_id), now)
-        for kind, client_id in turns.finished(now):
-            if kind == "client" and client_id in reading:
-                self._subscribers[client_id].suspend(self.track)
-        for client_id in reading:
-            state = self._subscribers[client_id].state
+        catching_up = {self.key(it): self._subscribers[it] for it in self.catching_up}
+        reading = {key: it for key, it in catching_up.items() if turns.has(("client", key))}
+        for key, subscriber in reading.items():
+            turns.set_busy(("client", key), busy=bool(subscriber.marks))
+            if subscriber.has_moved:
+                turns.move(("client", key), now)
+        for kind, key in turns.finished(now):
+            if kind == "client" and key in reading:
+                reading[key].suspend(self.track)
+        for key, subscriber in reading.items():
+            state = subscriber.state
             if isinstance(state, CatchingUp | Meeting):
-                state.paused = turns.is_over(("client", client_id), now)
+                state.paused = turns.is_over(("client", key), now)
 
     def catch_up(self, client_id: int, track: Track) -> None:
         """Serve a client from the ring of a reader, which reads from the client's cursor on, until it joins."""
@@ -199,7 +266,7 @@ class Cursors:
             state = Gone(self.track, error, None)
         else:
             state = self._go_on(client.cursor, wanted)
-        subscriber = self._subscribers[client.client_id] = Subscriber(client, wanted, now, state, given=False)
+        subscriber = self._add(Subscriber(client, wanted, now, state, given=False))
         subscriber.resolve(self.track)
         self._hold()
 
@@ -241,7 +308,7 @@ class Cursors:
         wanted = self._compile(filter_text)
         state, cursor = self._begin_at(start, wanted, unix_time)
         stored = StoredClient(client_id, filter_text, cursor, expire_after, protected=bool(protected))
-        subscriber = self._subscribers[client_id] = Subscriber(stored, wanted, now, state)
+        subscriber = self._add(Subscriber(stored, wanted, now, state))
         subscriber.resolve(self.track)
         self._name_place(subscriber)
         self._changed.add(client_id)
@@ -310,7 +377,7 @@ class Cursors:
     def unsubscribe(self, client_id: int) -> None:
         """Remove a client and its cursor."""
         self._subscriber(client_id)
-        del self._subscribers[client_id]
+        del self._subscribers[client_id], self._shared.subscribers[self.key(client_id)]
         self._changed.add(client_id)
         self._hold()
         if self._subscribers or self.track.unlogged is not None:
@@ -331,8 +398,8 @@ class Cursors:
         """Open a session, which fences off all earlier ones; return its token."""
         subscriber = self._subscriber(client_id)
         subscriber.last_active = now
-        self._last_session += 1
-        token = f"{self._last_session}-{secrets.token_urlsafe(16)}"
+        self._shared.last_session += 1
+        token = f"{self._shared.last_session}-{secrets.token_urlsafe(16)}"
         subscriber.open_session(token)
         return token
 
@@ -346,11 +413,11 @@ class Cursors:
     @property
     def counted(self) -> tuple[int, int]:
         """The id of the next batch, and the number of the last session."""
-        return self._next_id, self._last_session
+        return self._shared.next_id, self._shared.last_session
 
     def continue_after(self, earlier: "Cursors") -> None:
         """Go on counting where other cursors of the same epoch have ended."""
-        self._next_id, self._last_session = earlier.counted
+        self._shared.next_id, self._shared.last_session = earlier.counted
 
     def stored(self) -> list[StoredClient]:
         """Return the clients as they are to be stored."""
@@ -450,8 +517,9 @@ class Cursors:
 
     def end_windows(self) -> None:
         """End all windows, because changes may be missing between: what was not given is read again."""
-        for client_id in self._subscribers:
-            self._end_windows(client_id)
+        for subscriber in self._shared.subscribers.values():
+            if isinstance(subscriber.state, Served):
+                subscriber.state.reading.windows.clear()
 
     def _end_windows(self, client_id: int) -> None:
         state = self._subscriber(client_id).state
@@ -803,7 +871,7 @@ class Cursors:
     @property
     def epoch(self) -> int:
         """The epoch to store: that of the marks, or the next one in good time before it is reached."""
-        return (self._next_id + IDS_PER_EPOCH // 2) // IDS_PER_EPOCH
+        return (self._shared.next_id + IDS_PER_EPOCH // 2) // IDS_PER_EPOCH
 
     @property
     def changed(self) -> bool:
@@ -825,6 +893,11 @@ class Cursors:
         return self._subscriber(client_id).status()
 
     # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _add(self, subscriber: Subscriber) -> Subscriber:
+        self._subscribers[subscriber.client_id] = subscriber
+        self._shared.subscribers[self.key(subscriber.client_id)] = subscriber
+        return subscriber
 
     def _subscriber(self, client_id: int, session: str | None = None) -> Subscriber:
         subscriber = self._subscribers.get(client_id)
@@ -874,7 +947,7 @@ class Cursors:
         return Ahead.at(self.track, cursor), cursor
 
     def _compile(self, filter_text: str) -> TableFilter | None:
-        return self._compile_filter(filter_text) if filter_text else None
+        return self._compile_filter(filter_text) if filter_text else self._passes
 
     def _name_place(self, subscriber: Subscriber) -> None:
         """Give a new subscriber a cursor as soon as its place has a name: after a restart it goes on from there."""
@@ -882,8 +955,8 @@ class Cursors:
             self._changed.add(subscriber.client_id)
 
     def _take_id(self) -> int:
-        batch_id = self._next_id
-        self._next_id += 1
+        batch_id = self._shared.next_id
+        self._shared.next_id += 1
         return batch_id
 
     def _mark(self, subscriber: Subscriber, reading: Reading, collected: Collected) -> Batch:
@@ -989,37 +1062,37 @@ class Cursors:
         self._free()
 
     def _needs(self) -> dict[int, int]:
-        """Return the first slot that each subscriber needs, of those whose places are in the ring or after it."""
-        needs = {client_id: it.need(self.track) for client_id, it in self._subscribers.items()}
-        return {client_id: need for client_id, need in needs.items() if need is not None}
+        """Return the first slot that each subscriber needs, by `key`, of those whose places are not before the ring."""
+        needs = {key: it.need(self.track) for key, it in self._shared.subscribers.items()}
+        return {key: need for key, need in needs.items() if need is not None}
 
     def _detach_slow(self, now: float) -> None:
         """Detach the subscribers that do not keep the pace; their cursors stay."""
-        ring = self.ring
-        if not (ring.waiting or self._pace.running):
+        ring, subscribers = self.ring, self._shared.subscribers
+        if not (ring.waiting or self._shared.pace.running):
             return
         needs = self._needs()
         if self.track.unlogged is not None:
-            idle = {it: need for it, need in needs.items() if not self._subscribers[it].marks}
-            for client_id in replaceable(idle, ring.first, ring.next, self.track.unlogged) if ring.waiting else ():
-                self._subscribers[client_id].detach(self.track, GoneError("it reads the log"))
-                del needs[client_id]
+            idle = {it: need for it, need in needs.items() if not subscribers[it].marks}
+            for key in replaceable(idle, ring.first, ring.next, self.track.unlogged) if ring.waiting else ():
+                subscribers[key].detach(self.track, GoneError("it reads the log"))
+                del needs[key]
             needs[LOG] = self.track.unlogged
-        for client_id in self._pace.too_slow(needs, ring.next, now, full=ring.waiting):
-            if client_id == LOG:  # nothing else holds what it has not written
+        for key in self._shared.pace.too_slow(needs, ring.next, now, full=ring.waiting):
+            if key == LOG:  # nothing else holds what it has not written
                 continue
             error = GoneError(
-                f"client {client_id} held the others back for more than {self._detach_after:g} s "
+                f"client {subscribers[key].client_id} held the others back for more than {self._detach_after:g} s "
                 "and left the buffer; its cursor is kept"
             )
-            self._subscribers[client_id].detach(self.track, error)
+            subscribers[key].detach(self.track, error)
 
     def _hold(self) -> None:
         """Tell the log where the clients are that it has to keep files for."""
         log = self.track.log
         if log is None:
             return
-        protected = {client_id: it.cursor for client_id, it in self._subscribers.items() if it.protected}
+        protected = {key: it.cursor for key, it in self._shared.subscribers.items() if it.protected}
         log.held = {it: cursor.position for it, cursor in protected.items() if cursor is not None and cursor.position}
 
     def _free(self) -> None:
@@ -1030,7 +1103,7 @@ class Cursors:
         """
         if self.ring.closed:
             return
-        for subscriber in self._subscribers.values():
+        for subscriber in self._shared.subscribers.values():
             subscriber.resolve(self.track)
             state = subscriber.state
             if isinstance(state, CatchingUp | Meeting) and state.reading.ack > state.track.ring.first:

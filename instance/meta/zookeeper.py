@@ -59,10 +59,13 @@ def read_epoch(data: bytes, destination: str) -> int:
 class ZooKeeperClients:
     """The clients of one destination, read and written in one session."""
 
-    def __init__(self, session: NodeSession, destination: str, address: Address, *, parse: bool = False) -> None:
+    def __init__(
+        self, session: NodeSession, destination: str, address: Address, *, parse: bool = False, fence: str = ""
+    ) -> None:
         """``address`` is that of the source. Canal needs it in each cursor; an address already there is kept.
 
-        With ``parse`` the place is kept, too, in the node of that name.
+        With ``parse`` the place is kept, too, in the node of that name. ``fence`` is the destination whose epoch fences
+        what is written, if that is another one: this one is a view of it.
         """
         self.place: Cursor | None = None
         """Where the stream was last read from for its clients, if that is kept."""
@@ -75,6 +78,7 @@ class ZooKeeperClients:
         self._session = session
         self._destination = destination
         self._root = destination_node(destination)
+        self._fence = epoch_node(fence or destination)
         self._address = address
         self._addresses: dict[int, Address] = {}
         self._filters: dict[int, str | None] = {}
@@ -128,7 +132,7 @@ class ZooKeeperClients:
             UnknownOutcomeError: it is unknown whether it was done.
             ZooKeeperError: ZooKeeper refuses.
         """
-        fence = epoch_node(self._destination)
+        fence = self._fence
         first: Operation = Check(fence, version) if epoch is None else Put(fence, epoch_data(epoch), version)
         for last in (False, False, True):
             operations = [first]

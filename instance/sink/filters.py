@@ -62,19 +62,28 @@ class Patterns:
 
 
 class TableFilter:
-    """The tables that pass: matched by the include list (an empty one matches all), and not by the black list."""
+    """The tables that pass: matched by the include list (an empty one matches all), and not by the black list.
 
-    def __init__(self, include: str = "", exclude: str = "") -> None:
+    Those of a view pass the filter of its main destination, too.
+    """
+
+    def __init__(self, include: str = "", exclude: str = "", main: "TableFilter | None" = None) -> None:
         """Compile both lists; raises FilterError."""
         self.include = Patterns(include)
         self.exclude = Patterns(exclude)
+        self._main = main
 
     def accepts(self, schema: str, table: str) -> bool:
         """Whether the table passes."""
+        if self._main is not None and not self._main.accepts(schema, table):
+            return False
         return (not self.include or self.include.matches(schema, table)) and not self.exclude.matches(schema, table)
 
     def explain(self, schema: str, table: str) -> Verdict:
         """Say whether the table passes, and which item decided."""
+        if self._main is not None and not self._main.accepts(schema, table):
+            reason = self._main.explain(schema, table).reason
+            return Verdict(accepted=False, reason=f"its main destination leaves it out: {reason}")
         item = self.include.find(schema, table)
         if self.include and item is None:
             return Verdict(accepted=False, reason="no item of the filter matches")

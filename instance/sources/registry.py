@@ -78,12 +78,12 @@ def examine(config: InstanceConfig) -> source.Examination:
 
     Raises SourceError, and ConfigError when nothing can be asked of its kind.
     """
-    return _part(EXAMINATIONS, config)(config)
+    return _part(EXAMINATIONS, config)(config.main)
 
 
 def archive(config: InstanceConfig) -> source.SchemaArchive:
     """Return the history of a destination's tables. Raises ConfigError when its kind of source has none."""
-    return _part(ARCHIVES, config)(config)
+    return _part(ARCHIVES, config)(config.main)
 
 
 def _part(parts: Mapping[type[InstanceConfig], T], config: InstanceConfig) -> T:

@@ -3,17 +3,13 @@
 import os
 import sys
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from rich.text import Text
 
 from ..config import Configuration
 from .common import NO, add_command, add_conf, add_destination, add_group, add_server, out, remote_of
-
-if TYPE_CHECKING:
-    from ...instance.config import InstanceConfig
-    from ...instance.quarantine import Item
 
 
 def add_quarantine_commands(commands: Any) -> None:
@@ -62,15 +58,11 @@ def add_quarantine_commands(commands: Any) -> None:
     add_conf(retry)
 
 
-def _listed(config: "InstanceConfig") -> "list[Item]":
-    from ...instance.quarantine import path_of, read
-
-    return read(path_of(config.file_data_dir, config.destination))
-
-
 def quarantine_list_command(options: Any) -> int:
     """List the row events in quarantine."""
-    for item in _listed(Configuration(options.conf, os.environ).instance(options.destination)):
+    from ..embedded.quarantine import listed
+
+    for item in listed(Configuration(options.conf, os.environ).instance(options.destination)):
         out.print(Text(f"{item.position}  {item.schema}.{item.table}", style="bold"))
         out.print(Text(f"  {item.length} bytes: {item.error}"))
     return 0

@@ -1,11 +1,15 @@
 """``sluice serve``: the server itself."""
 
+import argparse
 import contextlib
 import os
+import sys
+from collections.abc import Coroutine
 from typing import Any
 
 from ... import __version__
 from ..config import Configuration
+from ..processes import ALL, Share
 from .common import add_command, add_conf
 
 
@@ -21,37 +25,79 @@ def add_serve_command(commands: Any) -> None:
         "sluice serve --conf conf",
         "SLUICE_INSTANCE_DB_PASSWORD=... sluice serve --conf conf",
         "SLUICE_HTTP_HOST=0.0.0.0 sluice serve --insecure    # where everybody may read everything",
+        "sluice serve --processes 4    # ports 11180 to 11183, and 11111 to 11114 for Canal's clients",
     )
     add_conf(serve)
     serve.add_argument(
         "--insecure", action="store_true", help="listen beyond this host without certificate or credentials"
     )
+    serve.add_argument(
+        "--processes",
+        type=int,
+        default=1,
+        metavar="N",
+        help="run as that many processes, for as many cores; each has a part of the destinations, by name, and ports of"
+        " its own: those configured and the next ones",
+    )
+    serve.add_argument("--process", type=_share, default=ALL, help=argparse.SUPPRESS)
 
 
 def serve_command(options: Any) -> int:
-    """Run the server."""
+    """Run the server, or the processes that are it."""
     import logging
-    import resource
-
-    import uvloop
 
     from ..logging import configure_logging
-    from ..process import keep_freed_memory, run
+    from ..process import run, run_processes
 
     given = {"insecure": True} if options.insecure else {}
-    configuration = Configuration(options.conf, os.environ, **given)
+    configuration = Configuration(options.conf, os.environ, options.process, **given)
+    configuration.server.require_processes(options.processes)
     configure_logging(configuration.server.log_level, configuration.server.log_format)
     logger = logging.getLogger("sluice.server")
-    for warning in configuration.warnings():
-        logger.warning("%s", warning)
 
     def listening(url: str) -> None:
         logger.info("sluice %s serves %s (all calls: %s/docs)", __version__, url, url)
 
+    if configuration.share == ALL:
+        for warning in configuration.warnings():
+            logger.warning("%s", warning)
+    if options.processes > 1:
+        _run(run_processes(configuration, _commands(options)))
+    else:
+        _prepare(configuration)
+        _run(run(configuration, listening))
+    logger.info("stopped")
+    return 0
+
+
+def _run(server: Coroutine[Any, Any, None]) -> None:
+    import uvloop
+
+    with contextlib.suppress(KeyboardInterrupt):  # a stop while it starts, which ends it in order as well
+        uvloop.run(server)
+
+
+def _prepare(configuration: Configuration) -> None:
+    """Set what holds for the whole of a process that serves destinations."""
+    import resource
+
+    from ..process import keep_freed_memory
+    from ..processes import end_with_supervisor
+
+    if configuration.share != ALL:
+        end_with_supervisor()
     keep_freed_memory()
     _now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # connections must not keep cursors from being written
-    with contextlib.suppress(KeyboardInterrupt):  # a stop while it starts, which ends it in order as well
-        uvloop.run(run(configuration, listening))
-    logger.info("stopped")
-    return 0
+
+
+def _commands(options: Any) -> list[list[str]]:
+    """Return what starts each of the processes."""
+    command = [sys.executable, "-m", "sluice.server.cli", "serve", "--conf", str(options.conf)]
+    command += ["--insecure"] if options.insecure else []
+    return [[*command, "--process", f"{number}/{options.processes}"] for number in range(options.processes)]
+
+
+def _share(text: str) -> Share:
+    number, _, count = text.partition("/")
+    return Share(int(number), int(count))

@@ -103,8 +103,8 @@ def _show_log(out: Console, log: dict[str, Any], *, is_shared: bool) -> None:
         out.print(f"  client {hold['clientId']} holds {hold['bytes']} bytes in {hold['files']} files of it")
 
 
-def show(out: Console, destination: dict[str, Any]) -> None:
-    """Print where a destination and its clients stand."""
+def _show_state(out: Console, destination: dict[str, Any]) -> None:
+    """Print the name and the state."""
     state = destination["state"]
     style = {"running": "green", "finished": "green", "error": "red"}.get(state, "yellow")
     text = Text(destination["destination"], style="bold") + Text(f"  {state}", style=style)
@@ -113,6 +113,13 @@ def show(out: Console, destination: dict[str, Any]) -> None:
     if destination["error"]:
         text += Text(f": {destination['error']}")
     out.print(text)
+    if destination["route"]:
+        out.print(Text(f"  view   of {destination['route']}, whose source, ring and log it shares"))
+
+
+def show(out: Console, destination: dict[str, Any]) -> None:
+    """Print where a destination and its clients stand."""
+    _show_state(out, destination)
     if destination["source"] is not None:
         show_source(out, destination["source"])
     _show_parser(out, destination["parser"])

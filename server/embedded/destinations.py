@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...instance.columns import SourceColumn
 from ...instance.config import InstanceConfig
-from ...instance.instance import Instance
+from ...instance.instance import Instance, View
 from ...instance.meta.base import MetaStore
 from ...instance.meta.memory import MemoryMetaStore
 from ...instance.purges import Threat
@@ -18,7 +18,7 @@ from ...instance.skipped import Skipped, keep, path_of
 from ...instance.source import ParserFactory
 from ...instance.status import ParserStatus, SourceStatus
 from ...instance.zones import local_time_zone
-from ...protocol.errors import ConfigError, SluiceError, UnknownDestinationError
+from ...protocol.errors import BadParameterError, ConfigError, SluiceError, UnknownDestinationError
 from ...protocol.position import Position
 from ...store.log.log import Extent, FileStatus
 from ...store.status import ClientStatus
@@ -70,6 +70,8 @@ class DestinationStatus:
     """Those that run here."""
     source: SourceStatus | None = None
     """Which of several servers is read; None if there is one only, and nobody asks whether it lives."""
+    route: str = ""
+    """The destination that it is a view of; empty for one with a source of its own."""
 
 
 class Destinations:
@@ -85,6 +87,8 @@ class Destinations:
         self.cluster: Cluster | None = None
         """The servers with which the destinations are shared; to be set before any is started."""
         self.companions: Companions = NoCompanions()
+        self.require: Callable[[str], None] = lambda _destination: None
+        """Raises FencedError when another process of this server has the destination; to be set at the start."""
         self._load = load
         self._make_parser = make_parser
         self._locks: dict[str, asyncio.Lock] = {}
@@ -112,14 +116,62 @@ class Destinations:
                     await self.companions.start(destination)
                 return
             config = await asyncio.to_thread(self._load, destination)
-            if self.cluster is None:
+            if config.route:
+                await self._start_view(config)
+            elif self.cluster is None:
                 instance = self.instances[destination] = Instance(config, self._make_parser)
-                await instance.start()
-                await self.companions.start(destination)
+                await self._begin(instance)
             else:
                 self._stand_by(destination, config)
                 self.cluster.start(destination)
                 self._tail_later(destination)
+
+    async def _begin(self, instance: Instance) -> None:
+        """Start an instance with its views, and what lives with them."""
+        destination = instance.config.destination
+        for view in self._views(destination):
+            await self._renew(view, instance)
+        await instance.start()
+        views = [it for it in self._views(destination) if it.is_open]
+        await asyncio.gather(*(self.companions.start(it.config.destination) for it in (instance, *views)))
+
+    async def _start_view(self, config: InstanceConfig) -> None:
+        """Start a view: at once if its main destination runs, else as soon as it does."""
+        async with self._locks.setdefault(config.route, asyncio.Lock()):
+            view = self._make_view(config)
+            main = self.instances.get(config.route)
+            view.main = None if isinstance(main, View) else main
+            if self.cluster is not None:
+                self.cluster.add_view(config.destination)
+            await view.start()
+            if view.is_open:
+                await self.companions.start(config.destination)
+
+    def _views(self, destination: str) -> list[View]:
+        """Return the views of a destination that nobody has stopped."""
+        views = (it for it in self.instances.values() if isinstance(it, View))
+        return [it for it in views if it.config.route == destination and it.is_wanted]
+
+    async def _renew(self, view: View, main: Instance) -> None:
+        """Let a view begin with a destination, as it is configured now if that is configured otherwise than before."""
+        if view.config.main != main.config:
+            try:
+                config = await asyncio.to_thread(self._load, view.config.destination)
+            except SluiceError as error:
+                view.refuse_to_start(error)
+                return
+            view = self._make_view(config)
+        if view.config.route == main.config.destination:
+            view.main = main
+            main.views.append(view)
+
+    def _make_view(self, config: InstanceConfig) -> View:
+        check, meta = None, None
+        if self.cluster is not None:
+            check = functools.partial(self.cluster.check, config.route)
+            meta = self.cluster.view_store(config)
+        view = self.instances[config.destination] = View(config, self._make_parser, meta, check)
+        return view
 
     async def reload(self, destination: str) -> None:
         """Bring a destination in line with its configuration as it is now, and start it if it is stopped.
@@ -137,6 +189,9 @@ class Destinations:
         """Stop a destination and store its cursors; a stopped one stays so."""
         async with self._locks.setdefault(destination, asyncio.Lock()):
             instance = self._known(destination)
+            if isinstance(instance, View):
+                await self._stop_view(instance)
+                return
             self._ending.add(destination)
             try:
                 await self._tail(destination)
@@ -144,10 +199,23 @@ class Destinations:
                     await self.cluster.stop(destination)
                     instance = self._known(destination)
                     instance.check_active = None
-                await self.companions.stop(destination)
-                await instance.stop()
+                await self._end(instance)
             finally:
                 self._ending.discard(destination)
+                for view in self._views(destination):
+                    view.wait_for_main()
+
+    async def _end(self, instance: Instance) -> None:
+        """Stop what lives with an instance and its views, then these."""
+        await asyncio.gather(*(self.companions.stop(it.config.destination) for it in (instance, *instance.views)))
+        await instance.stop()
+
+    async def _stop_view(self, view: View) -> None:
+        async with self._locks.setdefault(view.config.route, asyncio.Lock()):
+            await self.companions.stop(view.config.destination)
+            if self.cluster is not None:
+                self.cluster.remove_view(view.config.destination)
+            await view.stop()
 
     async def activate(self, destination: str, meta: MetaStore) -> None:
         """Start a destination that this server has taken over. Raises SluiceError when it cannot start."""
@@ -155,23 +223,19 @@ class Destinations:
         instance = self._stand_by(destination, config, meta)
         await self._tail(destination, wanted=False)
         try:
-            await instance.start()
-            await self.companions.start(destination)
+            await self._begin(instance)
         except Exception:
-            instance.stand_by()  # the election goes on, and knows what is wrong
-            self._tail_later(destination)
+            self._stand_by_again(instance)  # the election goes on, and knows what is wrong
             raise
 
     async def deactivate(self, destination: str) -> None:
         """Stop a destination that this server gives up. Raises SluiceError when its cursors cannot be stored."""
         instance = self._known(destination)
         try:
-            await self.companions.stop(destination)
-            await instance.stop()
+            await self._end(instance)
         finally:
             if self.cluster is None or instance.check_active is not None:  # else its operator has stopped it meanwhile
-                instance.stand_by()
-                self._tail_later(destination)
+                self._stand_by_again(instance)
 
     async def retry_quarantine(self, destination: str, position: str | None = None) -> list[Retried]:
         """Decode what is in quarantine, or one event of it, again; give clients that have passed it the missing rows.
@@ -179,6 +243,7 @@ class Destinations:
         A client that has not passed it gets them in their place: what is stored is read again. Raises ConfigError if
         nothing of it is there, and as `Instance.redeliver`.
         """
+        self._check_main(destination)
         async with self._locks.setdefault(destination, asyncio.Lock()):
             instance = self._running(destination)
             found = await asyncio.to_thread(lambda: list(decode_again(instance.config, position)))
@@ -189,8 +254,9 @@ class Destinations:
     async def begin_again(self, destination: str) -> None:
         """Begin the stream of a destination again where its clients are, as after a restart.
 
-        Raises SluiceError; when it cannot begin, it is stopped.
+        A view begins with its main destination. Raises SluiceError; when it cannot begin, it is stopped.
         """
+        destination = self._known(destination).config.main.destination
         async with self._locks.setdefault(destination, asyncio.Lock()):
             beginning = asyncio.ensure_future(self._running(destination).begin_again())
             try:
@@ -204,26 +270,33 @@ class Destinations:
 
     async def list_skipped(self, destination: str, items: Sequence[Skipped]) -> None:
         """Add to the list of what outputs have left out, durably. Raises OSError."""
-        config = self._known(destination).config
-        await asyncio.to_thread(keep, path_of(config.file_data_dir, destination), items)
+        folder = self.config(destination).file_data_dir
+        await asyncio.to_thread(keep, path_of(folder, destination), items)
+
+    def config(self, destination: str) -> InstanceConfig:
+        """Return the configuration that a destination was last started with."""
+        return self._known(destination).config
 
     async def close(self) -> None:
-        """Stop all destinations."""
-        results = await asyncio.gather(*map(self.stop, list(self.instances)), return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
+        """Stop all destinations, views first: they hold nothing back then."""
+        views = [name for name, it in self.instances.items() if isinstance(it, View)]
+        for names in (views, self.instances.keys() - set(views)):
+            results = await asyncio.gather(*map(self.stop, names), return_exceptions=True)
+            for result in results:
+                if isinstance(result, BaseException):
+                    raise result
 
     def destination_status(self, destination: str) -> DestinationStatus:
         """Return where a destination stands, stopped or not."""
         instance, tail = self._known(destination), self._tails.get(destination)
+        main = instance.config.main.destination
         ring, cursors = instance.ring, instance.cursors
         cluster = self.cluster if instance.state != "stopped" else None
         error = tail.error if tail is not None and not instance.error else instance.error
         return DestinationStatus(
             destination=destination,
             state=instance.state,
-            error=error or (cluster.problem_of(destination) if cluster is not None else ""),
+            error=error or (cluster.problem_of(main) if cluster is not None else ""),
             clients=[cursors.status(client_id) for client_id in cursors.client_ids],
             first=str(cursors.position_before(ring.first) or ""),
             last=str(cursors.position_before(ring.next) or ""),
@@ -236,12 +309,13 @@ class Destinations:
             blocked=ring.blocked_seconds,
             parser=instance.parser_status,
             time_zone=instance.config.time_zone or local_time_zone(),
-            active=cluster.active(destination) if cluster is not None else "",
+            active=cluster.active(main) if cluster is not None else "",
             threats=instance.threats,
             log=instance.log_extent if tail is None else tail.log_extent,
-            held=cluster.held(destination) if cluster is not None else self.log_start(destination),
+            held=cluster.held(main) if cluster is not None else self.log_start(main),
             outputs=self.companions.status(destination),
             source=instance.source_status,
+            route=instance.config.route,
         )
 
     async def prune_log(self, destination: str, most: int, *, dry_run: bool = False) -> list[FileStatus]:
@@ -250,6 +324,7 @@ class Destinations:
         With ``dry_run`` nothing changes. The last file stays, and what protected clients need. Raises ConfigError
         without a log, and OSError.
         """
+        self._check_main(destination)
         instance = self._running(destination)
         log = instance.cursors.track.log
         if log is None:
@@ -293,7 +368,26 @@ class Destinations:
         instance = Instance(config, self._make_parser, meta or MemoryMetaStore(), check)
         self.instances[destination] = instance
         instance.stand_by()
+        for view in self._views(destination):
+            view.main = instance
+            view.wait_for_main()
         return instance
+
+    def _stand_by_again(self, instance: Instance) -> None:
+        """Be ready to start a destination that others may have now."""
+        instance.stand_by()
+        for view in self._views(instance.config.destination):
+            view.wait_for_main()
+        self._tail_later(instance.config.destination)
+
+    def _check_main(self, destination: str) -> None:
+        """Raise BadParameterError for a view, whose source and log are another destination's."""
+        config = self._known(destination).config
+        if config.route:
+            raise BadParameterError(
+                f"destination {destination} is a view of {config.route}, which has its source, its log and its"
+                f" quarantine: ask {config.route}"
+            )
 
     def _tail_later(self, destination: str) -> None:
         """See `_tail`; the caller does not wait."""
@@ -321,6 +415,7 @@ class Destinations:
     def _known(self, destination: str) -> Instance:
         instance = self.instances.get(destination)
         if instance is None:
+            self.require(destination)
             raise UnknownDestinationError(f"no destination {destination!r} is configured here")
         return instance
 

@@ -24,12 +24,22 @@ class Retried:
     """The clients that have passed its place, and are given its rows now."""
 
 
+def listed(config: InstanceConfig) -> list[Item]:
+    """Return what is in quarantine; a view has that of its main destination, of its own tables."""
+    main = config.main
+    items = read(path_of(main.file_data_dir, main.destination))
+    if not config.route:
+        return items
+    passes = config.table_filter().accepts
+    return [it for it in items if passes(it.schema, it.table)]
+
+
 def decode_again(config: InstanceConfig, position: str | None) -> Iterator[tuple[Item, Reread]]:
     """Decode what is in quarantine, or the item at a position, with the tables as they are now.
 
     Raises ConfigError if nothing of it is there.
     """
-    items = [it for it in read(path_of(config.file_data_dir, config.destination)) if position in (None, it.position)]
+    items = [it for it in listed(config) if position in (None, it.position)]
     if position and not items:
         raise ConfigError(f"{position} is not in quarantine; sluice quarantine list shows what is")
     for item in items[:MOST]:

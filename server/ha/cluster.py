@@ -107,7 +107,6 @@ class ClusterMetaStore:
         self._destination = destination
         self._epoch = epoch
         self._clients = clients
-        self._storing = asyncio.Lock()
 
     @property
     def source(self) -> InUse | None:
@@ -125,16 +124,40 @@ class ClusterMetaStore:
 
     async def write(self, changes: Mapping[int, StoredClient | None], epoch: int) -> None:
         """Store changed clients. See `MetaStore.write`."""
-        async with self._storing:
-            await self._cluster.store(self._destination, changes, epoch)
+        await self._cluster.store(self._destination, changes, epoch)
 
     async def keep_source(self, source: InUse, epoch: int) -> None:
         """Store which source is read. See `MetaStore.keep_source`."""
-        async with self._storing:
-            await self._cluster.store(self._destination, {}, epoch, source)
+        await self._cluster.store(self._destination, {}, epoch, source=source)
 
     async def close(self) -> None:
         """Do nothing: the destination is given up by its election."""
+
+
+class ViewMetaStore:
+    """The clients of a view, while this server has the destination that it is a view of."""
+
+    place = None
+    source = None
+
+    def __init__(self, cluster: "Cluster", config: InstanceConfig) -> None:
+        self._cluster = cluster
+        self._config = config
+
+    async def open(self) -> tuple[int, list[StoredClient]]:
+        """Read the clients, and let them find this server. See `MetaStore.open`."""
+        return await self._cluster.open_view(self._config)
+
+    async def write(self, changes: Mapping[int, StoredClient | None], epoch: int) -> None:
+        """Store changed clients. See `MetaStore.write`."""
+        await self._cluster.store(self._config.route, changes, epoch, view=self._config.destination)
+
+    async def keep_source(self, source: InUse, epoch: int) -> None:
+        """Do nothing: a view has the source of its destination."""
+
+    async def close(self) -> None:
+        """Let no client look for the view here."""
+        self._cluster.close_view(self._config)
 
 
 class Cluster:
@@ -170,6 +193,10 @@ class Cluster:
         self._last: dict[str, asyncio.Task[None]] = {}
         """The operation of each destination that was asked for last."""
         self._lives: dict[str, asyncio.Lock] = {}
+        self._views: set[str] = set()
+        """Those that this server serves whenever it has their destinations."""
+        self._storing: dict[str, asyncio.Lock] = {}
+        """Of each destination: it and its views store one after the other."""
         self._stores: dict[str, asyncio.Future[bool]] = {}
         self._stopped: dict[str, asyncio.Event] = {}
         self._said: dict[str, str] = {}
@@ -260,17 +287,94 @@ class Cluster:
         return (await session.get(GROUP)).data.decode()
 
     async def store(
-        self, destination: str, changes: Mapping[int, StoredClient | None], epoch: int, source: InUse | None = None
+        self,
+        destination: str,
+        changes: Mapping[int, StoredClient | None],
+        epoch: int,
+        *,
+        view: str = "",
+        source: InUse | None = None,
     ) -> None:
-        """Store changed clients, and which source is read, durably and fenced.
+        """Store changed clients, of a view if one is named, and which source is read, fenced by the epoch, durably.
 
         Raises FencedError when another has the destination.
         """
-        self.member.store(destination, changes, epoch, _now(), source)
-        stored = self._stores[destination] = asyncio.get_running_loop().create_future()
-        self._drive()
-        if not await stored:
-            raise FencedError(f"destination:{destination} is not active here any more: the cursors were not stored")
+        async with self._storing.setdefault(destination, asyncio.Lock()):
+            self.member.store(destination, changes, epoch, _now(), view, source)
+            stored = self._stores[destination] = asyncio.get_running_loop().create_future()
+            self._drive()
+            if not await stored:
+                raise FencedError(f"destination:{destination} is not active here any more: the cursors were not stored")
+
+    # --- views -------------------------------------------------------------------------------------------------------
+
+    def view_store(self, config: InstanceConfig) -> ViewMetaStore:
+        """Return where the clients of a view are kept."""
+        return ViewMetaStore(self, config)
+
+    def add_view(self, view: str) -> None:
+        """Take part in a view: it is served here whenever this server has its destination."""
+        self._views.add(view)
+        if self._session is not None:
+            self._spawn(self._register(self._session, servers_node(view)))
+
+    def remove_view(self, view: str) -> None:
+        """Take part no more."""
+        self._views.discard(view)
+        if self._session is not None:
+            self._spawn(self._unregister(self._session, view))
+
+    async def open_view(self, config: InstanceConfig) -> tuple[int, list[StoredClient]]:
+        """Return epoch and clients of a view, and have its node ``running``, by which clients find this server.
+
+        Raises:
+            FencedError: this server does not have its destination any more.
+            ZooKeeperError: the nodes cannot be read, or another server has the view as a destination of its own.
+        """
+        view, destination = config.destination, config.route
+        while True:
+            self.check(destination)
+            session, election = self._session, self.member.election(destination)
+            if session is None:
+                raise ZooKeeperError(self.problem)
+            clients = ZooKeeperClients(session, view, config.address, fence=destination)
+            try:
+                await session.ensure(servers_node(view))
+                await self._announce(session, view, destination, election.version)
+                found = await clients.load()
+            except (UnknownOutcomeError, NodeError) as error:  # if another server is the reason, the next look says so
+                logger.info("%s", error, extra={"destination": view})
+                await asyncio.sleep(RETRY)
+                continue
+            self._clients[view] = clients
+            return election.epoch, list(found)
+
+    def close_view(self, config: InstanceConfig) -> None:
+        """Give the node ``running`` of a view away, if it is still of this server."""
+        version = self.member.election(config.route).version
+        if self._session is not None and version >= 0:
+            self._spawn(self._withdraw(self._session, config, version))
+
+    async def _announce(self, session: ZooKeeperSession, view: str, destination: str, version: int) -> None:
+        """Have the node ``running`` of a view. Raises NodeError if another server has its destination by now."""
+        path = running_node(view)
+        data = dumps({"active": True, "address": self._identity.address, "route": destination})
+        operations: list[Operation] = [Check(epoch_node(destination), version)]
+        node = await session.find(path)
+        if node is not None and node.owner != session.session_id and "route" not in _object(node):
+            raise ZooKeeperError(
+                f"{view} is a destination of its own for {_object(node).get('address')}, and a view of {destination}"
+                " here: configure it there as here, then start it again"
+            )
+        if node is not None:
+            operations.append(Delete(path))  # of the server that had the destination before
+        await session.commit([*operations, Create(path, data, ephemeral=True)])
+
+    async def _withdraw(self, session: ZooKeeperSession, config: InstanceConfig, version: int) -> None:
+        try:
+            await session.commit([Check(epoch_node(config.route), version), Delete(running_node(config.destination))])
+        except ZooKeeperError as error:  # it goes with the session, or the server that has the destination replaces it
+            logger.info("%s", error, extra={"destination": config.destination})
 
     # --- the life of a session ---------------------------------------------------------------------------------------
 
@@ -303,6 +407,8 @@ class Cluster:
         for destination in self.member.destinations:  # those that are started from here on register themselves
             if self.member.election(destination).wanted:
                 self._spawn(self._register(session, servers_node(destination)))
+        for view in self._views:
+            self._spawn(self._register(session, servers_node(view)))
         self.member.opened(session.session_id, session.timeout, _now())
         self._spawn(self._compare_logs(session))
         self._drive()
@@ -545,8 +651,9 @@ class Cluster:
                 case Load():
                     clients = self._clients[destination] = self._clients_of(destination, session)
                     return Loaded(await clients.load())
-                case Store(version=version, changes=changes, epoch=changed_epoch, source=source):
-                    return Done(await self._clients[destination].store(version, changes, changed_epoch, source))
+                case Store(version=version, changes=changes, epoch=changed_epoch, view=view, source=source):
+                    clients = self._clients[view or destination]
+                    return Done(await clients.store(version, changes, changed_epoch, source))
                 case Release(version=version):
                     await session.commit([Check(epoch_node(destination), version), Delete(running)])
                     return Done()

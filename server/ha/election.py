@@ -155,12 +155,22 @@ class Election:
         elif self.state in (State.STANDBY, State.LOADING, State.REFUSED):
             self._stand_by()
 
-    def store(
-        self, changes: Mapping[int, StoredClient | None], epoch: int, now: float, source: InUse | None = None
-    ) -> None:
-        """Store changed clients, and which source is read if it is given; `Stored` says what became of it.
+    @property
+    def version(self) -> int:
+        """Of the epoch node while this server has the destination, as far as it knows; else -1."""
+        return self._version if self.state in (State.ACTIVE, State.LEAVING) else -1
 
-        Calls do not overlap.
+    def store(
+        self,
+        changes: Mapping[int, StoredClient | None],
+        epoch: int,
+        now: float,
+        view: str = "",
+        source: InUse | None = None,
+    ) -> None:
+        """Store changed clients, of a view if one is named, and which source is read if it is given.
+
+        `Stored` says what became of it. Calls do not overlap.
 
         Raises:
             FencedError: this server does not own the destination any more, or cannot know.
@@ -171,7 +181,8 @@ class Election:
             raise FencedError(
                 f"destination:{self.destination} is not active here any more: cursors were not stored{self._reason()}"
             )
-        self._store = Store(self.destination, self._version, changes, epoch if epoch != self.epoch else None, source)
+        raised = epoch if epoch != self.epoch else None
+        self._store = Store(self.destination, self._version, changes, raised, view, source)
         self._ask(self._store)
 
     def deactivated(self, now: float, problem: str = "") -> None:

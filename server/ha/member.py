@@ -105,10 +105,11 @@ class Member:
         changes: Mapping[int, StoredClient | None],
         epoch: int,
         now: float,
+        view: str = "",
         source: InUse | None = None,
     ) -> None:
         """Store changed clients. See `Election.store`."""
-        self.election(destination).store(changes, epoch, now, source)
+        self.election(destination).store(changes, epoch, now, view, source)
 
     def election(self, destination: str) -> Election:
         """Return where a destination is in its life here; raises UnknownDestinationError."""

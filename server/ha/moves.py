@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ...instance.meta.canal import dumps
 from ...instance.meta.nodes import BadVersionError, NoNodeError
-from ...protocol.errors import UnknownDestinationError
+from ...protocol.errors import ConfigError, UnknownDestinationError
 from ...protocol.paths import DESTINATIONS, SERVERS, running_node
 from .spread import misplaced
 from .zookeeper import ZooKeeperSession
@@ -28,6 +28,7 @@ async def give_up(session: ZooKeeperSession, destination: str, wanted: str = "")
 
     Raises:
         UnknownDestinationError: no server has it.
+        ConfigError: it is a view, which moves with another destination.
         ZooKeeperError: it cannot be said.
     """
     path = running_node(destination)
@@ -36,6 +37,8 @@ async def give_up(session: ZooKeeperSession, destination: str, wanted: str = "")
     if node is None:
         raise UnknownDestinationError(f"no server has the destination {destination!r} now")
     data = json.loads(node.data)
+    if route := data.get("route"):
+        raise ConfigError(f"{destination} is a view of {route}, and moves with it: move {route}")
     await session.set(path, dumps({**data, "active": False}), node.version)
     return Move(destination, str(data["address"]), wanted)
 
@@ -50,7 +53,8 @@ async def rebalance(session: ZooKeeperSession) -> list[Move]:
     destinations = await session.children(DESTINATIONS)
     nodes = await asyncio.gather(*(session.find(running_node(it)) for it in destinations))
     running = {it: node for it, node in zip(destinations, nodes, strict=True) if node is not None}
-    owners = {it: str(json.loads(node.data)["address"]) for it, node in running.items()}
+    found = {it: json.loads(node.data) for it, node in running.items()}
+    owners = {it: str(data["address"]) for it, data in found.items() if "route" not in data}  # views move with others
     moves = []
     for destination, wanted in misplaced(owners, await session.children(SERVERS)).items():
         try:

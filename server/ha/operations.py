@@ -57,6 +57,8 @@ class Store:
     changes: Mapping[int, StoredClient | None]
     epoch: int | None = None
     """What the epoch node is to hold; None leaves it unchanged."""
+    view: str = ""
+    """The view of the destination whose clients they are; empty for those of the destination itself."""
     source: InUse | None = None
     """Which of several servers is read; None leaves that unchanged."""
 

@@ -9,8 +9,8 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from prometheus_client.exposition import choose_encoder
 from pydantic import BaseModel, ConfigDict, Field
 
-from ...instance.quarantine import path_of, read
 from ..credentials import LOGIN_LIFETIME
+from ..embedded.quarantine import listed
 from .auth import Destination, Granted, may_administer, may_read
 from .context import Ctx
 from .views import (
@@ -96,8 +96,8 @@ async def switch_source(
 )
 async def quarantine(context: Ctx, destination: Destination) -> list[QuarantinedView]:
     """List the row events that could not be decoded: where each stands in the binlog, of which table, and why."""
-    path = path_of(context.config(destination).file_data_dir, destination)
-    return [QuarantinedView.model_validate(item) for item in await asyncio.to_thread(read, path)]
+    items = await asyncio.to_thread(listed, context.config(destination))
+    return [QuarantinedView.model_validate(item) for item in items]
 
 
 @destinations.post(

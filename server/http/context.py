@@ -6,7 +6,6 @@ from typing import Annotated, cast
 from fastapi import Depends, Request
 
 from ...instance.config import InstanceConfig
-from ...protocol.errors import UnknownDestinationError
 from ..embedded import EmbeddedServer
 from ..metrics import Metrics
 from ..waiting import Stopping
@@ -28,10 +27,7 @@ class Context:
 
     def config(self, destination: str) -> InstanceConfig:
         """Return the configuration that a destination was last started with. Raises UnknownDestinationError."""
-        instance = self.embedded.instances.get(destination)
-        if instance is None:
-            raise UnknownDestinationError(f"no destination {destination!r} is configured here")
-        return instance.config
+        return self.embedded.config(destination)
 
 
 async def _context(request: Request) -> Context:

@@ -251,6 +251,7 @@ class DestinationView(View):
     time_zone: str = Field(
         description="The zone that TIMESTAMP values are written in; empty where that of the process has no name."
     )
+    route: str = Field(description="The destination that it is a view of; empty if it has a source of its own.")
 
     @classmethod
     def of(cls, status: DestinationStatus) -> Self:

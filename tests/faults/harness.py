@@ -55,14 +55,18 @@ def eventually(
 
 
 class Sluice:
-    """A server process with a conf folder of its own. Its port stays, so that clients find it after a restart."""
+    """A server process with a conf folder of its own. Its port stays, so that clients find it after a restart.
 
-    def __init__(self, folder: Path) -> None:
+    With several ``processes`` it is the one that starts them; ``url`` is that of the first.
+    """
+
+    def __init__(self, folder: Path, processes: int = 1) -> None:
         self.conf = folder / "conf"
         self.data = folder / "data"
         self.conf.mkdir(parents=True, exist_ok=True)
-        self.port = free_port()
-        self.canal_port = free_port()
+        self.processes = processes
+        self.port = free_port(processes)
+        self.canal_port = free_port(processes)
         self.settings: dict[str, object] = {}
         """Of the server; a dot in a key is written as two underscores."""
         self.log: deque[str] = deque(maxlen=200)
@@ -110,16 +114,17 @@ class Sluice:
     def start(self) -> None:
         """Start the process and wait until the API answers."""
         environ = os.environ | {"SLUICE_CONF": str(self.conf)}
-        command = [sys.executable, "-m", "sluice.server.cli", "serve"]
+        command = [sys.executable, "-m", "sluice.server.cli", "serve", "--processes", str(self.processes)]
         self._process = subprocess.Popen(
             command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environ
         )
-        serves = threading.Event()
+        serves = threading.Semaphore(0)
         threading.Thread(target=self._read_log, args=(self._process, serves), daemon=True).start()
-        eventually(lambda: serves.is_set() or self.process.poll() is not None, "the API")
-        assert serves.is_set(), "".join(self.log)
+        for _ in range(self.processes):
+            eventually(lambda: serves.acquire(blocking=False) or self.process.poll() is not None, "the API")
+        assert self.process.poll() is None, "".join(self.log)
 
-    def _read_log(self, process: "subprocess.Popen[str]", serves: threading.Event) -> None:
+    def _read_log(self, process: "subprocess.Popen[str]", serves: threading.Semaphore) -> None:
         assert process.stderr is not None
         with process.stderr as lines, self.log_file.open("a") as file:
             for line in lines:
@@ -127,7 +132,7 @@ class Sluice:
                 file.write(line)
                 file.flush()
                 if re.search(r"serves http", line):
-                    serves.set()
+                    serves.release()
 
     def stop(self) -> None:
         """SIGTERM; it has to end in good order and in time."""

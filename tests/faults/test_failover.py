@@ -422,6 +422,27 @@ def test_a_branch_that_was_never_delivered_is_not_left_out(sluice: Sluice, pair:
             assert consumer.stop() == [1, 2, 10, 11, 3, 4, 12]
 
 
+def test_a_view_goes_on_with_its_destination(sluice: Sluice, usual_pair: Pair) -> None:
+    pair = usual_pair
+    configure(sluice, pair)
+    sluice.configure("view", sluice__instance__route="shop")
+    with sluice:
+        sluice.wait_running()
+        consumers = [Consumer(sluice.client(name=name)) for name in ("shop", "view")]
+        for consumer in consumers:
+            consumer.start()
+        for number, wanted in enumerate((pair.second, pair.first), 1):
+            insert(pair.first, number)
+            assert switch(sluice)["source"]["address"] == address(wanted)
+            assert sluice.destination("view")["source"]["address"] == address(wanted)
+        insert(pair.first, 3)
+        for consumer in consumers:
+            consumer.wait_for(3)
+            assert consumer.stop() == [1, 2, 3]
+        with pytest.raises(AssertionError, match="is a view: sluice source switch shop"):
+            sluice.call("POST", "/view/source/switch")
+
+
 def test_a_switch_by_hand_that_is_refused_leaves_the_first_one_read(sluice: Sluice, usual_pair: Pair) -> None:
     pair = usual_pair
     configure(sluice, pair)

@@ -53,26 +53,26 @@ class Pair:
         return next(it for it in self.servers if it is not server)
 
 
-def state(server: Sluice) -> str:
+def state(server: Sluice, name: str = NAME) -> str:
     try:
-        return str(server.destination(NAME)["state"])
+        return str(server.destination(name)["state"])
     except urllib3.exceptions.HTTPError:
         return "away"
 
 
-def call(server: Sluice, path: str, body: object = None) -> Any:
+def call(server: Sluice, path: str, body: object = None, name: str = NAME) -> Any:
     with urllib3.PoolManager(retries=False) as http:
-        url = f"{server.url}/v1/destinations/{NAME}/clients/1001/{path}"
+        url = f"{server.url}/v1/destinations/{name}/clients/1001/{path}"
         return http.request("POST", url, json=body if body is not None else {})
 
 
-def read(server: Sluice, wanted: int) -> tuple[list[int], list[int]]:
+def read(server: Sluice, wanted: int, name: str = NAME) -> tuple[list[int], list[int]]:
     """Get without ack until so many rows have come; return their numbers and the batches' ids."""
     rows: list[int] = []
     batches: list[int] = []
 
     def more() -> bool:
-        answer = call(server, "getWithoutAck?timeout=500").json()
+        answer = call(server, "getWithoutAck?timeout=500", name=name).json()
         if "entries" not in answer:
             return False
         for entry in answer["entries"]:
@@ -99,9 +99,9 @@ def images(server: Sluice, wanted: int) -> list[dict[str, str]]:
     return found
 
 
-def ack(server: Sluice, batches: list[int]) -> list[int]:
+def ack(server: Sluice, batches: list[int], name: str = NAME) -> list[int]:
     """The statuses of the acks of these batches."""
-    return [call(server, "ack", {"batchId": batch}).status for batch in batches]
+    return [call(server, "ack", {"batchId": batch}, name).status for batch in batches]
 
 
 @pytest.fixture

@@ -18,9 +18,11 @@ from sluice.instance.sources.files.folder import MAGIC
 from sluice.instance.sources.mysql.connection import Connection
 from sluice.instance.sources.mysql.schema import charsets
 from sluice.instance.sources.registry import examine
+from sluice.protocol.canal.entry_pb2 import EntryType
 from sluice.protocol.errors import ConfigError, SourceError
 from sluice.protocol.position import Position
 from sluice.store.cursor import Cursor
+from sluice.store.ring import Ring
 from tests.conftest import Database
 from tests.decoding import binlogs
 from tests.delivery import end_of_binlog
@@ -147,6 +149,63 @@ def test_compressed_transactions_and_gtids_are_read(
         found = reading.entries()
         assert found == everything[len(everything) - len(found) :]
         assert [it[-4:] for it in reading.rows()] == ["aaaa", " 2,b"]
+
+
+@pytest.mark.parametrize("end", ["XA COMMIT 'c' ONE PHASE", "XA PREPARE 'c'"])
+def test_how_an_xa_transaction_ends_that_is_larger_than_what_is_looked_ahead_is_found_in_the_files(
+    mysql97: Server, database: Database, tmp_path: Path, end: str
+) -> None:
+    first = rotate(mysql97)
+    schema = database(mysql97)
+    mysql97.query("CREATE TABLE v (v LONGTEXT)", database=schema)
+    inserts = [f"INSERT INTO v VALUES (REPEAT('{number % 10}', 1000000))" for number in range(18)]
+    with mysql97.connect(database=schema) as connection, connection.cursor() as statement:
+        for text in ("XA START 'c'", *inserts, "XA END 'c'", end):
+            statement.execute(text)
+    if "PREPARE" in end:
+        mysql97.query("XA COMMIT 'c'")
+    files = copy(mysql97, tmp_path / "files", first)
+    with Reading(files_config(files, tmp_path, filter_regex=rf"{schema}\..*"), ring=Ring(1024, 64 << 20)) as reading:
+        reading.wait_for_end()
+        rows = [it for it in reading.entries() if it.header.tableName == "v" and it.entryType == EntryType.ROWDATA]
+        marks = {prop.value for it in rows for prop in it.header.props if prop.key == "sluice.xa"}
+    assert len(rows) == 1 + len(inserts)
+    assert marks == {("one-phase" if "ONE PHASE" in end else "committed") + " X'63',X'',1"}
+
+
+@pytest.fixture
+def full_mysql97(mysql97: Server) -> Iterator[Server]:
+    yield from with_full_metadata(mysql97)
+
+
+def insert_as(source: Server, schema: str, gtid: str, number: int) -> None:
+    """Insert a row in a transaction with a GTID of its own."""
+    with source.connect(database=schema) as connection, connection.cursor() as statement:
+        statement.execute(f"SET gtid_next = '{gtid}'")
+        statement.execute(f"INSERT INTO t VALUES ({number})")
+        statement.execute("SET gtid_next = AUTOMATIC")
+
+
+def test_it_begins_after_a_gtid_set_with_holes_where_the_files_had_just_these(
+    full_mysql97: Server, database: Database, tmp_path: Path
+) -> None:
+    source, schema, other = full_mysql97, database(full_mysql97), "11111111-2222-3333-4444-555555555555"
+    source.query("CREATE TABLE t (id INT PRIMARY KEY)", database=schema)
+    first = rotate(source)
+    executed = str(source.query("SELECT @@global.gtid_executed")[0][0]).replace("\n", "")
+    for row, number in enumerate((9, 3, 4, 7), 1):
+        insert_as(source, schema, f"{other}:{number}", row)
+    source.query("INSERT INTO t VALUES (5)", database=schema)
+    files = copy(source, tmp_path / "files", first)
+    options: dict[str, Any] = {"filter_regex": rf"{schema}\..*", "gtid_on": True, "tsdb_enable": False}
+    rows = [f"INSERT {schema}.t {number}" for number in range(1, 6)]
+    for count, holes in enumerate(("", ":9", ":3:9", ":3-4:9", ":3-4:7:9")):
+        place = f"{executed},{other}{holes}" if holes else executed
+        with Reading(files_config(files, tmp_path / str(count), master_gtid=place, **options)) as reading:
+            reading.wait_for_end()
+            assert reading.rows() == rows[count:]
+    options["master_gtid"] = f"{executed},{other}:3-4"
+    assert "is not what the files" in complaint(files, tmp_path / "none", **options)
 
 
 def test_full_metadata_names_the_columns_wherever_it_begins(

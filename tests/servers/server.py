@@ -34,20 +34,27 @@ _ports = os.open(Path(tempfile.gettempdir(), f"sluice-ports-{os.getuid()}"), os.
 """An empty file; a process has a lock on the byte at the number of each port that it was given."""
 
 
-def free_port() -> int:
-    """Return a port that no process listens on, or is given before this one has ended.
+def free_port(count: int = 1) -> int:
+    """Return a port that no process listens on, or is given before this one has ended, or the first of several.
 
     It is below the range of the kernel for outgoing connections: a server stopped for a while finds it free again.
     """
     while True:
         port = random.randrange(20000, 32000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("127.0.0.1", port))
-            if port not in _given:
-                fcntl.lockf(_ports, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
-                _given.add(port)
-                return port
+        if all(_take(port + number) for number in range(count)):
+            return port
+
+
+def _take(port: int) -> bool:
+    """Take a port if it is free."""
+    with socket.socket() as probe, contextlib.suppress(OSError):
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(("127.0.0.1", port))
+        if port not in _given:
+            fcntl.lockf(_ports, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+            _given.add(port)
+            return True
+    return False
 
 
 def fetch(name: str, *command: str) -> None:

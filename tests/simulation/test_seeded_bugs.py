@@ -83,9 +83,10 @@ class WritesPastItsLease(Server):
             changes: Mapping[int, StoredClient | None],
             epoch: int,
             _now: float,
+            view: str = "",
             source: InUse | None = None,
         ) -> None:
-            super().store(destination, changes, epoch, -math.inf, source)
+            super().store(destination, changes, epoch, -math.inf, view, source)
 
 
 class PersistsMoreThanAcked(Server):
@@ -108,7 +109,7 @@ class AcceptsAcksOfEarlierEpochs(Server):
         def ack(
             self, client_id: int, batch_id: int, *, now: float, session: str | None = None, memory: str | None = None
         ) -> None:
-            batch_id = self._next_id // IDS_PER_EPOCH * IDS_PER_EPOCH + batch_id % IDS_PER_EPOCH
+            batch_id = self.counted[0] // IDS_PER_EPOCH * IDS_PER_EPOCH + batch_id % IDS_PER_EPOCH
             super().ack(client_id, batch_id, now=now, session=session, memory=memory)
 
 

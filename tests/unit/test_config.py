@@ -14,8 +14,9 @@ from sluice.instance.properties import Property, environment_name
 from sluice.instance.sources.mysql.config import Address, MysqlConfig
 from sluice.instance.zones import offsets_of
 from sluice.login.ssl_mode import SslMode
-from sluice.protocol.errors import ConfigError, UnknownDestinationError
+from sluice.protocol.errors import ConfigError, FencedError, UnknownDestinationError
 from sluice.server.config import KEYS, Configuration, ServerConfig, expand
+from sluice.server.processes import Share
 from tests.canal import stored
 
 SOURCE = """
@@ -720,3 +721,145 @@ def test_a_source_is_asked_whether_it_lives_as_canal_does_it() -> None:
         MysqlConfig(**settings, standby_address=Address("db1"))
     with pytest.raises(ValueError, match=r"needs canal\.instance\.standby\.journal\.name"):
         MysqlConfig(**settings, standby_position=4)
+
+
+def test_each_of_several_processes_has_a_part_of_the_destinations_and_names_the_holder_of_others(conf: Conf) -> None:
+    names = [f"shop{number}" for number in range(1, 9)]
+    conf.write("canal.properties", f"canal.destinations = {','.join(names)}\n{SOURCE}")
+    parts = [conf.read(share=Share(number, 3)) for number in range(3)]
+    assert [part.destinations() for part in parts] == [
+        ["shop1", "shop8"],
+        ["shop6"],
+        ["shop2", "shop3", "shop4", "shop5", "shop7"],
+    ]
+    assert [(part.server.http_port, part.server.tcp_port) for part in parts] == [
+        (11180, 11111),
+        (11181, 11112),
+        (11182, 11113),
+    ]
+    with pytest.raises(FencedError, match="process 2") as raised:
+        parts[0].instance("shop2")
+    assert raised.value.active == "http://127.0.0.1:11182"
+    assert parts[2].instance("shop2").destination == "shop2"
+
+
+@pytest.mark.parametrize(
+    ("count", "text", "complaint"),
+    [
+        (0, "", "1 to 64"),
+        (65, "", "1 to 64"),
+        (2, "canal.zkServers = zk:2181\ncanal.register.ip = 10.0.0.1", "canal.zkServers is set"),
+        (2, "sluice.http.host = 0.0.0.0", "needs canal.register.ip"),
+        (2, "sluice.http.port = 0", "sluice.http.port = 0"),
+        (4, "canal.port = 65533", r"canal.port = 65533: .* set one from 1 to 65532"),
+        (2, "sluice.http.port = 11110", "overlap"),
+        (2, "sluice.http.port = 11112", "overlap"),
+    ],
+)
+def test_processes_that_cannot_be_are_refused_with_what_to_set(
+    conf: Conf, count: int, text: str, complaint: str
+) -> None:
+    conf.write("canal.properties", text)
+    with pytest.raises(ConfigError, match=complaint):
+        conf.read().server.require_processes(count)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (1, "sluice.http.port = 0"),
+        (64, ""),
+        (3, "canal.port = 65533"),
+        (2, "sluice.http.host = 0.0.0.0\ncanal.register.ip = 10.0.0.1"),
+        (2, "sluice.http.port = 11111\ncanal.withoutNetty = true"),
+    ],
+)
+def test_processes_that_have_ports_and_an_address_are_taken(conf: Conf, count: int, text: str) -> None:
+    conf.write("canal.properties", text)
+    conf.read().server.require_processes(count)
+
+
+def test_a_view_has_its_own_tables_and_all_else_of_its_destination(conf: Conf) -> None:
+    conf.write("canal.properties", "canal.destinations = orders,shop")
+    conf.write(
+        "shop/instance.properties", SOURCE + "canal.instance.filter.regex = shop\\\\..*\nsluice.instance.timeZone = UTC"
+    )
+    own = "canal.instance.filter.regex = shop\\\\.orders,crm\\\\..*\nsluice.instance.clientExpiry = 5"
+    conf.write("orders/instance.properties", f"sluice.instance.route = shop\n{own}\ncanal.instance.dbUsername =")
+    configuration = conf.read()
+    configuration.check()
+    found, main = configuration.instance("orders"), configuration.instance("shop")
+    assert (found.destination, found.route, found.client_expiry, main.client_expiry) == ("orders", "shop", 5, 0)
+    assert found.main == main == main.main
+    assert (found.time_zone, found.address) == (main.time_zone, main.address)
+    passes = found.table_filter().accepts
+    tables = [("shop", "orders"), ("shop", "items"), ("crm", "notes")]
+    assert [passes(*it) for it in tables] == [True, False, False]
+    assert found.table_filter().explain("crm", "notes").reason.startswith("its main destination leaves it out")
+    assert configuration.views_first(["shop", "orders"]) == ["orders", "shop"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "complaint"),
+    [
+        (
+            "sluice.instance.route = orders",
+            "orders/instance.properties:1: sluice.instance.route: a destination is no view of itself",
+        ),
+        ("sluice.instance.route = other", "there is no destination 'other'"),
+        ("sluice.instance.route = view", "sluice.instance.route: view is itself a view, of shop: name that one"),
+        ("sluice.instance.route = sh op", "there is no destination 'sh op'"),
+        ("sluice.instance.route = open", "open has sluice.instance.sharedFilter = true"),
+        *(
+            (
+                f"sluice.instance.route = shop\n{key} = {value}",
+                f"{key} belongs to destination shop, of which orders is a view",
+            )
+            for key, value in {
+                "canal.instance.master.address": "db",
+                "canal.instance.dbPassword": "secret",
+                "canal.instance.filter.field": "a.b:c",
+                "sluice.instance.filter.where": "a.b: c = 1",
+                "sluice.instance.filter.mask": "a.b.c: null",
+                "sluice.instance.timeZone": "UTC",
+                "sluice.instance.store": "mixed",
+                "canal.instance.parser.strictCanal": "true",
+                "canal.instance.memory.buffer.size": "64",
+                "sluice.instance.detachAfter": "1",
+            }.items()
+        ),
+    ],
+)
+def test_a_view_that_cannot_be_is_refused_with_key_and_destination(conf: Conf, lines: str, complaint: str) -> None:
+    conf.write("canal.properties", "canal.destinations = orders")
+    conf.write("shop/instance.properties", SOURCE)
+    conf.write("open/instance.properties", SOURCE + "sluice.instance.sharedFilter = true")
+    conf.write("view/instance.properties", "sluice.instance.route = shop")
+    conf.write("orders/instance.properties", lines)
+    with pytest.raises(ConfigError) as caught:
+        conf.read().instance("orders")
+    assert complaint in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_key_in_the_main_file_is_that_of_all_destinations_and_refused_for_none(conf: Conf) -> None:
+    conf.write("canal.properties", "canal.destinations = orders\nsluice.instance.timeZone = UTC" + SOURCE)
+    conf.write("shop/instance.properties", "")
+    conf.write("orders/instance.properties", "sluice.instance.route = shop")
+    assert conf.read().instance("orders").time_zone == "UTC"
+    conf.write("canal.properties", "canal.destinations = orders\nsluice.instance.route = shop" + SOURCE)
+    with pytest.raises(ConfigError, match="shop is itself a view"):
+        conf.read().instance("orders")
+
+
+def test_a_view_is_in_the_process_of_its_main_destination(conf: Conf) -> None:
+    conf.write("canal.properties", "canal.destinations = shop1,shop2,shop6")
+    conf.write("shop6/instance.properties", SOURCE)
+    for view in ("shop1", "shop2"):
+        conf.write(f"{view}/instance.properties", "sluice.instance.route = shop6")
+    parts = [conf.read(share=Share(number, 3)) for number in range(3)]
+    assert [part.destinations() for part in parts] == [[], ["shop1", "shop2", "shop6"], []]
+    assert parts[1].instance("shop2").route == "shop6"
+    with pytest.raises(FencedError, match="process 1") as raised:
+        parts[0].require("shop1")
+    assert raised.value.active == "http://127.0.0.1:11181"

@@ -1,0 +1,186 @@
+"""A view loses nothing when its server is killed, frozen, or gives its main destination to another one."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from sluice.client_sdk import ClusterClient
+from tests.conftest import Database
+from tests.faults.harness import USUAL, Consumer, Load, Sluice, consuming, eventually
+from tests.faults.test_ha import Pair, ack, call, command, read, state
+from tests.servers import Server, ZooKeeper, nodes
+
+MAIN, VIEW = "shop", "part"
+ROOT = f"/otter/canal/destinations/{VIEW}"
+
+
+@pytest.mark.parametrize("source", USUAL, indirect=True)
+@pytest.mark.parametrize("end", ["stop", "kill"])
+def test_each_view_gets_all_of_its_tables_whatever_becomes_of_the_server(
+    sluice: Sluice, source: Server, database: Database, end: str
+) -> None:
+    schema = database(source)
+    sluice.add(MAIN, source, canal__instance__filter__regex=rf"{schema}\\..*")
+    regex = rf"{schema}\\.(b|finished)"
+    sluice.configure(VIEW, sluice__instance__route=MAIN, canal__instance__filter__regex=regex)
+    sluice.configure("whole", sluice__instance__route=MAIN)
+    chance = random.Random(8)
+    load = Load(source, schema)
+    with sluice:
+        sluice.wait_running()
+        ways = {MAIN: "stream", VIEW: "batches", "whole": "durable"}
+        consumers = {name: Consumer(sluice.client(name=name), way) for name, way in ways.items()}
+        with load, consuming(*consumers.values()):
+            for _ in range(3):
+                goal = load.committed + chance.randrange(20, 150)
+                read = [len(consumer.seen) for consumer in consumers.values()]
+                eventually(lambda: load.committed > goal)  # noqa: B023
+                eventually(lambda: all(len(it.seen) > n for it, n in zip(consumers.values(), read, strict=True)))  # noqa: B023
+                getattr(sluice, end)()
+                for name, consumer in consumers.items():
+                    if consumer.way != "durable":
+                        consumer.floor = sluice.stored(name=name)
+                sluice.start()
+            load.finish(stop=True)
+            for name, consumer in consumers.items():
+                load.check(consumer.finish(), ["b"] if name == VIEW else Load.TABLES)
+
+
+@pytest.fixture
+def pair(tmp_path: Path, own_zookeeper: ZooKeeper, mariadb118: Server, database: Database) -> Iterator[Pair]:
+    """Two servers that share a destination and a view of it."""
+    schema = database(mariadb118)
+    pair = Pair(tmp_path, own_zookeeper.hosts, mariadb118, schema)
+    for server in pair.servers:
+        server.configure(VIEW, sluice__instance__route=MAIN, canal__instance__filter__regex=rf"{schema}\\.t")
+    with ExitStack() as stack, ThreadPoolExecutor() as pool:
+        for server in pair.servers:
+            stack.callback(server.__exit__)
+        list(pool.map(Sluice.start, pair.servers))
+        yield pair
+
+
+def where(zookeeper: ZooKeeper) -> str:
+    """The address of the server that clients of the view find in ZooKeeper; empty if there is none."""
+    with nodes(zookeeper.hosts) as zk:
+        if not zk.exists(f"{ROOT}/running"):
+            return ""
+        found = json.loads(zk.get(f"{ROOT}/running")[0])
+        assert found["route"] == MAIN
+        return str(found["address"])
+
+
+def test_a_view_goes_on_where_its_destination_does(pair: Pair, own_zookeeper: ZooKeeper) -> None:
+    first = pair.active()
+    second = pair.other(first)
+    eventually(lambda: state(first, VIEW) == "running", lambda: "".join(first.log))
+    assert state(second, VIEW) == "standby"
+    assert where(own_zookeeper) == f"127.0.0.1:{first.canal_port}"
+    assert call(first, "subscribe", name=VIEW).status == 200
+    pair.insert(1, 2)
+    rows, batches = read(first, 2, VIEW)
+    assert rows == [1, 2]
+    assert set(ack(first, batches, VIEW)) == {204}
+    pair.insert(3)
+    rows, batches = read(first, 1, VIEW)  # and not acked
+    dumping = [row for row in pair.source.query("SHOW PROCESSLIST") if "Binlog Dump" in str(row[4])]
+    assert len(dumping) == 1
+    with nodes(own_zookeeper.hosts) as zk:
+        assert "position" in json.loads(zk.get(f"{ROOT}/1001/cursor")[0])["sluice"]
+        names = {f"127.0.0.1:{server.canal_port}" for server in pair.servers}
+        assert set(zk.get_children(f"{ROOT}/cluster")) == names
+        assert not zk.exists(f"{ROOT}/sluice"), "its epoch is that of its destination"
+
+    refused = call(second, "getWithoutAck", name=VIEW)
+    assert refused.status == 421
+    assert refused.json()["active"] == first.url
+
+    first.kill()
+    pair.insert(4)
+    eventually(lambda: state(second, VIEW) == "running", lambda: "".join(second.log))
+    assert where(own_zookeeper) == f"127.0.0.1:{second.canal_port}"
+    assert set(ack(second, batches, VIEW)) == {409}, "they are of an earlier epoch"
+    rows, batches = read(second, 2, VIEW)
+    assert rows == [3, 4], "what was not acked comes again, and nothing else"
+    assert set(ack(second, batches, VIEW)) == {204}
+    first.start()
+    eventually(lambda: state(first, VIEW) == "standby", lambda: "".join(first.log))
+
+
+def test_a_server_that_was_frozen_cannot_move_the_cursor_of_a_view(pair: Pair, own_zookeeper: ZooKeeper) -> None:
+    first = pair.active()
+    second = pair.other(first)
+    eventually(lambda: state(first, VIEW) == "running", lambda: "".join(first.log))
+    assert call(first, "subscribe", name=VIEW).status == 200
+    pair.insert(1)
+    stale = read(first, 1, VIEW)[1]
+    first.process.send_signal(signal.SIGSTOP)
+    eventually(lambda: state(second, VIEW) == "running", lambda: "".join(second.log))
+    assert read(second, 1, VIEW)[0] == [1]
+    first.process.send_signal(signal.SIGCONT)
+    assert set(ack(first, stale, VIEW)) == {421}
+    eventually(lambda: state(first, VIEW) == "standby", lambda: "".join(first.log))
+    assert where(own_zookeeper) == f"127.0.0.1:{second.canal_port}"
+    pair.insert(2)
+    assert read(second, 1, VIEW)[0] == [2]
+
+
+def test_a_client_of_a_view_finds_the_server_and_follows_a_move(pair: Pair, own_zookeeper: ZooKeeper) -> None:
+    first = pair.active()
+    second = pair.other(first)
+    with ClusterClient(zookeeper=own_zookeeper.hosts, destination=VIEW) as client:
+        client.subscribe()
+        for number in (1, 2):
+            pair.insert(number)
+            found: list[int] = []
+            while number not in found:
+                batch = client.get_without_ack(5)
+                found += [row.after["id"] for row in batch if row.after]
+                client.ack(batch)
+            if number == 1:
+                refused = subprocess.run(
+                    [sys.executable, "-m", "sluice.server.cli", "yield", VIEW, "--conf", str(first.conf)],
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                )
+                assert f"{VIEW} is a view of {MAIN}, and moves with it" in refused.stderr
+                assert MAIN in command(first, "yield", MAIN)
+                eventually(lambda: state(second, VIEW) == "running", lambda: "".join(second.log))
+
+
+def test_a_view_that_is_stopped_is_found_nowhere_and_starts_where_it_was(pair: Pair, own_zookeeper: ZooKeeper) -> None:
+    first = pair.active()
+    eventually(lambda: state(first, VIEW) == "running", lambda: "".join(first.log))
+    assert call(first, "subscribe", name=VIEW).status == 200
+    pair.insert(1)
+    assert set(ack(first, read(first, 1, VIEW)[1], VIEW)) == {204}
+    first.call("POST", f"/{VIEW}/stop")
+    eventually(lambda: not where(own_zookeeper), "the node goes")
+    pair.insert(2)
+    first.call("POST", f"/{VIEW}/start")
+    assert where(own_zookeeper) == f"127.0.0.1:{first.canal_port}"
+    assert read(first, 1, VIEW)[0] == [2]
+
+
+def test_a_view_that_is_a_destination_of_its_own_elsewhere_is_not_taken_from_there(
+    pair: Pair, own_zookeeper: ZooKeeper
+) -> None:
+    first = pair.active()
+    first.call("POST", f"/{VIEW}/stop")
+    eventually(lambda: not where(own_zookeeper), "the node goes")
+    with nodes(own_zookeeper.hosts) as zk:
+        zk.create(f"{ROOT}/running", b'{"active":true,"address":"10.0.0.9:11111"}', ephemeral=True)
+        first.call("POST", f"/{VIEW}/start")
+        said = f"{VIEW} is a destination of its own for 10.0.0.9:11111, and a view of {MAIN} here"
+        assert said in first.destination(VIEW)["error"]
+    first.call("POST", f"/{VIEW}/start")
+    assert state(first, VIEW) == "running"

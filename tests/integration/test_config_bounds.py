@@ -60,6 +60,8 @@ def test_the_server_runs_with_every_number_at_its_bound(which: str, mariadb118: 
         "canal.instance.master.address": f"{mariadb118.host}:{mariadb118.port}",
         "canal.instance.dbUsername": mariadb118.user,
         "canal.instance.dbPassword": mariadb118.password,
+        "canal.instance.standby.address": "127.0.0.1:1",
+        "canal.instance.standby.journal.name": "mysql-bin.000001",
     }
     (tmp_path / "canal.properties").write_text("".join(f"{key} = {it}\n" for key, it in (values | source).items()))
     process = subprocess.Popen(

@@ -1074,22 +1074,13 @@ class View(Instance):
     It has clients, cursors, a filter of tables and a state of its own, and begins and ends with its main.
     """
 
-    def __init__(
-        self,
-        config: InstanceConfig,
-        make_parser: ParserFactory,
-        meta: MetaStore | None = None,
-        check_active: Callable[[], None] | None = None,
-    ) -> None:
-        """Nothing is served before its main is, and has admitted it. For the arguments see `Instance`."""
-        self.main: Instance | None = None
-        """The destination that it is a view of, if that is there."""
-        self.is_wanted = True
-        """It is served whenever its main is: nobody has stopped it."""
-        self.is_open = False
-        """Its clients are loaded, and nobody else can change what is stored of them."""
-        self._epoch = 0
-        super().__init__(config, make_parser, meta, check_active)
+    main: Instance | None = None
+    """The destination that it is a view of, if that is there. Nothing is served before that is, and has admitted it."""
+    is_wanted = True
+    """It is served whenever its main is: nobody has stopped it."""
+    is_open = False
+    """Its clients are loaded, and nobody else can change what is stored of them."""
+    _epoch = 0
 
     def _make_ring(self, epoch: int) -> None:
         """Be without a stream, in which the clients would have places."""

@@ -341,12 +341,16 @@ class Configuration:
 
     def has(self, destination: str) -> bool:
         """Whether this process has a destination, if there is one of the name. Views are with their mains."""
+        self._read_main(destination)
+        return self._holder(destination) == self.share.number
+
+    def _read_main(self, destination: str) -> None:
+        """Read where a destination belongs, if there are several processes: it may be a view by now."""
         if self.share != ALL:
             self._mains[destination] = destination
             with contextlib.suppress(ConfigError):  # it is not started then
-                route = self._route(destination)
+                route = _route(self._lookup(destination))
                 self._mains[destination] = route.value if route is not None else destination
-        return self._holder(destination) == self.share.number
 
     def _holder(self, destination: str) -> int:
         return self.share.holder(self._mains.get(destination, destination))
@@ -354,7 +358,7 @@ class Configuration:
     def require(self, destination: str) -> None:
         """Raise FencedError, with the URL of the process that has the destination, unless it is this one.
 
-        It reads no file: of which destination it is a view is what `has` has last read.
+        It reads no file: of which destination it is a view is what was last read.
         """
         number = self._holder(destination)
         if number != self.share.number:
@@ -394,11 +398,11 @@ class Configuration:
                 f"there is no destination {destination!r}: {file} does not exist, and canal.destinations does not name"
                 " it"
             )
-        self.has(destination)  # its file may say by now that it is a view
+        self._read_main(destination)
         self.require(destination)
         lookup = self._lookup(destination)
         kind = _kind(lookup)
-        route = self._route(destination)
+        route = _route(lookup)
         try:
             if route is not None:
                 config = self._view(destination, route)
@@ -412,11 +416,6 @@ class Configuration:
         _hide_secrets(config)
         return config
 
-    def _route(self, destination: str) -> Property | None:
-        """Return the name of the destination that this one is a view of, and where that stands."""
-        found = self._lookup(destination)((ROUTE_KEY,)).get(ROUTE_KEY)
-        return found if found is not None and found.value else None
-
     def views_first(self, names: Iterable[str]) -> list[str]:
         """Return destinations in the order to start them: a main destination begins where the clients of its views are.
 
@@ -425,7 +424,7 @@ class Configuration:
 
         def is_view(name: str) -> bool:
             with contextlib.suppress(ConfigError):
-                return self._route(name) is not None
+                return _route(self._lookup(name)) is not None
             return False
 
         return sorted(names, key=is_view, reverse=True)
@@ -436,7 +435,7 @@ class Configuration:
         if main == destination:
             raise ConfigError(f"{where}: a destination is no view of itself: name another one, or leave the key out")
         try:
-            other = self._route(main)
+            other = _route(self._lookup(main))
             if other is not None:
                 raise ConfigError(f"{where}: {main} is itself a view, of {other.value}: name that one")
             config = self.instance(main)
@@ -644,6 +643,12 @@ def _kind(lookup: Lookup) -> type[InstanceConfig]:
     if name not in CONFIGS:
         raise ConfigError(f"{given.origin}: {SOURCE_KEY}: has to be {' or '.join(map(repr, CONFIGS))}")
     return CONFIGS[name]
+
+
+def _route(lookup: Lookup) -> Property | None:
+    """Return the name of the destination that one is a view of, and where that stands."""
+    found = lookup((ROUTE_KEY,)).get(ROUTE_KEY)
+    return found if found is not None and found.value else None
 
 
 def _hide_secrets(settings: Settings) -> None:

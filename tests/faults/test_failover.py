@@ -176,6 +176,17 @@ class Consumer(threading.Thread):
         return self.rows
 
 
+@contextlib.contextmanager
+def consuming(sluice: Sluice, pair: Pair, **settings: object) -> Iterator[Consumer]:
+    """Serve a pair while the block lasts, to a consumer that takes everything."""
+    configure(sluice, pair, **settings)
+    with sluice:
+        sluice.wait_running()
+        consumer = Consumer(sluice.client())
+        consumer.start()
+        yield consumer
+
+
 def semi_sync(server: Server, *, replica: bool) -> None:
     """Let a commit wait until a replica has received it: before that no dump has it either."""
     if server.mariadb:
@@ -334,11 +345,7 @@ def test_with_semi_sync_a_master_that_dies_or_freezes_loses_and_doubles_nothing(
 
 
 def test_what_was_delivered_and_is_lost_is_listed_and_has_to_be_accepted(sluice: Sluice, pair: Pair) -> None:
-    configure(sluice, pair, **DETECTING)
-    with sluice:
-        sluice.wait_running()
-        consumer = Consumer(sluice.client())
-        consumer.start()
+    with consuming(sluice, pair, **DETECTING) as consumer:
         insert(pair.first, 1, 2, 3)
         pair.catch_up(pair.second, pair.first)
         common = f"'{pair.first.query('SELECT @@gtid_binlog_pos')[0][0]}'" if pair.first.mariadb else ""
@@ -392,11 +399,7 @@ def insert(server: Server, *numbers: int) -> None:
 
 
 def test_a_branch_that_was_never_delivered_is_not_left_out(sluice: Sluice, pair: Pair) -> None:
-    configure(sluice, pair)
-    with sluice:
-        sluice.wait_running()
-        consumer = Consumer(sluice.client())
-        consumer.start()
+    with consuming(sluice, pair) as consumer:
         insert(pair.first, 1, 2)
         pair.catch_up(pair.second, pair.first)
         common = f"'{pair.first.query('SELECT @@gtid_binlog_pos')[0][0]}'" if pair.first.mariadb else ""
@@ -445,11 +448,7 @@ def test_a_view_goes_on_with_its_destination(sluice: Sluice, usual_pair: Pair) -
 
 def test_a_switch_by_hand_that_is_refused_leaves_the_first_one_read(sluice: Sluice, usual_pair: Pair) -> None:
     pair = usual_pair
-    configure(sluice, pair)
-    with sluice:
-        sluice.wait_running()
-        consumer = Consumer(sluice.client())
-        consumer.start()
+    with consuming(sluice, pair) as consumer:
         pair.promote(pair.second)
         for number in (1, 2, 3):
             insert(pair.first, number)
@@ -465,11 +464,7 @@ def test_a_switch_by_hand_that_is_refused_leaves_the_first_one_read(sluice: Slui
 
 def test_a_replica_is_waited_for_until_it_has_executed_what_it_has_received(sluice: Sluice, usual_pair: Pair) -> None:
     pair = usual_pair
-    configure(sluice, pair)
-    with sluice:
-        sluice.wait_running()
-        consumer = Consumer(sluice.client())
-        consumer.start()
+    with consuming(sluice, pair) as consumer:
         insert(pair.first, 1)
         pair.catch_up(pair.second, pair.first)
         with pair.second.connect() as lock, lock.cursor() as cursor:
@@ -491,11 +486,7 @@ def test_a_replica_is_waited_for_until_it_has_executed_what_it_has_received(slui
 
 def test_what_comes_next_may_not_be_purged(sluice: Sluice, usual_pair: Pair) -> None:
     pair = usual_pair
-    configure(sluice, pair)
-    with sluice:
-        sluice.wait_running()
-        consumer = Consumer(sluice.client())
-        consumer.start()
+    with consuming(sluice, pair) as consumer:
         insert(pair.first, 1)
         consumer.wait_for(1)
         sluice.stop()

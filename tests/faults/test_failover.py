@@ -530,7 +530,7 @@ def test_a_server_that_starts_while_the_master_is_dead_goes_to_the_other_one(
             assert read(client, 5) == [5]
 
 
-def test_with_a_log_the_switch_goes_on_behind_it(sluice: Sluice, mysql_pair: Pair) -> None:
+def test_with_a_log_the_switch_goes_on_after_it(sluice: Sluice, mysql_pair: Pair) -> None:
     pair = mysql_pair
     configure(sluice, pair, sluice__instance__store="mixed")
     with sluice:

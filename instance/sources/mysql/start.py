@@ -555,7 +555,7 @@ class StartFinder(PlaceFinder):
     def _check_order(self, gtids: MariadbGtidSet, executed: MariadbGtidSet) -> None:
         """Check that a dump after the newest GTID of each domain leaves nothing out that is not in the set.
 
-        MariaDB sends what stands behind that GTID in its binlog. A server that had a branch of its own may have other
+        MariaDB sends what stands after that GTID in its binlog. A server that had a branch of its own may have other
         transactions before it.
         """
         wanted = {domain: number for (domain, _), number in gtids}

@@ -195,3 +195,4 @@ def test_a_destination_that_appears_starts_in_its_process_alone(several: Sluice,
             eventually(lambda name=name, number=number: runs(several, name, number), name)  # type: ignore[misc]
         names = [[item["destination"] for item in destinations_of(several, number)] for number in range(COUNT)]
         assert names == [["shop1", "shop8"], ["shop0", "shop6"], ["shop2", "shop3"]]
+        assert "belongs to process" not in several.log_file.read_text()  # the others do not even try

@@ -16,7 +16,9 @@ from sluice.client_sdk import ClusterClient
 from tests.conftest import Database
 from tests.faults.harness import USUAL, Consumer, Load, Sluice, consuming, eventually
 from tests.faults.test_ha import Pair, ack, call, command, read, state
+from tests.kafka import arrived, configure, ops, seen
 from tests.servers import Server, ZooKeeper, nodes
+from tests.servers.kafka import Kafka
 
 MAIN, VIEW = "shop", "part"
 ROOT = f"/otter/canal/destinations/{VIEW}"
@@ -52,6 +54,37 @@ def test_each_view_gets_all_of_its_tables_whatever_becomes_of_the_server(
             load.finish(stop=True)
             for name, consumer in consumers.items():
                 load.check(consumer.finish(), ["b"] if name == VIEW else Load.TABLES)
+
+
+def test_the_output_of_a_view_sends_each_of_its_changes_once_whatever_is_killed(
+    sluice: Sluice, kafka: Kafka, mariadb118: Server, database: Database
+) -> None:
+    schema = database(mariadb118)
+    transactions = {"sluice__output__mq__transactional": "true"}
+    topics = {name: f"{schema}-{name}" for name in (MAIN, VIEW)}
+    configure(sluice, kafka, topics[MAIN], mariadb118, schema, sluice__output__mq__transactionalId=MAIN, **transactions)
+    sluice.configure(
+        VIEW,
+        sluice__instance__route=MAIN,
+        canal__instance__filter__regex=rf"{schema}\\.(b|finished)",
+        canal__mq__topic=topics[VIEW],
+        sluice__output__mq__transactionalId=VIEW,
+        **transactions,
+    )
+    load = Load(mariadb118, schema)
+    chance = random.Random(5)
+    with sluice.reading():
+        with load:
+            for _ in range(2):
+                goal = load.committed + chance.randrange(20, 150)
+                eventually(lambda: load.committed > goal)  # noqa: B023
+                sluice.kill()
+                sluice.start()
+            load.finish(stop=True)
+        for name, tables in ((MAIN, Load.TABLES), (VIEW, ("b",))):
+            load.check(seen(ops(arrived(kafka, topics[name]))), tables)
+            (output,) = sluice.destination(name)["outputs"]
+            assert (output["state"], output["error"]) == ("running", "")
 
 
 @pytest.fixture

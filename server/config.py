@@ -18,7 +18,7 @@ from ..instance.properties import Lookup, Property, environment_name, is_service
 from ..instance.settings import FolderPath, Settings, setting
 from ..instance.sources.kinds import CONFIGS
 from ..instance.zones import has_daylight_saving
-from ..protocol.errors import ConfigError, UnknownDestinationError
+from ..protocol.errors import ConfigError, FilterError, UnknownDestinationError
 from .canal_keys import STANDBY, why_without_effect
 from .logging import LogFormat, LogLevel, redactor
 from .outputs.configured import possible, read_outputs, takes
@@ -26,6 +26,8 @@ from .outputs.registry import complaints
 from .outputs.settings import Output, OutputNames
 from .outputs.target import Complaints
 
+Stamp = tuple[int, int, int]
+"""When and what a file was: modification time in ns, size, inode."""
 MAIN_FILE = "canal.properties"
 INSTANCE_FILE = "instance.properties"
 META_KEY = "sluice.instance.meta"
@@ -280,6 +282,8 @@ class Configuration:
         if not self.main_file.is_file():
             raise ConfigError(f"{self.main_file} does not exist; name the folder that holds {MAIN_FILE} with --conf")
         self._environ = environ
+        self._mains: dict[str, tuple[Stamp | None, InstanceConfig, Mapping[str, Property]]] = {}
+        """Destinations that have views, as their files were."""
         self._main = read_properties(self.main_file)
         given_keys = Lookup(self._main, environ=environ)(ServerConfig.fields_by_key())
         self.server = ServerConfig.fill(given_keys, self.folder, **given)
@@ -319,8 +323,7 @@ class Configuration:
 
         Raises ConfigError; UnknownDestinationError when it is neither named in ``canal.properties`` nor has a file.
         """
-        if not re.fullmatch(DESTINATION_NAME, destination):
-            raise UnknownDestinationError(f"there is no destination {destination[:200]!r}: a name {NAMES_HAVE}")
+        _check_name(destination)
         file = self.instance_file(destination)
         if destination not in self.server.names and not file.is_file():
             raise UnknownDestinationError(
@@ -329,10 +332,10 @@ class Configuration:
             )
         lookup = self._lookup(destination)
         kind = _kind(lookup)
-        route = self._route(destination)
+        route = _route(lookup)
         try:
             if route is not None:
-                config = self._view(destination, route)
+                config = self._view(destination, route, lookup)
             else:
                 config = kind.fill(lookup(kind.fields_by_key()), self.folder, destination=destination)
         except ConfigError as error:
@@ -343,11 +346,6 @@ class Configuration:
         _hide_secrets(config)
         return config
 
-    def _route(self, destination: str) -> Property | None:
-        """Return the name of the destination that this one is a view of, and where that stands."""
-        found = self._lookup(destination)((ROUTE_KEY,)).get(ROUTE_KEY)
-        return found if found is not None and found.value else None
-
     def views_first(self, names: Iterable[str]) -> list[str]:
         """Return destinations in the order to start them: a main destination begins where the clients of its views are.
 
@@ -356,21 +354,20 @@ class Configuration:
 
         def is_view(name: str) -> bool:
             with contextlib.suppress(ConfigError):
-                return self._route(name) is not None
+                return _route(self._lookup(name)) is not None
             return False
 
         return sorted(names, key=is_view, reverse=True)
 
-    def _view(self, destination: str, route: Property) -> InstanceConfig:
+    def _view(self, destination: str, route: Property, lookup: Lookup) -> InstanceConfig:
         """Read the settings of a view: its own, and those of its main destination. Raises ConfigError."""
         main, where = route.value, f"{route.origin}: {ROUTE_KEY}"
         if main == destination:
             raise ConfigError(f"{where}: a destination is no view of itself: name another one, or leave the key out")
         try:
-            other = self._route(main)
-            if other is not None:
-                raise ConfigError(f"{where}: {main} is itself a view, of {other.value}: name that one")
-            config = self.instance(main)
+            config, shared = self._main_of_views(main)
+        except ConfigError as error:
+            raise type(error)(f"{where}: {error}") from None
         except UnknownDestinationError as error:
             raise ConfigError(f"{where}: {error}") from None
         kind, file = type(config), self.instance_file(destination)
@@ -389,9 +386,30 @@ class Configuration:
             )
         if mistakes:
             raise ConfigError("\n".join(mistakes))
-        shared = self._lookup(main)(kind.fields_by_key().keys() - own.keys())
-        found = kind.fill(shared | self._lookup(destination)(own), self.folder, destination=destination)
-        return found.as_view(config)
+        found = kind.fill({**shared, **lookup(own)}, self.folder, destination=destination).as_view(config)
+        try:
+            config.table_filter().narrow(found.filter_regex)
+        except FilterError as error:
+            raise ConfigError(f"{where}: canal.instance.filter.regex of {destination}: {error}") from None
+        return found
+
+    def _main_of_views(self, destination: str) -> tuple[InstanceConfig, Mapping[str, Property]]:
+        """Return the settings of a destination, and the properties that its views share; read again when its file is.
+
+        Raises as `instance`.
+        """
+        _check_name(destination)
+        seen = stamp_of(self.instance_file(destination))
+        known = self._mains.get(destination)
+        if known is not None and known[0] == seen:
+            return known[1:]
+        lookup = self._lookup(destination)
+        if (route := _route(lookup)) is not None:  # it may lead back to here
+            raise ConfigError(f"{destination} is itself a view, of {route.value}: name that one")
+        config = self.instance(destination)
+        keys = config.fields_by_key().keys() - config.fields_with("of_view").keys()
+        self._mains[destination] = seen, config, lookup(keys)
+        return self._mains[destination][1:]
 
     def outputs(self, destination: str) -> list[Output]:
         """Read the outputs of a destination. Raises ConfigError."""
@@ -565,6 +583,27 @@ class Configuration:
         beans = Lookup(self._main, own, name, environ=self._environ)(_bean_keys(destination))
         default = {META_KEY: Property("zookeeper", "default with canal.zkServers")} if self.server.zk_servers else {}
         return Lookup(default, _meta_of(beans), self._main, own, name, environ=self._environ)
+
+
+def stamp_of(file: Path) -> Stamp | None:
+    """Return when and what a file was; None if there is none."""
+    try:
+        status = file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _check_name(destination: str) -> None:
+    """Raise UnknownDestinationError for what is no name of a destination, nor of a folder here."""
+    if not re.fullmatch(DESTINATION_NAME, destination):
+        raise UnknownDestinationError(f"there is no destination {destination[:200]!r}: a name {NAMES_HAVE}")
+
+
+def _route(lookup: Lookup) -> Property | None:
+    """Return the name of the destination that one is a view of, and where that stands."""
+    found = lookup((ROUTE_KEY,)).get(ROUTE_KEY)
+    return found if found is not None and found.value else None
 
 
 def _kind(lookup: Lookup) -> type[InstanceConfig]:

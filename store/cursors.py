@@ -370,7 +370,7 @@ class Cursors:
         del self._subscribers[client_id], self._shared.subscribers[self.key(client_id)]
         self._changed.add(client_id)
         self._hold()
-        if self._subscribers or self.track.unlogged is not None:
+        if self._shared.subscribers or self.track.unlogged is not None:
             self._free()
 
     def expire(self, now: float) -> list[int]:

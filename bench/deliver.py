@@ -94,15 +94,23 @@ def by_way(
     table: str | None,
     batch_size: int | None,
     more: Sequence[str] = (),
+    views: int = 0,
 ) -> Run:
-    """Deliver to a client, in one of the ways of `bench.client`; ``more`` are lines of the configuration."""
+    """Deliver to a client, in one of the ways of `bench.client`; ``more`` are lines of the configuration.
+
+    So many views of the destination have no clients.
+    """
     task = {"way": way, "table": table and f"{SCHEMA}.{table}", "ends": written.ends[:2], "batch_size": batch_size}
-    return serve([*lines_of(server, written), *more], task, written.rows // TIMES, database=server.pid)
+    return serve([*lines_of(server, written), *more], task, written.rows // TIMES, views, database=server.pid)
 
 
-def serve(lines: Sequence[str], task: Mapping[str, Any], rows: int, **pids: int) -> Run:
-    """Start a server of one destination with these lines, and deliver rows of it to `bench.client`."""
-    with started({DESTINATION: lines}, canal_port=free_port()) as sluice:
+def serve(lines: Sequence[str], task: Mapping[str, Any], rows: int, views: int = 0, **pids: int) -> Run:
+    """Start a server of one destination with these lines, and deliver rows of it to `bench.client`.
+
+    So many views of the destination have no clients.
+    """
+    others = {f"view{number}": [f"sluice.instance.route = {DESTINATION}"] for number in range(views)}
+    with started({DESTINATION: lines, **others}, canal_port=free_port()) as sluice:
         place = {"url": sluice.url, "canal_port": sluice.canal_port, "destination": DESTINATION}
         return follow("bench.client", {**place, **task}, rows, **pids, server=sluice.pid)
 

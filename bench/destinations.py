@@ -55,10 +55,10 @@ class Serving:
         sys.exit(f"the server did not get ready:\n{self.log.read_text()[-4000:]}")
 
 
-def measure(count: int, versions: dict[str, str]) -> dict[str, object]:
+def measure(count: int, versions: dict[str, str], *, routed: bool = False) -> dict[str, object]:
     """Measure so many destinations beside a single one; the sources are one server that listens at many addresses.
 
-    Its version is added.
+    Its version is added. Where they are routed, they are views, of one destination for each source.
     """
     addresses = [f"127.0.0.{1 + number}" for number in range(SOURCES)]
     options = (f"--bind-address={','.join(addresses)}", f"--max-connections={4 * count + 100}")
@@ -70,7 +70,7 @@ def measure(count: int, versions: dict[str, str]) -> dict[str, object]:
             memory_of_one = memory_of(alone.process.pid)
             _stop(alone)
         begin = time.monotonic()
-        with _serving(server, addresses, count) as serving:
+        with _serving(server, addresses, count, routed=routed) as serving:
             serving.wait()
             start = time.monotonic() - begin
             start_cpu = cpu_of(serving.process.pid)
@@ -84,9 +84,9 @@ def measure(count: int, versions: dict[str, str]) -> dict[str, object]:
             memory = memory_of(serving.process.pid)
             threads = len(list(Path(f"/proc/{serving.process.pid}/task").iterdir()))
             stop = _stop(serving)
-        ring = sum(it["bytes"] for it in found) / 1e6
+        ring = sum(it["bytes"] for it in found if not it["route"]) / 1e6
         return {
-            "case": f"destinations-{count}",
+            "case": f"destinations-{count}{'-routed' if routed else ''}",
             "unit": "s until all run",
             "ours": round(start, 2),
             "spread": [round(start, 2), round(start, 2)],
@@ -106,7 +106,7 @@ def measure(count: int, versions: dict[str, str]) -> dict[str, object]:
 
 
 @contextlib.contextmanager
-def _serving(server: Server, addresses: list[str], count: int) -> Iterator[Serving]:
+def _serving(server: Server, addresses: list[str], count: int, *, routed: bool = False) -> Iterator[Serving]:
     """Serve so many destinations, each of the addresses in turn, without history and outputs."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="sluice-") as folder:
@@ -115,8 +115,13 @@ def _serving(server: Server, addresses: list[str], count: int) -> Iterator[Servi
                 *lines_for(f"{addresses[number % len(addresses)]}:{server.port}", server.user, server.password),
                 "tsdb.enable = false",
             ]
-            for number in range(count)
+            for number in range(len(addresses) if routed else count)
         }
+        if routed:
+            mains = list(lines)
+            lines |= {
+                f"v{number:04d}": [f"sluice.instance.route = {mains[number % len(mains)]}"] for number in range(count)
+            }
         main = f"canal.file.data.dir = {folder}/data", f"sluice.http.port = {port}", "canal.port = 0"
         conf = write_conf(Path(folder, "conf"), lines, *main)
         log = Path(folder, "log")

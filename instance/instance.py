@@ -97,6 +97,8 @@ class Instance:
         self._parser: Parser | None = None
         self._periodic: list[asyncio.Task[None]] = []
         self._purges: PurgeWatch | None = None
+        self.snapshot_turns = asyncio.Semaphore(config.snapshot_readers)
+        """Views share them."""
         self._snapshots: SnapshotTasks | None = None
         self._log_writer: LogWriter | None = None
         self._log_writing: asyncio.Task[None] | None = None
@@ -208,7 +210,7 @@ class Instance:
         self._parser = parser
         self._purges = PurgeWatch(self.config.destination, self.cursors, parser)
         self._watching = asyncio.create_task(self._purges.run(), name=f"watch purges of {self.config.destination}")
-        self._snapshots = SnapshotTasks(self.config, self.cursors, parser.table_reader, self.wake)
+        self._snapshots = SnapshotTasks(self.config, self.cursors, parser.table_reader, self.wake, self.snapshot_turns)
         self._snapshots.tend()
 
     def _attend(self, parser: Parser) -> None:
@@ -387,6 +389,7 @@ class Instance:
             self._tend()
         elif self.state != "starting":  # it was stopped meanwhile
             await view.close()
+            view.wait_for_main()
 
     async def _end(self, parser: Parser, state: str) -> None:
         """Serve no longer: store the cursors, end the parser, wake all waiters."""
@@ -1136,7 +1139,7 @@ class View(Instance):
         main = self.main
         assert main is not None
         self._failure = ""
-        self.ring, self.catch_up = main.ring, main.catch_up
+        self.ring, self.catch_up, self.snapshot_turns = main.ring, main.catch_up, main.snapshot_turns
         self.cursors = Cursors(
             main.ring,
             epoch=self._epoch,
@@ -1186,8 +1189,9 @@ class View(Instance):
         """Say that it is not served because its main is not."""
         if self.main is not None and self.main.state == "standby":
             self.stand_by()
-        else:
-            self._set_state("stopped", f"destination {self.config.route}, of which it is a view, does not run")
+            return
+        self._set_state("stopped", "")  # nothing is wrong with it: in the log that would be an error
+        self.error = f"destination {self.config.route}, of which it is a view, does not run"
 
     def seek_start(self) -> None:
         """See `Instance.seek_start`."""

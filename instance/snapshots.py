@@ -36,13 +36,17 @@ class SnapshotTasks:
         cursors: Cursors,
         make_reader: Callable[[], TableReader],
         on_rows: Callable[[], object],
+        turns: asyncio.Semaphore,
     ) -> None:
-        """``on_rows`` is called when there are rows to be given, or changes that waited for them."""
+        """``on_rows`` is called when there are rows to be given, or changes that waited for them.
+
+        ``turns`` limits how many tables are read at a time.
+        """
         self._destination = config.destination
         self.cursors = cursors
         self.make_reader = make_reader
         self.on_rows = on_rows
-        self.turns = asyncio.Semaphore(config.snapshot_readers)
+        self.turns = turns
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._news: dict[int, asyncio.Event] = {}
 

@@ -18,7 +18,7 @@ from ..instance.properties import Lookup, Property, environment_name, is_service
 from ..instance.settings import FolderPath, Settings, setting
 from ..instance.sources.kinds import CONFIGS
 from ..instance.zones import has_daylight_saving
-from ..protocol.errors import ConfigError, FencedError, UnknownDestinationError
+from ..protocol.errors import ConfigError, FencedError, FilterError, UnknownDestinationError
 from .canal_keys import why_without_effect
 from .logging import LogFormat, LogLevel, redactor
 from .outputs.configured import possible, read_outputs, takes
@@ -27,6 +27,8 @@ from .outputs.settings import Output, OutputNames
 from .outputs.target import Complaints
 from .processes import ALL, MOST, Share
 
+Stamp = tuple[int, int, int]
+"""When and what a file was: modification time in ns, size, inode."""
 MAIN_FILE = "canal.properties"
 INSTANCE_FILE = "instance.properties"
 META_KEY = "sluice.instance.meta"
@@ -314,6 +316,8 @@ class Configuration:
         if not self.main_file.is_file():
             raise ConfigError(f"{self.main_file} does not exist; name the folder that holds {MAIN_FILE} with --conf")
         self._environ = environ
+        self._of_views: dict[str, tuple[Stamp | None, InstanceConfig, Mapping[str, Property]]] = {}
+        """Destinations that have views, as their files were."""
         self._main = read_properties(self.main_file)
         given_keys = Lookup(self._main, environ=environ)(ServerConfig.fields_by_key())
         self._whole = ServerConfig.fill(given_keys, self.folder, **given)
@@ -390,8 +394,7 @@ class Configuration:
         Raises ConfigError; UnknownDestinationError when it is neither named in ``canal.properties`` nor has a file;
         FencedError when another process has it.
         """
-        if not re.fullmatch(DESTINATION_NAME, destination):
-            raise UnknownDestinationError(f"there is no destination {destination[:200]!r}: a name {NAMES_HAVE}")
+        _check_name(destination)
         file = self.instance_file(destination)
         if destination not in self.server.names and not file.is_file():
             raise UnknownDestinationError(
@@ -405,7 +408,7 @@ class Configuration:
         route = _route(lookup)
         try:
             if route is not None:
-                config = self._view(destination, route)
+                config = self._view(destination, route, lookup)
             else:
                 config = kind.fill(lookup(kind.fields_by_key()), self.folder, destination=destination)
         except ConfigError as error:
@@ -429,16 +432,15 @@ class Configuration:
 
         return sorted(names, key=is_view, reverse=True)
 
-    def _view(self, destination: str, route: Property) -> InstanceConfig:
+    def _view(self, destination: str, route: Property, lookup: Lookup) -> InstanceConfig:
         """Read the settings of a view: its own, and those of its main destination. Raises ConfigError."""
         main, where = route.value, f"{route.origin}: {ROUTE_KEY}"
         if main == destination:
             raise ConfigError(f"{where}: a destination is no view of itself: name another one, or leave the key out")
         try:
-            other = _route(self._lookup(main))
-            if other is not None:
-                raise ConfigError(f"{where}: {main} is itself a view, of {other.value}: name that one")
-            config = self.instance(main)
+            config, shared = self._main_of_views(main)
+        except ConfigError as error:
+            raise type(error)(f"{where}: {error}") from None
         except UnknownDestinationError as error:
             raise ConfigError(f"{where}: {error}") from None
         kind, file = type(config), self.instance_file(destination)
@@ -457,9 +459,30 @@ class Configuration:
             )
         if mistakes:
             raise ConfigError("\n".join(mistakes))
-        shared = self._lookup(main)(kind.fields_by_key().keys() - own.keys())
-        found = kind.fill(shared | self._lookup(destination)(own), self.folder, destination=destination)
-        return found.as_view(config)
+        found = kind.fill({**shared, **lookup(own)}, self.folder, destination=destination).as_view(config)
+        try:
+            config.table_filter().narrow(found.filter_regex)
+        except FilterError as error:
+            raise ConfigError(f"{where}: canal.instance.filter.regex of {destination}: {error}") from None
+        return found
+
+    def _main_of_views(self, destination: str) -> tuple[InstanceConfig, Mapping[str, Property]]:
+        """Return the settings of a destination, and the properties that its views share; read again when its file is.
+
+        Raises as `instance`.
+        """
+        _check_name(destination)
+        seen = stamp_of(self.instance_file(destination))
+        known = self._of_views.get(destination)
+        if known is not None and known[0] == seen:
+            return known[1:]
+        lookup = self._lookup(destination)
+        if (route := _route(lookup)) is not None:  # it may lead back to here
+            raise ConfigError(f"{destination} is itself a view, of {route.value}: name that one")
+        config = self.instance(destination)
+        keys = config.fields_by_key().keys() - config.fields_with("of_view").keys()
+        self._of_views[destination] = seen, config, lookup(keys)
+        return self._of_views[destination][1:]
 
     def outputs(self, destination: str) -> list[Output]:
         """Read the outputs of a destination. Raises ConfigError."""
@@ -635,6 +658,27 @@ class Configuration:
         return Lookup(default, _meta_of(beans), self._main, own, name, environ=self._environ)
 
 
+def stamp_of(file: Path) -> Stamp | None:
+    """Return when and what a file was; None if there is none."""
+    try:
+        status = file.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _check_name(destination: str) -> None:
+    """Raise UnknownDestinationError for what is no name of a destination, nor of a folder here."""
+    if not re.fullmatch(DESTINATION_NAME, destination):
+        raise UnknownDestinationError(f"there is no destination {destination[:200]!r}: a name {NAMES_HAVE}")
+
+
+def _route(lookup: Lookup) -> Property | None:
+    """Return the name of the destination that one is a view of, and where that stands."""
+    found = lookup((ROUTE_KEY,)).get(ROUTE_KEY)
+    return found if found is not None and found.value else None
+
+
 def _kind(lookup: Lookup) -> type[InstanceConfig]:
     """Return what can be configured with the kind of source that a destination has."""
     default = Property(InstanceConfig.model_fields["source"].default, "default")
@@ -643,12 +687,6 @@ def _kind(lookup: Lookup) -> type[InstanceConfig]:
     if name not in CONFIGS:
         raise ConfigError(f"{given.origin}: {SOURCE_KEY}: has to be {' or '.join(map(repr, CONFIGS))}")
     return CONFIGS[name]
-
-
-def _route(lookup: Lookup) -> Property | None:
-    """Return the name of the destination that one is a view of, and where that stands."""
-    found = lookup((ROUTE_KEY,)).get(ROUTE_KEY)
-    return found if found is not None and found.value else None
 
 
 def _hide_secrets(settings: Settings) -> None:

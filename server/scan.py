@@ -9,12 +9,9 @@ from typing import Protocol
 
 from ..protocol.errors import SluiceError, UnknownDestinationError
 from .capacity import warn_of_shortages
-from .config import Configuration
+from .config import Configuration, Stamp, stamp_of
 
 logger = logging.getLogger(__name__)
-
-Stamp = tuple[int, int, int]
-"""When and what a file was: modification time in ns, size, inode."""
 
 
 class DestinationControl(Protocol):
@@ -90,15 +87,7 @@ class Scanner:
     def _stamps(self) -> dict[str, Stamp]:
         folder = self._configuration.server.conf_dir
         names = (path.name for path in folder.iterdir() if self._configuration.has(path.name))
-        return {name: stamp for name in names if (stamp := _stamp(self._file(name)))}
+        return {name: stamp for name in names if (stamp := stamp_of(self._file(name)))}
 
     def _file(self, name: str) -> Path:
         return self._configuration.instance_file(name)
-
-
-def _stamp(file: Path) -> Stamp | None:
-    try:
-        status = file.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino

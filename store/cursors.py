@@ -174,6 +174,7 @@ class Cursors:
         """
         for member in self.members:
             member.follow()
+        self._free()  # once: for each of many subscribers that would look at all of them
         self._detach_slow(now)
         self._free()
         self._hold()
@@ -186,7 +187,7 @@ class Cursors:
             subscriber.meet(self.track)
             served = subscriber.served
             if served is not None:
-                self._confirm(subscriber, served.reading, served.reading.unwanted_up_to(served.end))
+                self._note(subscriber, served.reading, served.reading.unwanted_up_to(served.end))
 
     # --- catching up -------------------------------------------------------------------------------------------------
 
@@ -380,7 +381,7 @@ class Cursors:
         del self._subscribers[client_id], self._shared.subscribers[self.key(client_id)]
         self._changed.add(client_id)
         self._hold()
-        if self._subscribers or self.track.unlogged is not None:
+        if self._shared.subscribers or self.track.unlogged is not None:
             self._free()
 
     def expire(self, now: float) -> list[int]:
@@ -1055,11 +1056,14 @@ class Cursors:
 
     def _confirm(self, subscriber: Subscriber, reading: Reading, sequence: int) -> None:
         """Confirm the slots before a sequence, and free what can be freed."""
-        if sequence <= reading.ack:
-            return
-        if reading.confirm(sequence):
+        if sequence > reading.ack:
+            self._note(subscriber, reading, sequence)
+            self._free()
+
+    def _note(self, subscriber: Subscriber, reading: Reading, sequence: int) -> None:
+        """Confirm the slots before a sequence."""
+        if sequence > reading.ack and reading.confirm(sequence):
             self._changed.add(subscriber.client_id)
-        self._free()
 
     def _needs(self) -> dict[int, int]:
         """Return the first slot that each subscriber needs, by `key`, of those whose places are not before the ring."""

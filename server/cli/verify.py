@@ -53,7 +53,7 @@ def verify_command(options: Any) -> int:
     from ...instance.sources.registry import examine, make_parser
     from ...instance.verification import compare_log
 
-    config = Configuration(options.conf, os.environ).instance(options.destination)
+    config = Configuration(options.conf, os.environ).instance(options.destination).main
     with Progress(console=out, transient=True, disable=not out.is_terminal) as progress:
         task = progress.add_task("comparing")
 

@@ -110,7 +110,7 @@ class Destinations:
         async with self._locks.setdefault(destination, asyncio.Lock()):
             known = self.instances.get(destination)
             if known is not None and known.state != "stopped":
-                if self.cluster is not None:
+                if self.cluster is not None and not isinstance(known, View):
                     self.cluster.start(destination)  # it may have been left to Canal's own server
                 if known.state != "standby":
                     await self.companions.start(destination)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,9 @@ from sluice.client_sdk import ClusterClient
 from tests.conftest import Database
 from tests.faults.harness import USUAL, Consumer, Load, Sluice, consuming, eventually
 from tests.faults.test_ha import Pair, ack, call, command, read, state
+from tests.kafka import arrived, configure, ops, seen
 from tests.servers import Server, ZooKeeper, nodes
+from tests.servers.kafka import Kafka
 
 MAIN, VIEW = "shop", "part"
 ROOT = f"/otter/canal/destinations/{VIEW}"
@@ -52,6 +55,37 @@ def test_each_view_gets_all_of_its_tables_whatever_becomes_of_the_server(
             load.finish(stop=True)
             for name, consumer in consumers.items():
                 load.check(consumer.finish(), ["b"] if name == VIEW else Load.TABLES)
+
+
+def test_the_output_of_a_view_sends_each_of_its_changes_once_whatever_is_killed(
+    sluice: Sluice, kafka: Kafka, mariadb118: Server, database: Database
+) -> None:
+    schema = database(mariadb118)
+    transactions: dict[str, Any] = {"sluice__output__mq__transactional": "true"}
+    topics = {name: f"{schema}-{name}" for name in (MAIN, VIEW)}
+    configure(sluice, kafka, topics[MAIN], mariadb118, schema, sluice__output__mq__transactionalId=MAIN, **transactions)
+    sluice.configure(
+        VIEW,
+        sluice__instance__route=MAIN,
+        canal__instance__filter__regex=rf"{schema}\\.(b|finished)",
+        canal__mq__topic=topics[VIEW],
+        sluice__output__mq__transactionalId=VIEW,
+        **transactions,
+    )
+    load = Load(mariadb118, schema)
+    chance = random.Random(5)
+    with sluice.reading():
+        with load:
+            for _ in range(2):
+                goal = load.committed + chance.randrange(20, 150)
+                eventually(lambda: load.committed > goal)  # noqa: B023
+                sluice.kill()
+                sluice.start()
+            load.finish(stop=True)
+        for name, tables in ((MAIN, Load.TABLES), (VIEW, ("b",))):
+            load.check(seen(ops(arrived(kafka, topics[name]))), tables)
+            (output,) = sluice.destination(name)["outputs"]
+            assert (output["state"], output["error"]) == ("running", "")
 
 
 @pytest.fixture
@@ -166,9 +200,12 @@ def test_a_view_that_is_stopped_is_found_nowhere_and_starts_where_it_was(pair: P
     first.call("POST", f"/{VIEW}/stop")
     eventually(lambda: not where(own_zookeeper), "the node goes")
     pair.insert(2)
-    first.call("POST", f"/{VIEW}/start")
-    assert where(own_zookeeper) == f"127.0.0.1:{first.canal_port}"
+    for _ in range(2):
+        first.call("POST", f"/{VIEW}/start")
+        assert where(own_zookeeper) == f"127.0.0.1:{first.canal_port}"
     assert read(first, 1, VIEW)[0] == [2]
+    with nodes(own_zookeeper.hosts) as zk:
+        assert not zk.exists(f"{ROOT}/sluice"), "it takes part in no election"
 
 
 def test_a_view_that_is_a_destination_of_its_own_elsewhere_is_not_taken_from_there(

@@ -9,7 +9,9 @@ import urllib3
 
 from sluice.client_sdk import Client
 from sluice.client_sdk.calls import Limits
+from sluice.protocol.canal.entry_pb2 import Entry, EventType
 from sluice.protocol.errors import DestinationStoppedError, UnknownBatchError
+from tests.canal import CanalClient
 from tests.conftest import Database
 from tests.faults.harness import USUAL, Sluice, eventually
 from tests.servers import Server
@@ -217,6 +219,32 @@ def test_the_ring_waits_for_the_clients_of_views(sluice: Sluice, source: Server,
         eventually(lambda: sluice.destination(MAIN)["full"], lambda: sluice.destination(MAIN))
         assert status(sluice)["state"] == "attached"
         assert take(view, 200) == orders(1, 200)
+
+
+async def test_a_canal_client_is_served_of_a_view(sluice: Sluice, source: Server, schema: str) -> None:
+    with sluice.reading():
+        client = await CanalClient.connect(sluice.canal_port)
+        try:
+            client.destination = VIEW
+            await client.subscribe()
+            insert(source, schema, 1, 10)
+            found: list[str] = []
+            while found.count("orders") < 10:
+                batch = await client.get(timeout=1000)
+                headers = [Entry.FromString(it).header for it in batch.messages]
+                found += [it.tableName for it in headers if it.eventType == EventType.INSERT]
+                if batch.batch_id > 0:
+                    client.ack(batch.batch_id)
+            assert set(found) == {"orders"}
+        finally:
+            client.cut()
+
+
+async def test_a_snapshot_has_the_tables_of_the_view(sluice: Sluice, source: Server, schema: str) -> None:
+    insert(source, schema, 1, 5)
+    with sluice.reading(), sluice.client(name=VIEW) as view:
+        view.subscribe(start="snapshot")
+        assert take(view, 5) == orders(1, 5)
 
 
 def test_what_is_of_the_source_is_asked_of_the_destination(sluice: Sluice, source: Server, schema: str) -> None:

@@ -810,6 +810,10 @@ def test_a_view_has_its_own_tables_and_all_else_of_its_destination(conf: Conf) -
         ("sluice.instance.route = view", "sluice.instance.route: view is itself a view, of shop: name that one"),
         ("sluice.instance.route = sh op", "there is no destination 'sh op'"),
         ("sluice.instance.route = open", "open has sluice.instance.sharedFilter = true"),
+        (
+            "sluice.instance.route = narrow\ncanal.instance.filter.regex = shop\\\\.orders",
+            "canal.instance.filter.regex of orders: the filter 'shop\\.orders' matches nothing that 'crm\\..*'",
+        ),
         *(
             (
                 f"sluice.instance.route = shop\n{key} = {value}",
@@ -835,6 +839,7 @@ def test_a_view_that_cannot_be_is_refused_with_key_and_destination(conf: Conf, l
     conf.write("shop/instance.properties", SOURCE)
     conf.write("open/instance.properties", SOURCE + "sluice.instance.sharedFilter = true")
     conf.write("view/instance.properties", "sluice.instance.route = shop")
+    conf.write("narrow/instance.properties", SOURCE + "canal.instance.filter.regex = crm\\\\..*")
     conf.write("orders/instance.properties", lines)
     with pytest.raises(ConfigError) as caught:
         conf.read().instance("orders")

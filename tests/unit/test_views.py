@@ -1,0 +1,437 @@
+"""Views of a destination whose changes come from the test: what they share with it, and what is their own."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice.instance.config import InstanceConfig
+from sluice.instance.instance import View
+from sluice.instance.meta.file import FileMetaStore
+from sluice.instance.quarantine import keep_late, path_of
+from sluice.protocol.errors import (
+    BadParameterError,
+    ConfigError,
+    DestinationStoppedError,
+    FilterError,
+    PurgedError,
+    SluiceError,
+    UnknownDestinationError,
+)
+from sluice.server.embedded import EmbeddedServer
+from sluice.server.lag import explain
+from sluice.store.batch import Batch, LateRows
+from tests.source import eventually
+from tests.stream import entries
+from tests.unit.test_embedded import WrittenByTest
+
+MAIN, VIEW, OTHER = "shop", "part", "rest"
+CLIENT = 1001
+
+
+class Setup:
+    """A server with a destination and two views of it, none of them started."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.parser: WrittenByTest
+        self.starts: list[int | None] = []
+        """Where each parser was to begin: the offset, or None for where the configuration says."""
+        self.main = self.config(MAIN)
+        self.filters = {VIEW: r"shop\.orders", OTHER: r"shop\.items"}
+        self.broken: set[str] = set()
+        self.server = EmbeddedServer(self.load, self.make_parser)
+
+    def config(self, name: str, **more: Any) -> InstanceConfig:
+        return InstanceConfig(
+            destination=name, file_data_dir=self.folder, file_flush_period=3_600_000, catch_up_readers=0, **more
+        )
+
+    def load(self, destination: str) -> InstanceConfig:
+        if destination in self.broken:
+            raise ConfigError(f"{destination} has a mistake")
+        if destination == MAIN:
+            return self.main
+        if destination not in self.filters:
+            raise UnknownDestinationError(destination)
+        shared = {"memory_buffer_size": self.main.memory_buffer_size}
+        config = self.config(destination, route=MAIN, filter_regex=self.filters[destination], **shared)
+        return config.as_view(self.main)
+
+    def make_parser(self, *arguments: Any, **options: Any) -> WrittenByTest:
+        self.parser = WrittenByTest(*arguments, **options)
+        start = self.parser.start_cursor
+        self.starts.append(start.position.begin if start is not None and start.position is not None else None)
+        return self.parser
+
+    def write(self, table: str, row: bytes) -> None:
+        self.parser.write(row, table=("shop", table))
+
+    async def start(self, *names: str) -> None:
+        for name in names:
+            await self.server.start(name)
+        await asyncio.sleep(0)
+
+    async def take(self, name: str = VIEW) -> list[bytes]:
+        """Take and confirm all that is there; return the rows."""
+        found: list[bytes] = []
+        while (batch := await self.get(name)).entries:
+            await self.server.ack(name, CLIENT, batch_id=batch.batch_id, durable=True)
+            found += [it for it in entries(batch.slices) if it not in (b"begin", b"end")]
+        return found
+
+    async def get(self, name: str = VIEW) -> Batch:
+        return await self.server.get_without_ack(name, CLIENT)
+
+    def state(self, name: str = VIEW) -> tuple[str, str]:
+        status = self.server.destination_status(name)
+        return status.state, status.error
+
+    def where(self, name: str = VIEW) -> str:
+        return self.server.status(name, CLIENT).position
+
+
+@pytest.fixture
+async def setup(tmp_path: Path) -> AsyncIterator[Setup]:
+    made = Setup(tmp_path)
+    yield made
+    made.broken.clear()
+    with contextlib.suppress(SluiceError):
+        await made.server.close()
+
+
+@pytest.fixture
+async def running(setup: Setup) -> Setup:
+    """With a client on each."""
+    await setup.start(MAIN, VIEW, OTHER)
+    for name in (MAIN, VIEW, OTHER):
+        await setup.server.subscribe(name, CLIENT)
+    return setup
+
+
+WAITS = ("stopped", f"destination {MAIN}, of which it is a view, does not run")
+
+
+async def test_each_has_its_own_tables_and_cursor(running: Setup) -> None:
+    running.write("orders", b"one")
+    running.write("items", b"two")
+    assert await running.take(VIEW) == [b"one"]
+    assert await running.take(OTHER) == [b"two"]
+    assert await running.take(MAIN) == [b"one", b"two"]
+    running.write("orders", b"three")
+    before = running.where(OTHER)
+    assert await running.take(VIEW) == [b"three"]
+    assert running.where(VIEW) > before
+    assert len(running.starts) == 1
+    assert [running.server.destination_status(it).route for it in (MAIN, VIEW, OTHER)] == ["", MAIN, MAIN]
+
+
+async def test_a_filter_of_a_client_only_narrows(running: Setup) -> None:
+    with pytest.raises(FilterError, match="matches nothing that"):
+        await running.server.subscribe(VIEW, 2, filter=r"shop\.items")
+    await running.server.subscribe(VIEW, CLIENT, filter=r"shop\..*")
+    running.write("items", b"one")
+    running.write("orders", b"two")
+    assert await running.take() == [b"two"]
+    assert await running.server.tables(VIEW) == ["shop.orders"]
+    with pytest.raises(FilterError, match="no item of the filter matches"):
+        await running.server.columns(VIEW, "shop", "items")
+
+
+async def test_the_stream_begins_where_the_oldest_client_of_any_view_is(running: Setup) -> None:
+    running.write("orders", b"one")
+    for name in (MAIN, OTHER):
+        await running.take(name)
+    await running.server.close()
+    place = running.where
+    await running.start(VIEW, OTHER)
+    assert running.state() == WAITS
+    with pytest.raises(DestinationStoppedError, match=f"should start first: {WAITS[1]}"):
+        place()
+    await running.start(MAIN)
+    assert running.state() == ("running", "")
+    assert running.starts == [None, 4]
+
+
+async def test_the_ring_waits_for_clients_of_views_and_not_for_those_of_stopped_ones(setup: Setup) -> None:
+    setup.main = setup.main.model_copy(update={"memory_buffer_size": 8})
+    await setup.start(MAIN, VIEW)
+    for name in (MAIN, VIEW):
+        await setup.server.subscribe(name, CLIENT)
+    for row in (b"one", b"two"):
+        setup.write("orders", row)
+    assert await setup.take(MAIN) == [b"one", b"two"]
+    setup.parser.stream.transaction(b"three")
+    putting = asyncio.create_task(asyncio.to_thread(setup.parser.stream.put))
+    await eventually(lambda: setup.server.destination_status(MAIN).full)
+    assert await setup.take(MAIN) == [b"three"]
+    status = setup.server.destination_status(MAIN)
+    explained = explain(status, status.clients[0], 0.0)
+    assert explained.text.startswith("the ring is full until a client of another view or its main destination acks")
+    await setup.server.stop(VIEW)
+    assert await putting
+    status = setup.server.destination_status(VIEW)
+    assert (status.state, status.error, status.entries, status.first) == ("stopped", "", 0, "")
+    assert [(it.state, it.position) for it in status.clients] == [("ahead", str(setup.parser.stream.position(0)))]
+
+
+async def test_ids_of_batches_are_never_given_twice(running: Setup) -> None:
+    given: list[int] = []
+    for row in range(3):
+        running.write("orders", b"%d" % row)
+        given += [(await running.get(name)).batch_id for name in (MAIN, VIEW)]
+        await running.server.stop(VIEW)
+        await running.start(VIEW)
+    assert len(set(given)) == len(given)
+    assert given == sorted(given)
+
+
+async def test_ids_are_higher_than_those_that_a_view_gave_as_a_destination_of_its_own(setup: Setup) -> None:
+    (setup.folder / VIEW).mkdir()
+    data = {"clientDatas": [], "destination": VIEW, "sluice": {"epoch": 41}}
+    (setup.folder / VIEW / "meta.dat").write_text(json.dumps(data))
+    await setup.start(MAIN, VIEW)
+    await setup.server.subscribe(VIEW, CLIENT)
+    setup.write("orders", b"one")
+    assert (await setup.get()).batch_id >= 42 * 10**9
+    assert setup.server.epoch(VIEW) == 42
+    await setup.take()
+    stored = json.loads((setup.folder / VIEW / "meta.dat").read_text())
+    assert stored["sluice"]["epoch"] >= 42
+
+
+async def test_to_start_a_destination_starts_its_views_but_none_that_was_stopped(running: Setup) -> None:
+    await running.server.stop(OTHER)
+    running.write("orders", b"one")
+    await running.server.stop(MAIN)
+    assert [running.state(it) for it in (VIEW, OTHER)] == [WAITS, ("stopped", "")]
+    await running.start(VIEW)
+    assert running.state() == WAITS
+    await running.start(MAIN)
+    assert [running.state(it)[0] for it in (VIEW, OTHER)] == ["running", "stopped"]
+    await running.start(OTHER)
+    assert running.state(OTHER) == ("running", "")
+
+
+async def test_a_view_that_is_configured_otherwise_with_its_destination_is_so_when_that_starts(running: Setup) -> None:
+    running.filters[VIEW] = r"shop\..*"
+    running.broken.add(OTHER)
+    running.main = running.main.model_copy(update={"get_ddl_isolation": True})
+    await running.server.reload(MAIN)
+    running.write("items", b"one")
+    assert await running.take() == [b"one"]
+    assert running.state(OTHER) == ("stopped", "rest has a mistake")
+    running.broken.clear()
+    await running.start(OTHER)
+    assert running.state(OTHER)[0] == "running"
+
+
+async def test_a_view_that_cannot_start_keeps_no_other_from_it(setup: Setup) -> None:
+    (setup.folder / VIEW).mkdir()
+    file = setup.folder / VIEW / "meta.dat"
+    file.write_text("{}")
+    await setup.start(VIEW, OTHER, MAIN)
+    assert setup.state()[0] == "stopped"
+    assert "is not a file of subscriptions and cursors" in setup.state()[1]
+    assert setup.state(OTHER) == ("running", "")
+    file.unlink()
+    await setup.start(VIEW)
+    assert setup.state() == ("running", "")
+
+
+async def test_a_view_whose_store_fails_in_an_unforeseen_way_says_so(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(_self: object) -> None:
+        raise ZeroDivisionError("by nothing")
+
+    await setup.start(MAIN)
+    monkeypatch.setattr(FileMetaStore, "open", fail)
+    await setup.start(VIEW)
+    assert setup.state() == ("stopped", "by nothing")
+
+
+async def test_a_destination_that_cannot_start_lets_its_views_wait(setup: Setup) -> None:
+    setup.folder.joinpath(MAIN).mkdir()
+    file = setup.folder / MAIN / "meta.dat"
+    file.write_text("{}")
+    await setup.start(VIEW)
+    with pytest.raises(ConfigError):
+        await setup.start(MAIN)
+    assert setup.state() == WAITS
+    file.unlink()
+    await setup.start(MAIN)
+    assert setup.state() == ("running", "")
+
+
+class SlowToOpen:
+    """Opening what is stored of the view takes until the test lets it go on."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.may_end = asyncio.Event(), asyncio.Event()
+        opening: Callable[[FileMetaStore], Any] = FileMetaStore.open
+        slow = self
+
+        async def open_(store: FileMetaStore) -> Any:
+            if store.path.parent.name == VIEW:
+                slow.begun.set()
+                await slow.may_end.wait()
+            return await opening(store)
+
+        monkeypatch.setattr(FileMetaStore, "open", open_)
+
+
+async def test_a_view_that_is_stopped_while_it_starts_lets_go_of_its_file(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await setup.start(MAIN)
+    slow = SlowToOpen(monkeypatch)
+    starting = asyncio.create_task(setup.server.start(VIEW))
+    await slow.begun.wait()
+    view = setup.server.instances[VIEW]
+    assert isinstance(view, View)
+    await view.stop()
+    slow.may_end.set()
+    await starting
+    assert setup.state() == ("stopped", "")
+    await setup.start(VIEW)
+    assert setup.state() == ("running", "")
+
+
+async def test_a_view_that_starts_while_its_destination_stops_or_starts_follows_it(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await setup.start(MAIN)
+    slow = SlowToOpen(monkeypatch)
+    starting = asyncio.create_task(setup.server.start(VIEW))
+    await slow.begun.wait()
+    main = setup.server.instances[MAIN]
+    await main.stop()  # as another server takes over
+    slow.may_end.set()
+    await starting
+    view = setup.server.instances[VIEW]
+    assert isinstance(view, View)
+    assert not view.is_open
+    slow.begun.clear()
+    slow.may_end.clear()
+    beginning = asyncio.create_task(main.start())
+    await slow.begun.wait()
+    late = View(setup.load(OTHER), setup.make_parser)
+    late.main = main
+    await late.start()
+    slow.may_end.set()
+    await beginning
+    await asyncio.sleep(0)
+    assert [it.state for it in (main, view, late)] == ["running"] * 3
+    await late.stop()
+
+
+async def test_what_fails_for_the_destination_fails_for_its_views(running: Setup) -> None:
+    running.parser.stream.gtid = 99  # of a source that the ring does not know
+    running.parser.stream.advance()
+    running.parser.stream.put()
+    await eventually(lambda: running.state(MAIN)[0] == "error")
+    assert running.state(VIEW) == running.state(MAIN)
+    with pytest.raises(DestinationStoppedError, match=f"destination:{VIEW} has failed: IndexError: 99"):
+        await running.get()
+    await running.server.stop(MAIN)
+    await running.start(MAIN)
+    running.write("orders", b"one")
+    assert await running.take() == [b"one"]
+
+
+async def test_a_source_that_cannot_be_read_is_the_state_of_views_too(running: Setup) -> None:
+    running.parser.on_state("error", "the source does not answer")
+    await eventually(lambda: running.state(VIEW) == ("error", "the source does not answer"))
+    running.parser.on_state("running", "")
+    await eventually(lambda: running.state(VIEW) == ("running", ""))
+
+
+async def test_a_client_of_a_view_that_has_lost_its_place_is_told_and_the_others_are_served(running: Setup) -> None:
+    running.write("orders", b"one")
+    await running.take(MAIN)
+    await running.server.stop(MAIN)
+    purged = PurgedError("the source has purged it")
+
+    def make(*arguments: Any, **options: Any) -> WrittenByTest:
+        running.parser = WrittenByTest(*arguments, **options)
+        running.parser.refused = {options["start"]: purged}
+        running.parser.stream.events = 3
+        return running.parser
+
+    running.server._make_parser = make
+    running.main = running.main.model_copy(update={"catch_up_readers": 2})
+    await running.start(MAIN)
+    await eventually(lambda: running.server.status(VIEW, CLIENT).state == "gone")
+    with pytest.raises(PurgedError, match="has purged it"):
+        await running.get()
+    running.write("orders", b"two")
+    assert await running.take(MAIN) == [b"two"]
+
+
+async def test_rows_from_quarantine_come_to_clients_of_views_that_have_passed_them(running: Setup) -> None:
+    place = running.parser.stream.position(1)
+    running.write("orders", b"one")
+    for name in (MAIN, VIEW):
+        await running.take(name)
+    rows = LateRows(place, "shop", "orders", b"\x12\x04late", 1, 1000, b"\x04\x01")
+    given = await running.server.instances[MAIN].redeliver([rows])
+    assert given == {str(place): [CLIENT]}
+    for name in (MAIN, VIEW):
+        assert await running.take(name) == [b"late"]
+    await running.server.stop(VIEW)
+    await running.start(VIEW)
+    assert await running.take() == []
+
+
+async def test_late_rows_of_a_view_are_still_known_after_a_restart(running: Setup) -> None:
+    place = running.parser.stream.position(1)
+    running.write("orders", b"one")
+    for name in (MAIN, VIEW, OTHER):
+        await running.take(name)
+    rows = LateRows(place, "shop", "orders", b"\x12\x04late", 1, 1000, b"\x04\x01")
+    await running.server.instances[MAIN].redeliver([rows])
+    keep_late(path_of(running.folder, MAIN), [rows])
+    await running.server.close()
+    await running.start(MAIN, VIEW)
+    assert await running.take() == [b"late"]
+
+
+async def test_a_client_of_a_view_may_have_the_stream_begin_again(setup: Setup) -> None:
+    setup.main = setup.main.model_copy(update={"memory_buffer_size": 8})
+    await setup.start(MAIN, VIEW)
+    await setup.server.subscribe(VIEW, CLIENT)
+    session = setup.server.open_session(VIEW, CLIENT)
+    setup.write("orders", b"one")
+    assert await setup.take() == [b"one"]
+    assert await setup.server.go_back(VIEW, CLIENT, session=session)
+    await setup.server.begin_again(VIEW)
+    assert setup.state() == ("running", "")
+    setup.write("orders", b"two")
+    assert await setup.take() == [b"two"]
+    assert len(setup.starts) == 2
+
+
+async def test_what_is_of_the_source_is_refused_with_the_name_of_the_destination(running: Setup) -> None:
+    said = f"destination {VIEW} is a view of {MAIN}, which has its source, its log and its quarantine: ask {MAIN}"
+    with pytest.raises(BadParameterError) as caught:
+        await running.server.retry_quarantine(VIEW)
+    assert str(caught.value) == said
+    with pytest.raises(BadParameterError) as caught:
+        await running.server.prune_log(VIEW, 0)
+    assert str(caught.value) == said
+
+
+async def test_clients_of_a_view_expire_as_that_is_configured(setup: Setup) -> None:
+    await setup.start(MAIN, VIEW)
+    await setup.server.subscribe(VIEW, CLIENT)
+    await setup.server.subscribe(MAIN, CLIENT)
+    view = setup.server.instances[VIEW]
+    view.cursors._expire_after = 1
+    view.cursors._subscribers[CLIENT].last_active -= 2
+    await eventually(lambda: not view.cursors.client_ids)
+    assert setup.server.instances[MAIN].cursors.client_ids == [CLIENT]

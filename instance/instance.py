@@ -29,9 +29,11 @@ from ..store.log.log import Extent, Log
 from ..store.log.shapes import difference
 from ..store.ring import Ring
 from ..store.snapshot import Selection, TableProgress
+from ..store.track import RowFilter
 from .catchup import CatchUp
 from .columns import SourceColumn
 from .config import InstanceConfig
+from .judging import Judging
 from .log import LogReader, LogWriter, open_log
 from .meta.base import MetaStore
 from .purges import PurgeWatch, Threat
@@ -104,12 +106,14 @@ class Instance:
             self.ring,
             epoch=epoch,
             compile_filter=self.compile_filter,
+            compile_where=compile_where,
             detach_after=config.patience,
             expire_after=config.client_expiry,
             catches_up=config.catch_up_readers > 0,
         )
         self._commits: Commits[asyncio.Future[None]] = Commits(self.cursors)
         self.catch_up = CatchUp(config, self._make_feed, self._tend)
+        self._judging = Judging(self._tend)
 
     # --- life cycle --------------------------------------------------------------------------------------------------
 
@@ -535,7 +539,13 @@ class Instance:
     def _tend(self) -> None:
         self._attempt(self.cursors.advance, time.monotonic())
         self._attempt(self._tend_readers)
+        self.judge()
+        self.catch_up.wake()
         self.wake()
+
+    def judge(self) -> None:
+        """Have the conditions on rows of clients judged of what has come."""
+        self._judging.tend([self.ring, *self.catch_up.rings])
 
     def _expire(self) -> None:
         for client_id in self.cursors.expire(time.monotonic()):
@@ -606,6 +616,7 @@ class Instance:
         # Without a free reader the next look is soon enough: where many clients wait, each would look at all of them.
         if self.cursors.wants_reader and self.catch_up.turns.has_room:
             self._attempt(self._tend_readers)
+        self.judge()
         changed = self._changed
         try:
             async with asyncio.timeout(None if seconds == float("inf") else seconds):
@@ -706,6 +717,13 @@ class Instance:
                 if failed and not self._failure:
                     failed = False
                     self._set_state(self.state, "")
+
+
+def compile_where(text: str) -> RowFilter:
+    """Read the condition on rows of a client. Raises FilterError."""
+    from .sources.judging import RowConditions  # noqa: PLC0415  its parser takes time and memory, and few need it
+
+    return RowConditions(text)
 
 
 def make_meta(config: InstanceConfig) -> MetaStore:

@@ -58,7 +58,8 @@ def client_keys(client: StoredClient) -> dict[str, str]:
     memory = {"memory": client.memory} if client.memory else {}
     snapshots = {"snapshots": client.snapshots} if client.snapshots else {}
     protect = {"protect": "true"} if client.protected else {}
-    more = expiry | late | memory | snapshots | protect
+    where = {"where": client.where} if client.where else {}
+    more = expiry | late | memory | snapshots | protect | where
     return more | (our_keys(client.cursor) if client.cursor is not None else {})
 
 
@@ -90,6 +91,11 @@ def read_snapshots(ours: dict[str, str]) -> str:
 def read_protection(ours: dict[str, str]) -> bool:
     """Read whether the log keeps what a client needs. Raises one of `MALFORMED` if that is neither true nor false."""
     return {"true": True, "false": False}[ours.get("protect", "false")]
+
+
+def read_where(ours: dict[str, str]) -> str:
+    """Read the condition on rows of a client."""
+    return str(ours.get("where", ""))
 
 
 def read_cursor(data: dict[str, Any], ours: dict[str, str]) -> Cursor:

@@ -42,6 +42,7 @@ from .canal import (
     read_place,
     read_protection,
     read_snapshots,
+    read_where,
 )
 
 FILE_NAME = "meta.dat"
@@ -201,4 +202,4 @@ def _client(data: dict[str, Any]) -> StoredClient:
     # JSON may hold a lone surrogate, which cannot be written again: as an escape it is refused as a filter.
     text = str(identity.get("filter") or "").encode(errors="backslashreplace").decode()
     more = read_expiry(ours), read_late(ours), read_memory(ours), read_snapshots(ours), read_protection(ours)
-    return StoredClient(int(identity["clientId"]), text, cursor, *more)
+    return StoredClient(int(identity["clientId"]), text, cursor, *more, read_where(ours))

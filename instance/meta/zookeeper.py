@@ -35,6 +35,7 @@ from .canal import (
     read_place,
     read_protection,
     read_snapshots,
+    read_where,
 )
 from .nodes import Check, Create, Delete, NodeError, NodeSession, NoNodeError, Operation, Put
 
@@ -217,7 +218,7 @@ class ZooKeeperClients:
             data = json.loads(node.data)
             ours = data.get("sluice", {})
             more = read_expiry(ours), read_late(ours), read_memory(ours), read_snapshots(ours), read_protection(ours)
-            client = StoredClient(client_id, wanted, read_cursor(data, ours), *more)
+            client = StoredClient(client_id, wanted, read_cursor(data, ours), *more, read_where(ours))
             address = read_address(data)
         except MALFORMED as error:
             raise ConfigError(

@@ -46,11 +46,11 @@ _COLLATION = re.compile(r"[a-z0-9_]{1,64}")
 class Conditions:
     """The conditions of some tables, one for each."""
 
-    def __init__(self, text: str) -> None:
-        """Read all of them; raises FilterError."""
+    def __init__(self, text: str, longest: int = MAX_TEXT) -> None:
+        """Read all of them; raises FilterError, also for more than so many characters."""
         self._tests: dict[str, Test] = {}
-        if len(text) > MAX_TEXT:
-            raise FilterError(f"the conditions have {len(text)} characters, more than {MAX_TEXT}")
+        if len(text) > longest:
+            raise FilterError(f"the conditions have {len(text)} characters, more than {longest}")
         for item in filter(None, (item.strip() for item in _split(text))):
             table, colon, condition = item.partition(":")
             table = table.strip()

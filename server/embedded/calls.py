@@ -36,6 +36,7 @@ class Calls(Destinations):
         client_id: int,
         *,
         filter: str = "",  # noqa: A002  Canal's name
+        where: str | None = "",
         start: str | dict[str, int] | Selection = "earliest",
         expire_after: int | None = None,
         protected: bool | None = None,
@@ -50,6 +51,7 @@ class Calls(Destinations):
             client_id: a 16-bit integer.
             filter: tables, as in `TableFilter`; it narrows the destination's, or takes its place where filters are
                 shared. Empty wants all.
+            where: conditions on rows, as in `sluice.instance.sink.where`; empty wants all, None leaves them unchanged.
             start: ``earliest`` in the ring, ``latest``, the text of a position, ``{"timestamp": ms}``, or which rows of
                 tables it is given as they are now, among the changes since: it takes a snapshot.
             expire_after: seconds without a call after which the client is removed; 0 for never, None as the destination
@@ -60,11 +62,12 @@ class Calls(Destinations):
         Raises:
             BadParameterError: the client id is out of range, or there is no log that could keep anything; or the
                 tables of a snapshot cannot be read, or the client has begun without one.
-            FilterError: the filter is not valid, or cannot match anything.
+            FilterError: the filter or the condition is not valid, or cannot match anything.
             BadPositionError: ``start`` is not a position.
             GoneError: it is older than what is stored.
             SourceChangedError: it belongs to another source or history.
         """
+        # Long: half of it says what the arguments mean.
         instance = self._running(destination)
         if not -(1 << 15) <= client_id < 1 << 15:
             raise BadParameterError(f"client id {client_id} is not a 16-bit integer")
@@ -77,6 +80,7 @@ class Calls(Destinations):
         instance.cursors.subscribe(
             client_id,
             filter_text=filter,
+            where=where,
             start=start["timestamp"] if isinstance(start, dict) else start,
             expire_after=expire_after,
             protected=protected,
@@ -97,6 +101,7 @@ class Calls(Destinations):
             "destination": destination,
             "clientId": client_id,
             "filter": status.filter,
+            "where": status.where,
             "state": status.state,
             "position": status.position,
         }

@@ -1,0 +1,20 @@
+"""Conditions on rows of clients, for the entries of any source: all have the types of MySQL."""
+
+from ..sink.where import Conditions
+from .mysql.decode.judge import Judge
+
+LONGEST = 4096
+"""Characters of the conditions of a client."""
+
+
+class RowConditions:
+    """What a client subscribes with."""
+
+    def __init__(self, text: str) -> None:
+        """Read conditions, one for each of some tables. Raises FilterError."""
+        self.text = text
+        self.conditions = Conditions(text, LONGEST)
+
+    def make_judge(self) -> Judge:
+        """Return what judges the entries of a ring by them."""
+        return Judge(self.conditions)

@@ -506,6 +506,14 @@ class Cursors:
         state = self._subscriber(client_id).state
         return None if isinstance(state, Served) else state.resume
 
+    def awaits_verdicts(self, client_id: int, sequence: int) -> bool:
+        """Return whether its condition is not judged yet of all slots of the destination's ring before one."""
+        state = self._subscriber(client_id).state
+        if not isinstance(state, InRing):
+            return False
+        reached = state.reading.slots.reach(state.reading.get, sequence)
+        return reached < sequence and state.reading.slots.refusal(reached) is None
+
     def outstanding(self, client_id: int) -> int:
         """Return how many batches a client was given and has not confirmed."""
         return len(self._subscriber(client_id).marks)

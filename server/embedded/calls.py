@@ -229,7 +229,8 @@ class Calls(Destinations):
             client_id: the client.
             batch_size: entries (ITEMSIZE) or units of memory (MEMSIZE), as configured; 1000 if no limit is given.
             timeout: seconds to wait for the first entry; None or 0 answers at once, unless the client waits for a
-                catch-up reader (`FIRST_DATA`); `math.inf` waits for ever.
+                catch-up reader, or its condition on rows is to be judged of what is there (`FIRST_DATA`); `math.inf`
+                waits for ever.
             max_entries: entries at most.
             max_bytes: bytes at most; a larger entry comes alone.
             min_bytes: wait until so many bytes are there, ...
@@ -253,7 +254,7 @@ class Calls(Destinations):
         entries, memory_limit = _limits(config, batch_size or 0, max_entries or 0)
         full_entries = entries if wait_full and not memory_limit else 0
         full_bytes = max(min_bytes or 0, memory_limit if wait_full else 0)
-        begun = time.monotonic()
+        begun, there = time.monotonic(), instance.ring.next
         deadline = begun + (timeout or 0)
         patience = deadline
         while True:
@@ -284,7 +285,8 @@ class Calls(Destinations):
                     return batch
                 instance.check_stream(client_id)
                 patience = deadline  # what was found was passed over: it is not wanted
-                until = max(deadline, begun + FIRST_DATA) if cursors.awaits_reader(client_id) else deadline
+                waits = cursors.awaits_reader(client_id) or cursors.awaits_verdicts(client_id, there)
+                until = max(deadline, begun + FIRST_DATA) if waits else deadline
                 if now >= until:
                     return EMPTY
                 await instance.wait(until - now)

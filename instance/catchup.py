@@ -124,6 +124,8 @@ class Window:
                 if found.stop == sequence < end == ring.next and ring.waiting:  # a BEGIN, and no room for what follows
                     found = read(sequence, sequence + 1, whole=True)
                 self._advance(track, found.stop)
+                if stop is None:
+                    self._check(end, found.entries)
                 if found.entries:
                     yield found  # the reader may be another one when this comes back
                 if found.stop == stop:
@@ -146,6 +148,8 @@ class Window:
                     sequence, until, max_rows=limits.rows, max_bytes=limits.bytes, inside=inside, **self._chosen()
                 )
                 to = track.position_before(found) or after
+                if stop is None:
+                    self._check(until, entries)
                 if entries:
                     read = ring.read(sequence, found, **self._chosen())
                     is_partial = not ring.slot(found - 1).flags & Flag.BOUNDARY
@@ -169,17 +173,16 @@ class Window:
         return self._slots.chosen()
 
     def _reach(self, sequence: int, end: int, stop: int | None) -> tuple[int, int | None]:
-        """Return up to which slot a condition is judged, ``end`` at most, and ``stop``: None if that is before it.
-
-        Raises FilterError when it cannot be judged there.
-        """
+        """Return up to which slot a condition is judged, ``end`` at most, and ``stop``: None if that is after it."""
         assert self._slots is not None
         reached = self._slots.reach(sequence, end)
-        if reached == end:
-            return end, stop
-        if reached == sequence and (refusal := self._slots.refusal(sequence)) is not None:
+        return reached, stop if reached == end else None
+
+    def _check(self, end: int, entries: int) -> None:
+        """Raise why a condition cannot be judged of a slot, when there is nothing before it any more."""
+        assert self._slots is not None
+        if not entries and (refusal := self._slots.refusal(end)) is not None:
             raise refusal
-        return reached, None
 
     async def _more(self) -> None:
         """Wait until the reader has read more, or another turn has begun."""

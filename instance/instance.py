@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ..protocol.errors import (
     BadParameterError,
@@ -29,7 +29,7 @@ from ..store.log.log import Extent, Log
 from ..store.log.shapes import difference
 from ..store.ring import Ring
 from ..store.snapshot import Selection, TableProgress
-from ..store.track import RowFilter
+from ..store.track import EVERYTHING, Wanted
 from .catchup import CatchUp
 from .columns import SourceColumn
 from .config import InstanceConfig
@@ -38,10 +38,14 @@ from .log import LogReader, LogWriter, open_log
 from .meta.base import MetaStore
 from .purges import PurgeWatch, Threat
 from .quarantine import keep_late, path_of, read_late, remove
+from .sink.condition import leaves
 from .sink.filters import TableFilter
 from .snapshots import SnapshotTasks
 from .source import Feed, Parser, ParserFactory
 from .status import ParserStatus
+
+if TYPE_CHECKING:
+    from .sources.judging import RowConditions
 
 logger = logging.getLogger(__name__)
 
@@ -463,10 +467,10 @@ class Instance:
         found = await asyncio.to_thread(parser.tables)
         return [".".join(it) for it in found if self._filter.accepts(*it) and narrower.accepts(*it)]
 
-    async def select(
-        self, selection: Selection, delivers: Callable[[str, str], bool] | None = None
-    ) -> list[TableProgress]:
+    async def select(self, selection: Selection, wanted: Wanted = EVERYTHING) -> list[TableProgress]:
         """Return the tables of the source that a client wants in a snapshot, of those that its filter delivers.
+
+        The conditions of its subscription hold for their rows, too.
 
         Raises:
             FilterError: the filter of the selection is wrong.
@@ -475,7 +479,7 @@ class Instance:
         """
         reader, where = self._running_parser().table_reader(), selection.where
         found = [name.split(".", 1) for name in await self.tables(selection.tables)]
-        names = [(schema, table) for schema, table in found if delivers is None or delivers(schema, table)]
+        names = [(schema, table) for schema, table in found if wanted.has(schema, table)]
         if not names:
             which = f" that matches {selection.tables!r}" if selection.tables else ""
             raise BadParameterError(f"the client gets no table{which} that is at the source now", "tables")
@@ -486,12 +490,28 @@ class Instance:
         progress = []
         try:
             for schema, table in names:
-                condition = where.get(f"{schema}.{table}", "")
+                condition = self._condition(wanted, schema, table, where.get(f"{schema}.{table}", ""))
                 readable = await asyncio.to_thread(reader.describe, schema, table, condition)
                 progress.append(TableProgress(schema, table, condition, readable.expected))
         finally:
             await asyncio.to_thread(reader.close)
         return progress
+
+    def _condition(self, wanted: Wanted, schema: str, table: str, more: str) -> str:
+        """Return the condition of a client on rows of a table, joined with another one. Raises BadParameterError."""
+        conditions = None if wanted.rows is None else compile_where(wanted.rows.text).conditions
+        test = None if conditions is None else conditions.of(schema, table)
+        if conditions is None or test is None:
+            return more
+        masks = self.config.masks().of(schema, table)
+        if masked := next((leaf.column for leaf in leaves(test) if leaf.column.upper() in masks), ""):
+            raise BadParameterError(
+                f"{schema}.{table}.{masked} is masked, and the client has a condition on it: a snapshot, which the"
+                " source's own values are compared for, would have other rows",
+                "tables",
+            )
+        own = conditions.text_of(schema, table)
+        return f"({own}) AND ({more})" if more.strip() else own
 
     def tend_snapshots(self) -> None:
         """Read for the clients that take snapshots, after one of these was begun, paused or taken from."""
@@ -514,6 +534,15 @@ class Instance:
             TableFilter(text)
             return None
         return self._filter.narrow(text).accepts
+
+    async def check_where(self, text: str) -> None:
+        """Make sure that rows can be judged by the conditions of a client, as far as the source can be asked.
+
+        Raises FilterError, and SourceError when the source does not answer.
+        """
+        parser = self._running_parser()
+        rows = await asyncio.to_thread(compile_where, text)
+        await asyncio.to_thread(parser.check_conditions, rows.conditions)
 
     def _running_parser(self) -> Parser:
         self.check_running()
@@ -719,7 +748,7 @@ class Instance:
                     self._set_state(self.state, "")
 
 
-def compile_where(text: str) -> RowFilter:
+def compile_where(text: str) -> "RowConditions":
     """Read the condition on rows of a client. Raises FilterError."""
     from .sources.judging import RowConditions  # noqa: PLC0415  its parser takes time and memory, and few need it
 

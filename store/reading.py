@@ -90,7 +90,12 @@ class Reading:
     @property
     def refusal(self) -> FilterError | None:
         """Why its condition cannot be judged of what comes next, when all before that is confirmed."""
-        return None if self.marks else self.slots.refusal(self.get)
+        ring = self.track.ring
+        at = self.slots.reach(self.get, ring.next)
+        error = None if self.marks else self.slots.refusal(at)
+        if error is None or ring.collect(self.get, stop=at, max_entries=1, **self.chosen()).entries:
+            return None
+        return error
 
     @property
     def has_moved(self) -> bool:

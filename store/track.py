@@ -54,6 +54,9 @@ class Wanted:
         return self.tables is None or self.tables(schema, table)
 
 
+EVERYTHING: Final = Wanted()
+
+
 class Chosen(TypedDict):
     """What scans of a ring are told of what is wanted; see `Ring.collect`."""
 

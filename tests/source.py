@@ -9,6 +9,7 @@ from typing import Any
 from sluice.instance.columns import SourceColumn
 from sluice.instance.config import InstanceConfig
 from sluice.instance.sink.filters import TableFilter
+from sluice.instance.sink.where import Conditions
 from sluice.instance.source import Expiry, TableReader
 from sluice.instance.status import ParserStatus
 from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChange
@@ -53,6 +54,9 @@ class Source:
         if (schema, table) != ("shop", "goods"):
             raise UnknownTableError(f"{schema}.{table} is unknown")
         return [SourceColumn("id", "bigint(20) unsigned", is_key=True), SourceColumn("name", "varchar(20)", "utf8mb4")]
+
+    def check_conditions(self, conditions: Conditions) -> None:
+        """All can be judged."""
 
     def tables(self) -> list[tuple[str, str]]:
         return [("crm", "notes"), ("shop", "goods"), ("shop", "orders")]

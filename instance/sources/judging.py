@@ -1,10 +1,7 @@
 """Conditions on rows of clients, for the entries of any source: all have the types of MySQL."""
 
-from ..sink.where import Conditions
+from ..sink.where import MAX_CLIENT_TEXT, Conditions
 from .mysql.decode.judge import Judge
-
-LONGEST = 4096
-"""Characters of the conditions of a client."""
 
 
 class RowConditions:
@@ -13,7 +10,7 @@ class RowConditions:
     def __init__(self, text: str) -> None:
         """Read conditions, one for each of some tables. Raises FilterError."""
         self.text = text
-        self.conditions = Conditions(text, LONGEST)
+        self.conditions = Conditions(text, MAX_CLIENT_TEXT)
 
     def make_judge(self) -> Judge:
         """Return what judges the entries of a ring by them."""

@@ -5,13 +5,14 @@ import secrets
 import time
 
 from ...instance.config import BatchMode, InstanceConfig
-from ...instance.instance import Instance
+from ...instance.instance import Instance, compile_where
 from ...protocol.errors import BadParameterError, BadPositionError
 from ...protocol.position import Position
 from ...store.batch import Batch
 from ...store.cursor import MOVED, Cursor, split_memory
 from ...store.snapshot import Selection, TableProgress
 from ...store.status import ClientStatus
+from ...store.track import Wanted
 from .destinations import Destinations
 
 logger = logging.getLogger(__name__)
@@ -66,16 +67,19 @@ class Calls(Destinations):
             BadPositionError: ``start`` is not a position.
             GoneError: it is older than what is stored.
             SourceChangedError: it belongs to another source or history.
+            SourceError: the source cannot be asked whether a new condition can be judged.
         """
         # Long: half of it says what the arguments mean.
         instance = self._running(destination)
         if not -(1 << 15) <= client_id < 1 << 15:
             raise BadParameterError(f"client id {client_id} is not a 16-bit integer")
         _check_protection(instance, protected=protected)
+        if where and where != _where(instance, client_id):
+            await instance.check_where(where)
         rate, tables = 0, list[TableProgress]()
         if isinstance(start, Selection):
             rate = start.rate
-            start, tables = await _select(instance, client_id, filter, start)
+            start, tables = await _select(instance, client_id, filter, where or "", start)
         is_new = client_id not in instance.cursors.client_ids
         instance.cursors.subscribe(
             client_id,
@@ -390,7 +394,7 @@ def _limits(config: InstanceConfig, units: int, max_entries: int) -> tuple[int, 
 
 
 async def _select(
-    instance: Instance, client_id: int, filter_text: str, selection: Selection
+    instance: Instance, client_id: int, filter_text: str, where: str, selection: Selection
 ) -> tuple[str, list[TableProgress]]:
     """Return where a new client begins that takes a snapshot, and the tables of that; for a known one, no tables."""
     begin, tables = "latest", list[TableProgress]()
@@ -402,7 +406,8 @@ async def _select(
                 "start",
             )
         begin = str(await instance.source_end())  # of a table that appears after this, all rows come by changes
-        tables = await instance.select(selection, instance.compile_filter(filter_text))
+        wanted = Wanted(instance.compile_filter(filter_text), compile_where(where) if where else None)
+        tables = await instance.select(selection, wanted)
     if client_id in instance.cursors.client_ids and not instance.cursors.snapshots(client_id):
         raise BadParameterError(
             f"client {client_id} has subscribed before, without a snapshot, and goes on from its cursor: begin a"
@@ -410,6 +415,11 @@ async def _select(
             "start",
         )
     return begin, tables
+
+
+def _where(instance: Instance, client_id: int) -> str:
+    """Return the condition on rows that a client has."""
+    return instance.cursors.status(client_id).where if client_id in instance.cursors.client_ids else ""
 
 
 def _moved(memory: str) -> str:

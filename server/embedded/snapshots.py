@@ -19,7 +19,7 @@ class Snapshots(Destinations):
             SourceError: the source cannot be asked.
         """
         instance = self._running(destination)
-        tables = await instance.select(selection, instance.cursors.wanted(client_id).tables)
+        tables = await instance.select(selection, instance.cursors.wanted(client_id))
         await instance.name_place(client_id)
         snapshot = instance.cursors.add_snapshot(client_id, tables, selection.rate)
         await instance.flush()

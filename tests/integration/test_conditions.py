@@ -11,7 +11,10 @@ import pytest
 from sluice.protocol.canal.entry_pb2 import Entry
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.canal.rows import decode_rows
+from sluice.protocol.errors import FilterError
 from sluice.server.embedded import EmbeddedServer
+from sluice.store.cursors import MAX_CONDITIONS
+from sluice.store.snapshot import Selection
 from tests.conftest import Database
 from tests.delivery import deliver, execute, rows_of
 from tests.reading import config, embedded
@@ -56,7 +59,7 @@ async def read(server: EmbeddedServer, from_: str, to: str) -> bytes:
     return b"".join([bytes(part) async for batch in server.rows(NAME, CLIENT, from_, to) for part in batch.slices])
 
 
-async def take(server: EmbeddedServer, count: int, client: int = CLIENT, **limits: int) -> bytes:
+async def take(server: EmbeddedServer, count: int, client: int = CLIENT, **limits: Any) -> bytes:
     """Take and confirm batches until there are so many rows."""
     data = b""
     while len(ids(data)) < count:
@@ -70,7 +73,7 @@ async def take(server: EmbeddedServer, count: int, client: int = CLIENT, **limit
 
 
 def ids(data: bytes) -> list[int]:
-    return [(row.after or row.before)["id"] for row in decode_rows(data)]
+    return [int((row.after or row.before or {}).get("id", 0)) for row in decode_rows(data)]
 
 
 def fill(source: Server, schema: str, first: int, last: int, size: int = 100) -> None:
@@ -144,6 +147,115 @@ async def test_the_condition_survives_a_restart(source: Server, schema: str, tmp
     async with serving(source, schema, tmp_path) as server:
         assert server.status(NAME, CLIENT).where == f"{schema}.numbers: v = 4"
         assert ids(await take(server, 4)) == [2, 12, 22, 32]
+
+
+@pytest.mark.parametrize(
+    ("condition", "reason"),
+    [
+        ("v = 'x'", r"numbers.v: 'x' is a text, but the column has numbers"),
+        ("filler = 5", "numbers.filler: a number beside texts"),
+        ("filler COLLATE utf8mb4_x_ci = 'a'", "numbers.filler: texts of the collation utf8mb4_x_ci cannot be compared"),
+        ("other = 'a'", "numbers.other: texts of the collation utf8mb4_unicode_ci cannot be compared here"),
+        ("gone = 1", "numbers.gone: the table has no such column that is delivered"),
+        ("hidden = 1", "numbers.hidden: the table has no such column that is delivered"),
+        ("v = 1; unknown.numbers: v = 1", "unknown.numbers: the destination does not deliver this table"),
+        ("v =", "numbers: 'v =' is not a condition of SQL"),
+        ("v = 1 OR " * 600 + "v = 2", "the conditions have .* characters, more than 4096"),
+    ],
+)
+async def test_what_cannot_be_judged_is_refused_when_a_client_subscribes(
+    source: Server, schema: str, tmp_path: Path, condition: str, reason: str
+) -> None:
+    source.query(f"ALTER TABLE {schema}.numbers ADD other VARCHAR(9) COLLATE utf8mb4_unicode_ci, ADD hidden INT")
+    async with serving(source, schema, tmp_path, filter_black_field=f"{schema}.numbers:hidden") as server:
+        with pytest.raises(FilterError, match=reason):
+            await server.subscribe(NAME, CLIENT, where=f"{schema}.numbers: {condition}")
+        assert server.destination_status(NAME).clients == []
+
+
+async def test_a_table_that_there_is_not_is_refused(source: Server, schema: str, tmp_path: Path) -> None:
+    async with serving(source, schema, tmp_path) as server:
+        with pytest.raises(FilterError, match=f"{schema}.nothing is unknown to"):
+            await server.subscribe(NAME, CLIENT, where=f"{schema}.nothing: v = 1")
+
+
+async def test_a_text_needs_a_collation_where_the_binlog_says_none(source: Server, schema: str, tmp_path: Path) -> None:
+    source.query("SET GLOBAL binlog_row_metadata = MINIMAL")
+    async with serving(source, schema, tmp_path) as server:
+        with pytest.raises(FilterError, match="filler: the binlog does not say its collation"):
+            await server.subscribe(NAME, CLIENT, where=f"{schema}.numbers: filler = 'x1'")
+        await subscribed(server, f"{schema}.numbers: filler COLLATE utf8mb4_bin = 'x1'")
+        fill(source, schema, 1, 10, size=1)
+        assert ids(await take(server, 1)) == [1]
+
+
+async def test_a_source_with_minimal_images_is_refused(source: Server, schema: str, tmp_path: Path) -> None:
+    async with serving(source, schema, tmp_path) as server:
+        source.query("SET GLOBAL binlog_row_image = MINIMAL")
+        try:
+            with pytest.raises(FilterError, match=r"binlog_row_image of .* is MINIMAL: rows lack the columns"):
+                await server.subscribe(NAME, CLIENT, where=f"{schema}.numbers: v = 1")
+        finally:
+            source.query("SET GLOBAL binlog_row_image = DEFAULT")
+
+
+async def test_a_row_without_the_column_comes_with_a_remark(source: Server, schema: str, tmp_path: Path) -> None:
+    """A session may set MINIMAL at any time."""
+    async with serving(source, schema, tmp_path) as server:
+        await subscribed(server, f"{schema}.numbers: v = 1")
+        images = ["SET SESSION binlog_row_image = MINIMAL", "UPDATE numbers SET filler = 'a' WHERE id IN (2, 3)"]
+        execute(source, ["INSERT INTO numbers VALUES (1, 1, 'x'), (2, 2, 'x'), (3, 1, 'x')", *images], database=schema)
+        data = await take(server, 4)
+        changes = [
+            change
+            for _, change in rows_of([Entry.FromString(it) for it in Messages.FromString(data).messages], "numbers")
+        ]
+        assert [[row.afterColumns[0].value for row in change.rowDatas] for change in changes] == [
+            ["1", "3"],
+            ["a", "a"],
+        ]
+        remarks = [[(it.key, it.value) for it in change.props if it.key == "sluice.where"] for change in changes]
+        assert remarks == [[], [("sluice.where", "unjudged")]]
+
+
+async def test_a_client_is_gone_when_its_condition_cannot_be_judged_any_more(
+    source: Server, schema: str, tmp_path: Path
+) -> None:
+    """It gets all before, and goes on with another condition; the others get everything."""
+    async with serving(source, schema, tmp_path) as server:
+        await subscribed(server, f"{schema}.numbers: v >= 3 AND v < 5")
+        await subscribed(server, "", 1002)
+        fill(source, schema, 1, 10)
+        source.query(f"ALTER TABLE {schema}.numbers MODIFY v VARCHAR(9) COLLATE utf8mb4_bin")
+        fill(source, schema, 11, 20)
+        assert ids(await take(server, 2)) == [2, 9]
+        with pytest.raises(FilterError, match=r"numbers\.v: a number beside texts; write a text in quotes"):
+            await take(server, 1)
+        assert server.status(NAME, CLIENT).state == "gone"
+        assert len(ids(await take(server, 20, 1002))) == 20
+        await subscribed(server, f"{schema}.numbers: v IN ('3', '4')")
+        assert ids(await take(server, 2)) == [12, 19]
+
+
+async def test_only_so_many_conditions_are_judged(source: Server, schema: str, tmp_path: Path) -> None:
+    async with serving(source, schema, tmp_path) as server:
+        for client in range(MAX_CONDITIONS):
+            await server.subscribe(NAME, client, where=f"{schema}.numbers: v = {client}")
+        with pytest.raises(FilterError, match="16 different conditions on rows, and no more are judged"):
+            await server.subscribe(NAME, 100, where=f"{schema}.numbers: v = 100")
+        await server.subscribe(NAME, 100, where=f"{schema}.numbers: v = 1")
+        await server.subscribe(NAME, 2)
+        await server.subscribe(NAME, 101, where=f"{schema}.numbers: v = 101")
+
+
+async def test_a_snapshot_has_the_rows_that_match_too(source: Server, schema: str, tmp_path: Path) -> None:
+    fill(source, schema, 1, 40)
+    async with serving(source, schema, tmp_path) as server:
+        start = Selection("", {f"{schema}.numbers": "id > 10"}, 0)
+        await subscribed(server, f"{schema}.numbers: v = 4", start=start)
+        assert ids(await take(server, 3)) == [12, 22, 32]
+        fill(source, schema, 41, 50)
+        assert ids(await take(server, 1)) == [42]
 
 
 async def test_a_client_gets_what_a_destination_with_its_condition_delivers(

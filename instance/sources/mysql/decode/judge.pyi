@@ -1,7 +1,14 @@
+from collections.abc import Sequence
 from typing import final
 
 from .....store.verdicts import Pinned
+from ....columns import SourceColumn
+from ....sink.condition import Test
 from ....sink.where import Conditions
+
+def check_condition(
+    test: Test, schema: str, table: str, columns: Sequence[SourceColumn], collations: Sequence[str | None]
+) -> None: ...
 
 @final
 class Judge:

@@ -363,6 +363,23 @@ def layout_of(column):
     return AS_IS, Type.JSON, 4, 0, column
 
 
+def check_condition(test, str schema, str table, columns, collations):
+    """Compile a condition for the columns that a table has. Raises FilterError.
+
+    `columns`: SourceColumn as they are delivered. `collations`: for each of them the name, None for none; empty if the
+    binlog does not say them.
+    """
+    known = {column.name.upper(): (index, column) for index, column in enumerate(columns)}
+    names = dict.fromkeys(leaf.column.upper() for leaf in leaves(test))
+    for leaf in leaves(test):
+        if leaf.column.upper() not in known:
+            raise FilterError(f"{schema}.{table}.{leaf.column}: the table has no such column that is delivered")
+    try:
+        (<Program>Program.__new__(Program)).fill(test, schema, table, [known[it] for it in names], collations)
+    except (ConfigError, DecodeError) as error:
+        raise FilterError(str(error)) from None
+
+
 # --- judging ---------------------------------------------------------------------------------------------------------
 
 @cython.no_gc

@@ -343,7 +343,7 @@ cdef Py_ssize_t count_steps(test) except -1:
 
 
 cdef Collation collation_of(number, test, column):
-    """The collation of a column with that id, or of a test that names one. column: None for one of bytes."""
+    """The collation of a column, by id or name, or of a test that names one. column: None for one of bytes."""
     cdef Collation found
     if test.collation:
         if column is None:
@@ -358,7 +358,7 @@ cdef Collation collation_of(number, test, column):
             "the binlog does not say its collation; SET GLOBAL binlog_row_metadata = FULL makes MySQL from 8.0 on and"
             " MariaDB from 10.5 on do so; or write one after the column: name COLLATE utf8mb4_bin = 'x'"
         )
-    return get_collation(number)
+    return get_collation(number_of(number) if isinstance(number, str) else number)
 
 
 cdef bytes prepare(Collation collation, constant):

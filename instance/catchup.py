@@ -143,7 +143,7 @@ class Window:
             if track is not None and sequence is not None:
                 ring, stop = track.ring, track.sequence_of(self.to)
                 until, stop = self._reach(sequence, ring.next if stop is None else max(stop, sequence), stop)
-                inside = stop is not None or (ring.waiting and until == ring.next)
+                inside = stop is not None or (ring.waiting and until == ring.next) or self._is_refused(until)
                 found, entries = ring.cut(
                     sequence, until, max_rows=limits.rows, max_bytes=limits.bytes, inside=inside, **self._chosen()
                 )
@@ -177,6 +177,9 @@ class Window:
         assert self._slots is not None
         reached = self._slots.reach(sequence, end)
         return reached, stop if reached == end else None
+
+    def _is_refused(self, sequence: int) -> bool:
+        return self._slots is not None and self._slots.refusal(sequence) is not None
 
     def _check(self, end: int, entries: int) -> None:
         """Raise why a condition cannot be judged of a slot, when there is nothing before it any more."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 import threading
 import time
@@ -117,7 +118,7 @@ class Instance:
         )
         self._commits: Commits[asyncio.Future[None]] = Commits(self.cursors)
         self.catch_up = CatchUp(config, self._make_feed, self._tend)
-        self._judging = Judging(self._tend)
+        self._judging = Judging(self._note_verdicts, self._fail)
 
     # --- life cycle --------------------------------------------------------------------------------------------------
 
@@ -567,14 +568,25 @@ class Instance:
 
     def _tend(self) -> None:
         self._attempt(self.cursors.advance, time.monotonic())
+        for client_id in self.cursors.take_refused():
+            logger.error(
+                "client %d is not served any more: %s. Let it subscribe with other conditions; its cursor is kept",
+                client_id,
+                self.cursors.status(client_id).error,
+                extra={"destination": self.config.destination},
+            )
         self._attempt(self._tend_readers)
-        self.judge()
-        self.catch_up.wake()
+        self._judge()
         self.wake()
 
-    def judge(self) -> None:
+    def _note_verdicts(self) -> None:
+        """Go on with what the conditions on rows of clients have been judged of."""
+        self._tend()
+        self.catch_up.wake()
+
+    def _judge(self) -> None:
         """Have the conditions on rows of clients judged of what has come."""
-        self._judging.tend([self.ring, *self.catch_up.rings])
+        self._attempt(self._judging.tend, [self.ring, *self.catch_up.rings])
 
     def _expire(self) -> None:
         for client_id in self.cursors.expire(time.monotonic()):
@@ -645,7 +657,7 @@ class Instance:
         # Without a free reader the next look is soon enough: where many clients wait, each would look at all of them.
         if self.cursors.wants_reader and self.catch_up.turns.has_room:
             self._attempt(self._tend_readers)
-        self.judge()
+        self._judge()
         changed = self._changed
         try:
             async with asyncio.timeout(None if seconds == float("inf") else seconds):
@@ -748,8 +760,9 @@ class Instance:
                     self._set_state(self.state, "")
 
 
+@functools.lru_cache(64)
 def compile_where(text: str) -> "RowConditions":
-    """Read the condition on rows of a client. Raises FilterError."""
+    """Read the conditions on rows of a client, in a thread when they are new. Raises FilterError."""
     from .sources.judging import RowConditions  # noqa: PLC0415  its parser takes time and memory, and few need it
 
     return RowConditions(text)

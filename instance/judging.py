@@ -20,9 +20,10 @@ _THREADS: Final = ThreadPoolExecutor(2, "conditions")
 class Judging:
     """What judges the slots of some rings. All methods belong to the event loop."""
 
-    def __init__(self, on_judged: Callable[[], None]) -> None:
-        """``on_judged`` is called when more slots have been judged."""
+    def __init__(self, on_judged: Callable[[], None], on_error: Callable[[Exception], None]) -> None:
+        """``on_judged`` is called when more slots have been judged, ``on_error`` after a mistake in Sluice itself."""
         self._on_judged = on_judged
+        self._on_error = on_error
 
     def tend(self, rings: Iterable[Ring]) -> None:
         """Have judged what is not judged yet: by each condition so many slots at a time."""
@@ -34,10 +35,14 @@ class Judging:
                 assert pinned is not None
                 verdicts.is_busy = True
                 judging = asyncio.get_running_loop().run_in_executor(_THREADS, verdicts.judge.judge, pinned)
-                judging.add_done_callback(partial(self._end, verdicts, pinned))
+                judging.add_done_callback(partial(self._end, ring, verdicts, pinned))
 
-    def _end(self, verdicts: Verdicts, pinned: Pinned, done: asyncio.Future[None]) -> None:
+    def _end(self, ring: Ring, verdicts: Verdicts, pinned: Pinned, done: asyncio.Future[None]) -> None:
+        error = None if done.cancelled() else done.exception()
+        if ring.closed or done.cancelled():
+            return
+        if isinstance(error, Exception):
+            self._on_error(error)
+            return
         verdicts.take(pinned)
-        if not done.cancelled() and (error := done.exception()) is not None:
-            raise error
         self._on_judged()

@@ -90,6 +90,7 @@ class Cursors:
         self._last_session = epoch * IDS_PER_EPOCH
         self._changed: set[int] = set()
         self._heard: dict[int, None] = {}  # in order
+        self._refused: list[int] = []
 
     # --- the stream --------------------------------------------------------------------------------------------------
 
@@ -179,6 +180,11 @@ class Cursors:
         """Stop serving a client, because of an error; its cursor stays."""
         self._subscriber(client_id).fall_out(self.track, error)
 
+    def take_refused(self) -> list[int]:
+        """Return the clients that are served no longer, since the last call, because of their conditions on rows."""
+        refused, self._refused = self._refused, []
+        return refused
+
     # --- subscriptions -----------------------------------------------------------------------------------------------
 
     def restore(self, client: StoredClient, now: float) -> None:
@@ -190,7 +196,7 @@ class Cursors:
         state: InRing | Ahead | Gone
         wanted = Wanted()
         try:
-            wanted = self._compile(client.filter, client.where)
+            wanted = self._compile(client.client_id, client.filter, client.where)
         except FilterError as error:
             state = Gone(self.track, error, None)
         else:
@@ -227,11 +233,11 @@ class Cursors:
         known = self._subscribers.get(client_id)
         if known is not None:
             where = known.where if where is None else where
-            known.select(filter_text, where, self._compile(filter_text, where))
+            known.select(filter_text, where, self._compile(client_id, filter_text, where))
             known.last_active = now
             known.expire_after = known.expire_after if expire_after is None else expire_after
             known.protected = known.protected if protected is None else protected
-            if isinstance(known.state, Gone) and isinstance(known.state.error, FilterError):
+            if known.is_refused:
                 known.become(self._go_on(known.cursor, known.wanted))
                 known.resolve(self.track)
             self._changed.add(client_id)
@@ -239,7 +245,7 @@ class Cursors:
             self._forget_verdicts()
             return self.status(client_id)
         where = where or ""
-        wanted = self._compile(filter_text, where)
+        wanted = self._compile(client_id, filter_text, where)
         state, cursor = self._begin_at(start, wanted, unix_time)
         stored = StoredClient(client_id, filter_text, cursor, expire_after, protected=bool(protected), where=where)
         subscriber = self._subscribers[client_id] = Subscriber(stored, wanted, now, state)
@@ -737,7 +743,7 @@ class Cursors:
         if start < reading.ack < stop:
             stop, inside = reading.ack, True
         if (judged := reading.slots.reach(start, stop)) < stop:
-            stop, inside = judged, ring.waiting
+            stop, inside = judged, reading.slots.refusal(judged) is not None
         chosen = reading.chosen()
         end, entries = ring.cut(start, stop, max_rows=limits.rows, max_bytes=limits.bytes, inside=inside, **chosen)
         to = max(after, served.track.position_before(end) or after)
@@ -884,12 +890,13 @@ class Cursors:
         cursor = Cursor.at(place, delivered=place)
         return Ahead.at(self.track, cursor), cursor
 
-    def _compile(self, filter_text: str, where: str) -> Wanted:
+    def _compile(self, client_id: int, filter_text: str, where: str) -> Wanted:
         tables = self._compile_filter(filter_text) if filter_text else None
         if not where or self._compile_where is None:
             return Wanted(tables)
         rows = self._compile_where(where)
-        others = {it.wanted.rows.text for it in self._subscribers.values() if it.wanted.rows is not None}
+        wanted = [it.wanted.rows for one, it in self._subscribers.items() if one != client_id]
+        others = {it.text for it in wanted if it is not None}
         if len(others - {rows.text}) >= MAX_CONDITIONS:
             raise FilterError(
                 f"clients of this destination have {MAX_CONDITIONS} different conditions on rows, and no more are"
@@ -902,10 +909,13 @@ class Cursors:
         refusal = subscriber.served.reading.refusal if subscriber.served is not None else None
         if refusal is not None:
             self.fall_out(subscriber.client_id, refusal)
+            self._refused.append(subscriber.client_id)
+            self._forget_verdicts()
 
     def _forget_verdicts(self) -> None:
-        """Judge no longer by conditions that no client has."""
-        used = {it.wanted.rows.text for it in self._subscribers.values() if it.wanted.rows is not None}
+        """Judge no longer by conditions that no client is served by."""
+        served = [it.wanted.rows for it in self._subscribers.values() if not it.is_refused]
+        used = {it.text for it in served if it is not None}
         for text in self.ring.verdicts.keys() - used:
             del self.ring.verdicts[text]
 

@@ -2,7 +2,14 @@
 
 from collections.abc import Mapping
 
-from ..protocol.errors import AckOutOfOrderError, BadPositionError, SluiceError, StaleSessionError, UnknownBatchError
+from ..protocol.errors import (
+    AckOutOfOrderError,
+    BadPositionError,
+    FilterError,
+    SluiceError,
+    StaleSessionError,
+    UnknownBatchError,
+)
 from ..protocol.position import Position
 from .batch import LateRows
 from .cursor import Cursor, StoredClient
@@ -189,6 +196,9 @@ class Subscriber:
         Raises `BadPositionError` when the range ends before it begins, `FilterError` when its condition cannot be
         judged in it, and what `locate` raises.
         """
+        if self.is_refused:
+            assert isinstance(self.state, Gone)
+            raise self.state.error
         if to < from_:
             raise BadPositionError(f"the range ends at {to}, before its beginning {from_}")
         stop = self.locate(to)
@@ -202,6 +212,11 @@ class Subscriber:
         if reached < stop and (refusal := slots.refusal(reached)) is not None:
             raise refusal
         return None if reached < stop else (start, stop)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it is not served because of its filter or condition."""
+        return isinstance(self.state, Gone) and isinstance(self.state.error, FilterError)
 
     # --- what it was given -------------------------------------------------------------------------------------------
 

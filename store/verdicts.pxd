@@ -35,7 +35,6 @@ cdef class Verdicts:
     cdef readonly object judge
     cdef readonly int64_t first
     cdef readonly int64_t next                 # the slots from here on are not judged yet
-    cdef readonly Py_ssize_t bytes             # of cut entries
     cdef public bint is_busy                   # a thread judges the slots from `next` on
     cdef deque[Verdict] verdicts
     cdef object errors                         # (sequence, FilterError) of what cannot be judged, in order

@@ -10,7 +10,6 @@ class Verdicts:
     judge: Judge
     first: int
     next: int
-    bytes: int
     is_busy: bool
     def __init__(self, judge: Judge, start: int) -> None: ...
     def take(self, pinned: Pinned) -> None: ...

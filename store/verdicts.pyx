@@ -33,18 +33,17 @@ cdef class Verdicts:
         cdef size_t i
         cdef size_t passed = <size_t>max(self.next - pinned.start, 0)
         cdef Verdict verdict
-        cdef Py_ssize_t size = 0
+        cdef bint has_cuts = False
         self.is_busy = False
         for i in range(passed, pinned.verdicts.size()):
             verdict = pinned.verdicts[i]
             if verdict.data != NULL:
                 verdict.data = <const uint8_t *>PyBytes_AS_STRING(pinned.cuts) + <size_t>verdict.data - 1
-                size += verdict.length
+                has_cuts = True
             self.verdicts.push_back(verdict)
             self.next += 1
-        if size:
+        if has_cuts:
             self.pieces.append((self.next, pinned.cuts))
-            self.bytes += len(pinned.cuts)
         self.errors.extend([it for it in pinned.errors if it[0] >= self.first])
         pinned.views = None
 
@@ -62,7 +61,7 @@ cdef class Verdicts:
             self.verdicts.pop_front()
             self.first += 1
         while self.pieces and self.pieces[0][0] <= sequence:
-            self.bytes -= len(self.pieces.popleft()[1])
+            self.pieces.popleft()
         while self.errors and self.errors[0][0] < sequence:
             self.errors.popleft()
         if self.next < sequence:

@@ -219,7 +219,7 @@ async def test_a_row_without_the_column_comes_with_a_remark(source: Server, sche
 
 
 async def test_a_client_is_gone_when_its_condition_cannot_be_judged_any_more(
-    source: Server, schema: str, tmp_path: Path
+    source: Server, schema: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It gets all before, and goes on with another condition; the others get everything."""
     async with serving(source, schema, tmp_path) as server:
@@ -232,6 +232,7 @@ async def test_a_client_is_gone_when_its_condition_cannot_be_judged_any_more(
         with pytest.raises(FilterError, match=r"numbers\.v: a number beside texts; write a text in quotes"):
             await take(server, 1)
         assert server.status(NAME, CLIENT).state == "gone"
+        assert caplog.text.count("client 1001 is not served any more: ") == 1
         assert len(ids(await take(server, 20, 1002))) == 20
         await subscribed(server, f"{schema}.numbers: v IN ('3', '4')")
         assert ids(await take(server, 2)) == [12, 19]

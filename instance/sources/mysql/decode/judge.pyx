@@ -537,7 +537,7 @@ cdef inline bint is_text(Span one, const string *other) noexcept nogil:
 cdef class Judge:
     """Judges the entries of a ring. Not to be shared between threads."""
     cdef object conditions
-    cdef dict programs                             # by table and form
+    cdef dict programs                             # by table and form; FilterError where there can be none
     cdef list newest                               # Program, by the number of the table
     cdef vector[void *] known                      # the same; NULL: the table has not come yet
     cdef Value value
@@ -562,7 +562,7 @@ cdef class Judge:
             try:
                 with nogil:
                     self.judge_entries(pinned)
-            except (ConfigError, DecodeError, FilterError) as error:
+            except (DecodeError, FilterError) as error:
                 pinned.errors.append((pinned.start + <int64_t>pinned.verdicts.size(), FilterError(str(error))))
                 pinned.verdicts.push_back(whole(&pinned.entries[pinned.verdicts.size()]))
         pinned.cuts = PyBytes_FromStringAndSize(self.cuts.data(), self.cuts.size())
@@ -623,7 +623,7 @@ cdef class Judge:
         return 0
 
     cdef void *choose(self, tuple table, uint32_t number, Span row) except NULL:
-        """The program for a table in the form that the first image of a row has. Raises ConfigError."""
+        """The program for a table in the form that the first image of a row has. Raises FilterError."""
         cdef Program program
         cdef Fields fields = fields_of(row)
         cdef Span column
@@ -645,14 +645,20 @@ cdef class Judge:
             if text.upper() in names:
                 columns[text.upper()] = cell.index, SourceColumn(text, text_of(cell.mysql_type))
         form = table, tuple(columns[it] for it in names if it in columns)
-        program = self.programs.get(form)
-        if program is None:
-            program = Program.__new__(Program)
-            if test is not None:
-                program.fill(test, schema, name, form[1], more[0] if more else ())
+        known = self.programs.get(form)
+        if known is None:
+            program = known = Program.__new__(Program)
+            try:
+                if test is not None:
+                    program.fill(test, schema, name, form[1], more[0] if more else ())
+            except (ConfigError, DecodeError) as error:
+                known = FilterError(str(error))
             if len(self.programs) == FORMS:
                 self.programs.clear()
-            self.programs[form] = program
+            self.programs[form] = known
+        if isinstance(known, FilterError):
+            raise FilterError(str(known))
+        program = known
         while number >= self.known.size():
             self.newest.append(None)
             self.known.push_back(NULL)

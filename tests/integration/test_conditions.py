@@ -11,7 +11,7 @@ import pytest
 from sluice.protocol.canal.entry_pb2 import Entry
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.canal.rows import decode_rows
-from sluice.protocol.errors import FilterError
+from sluice.protocol.errors import BadParameterError, FilterError
 from sluice.server.embedded import EmbeddedServer
 from sluice.store.cursors import MAX_CONDITIONS
 from sluice.store.snapshot import Selection
@@ -257,6 +257,21 @@ async def test_a_snapshot_has_the_rows_that_match_too(source: Server, schema: st
         assert ids(await take(server, 3)) == [12, 22, 32]
         fill(source, schema, 41, 50)
         assert ids(await take(server, 1)) == [42]
+
+
+async def test_masked_values_are_judged_as_they_are_given(source: Server, schema: str, tmp_path: Path) -> None:
+    masks = {"filter_mask": f"{schema}.numbers.filler: first 1", "filter_query_dml": True}
+    async with serving(source, schema, tmp_path, **masks) as server:
+        await subscribed(server, f"{schema}.numbers: filler = 'x'")
+        fill(source, schema, 1, 10)
+        assert len(ids(await take(server, 10))) == 10
+        await subscribed(server, f"{schema}.numbers: filler LIKE 'x%1'")
+        fill(source, schema, 11, 20)
+        assert (await server.get_without_ack(NAME, CLIENT, timeout=1)).rows == 0
+        with pytest.raises(
+            BadParameterError, match=rf"{schema}.numbers.filler is masked, and the client has a condition"
+        ):
+            await server.start_snapshot(NAME, CLIENT, Selection())
 
 
 async def test_a_client_gets_what_a_destination_with_its_condition_delivers(

@@ -37,6 +37,7 @@ from .....protocol.canal.entry cimport (
 )
 from .....protocol.canal.tags cimport INDEX, KEY, PAIR_VALUE, ROW_CHANGE_PROPS
 from .....protocol.numbers cimport parse_number
+from .....protocol.utf8 cimport is_utf8
 from .....protocol.wire cimport Span, get_varint, is_same, message_field, span_at, text_field
 from .....store.verdicts cimport Pinned, PinnedEntry, Verdict
 from .collation cimport AS_BYTES, Collation
@@ -503,6 +504,8 @@ cdef class Program:
             if cell.is_null:
                 self.condition.places[place].data = NULL
                 continue
+            if self.used[place].conversion <= OCTETS and not is_utf8(cell.value.data, cell.value.size):
+                self.fail(place, cell.value)
             if self.used[place].conversion == AS_IS:
                 self.condition.places[place].data = cell.value.data if cell.value.data != NULL else EMPTY
                 self.condition.places[place].size = cell.value.size

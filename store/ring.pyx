@@ -628,7 +628,8 @@ cdef class Ring:
             self.choose(batch, &chosen, sequence, verdicts)
             sequence += 1
         if held >= 0:
-            if self.waiting and not chosen.size():
+            # What is stored and not yet shown, or judged, needs no room.
+            if self.waiting and stop == self.next and not chosen.size():
                 self.choose(batch, &chosen, held, verdicts)
             else:
                 sequence = held

@@ -69,6 +69,7 @@ cdef enum:
     DIGITS = 65                # of the longest DECIMAL
     FIRST_SUPPLEMENTARY = 189000   # see charset.pyx
     FORMS = 1024               # of tables, whose programs are kept
+    MOST_COLUMNS = 4096        # of a table
 
 cdef uint8_t[10] GROUP_BYTES = [0, 1, 1, 2, 2, 3, 3, 4, 4, 4]
 cdef uint32_t[7] POWERS = [1, 10, 100, 1000, 10000, 100000, 1000000]
@@ -645,7 +646,7 @@ cdef class Judge:
             if not get_cell(column, &cell):
                 malformed()
             text = text_of(cell.name)
-            if text.upper() in names:
+            if text.upper() in names and 0 <= cell.index < MOST_COLUMNS:
                 columns[text.upper()] = cell.index, SourceColumn(text, text_of(cell.mysql_type))
         form = table, tuple(columns[it] for it in names if it in columns)
         known = self.programs.get(form)

@@ -75,11 +75,12 @@ class AsyncClient:
         filter: str = "",  # noqa: A002  the API's name
         start: Start = "earliest",
         *,
+        where: str = "",
         expire_after: int | None = None,
         protect: bool | None = None,
     ) -> dict[str, Any]:
-        """Register the client, or replace its filter."""
-        return await self._perform(calls.subscribe(filter, start, expire_after, protect))
+        """Register the client, or replace its filter and its conditions on rows: see `Client.subscribe`."""
+        return await self._perform(calls.subscribe(filter, start, where, expire_after, protect))
 
     async def unsubscribe(self) -> None:
         """Remove the client; its cursor goes too."""

@@ -132,18 +132,19 @@ def _json(reply: Reply) -> dict[str, Any]:
 
 
 def subscribe(
-    filter_: str, start: Start, expire_after: int | None = None, protect: bool | None = None
+    filter_: str, start: Start, where: str = "", expire_after: int | None = None, protect: bool | None = None
 ) -> Call[dict[str, Any]]:
     """Register the client."""
-    where: str | dict[str, Any] = str(start)
+    begin: str | dict[str, Any] = str(start)
     if isinstance(start, datetime):
-        where = {"timestamp": round(start.timestamp() * 1000)}
+        begin = {"timestamp": round(start.timestamp() * 1000)}
     elif isinstance(start, Snapshot):
-        where = {"snapshot": start.body()}
+        begin = {"snapshot": start.body()}
     wait = REREAD if start == "snapshot" or isinstance(start, Snapshot) else 0.0
     expiry = {} if expire_after is None else {"expireAfter": expire_after}
     protection = {} if protect is None else {"protect": protect}
-    body = {"filter": filter_, "start": where} | expiry | protection
+    condition = {"where": where} if where else {}
+    body = {"filter": filter_, "start": begin} | condition | expiry | protection
     return Call("POST", "/subscribe", _json, body=body, wait=wait)
 
 

@@ -98,18 +98,21 @@ class Client:
         filter: str = "",  # noqa: A002  the API's name
         start: Start = "earliest",
         *,
+        where: str = "",
         expire_after: int | None = None,
         protect: bool | None = None,
     ) -> dict[str, Any]:
         """Register the client, or replace its filter: regular expressions over ``schema.table``, comma separated.
 
+        ``where`` has conditions on rows by table, ``shop.orders: status = 'paid' AND total > 10; …``: of these tables
+        the client gets the rows that match. Without it, it has none from now on.
         ``start`` says where a new client starts (``earliest``, ``latest``, a position, a time); a saved cursor wins.
         With ``snapshot``, or a `Snapshot`, it gets the rows that tables have now, among the changes since.
         ``expire_after``: seconds without a call after which the server removes the client and its cursor; 0 for never,
         None as the server is configured. ``protect``: whether the server's log on disk keeps what the client needs
         beyond its limits; None leaves that as it is.
         """
-        return self._perform(calls.subscribe(filter, start, expire_after, protect))
+        return self._perform(calls.subscribe(filter, start, where, expire_after, protect))
 
     def unsubscribe(self) -> None:
         """Remove the client; its cursor goes too."""

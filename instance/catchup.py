@@ -23,7 +23,7 @@ from ..store.cursor import Cursor
 from ..store.cursors import Cursors
 from ..store.patience import Reading, Turns
 from ..store.ring import Collected, Flag, Ring
-from ..store.track import TableFilter, TableMask, Track
+from ..store.track import Chosen, Track, Wanted, WantedSlots
 from .config import InstanceConfig
 from .source import Feed, FeedFactory
 
@@ -89,8 +89,8 @@ class Reader:
 class Window:
     """A range that is read by a shared reader, turn after turn: where it goes on, and where that is in the ring."""
 
-    def __init__(self, shared: "SharedReader", from_: Position, to: Position, wanted: TableFilter | None) -> None:
-        """It reads from ``from_`` up to ``to`` at most; ``wanted`` is a filter, None for none."""
+    def __init__(self, shared: "SharedReader", from_: Position, to: Position, wanted: Wanted) -> None:
+        """It reads from ``from_`` up to ``to`` at most what is wanted."""
         self.place = from_
         """What is before it was read; the reader keeps what follows."""
         self.to = to
@@ -99,14 +99,14 @@ class Window:
         self._shared = shared
         self._wanted = wanted
         self._track: Track | None = None
-        self._mask: TableMask | None = None
+        self._slots: WantedSlots | None = None
         self._sequence: int | None = None
 
     def locate(self, track: Track) -> int | None:
         """Return the next slot to read in the ring of the reader; None while the ring has not reached it."""
         if self._track is not track:  # the reader of another turn
             self._track, self._sequence = track, None
-            self._mask = None if self._wanted is None else TableMask(track.ring, self._wanted)
+            self._slots = WantedSlots(track.ring, self._wanted)
         if self._sequence is None:
             self._sequence = track.sequence_of(self.place)
         return self._sequence
@@ -118,12 +118,14 @@ class Window:
             sequence = None if track is None else self.locate(track)
             if track is not None and sequence is not None:
                 ring, stop = track.ring, track.sequence_of(self.to)
-                end = ring.next if stop is None else max(stop, sequence)
-                read = partial(ring.read, max_bytes=CHUNK, transactions=transactions, allowed=self._allowed())
+                end, stop = self._reach(sequence, ring.next if stop is None else max(stop, sequence), stop)
+                read = partial(ring.read, max_bytes=CHUNK, transactions=transactions, **self._chosen())
                 found = read(sequence, end, whole=stop is not None)
-                if found.stop == sequence < end and ring.waiting:  # a BEGIN, and no room for what follows
+                if found.stop == sequence < end == ring.next and ring.waiting:  # a BEGIN, and no room for what follows
                     found = read(sequence, sequence + 1, whole=True)
                 self._advance(track, found.stop)
+                if stop is None:
+                    self._check(end, found.entries)
                 if found.entries:
                     yield found  # the reader may be another one when this comes back
                 if found.stop == stop:
@@ -140,15 +142,16 @@ class Window:
             sequence = None if track is None else self.locate(track)
             if track is not None and sequence is not None:
                 ring, stop = track.ring, track.sequence_of(self.to)
-                allowed = self._allowed()
-                until = ring.next if stop is None else max(stop, sequence)
-                inside = stop is not None or ring.waiting
+                until, stop = self._reach(sequence, ring.next if stop is None else max(stop, sequence), stop)
+                inside = stop is not None or (ring.waiting and until == ring.next) or self._is_refused(until)
                 found, entries = ring.cut(
-                    sequence, until, max_rows=limits.rows, max_bytes=limits.bytes, inside=inside, allowed=allowed
+                    sequence, until, max_rows=limits.rows, max_bytes=limits.bytes, inside=inside, **self._chosen()
                 )
                 to = track.position_before(found) or after
+                if stop is None:
+                    self._check(until, entries)
                 if entries:
-                    read = ring.read(sequence, found, allowed=allowed)
+                    read = ring.read(sequence, found, **self._chosen())
                     is_partial = not ring.slot(found - 1).flags & Flag.BOUNDARY
                     reached = limits.until is not None and to >= limits.until
                     return Range(-1, str(after), str(to), read.entries, read.rows, read.bytes, is_partial, reached)
@@ -165,8 +168,24 @@ class Window:
             self._shared.has_moved = True
         self._shared.heard = time.monotonic()
 
-    def _allowed(self) -> bytearray | None:
-        return None if self._mask is None else self._mask.current()
+    def _chosen(self) -> Chosen:
+        assert self._slots is not None
+        return self._slots.chosen()
+
+    def _reach(self, sequence: int, end: int, stop: int | None) -> tuple[int, int | None]:
+        """Return up to which slot a condition is judged, ``end`` at most, and ``stop``: None if that is after it."""
+        assert self._slots is not None
+        reached = self._slots.reach(sequence, end)
+        return reached, stop if reached == end else None
+
+    def _is_refused(self, sequence: int) -> bool:
+        return self._slots is not None and self._slots.refusal(sequence) is not None
+
+    def _check(self, end: int, entries: int) -> None:
+        """Raise why a condition cannot be judged of a slot, when there is nothing before it any more."""
+        assert self._slots is not None
+        if not entries and (refusal := self._slots.refusal(end)) is not None:
+            raise refusal
 
     async def _more(self) -> None:
         """Wait until the reader has read more, or another turn has begun."""
@@ -239,7 +258,7 @@ class SharedReader:
         return from_ <= self._reach or (end is not None and end.same_history(from_) and from_ <= end)
 
     @contextmanager
-    def window(self, from_: Position, to: Position, wanted: TableFilter | None) -> Iterator[Window]:
+    def window(self, from_: Position, to: Position, wanted: Wanted) -> Iterator[Window]:
         """Open a window on a range."""
         self._reach = max(self._reach, to)
         window = Window(self, from_, to, wanted)
@@ -308,6 +327,17 @@ class CatchUp:
         """How many readers there are."""
         return len(self.clients) + sum(shared.reader is not None for shared in self._shared)
 
+    @property
+    def rings(self) -> list[Ring]:
+        """The rings of the readers."""
+        readers = [*self.clients.values(), *(shared.reader for shared in self._shared if shared.reader is not None)]
+        return [reader.ring for reader in readers]
+
+    def wake(self) -> None:
+        """Let the ranges that are read look again."""
+        for shared in self._shared:
+            shared.wake()
+
     def tend(self, cursors: Cursors, now: float) -> None:
         """Take readers from those whose turns are over, and give them to the next ones, views' clients too."""
         self._ask_for_ranges(now)
@@ -365,8 +395,8 @@ class CatchUp:
         self.turns.leave(("client", key))
 
     @asynccontextmanager
-    async def window(self, from_: Position, to: Position, wanted: TableFilter | None) -> AsyncGenerator[Window]:
-        """Open a window on a range, for a filter or None, on a reader that has it or a new one.
+    async def window(self, from_: Position, to: Position, wanted: Wanted) -> AsyncGenerator[Window]:
+        """Open a window on what is wanted of a range, on a reader that has it or a new one.
 
         Raises:
             SourceError: all readers are in use, and none was free in time.

@@ -78,6 +78,10 @@ def _where(value: str) -> str:
     return _compiled(_conditions, value)
 
 
+def _client_where(value: str) -> str:
+    return _compiled(_client_conditions, value)
+
+
 def _mask(value: str) -> str:
     return _compiled(Masks, value)
 
@@ -89,6 +93,15 @@ def _conditions(text: str) -> "Conditions | None":
     from .sink.where import Conditions  # noqa: PLC0415  its parser takes time and memory, and few need it
 
     return Conditions(text)
+
+
+def _client_conditions(text: str) -> "Conditions | None":
+    """Read the conditions of a client, if there are any. Raises FilterError."""
+    if not text.strip():
+        return None
+    from .sink.where import MAX_CLIENT_TEXT, Conditions  # noqa: PLC0415  as above
+
+    return Conditions(text, MAX_CLIENT_TEXT)
 
 
 def _compiled(compile_filter: Callable[[str], object], value: str) -> str:
@@ -110,6 +123,7 @@ def _digest(text: str) -> str:
 TableFilterText = Annotated[str, AfterValidator(_table_filter)]
 MaskText = Annotated[str, AfterValidator(_mask)]
 WhereText = Annotated[str, AfterValidator(_where)]
+ClientWhereText = Annotated[str, AfterValidator(_client_where)]
 FieldFilterText = Annotated[str, AfterValidator(_field_filter)]
 
 

@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
+import functools
 import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from ..protocol.errors import (
     BadParameterError,
@@ -31,19 +32,24 @@ from ..store.log.log import Extent, Log
 from ..store.log.shapes import difference
 from ..store.ring import Flag, Ring
 from ..store.snapshot import Selection, TableProgress
-from ..store.track import ONE
+from ..store.track import EVERYTHING, ONE, Wanted
 from .catchup import CatchUp
 from .columns import SourceColumn
 from .config import InstanceConfig
 from .detection import Detection
+from .judging import Judging
 from .log import LogReader, LogWriter, open_log
 from .meta.base import InUse, MetaStore
 from .purges import PurgeWatch, Threat
 from .quarantine import keep_late, path_of, read_late, remove
+from .sink.condition import leaves
 from .sink.filters import TableFilter
 from .snapshots import SnapshotTasks
 from .source import Feed, Parser, ParserFactory
 from .status import ParserStatus, SourceStatus
+
+if TYPE_CHECKING:
+    from .sources.judging import RowConditions
 
 logger = logging.getLogger(__name__)
 
@@ -126,6 +132,7 @@ class Instance:
             self.ring,
             epoch=epoch,
             compile_filter=self.compile_filter,
+            compile_where=compile_where,
             detach_after=config.patience,
             expire_after=config.client_expiry,
             catches_up=config.catch_up_readers > 0,
@@ -133,6 +140,7 @@ class Instance:
         )
         self._commits: Commits[asyncio.Future[None]] = Commits(self.cursors)
         self.catch_up = CatchUp(config, self._make_feed, self._tend)
+        self._judging = Judging(self._note_verdicts, self.fail)
 
     # --- life cycle --------------------------------------------------------------------------------------------------
 
@@ -794,10 +802,10 @@ class Instance:
         found = await asyncio.to_thread(parser.tables)
         return [".".join(it) for it in found if self._filter.accepts(*it) and narrower.accepts(*it)]
 
-    async def select(
-        self, selection: Selection, delivers: Callable[[str, str], bool] | None = None
-    ) -> list[TableProgress]:
+    async def select(self, selection: Selection, wanted: Wanted = EVERYTHING) -> list[TableProgress]:
         """Return the tables of the source that a client wants in a snapshot, of those that its filter delivers.
+
+        The conditions of its subscription hold for their rows, too.
 
         Raises:
             FilterError: the filter of the selection is wrong.
@@ -806,7 +814,7 @@ class Instance:
         """
         reader, where = self._running_parser().table_reader(), selection.where
         found = [name.split(".", 1) for name in await self.tables(selection.tables)]
-        names = [(schema, table) for schema, table in found if delivers is None or delivers(schema, table)]
+        names = [(schema, table) for schema, table in found if wanted.has(schema, table)]
         if not names:
             which = f" that matches {selection.tables!r}" if selection.tables else ""
             raise BadParameterError(f"the client gets no table{which} that is at the source now", "tables")
@@ -817,12 +825,28 @@ class Instance:
         progress = []
         try:
             for schema, table in names:
-                condition = where.get(f"{schema}.{table}", "")
+                condition = self._condition(wanted, schema, table, where.get(f"{schema}.{table}", ""))
                 readable = await asyncio.to_thread(reader.describe, schema, table, condition)
                 progress.append(TableProgress(schema, table, condition, readable.expected))
         finally:
             await asyncio.to_thread(reader.close)
         return progress
+
+    def _condition(self, wanted: Wanted, schema: str, table: str, more: str) -> str:
+        """Return the condition of a client on rows of a table, joined with another one. Raises BadParameterError."""
+        conditions = None if wanted.rows is None else compile_where(wanted.rows.text).conditions
+        test = None if conditions is None else conditions.of(schema, table)
+        if conditions is None or test is None:
+            return more
+        masks = self.config.masks().of(schema, table)
+        if masked := next((leaf.column for leaf in leaves(test) if leaf.column.upper() in masks), ""):
+            raise BadParameterError(
+                f"{schema}.{table}.{masked} is masked, and the client has a condition on it: a snapshot, which the"
+                " source's own values are compared for, would have other rows",
+                "tables",
+            )
+        own = conditions.text_of(schema, table)
+        return f"({own}) AND ({more})" if more.strip() else own
 
     def tend_snapshots(self) -> None:
         """Read for the clients that take snapshots, after one of these was begun, paused or taken from."""
@@ -845,6 +869,15 @@ class Instance:
             TableFilter(text)
             return None
         return self._filter.narrow(text).accepts
+
+    async def check_where(self, text: str) -> None:
+        """Make sure that rows can be judged by the conditions of a client, as far as the source can be asked.
+
+        Raises FilterError, and SourceError when the source does not answer.
+        """
+        parser = self._running_parser()
+        rows = await asyncio.to_thread(compile_where, text)
+        await asyncio.to_thread(parser.check_conditions, rows.conditions)
 
     def _running_parser(self) -> Parser:
         self.check_running()
@@ -875,8 +908,30 @@ class Instance:
 
     def _tend(self) -> None:
         self._attempt(self.cursors.advance, time.monotonic())
+        for one in (self, *self._open_views):
+            one.note_refused()
         self._attempt(self.tend_readers)
+        self.judge()
         self.wake()
+
+    def note_refused(self) -> None:
+        """Say which clients are served no longer because of their conditions on rows."""
+        for client_id in self.cursors.take_refused():
+            logger.error(
+                "client %d is not served any more: %s. Let it subscribe with other conditions; its cursor is kept",
+                client_id,
+                self.cursors.status(client_id).error,
+                extra={"destination": self.config.destination},
+            )
+
+    def _note_verdicts(self) -> None:
+        """Go on with what the conditions on rows of clients have been judged of."""
+        self._tend()
+        self.catch_up.wake()
+
+    def judge(self) -> None:
+        """Have the conditions on rows of clients judged of what has come, those of views' clients too."""
+        self._attempt(self._judging.tend, [self.ring, *self.catch_up.rings])
 
     def expire(self) -> None:
         """Remove the clients that have made no call for too long."""
@@ -962,6 +1017,7 @@ class Instance:
         # Without a free reader the next look is soon enough: where many clients wait, each would look at all of them.
         if self.cursors.wants_reader and self.catch_up.turns.has_room:
             self._attempt(self.tend_readers)
+        self.judge()
         changed = self._changed
         try:
             async with asyncio.timeout(None if seconds == float("inf") else seconds):
@@ -1144,6 +1200,7 @@ class View(Instance):
             main.ring,
             epoch=self._epoch,
             compile_filter=self.compile_filter,
+            compile_where=compile_where,
             detach_after=main.config.patience,
             expire_after=self.config.client_expiry,
             main=main.cursors,
@@ -1208,10 +1265,23 @@ class View(Instance):
         if self.main is not None:
             self.main.tend_readers()
 
+    def judge(self) -> None:
+        """See `Instance.judge`."""
+        if self.main is not None:
+            self.main.judge()
+
     def fail(self, error: Exception) -> None:
         """Stop serving with its main: whatever has failed, they share it."""
         if self.main is not None:
             self.main.fail(error)
+
+
+@functools.lru_cache(64)
+def compile_where(text: str) -> "RowConditions":
+    """Read the conditions on rows of a client, in a thread when they are new. Raises FilterError."""
+    from .sources.judging import RowConditions  # noqa: PLC0415  its parser takes time and memory, and few need it
+
+    return RowConditions(text)
 
 
 def make_meta(config: InstanceConfig) -> MetaStore:

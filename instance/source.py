@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from ..protocol.errors import SluiceError
 from ..protocol.gtid import GtidSet, Transactions
@@ -16,6 +16,9 @@ from .config import InstanceConfig
 from .quarantine import Item
 from .sink.filters import TableFilter
 from .status import ParserStatus
+
+if TYPE_CHECKING:
+    from .sink.where import Conditions
 
 EXAMPLES: Final = 20
 """Differences that a report describes; further ones are counted."""
@@ -93,6 +96,12 @@ class Parser(Feed, Protocol):
 
         With a place: that it had there, as far as the history goes. Any thread may ask, and may have to wait. Raises
         UnknownTableError and SourceError.
+        """
+
+    def check_conditions(self, conditions: "Conditions") -> None:
+        """Make sure, as far as the source can be asked, that rows as they are written now can be judged by conditions.
+
+        Any thread may ask, and may have to wait. Raises FilterError, and SourceError.
         """
 
     def tables(self) -> list[tuple[str, str]]:

@@ -48,7 +48,7 @@ PROBLEM_TYPES: ProblemTypes = {
         409, "Stale session", "Another consumer took this client id over: stop, or open a new session."
     ),
     errors.FilterError: ProblemType(
-        409, "Filter cannot match", "Correct the filter, or widen the filter of the instance."
+        409, "Filter cannot match", "Correct the filter or the condition on rows, or widen the filter of the instance."
     ),
     errors.UnknownSnapshotError: ProblemType(404, "Unknown snapshot", "GET …/snapshots lists those of the client."),
     errors.SnapshotRunningError: ProblemType(

@@ -69,6 +69,8 @@ class StoredClient:
     """Its snapshots, as `sluice.store.snapshot` writes them."""
     protected: bool = False
     """Whether the log on disk keeps what the client still needs, beyond its limits."""
+    where: str = ""
+    """Its condition on rows."""
 
 
 def split_memory(memory: str) -> tuple[str, str]:

@@ -41,11 +41,13 @@ from .states import Ahead, Behind, CatchingUp, Gone, InRing, Meeting, Served
 from .status import ClientStatus
 from .stream import Stream
 from .subscriber import Subscriber
-from .track import TableFilter, Track
+from .track import RowFilter, TableFilter, Track, Wanted
 
 IDS_PER_EPOCH = 10**9
 MOST_KEPT = 256
 """Slots that stay in the ring for a comparison, at most."""
+MAX_CONDITIONS = 16
+"""Different conditions on rows that clients of a destination may have: each is judged of all that is stored."""
 LOG = -1
 """What stands for the log among the ids of clients, which are not negative."""
 
@@ -78,6 +80,7 @@ class Cursors:
         ring: what they read.
         epoch: greater than in every earlier life of the destination; it makes marks unique for ever.
         compile_filter: makes the test of tables from a subscriber's filter, None for all; raises `FilterError`.
+        compile_where: makes what judges rows from a subscriber's condition; raises `FilterError`.
         detach_after: seconds for which one of several subscribers may hold a full ring back; 0 for ever. See
             `sluice.store.patience`.
         expire_after: seconds without a call after which a client without a time of its own is removed; 0 for never.
@@ -93,6 +96,7 @@ class Cursors:
         *,
         epoch: int,
         compile_filter: Callable[[str], TableFilter | None],
+        compile_where: Callable[[str], RowFilter] | None = None,
         detach_after: float = 0.0,
         expire_after: int = 0,
         catches_up: bool = False,
@@ -115,12 +119,14 @@ class Cursors:
         self._compile_filter = compile_filter
         self._keeps: bool = keeps if main is None else main._keeps  # noqa: SLF001  of its own class
         self._passes = passes
+        self._compile_where = compile_where
         self._subscribers: dict[int, Subscriber] = {}
         self._number = 0 if main is None else self._shared.views + 1
         self._shared.views = max(self._shared.views, self._number)
         self._shared.members.append(self)
         self._changed: set[int] = set()
         self._heard: dict[int, None] = {}  # in order
+        self._refused: list[int] = []
 
     # --- a destination and its views ---------------------------------------------------------------------------------
 
@@ -146,6 +152,7 @@ class Cursors:
         self._shared.members.remove(self)
         for client_id in self._subscribers:
             del self._shared.subscribers[self.key(client_id)]
+        self._forget_verdicts()
         self._hold()
         self._free()
 
@@ -188,6 +195,7 @@ class Cursors:
             served = subscriber.served
             if served is not None:
                 self._note(subscriber, served.reading, served.reading.unwanted_up_to(served.end))
+                self._refuse(subscriber)
 
     # --- catching up -------------------------------------------------------------------------------------------------
 
@@ -248,8 +256,13 @@ class Cursors:
             self._subscribers[client_id].suspend(self.track)
 
     def fall_out(self, client_id: int, error: SluiceError) -> None:
-        """Stop serving a client, because its reader has failed; its cursor stays."""
+        """Stop serving a client, because of an error; its cursor stays."""
         self._subscriber(client_id).fall_out(self.track, error)
+
+    def take_refused(self) -> list[int]:
+        """Return the clients that are served no longer, since the last call, because of their conditions on rows."""
+        refused, self._refused = self._refused, []
+        return refused
 
     # --- subscriptions -----------------------------------------------------------------------------------------------
 
@@ -260,9 +273,9 @@ class Cursors:
         not served until it subscribes with another one.
         """
         state: InRing | Ahead | Gone
-        wanted = None
+        wanted = Wanted()
         try:
-            wanted = self._compile(client.filter)
+            wanted = self._compile(client.client_id, client.filter, client.where)
         except FilterError as error:
             state = Gone(self.track, error, None)
         else:
@@ -276,39 +289,44 @@ class Cursors:
         client_id: int,
         *,
         filter_text: str = "",
+        where: str | None = "",
         start: str | int | Position = "earliest",
         expire_after: int | None = None,
         protected: bool | None = None,
         now: float,
         unix_time: float = 0.0,
     ) -> ClientStatus:
-        """Register a client, or change the filter of a registered one, whose cursor wins over ``start``.
+        """Register a client, or change filter and condition of a registered one, whose cursor wins over ``start``.
 
+        ``where`` is a condition on rows, as in `sluice.instance.sink.where`; None leaves it unchanged.
         ``start`` is ``earliest`` in the ring, ``latest``, a position, or a time in ms since 1970; ``unix_time``, in
         seconds, tells whether that is past. ``expire_after`` and ``protected``: see `StoredClient`; None leaves them
         unchanged.
 
         Raises:
-            FilterError: the filter is not valid.
+            FilterError: the filter or the condition is not valid, or there are too many other conditions.
             BadPositionError: ``start`` is not one of these.
             GoneError: it is before what the ring holds.
             SourceChangedError: it belongs to another source or history.
         """
         known = self._subscribers.get(client_id)
         if known is not None:
-            known.select(filter_text, self._compile(filter_text))
+            where = known.where if where is None else where
+            known.select(filter_text, where, self._compile(client_id, filter_text, where))
             known.last_active = now
             known.expire_after = known.expire_after if expire_after is None else expire_after
             known.protected = known.protected if protected is None else protected
-            if isinstance(known.state, Gone) and isinstance(known.state.error, FilterError):
+            if known.is_refused:
                 known.become(self._go_on(known.cursor, known.wanted))
                 known.resolve(self.track)
             self._changed.add(client_id)
             self._hold()
+            self._forget_verdicts()
             return self.status(client_id)
-        wanted = self._compile(filter_text)
+        where = where or ""
+        wanted = self._compile(client_id, filter_text, where)
         state, cursor = self._begin_at(start, wanted, unix_time)
-        stored = StoredClient(client_id, filter_text, cursor, expire_after, protected=bool(protected))
+        stored = StoredClient(client_id, filter_text, cursor, expire_after, protected=bool(protected), where=where)
         subscriber = self._add(Subscriber(stored, wanted, now, state))
         subscriber.resolve(self.track)
         self._name_place(subscriber)
@@ -380,6 +398,7 @@ class Cursors:
         self._subscriber(client_id)
         del self._subscribers[client_id], self._shared.subscribers[self.key(client_id)]
         self._changed.add(client_id)
+        self._forget_verdicts()
         self._hold()
         if self._shared.subscribers or self.track.unlogged is not None:
             self._free()
@@ -431,7 +450,7 @@ class Cursors:
         place = cursor.position if cursor is not None else None
         if place is None or not place.same_history(rows.position) or place <= rows.position:
             return False
-        if subscriber.wanted is not None and not subscriber.wanted(rows.schema, rows.table):
+        if not subscriber.wanted.has(rows.schema, rows.table):
             return False
         if str(rows.position) not in subscriber.late:
             subscriber.late.append(str(rows.position))
@@ -533,8 +552,8 @@ class Cursors:
         """Count a call of a client that uses no other method. Raises `NotSubscribedError`."""
         self._subscriber(client_id).last_active = now
 
-    def wanted(self, client_id: int) -> TableFilter | None:
-        """Return the filter of a client; None when it wants everything."""
+    def wanted(self, client_id: int) -> Wanted:
+        """Return what a client wants."""
         return self._subscriber(client_id).wanted
 
     def memory(self, client_id: int) -> str:
@@ -573,6 +592,14 @@ class Cursors:
         state = self._subscriber(client_id).state
         return None if isinstance(state, Served) else state.resume
 
+    def awaits_verdicts(self, client_id: int, sequence: int) -> bool:
+        """Return whether its condition is not judged yet of all slots of the destination's ring before one."""
+        state = self._subscriber(client_id).state
+        if not isinstance(state, InRing):
+            return False
+        reached = state.reading.slots.reach(state.reading.get, sequence)
+        return reached < sequence and state.reading.slots.refusal(reached) is None
+
     def outstanding(self, client_id: int) -> int:
         """Return how many batches a client was given and has not confirmed."""
         return len(self._subscriber(client_id).marks)
@@ -583,7 +610,7 @@ class Cursors:
         if served is None:
             return 0, 0
         reading = served.reading
-        _, entries, _, size = served.track.ring.measure(reading.get, served.end, reading.allowed())
+        _, entries, _, size = served.track.ring.measure(reading.get, served.end, **reading.chosen())
         return entries, size
 
     def is_held(self, client_id: int) -> bool:
@@ -640,7 +667,7 @@ class Cursors:
             max_bytes=max_bytes,
             memory_limit=memory_limit,
             ddl_isolation=ddl_isolation,
-            allowed=reading.allowed(),
+            **reading.chosen(),
         )
         reading.get = collected.stop
         if not collected.entries:
@@ -795,17 +822,17 @@ class Cursors:
         stop = max(start, served.end if stop is None else min(stop, served.end))
         if start < reading.ack < stop:
             stop, inside = reading.ack, True
-        allowed = reading.allowed()
-        end, entries = ring.cut(
-            start, stop, max_rows=limits.rows, max_bytes=limits.bytes, inside=inside, allowed=allowed
-        )
+        if (judged := reading.slots.reach(start, stop)) < stop:
+            stop, inside = judged, reading.slots.refusal(judged) is not None
+        chosen = reading.chosen()
+        end, entries = ring.cut(start, stop, max_rows=limits.rows, max_bytes=limits.bytes, inside=inside, **chosen)
         to = max(after, served.track.position_before(end) or after)
         reached = limits.until is not None and to >= limits.until
         if not entries:
             if not (final or reached):
                 return None
             return Range(-1, str(after), str(to), 0, 0, 0, partial=False, reached=reached)
-        collected = ring.read(start, end, transactions=transactions, allowed=allowed)
+        collected = ring.read(start, end, transactions=transactions, **chosen)
         is_new = start >= reading.ack
         found = Range(
             batch_id=self._take_id() if is_new else -1,
@@ -832,12 +859,13 @@ class Cursors:
             BadPositionError: the range ends before it begins.
             GoneError: it begins before what is stored, with more than unwanted entries between.
             SourceChangedError: it belongs to another source or history.
+            FilterError: the client's condition cannot be judged in it.
         """
         subscriber = self._subscriber(client_id)
         span = subscriber.span(from_, to)
         if span is None:
             return None
-        collected = subscriber.state.track.ring.read(*span, transactions=transactions, allowed=subscriber.allowed())
+        collected = subscriber.state.track.ring.read(*span, transactions=transactions, **subscriber.slots.chosen())
         return Batch(
             batch_id=UNMARKED if collected.entries else -1,
             slices=collected.slices,
@@ -860,7 +888,7 @@ class Cursors:
             return None
         found = []
         begin = str(from_)
-        cuts = subscriber.state.track.ring.split(*span, parts, transactions=transactions, allowed=subscriber.allowed())
+        cuts = subscriber.state.track.ring.split(*span, parts, transactions=transactions, **subscriber.slots.chosen())
         for end, *sizes in cuts:
             until = str(to) if end == span[1] else str(subscriber.state.track.position_of(end))
             found.append(Part(begin, until, *sizes))
@@ -928,14 +956,14 @@ class Cursors:
         """Whether a subscriber has a reader, or waits for one."""
         return isinstance(subscriber.state, Behind) or self._has_reader(subscriber)
 
-    def _go_on(self, cursor: Cursor | None, wanted: TableFilter | None) -> InRing | Ahead:
+    def _go_on(self, cursor: Cursor | None, wanted: Wanted) -> InRing | Ahead:
         """Return the state of a stored subscriber: it goes on where it left off; without a cursor with the stream."""
         if cursor is None:
             return InRing(Reading(self.track, wanted, self.ring.first))
         return Ahead.at(self.track, cursor)
 
     def _begin_at(
-        self, start: str | int | Position, wanted: TableFilter | None, unix_time: float
+        self, start: str | int | Position, wanted: Wanted, unix_time: float
     ) -> tuple[InRing | Ahead, Cursor | None]:
         """Return the state of a subscriber that begins at a place, and its cursor if that is yet to be reached."""
         if start == "earliest" and self.track.catches_up:
@@ -947,8 +975,35 @@ class Cursors:
         cursor = Cursor.at(place, delivered=place)
         return Ahead.at(self.track, cursor), cursor
 
-    def _compile(self, filter_text: str) -> TableFilter | None:
-        return self._compile_filter(filter_text) if filter_text else self._passes
+    def _compile(self, client_id: int, filter_text: str, where: str) -> Wanted:
+        tables = self._compile_filter(filter_text) if filter_text else self._passes
+        if not where or self._compile_where is None:
+            return Wanted(tables)
+        rows = self._compile_where(where)
+        own, subscribers = self.key(client_id), self._shared.subscribers
+        wanted = [it.wanted.rows for key, it in subscribers.items() if key != own]
+        others = {it.text for it in wanted if it is not None}
+        if len(others - {rows.text}) >= MAX_CONDITIONS:
+            raise FilterError(
+                f"clients of this destination have {MAX_CONDITIONS} different conditions on rows, and no more are"
+                " judged: use one of theirs (sluice clients shows them), or a filter in the consumer"
+            )
+        return Wanted(tables, rows)
+
+    def _refuse(self, subscriber: Subscriber) -> None:
+        """Serve a client no longer that has come to a row of which its condition cannot be judged."""
+        refusal = subscriber.served.reading.refusal if subscriber.served is not None else None
+        if refusal is not None:
+            self.fall_out(subscriber.client_id, refusal)
+            self._refused.append(subscriber.client_id)
+            self._forget_verdicts()
+
+    def _forget_verdicts(self) -> None:
+        """Judge no longer by conditions that no client of any member is served by."""
+        served = [it.wanted.rows for it in self._shared.subscribers.values() if not it.is_refused]
+        used = {it.text for it in served if it is not None}
+        for text in self.ring.verdicts.keys() - used:
+            del self.ring.verdicts[text]
 
     def _name_place(self, subscriber: Subscriber) -> None:
         """Give a new subscriber a cursor as soon as its place has a name: after a restart it goes on from there."""

@@ -8,13 +8,14 @@ in order.
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ..protocol.errors import FilterError
 from ..protocol.position import Position
 from .batch import Range, RangeLimits
 from .cursor import Cursor
 from .ring import Flag
 from .snapshot import Given, Windows
 from .status import Lag
-from .track import Executed, TableFilter, TableMask, Track
+from .track import Chosen, Executed, Track, Wanted, WantedSlots
 
 if TYPE_CHECKING:
     from .ring import Place, SlotView
@@ -49,12 +50,12 @@ class Reading:
 
     Args:
         track: the ring, that of the destination or of a catch-up reader.
-        wanted: the subscriber's filter; None when it wants everything.
+        wanted: what the subscriber wants.
         sequence: the slot from which on it reads.
         gtids: what was executed before that slot; what is unknown is learned when it is needed.
     """
 
-    def __init__(self, track: Track, wanted: TableFilter | None, sequence: int, gtids: Executed | None = None) -> None:
+    def __init__(self, track: Track, wanted: Wanted, sequence: int, gtids: Executed | None = None) -> None:
         self.track = track
         self.get = sequence
         self.ack = sequence
@@ -74,13 +75,27 @@ class Reading:
 
     # --- what it reads -----------------------------------------------------------------------------------------------
 
-    def select(self, wanted: TableFilter | None) -> None:
-        """Read with another filter from here on."""
-        self._mask = None if wanted is None else TableMask(self.track.ring, wanted)
+    def select(self, wanted: Wanted) -> None:
+        """Read something else from here on."""
+        self.slots = WantedSlots(self.track.ring, wanted)
 
-    def allowed(self) -> bytearray | None:
-        """Return its filter by table number, updated with the tables seen since; None when it wants all."""
-        return None if self._mask is None else self._mask.current()
+    def chosen(self) -> Chosen:
+        """Return what it wants as scans of the ring take it."""
+        return self.slots.chosen()
+
+    def reach(self, stop: int) -> int:
+        """Return up to which slot it can be given something, ``stop`` at most: as far as its condition is judged."""
+        return self.slots.reach(self.get, stop)
+
+    @property
+    def refusal(self) -> FilterError | None:
+        """Why its condition cannot be judged of what comes next, when all before that is confirmed."""
+        ring = self.track.ring
+        at = self.slots.reach(self.get, ring.next)
+        error = None if self.marks else self.slots.refusal(at)
+        if error is None or ring.collect(self.get, stop=at, max_entries=1, **self.chosen()).entries:
+            return None
+        return error
 
     @property
     def has_moved(self) -> bool:
@@ -167,7 +182,7 @@ class Reading:
         """Return the slot up to which, ``stop`` at most, it has confirmed all that it is given."""
         if self.marks or self.get != self.ack or self.ack >= stop:
             return self.ack
-        found = self.track.ring.collect(self.ack, stop=stop, max_entries=1, allowed=self.allowed())
+        found = self.track.ring.collect(self.ack, stop=stop, max_entries=1, **self.chosen())
         return self.ack if found.entries else found.stop
 
     def pass_over(self, position: Position, stop: int) -> None:
@@ -178,7 +193,7 @@ class Reading:
         sequence = self.track.sequence_of(position)
         if sequence is None or sequence > stop:
             return
-        _, entries = self.track.ring.cut(self.get, sequence, inside=True, allowed=self.allowed())
+        _, entries = self.track.ring.cut(self.get, sequence, inside=True, **self.chosen())
         if not entries:
             self.get = sequence
 
@@ -257,6 +272,6 @@ class Reading:
     def lag(self, start: int, stop: int) -> Lag:
         """Return how much it is given between two slots."""
         ring = self.track.ring
-        transactions, entries, rows, size = ring.measure(start, stop, self.allowed())
+        transactions, entries, rows, size = ring.measure(start, stop, **self.chosen())
         oldest = ring.slot(start).execute_ms if entries else 0
         return Lag(transactions, entries, rows, size, oldest)

@@ -4,6 +4,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 from libcpp.vector cimport vector
 
 from .segment cimport SegmentPool, SegmentWriter
+from .verdicts cimport Verdicts
 
 
 cpdef enum Kind:
@@ -72,14 +73,22 @@ cdef class Registry:
     cpdef uint32_t intern(self, object key) except 0
 
 
+cdef struct Extent:        # of an entry, as it is given
+    const uint8_t *data
+    uint32_t length
+    uint32_t rows
+    bint is_cut            # by a condition on rows
+
+
 cdef class Ring:
     """The slots of a destination and the memory of their entries, between the oldest needed and the newest put."""
     cdef readonly SegmentPool pool
     cdef readonly Registry sources             # keys: (member, server_uuid or MariaDB's server_id); "" for the only one
     cdef readonly Registry files               # keys: (name, created)
-    cdef readonly Registry tables              # keys: (schema, table)
+    cdef readonly Registry tables              # keys: (schema, table), and the collations of its columns if known
     cdef readonly Registry gtid_sources        # keys: (member, (sid, tag) or MariaDB's (domain, server_id))
     cdef readonly object restarts              # the Restarts of what the slots came from
+    cdef readonly dict verdicts                # Verdicts by the texts of their conditions
     cdef readonly Py_ssize_t size              # slots at most: a power of two
     cdef readonly Py_ssize_t memory            # bytes at most: of entries, of segments in use, of pinned ones
     cdef Py_ssize_t used_at_most               # bytes of segments in use with which a put does not wait
@@ -112,15 +121,20 @@ cdef class Ring:
     cdef int enlarge(self) except -1
     cdef int release(self, int64_t stop) except -1
     cdef int check(self, int64_t sequence, int64_t end) except -1
+    cdef Extent extent(self, int64_t sequence, Verdicts verdicts) noexcept
+    cdef run(self, int64_t sequence, int64_t length, Verdicts verdicts)
+    cdef bint wants(self, int64_t sequence, const unsigned char[::1] allowed, Verdicts verdicts) noexcept
     cdef int64_t select(
         self, Collected batch, vector[int64_t] *chosen, int64_t start, int64_t stop, Py_ssize_t max_bytes,
-        bint transactions, bint whole, const unsigned char[::1] allowed,
+        bint transactions, bint whole, const unsigned char[::1] allowed, Verdicts verdicts,
     ) except -1
-    cdef void choose(self, Collected batch, vector[int64_t] *chosen, int64_t sequence) noexcept
+    cdef void choose(self, Collected batch, vector[int64_t] *chosen, int64_t sequence, Verdicts verdicts) noexcept
     cdef bytes positions(self, const int64_t *sequences, size_t count)
-    cdef list slices(self, const int64_t *sequences, size_t count)
+    cdef list slices(self, const int64_t *sequences, size_t count, Verdicts verdicts=*)
     cdef view(self, int64_t sequence, int64_t length)
-    cdef int gather(self, list slices, const int64_t *sequences, size_t start, size_t stop) except -1
+    cdef int gather(
+        self, list slices, const int64_t *sequences, size_t start, size_t stop, Verdicts verdicts
+    ) except -1
 
 
 cdef class Collected:

@@ -8,6 +8,7 @@ from typing_extensions import Buffer
 
 from .restarts import Restarts
 from .segment import SegmentPool, SegmentWriter
+from .verdicts import Pinned, Verdicts
 
 class Kind(IntEnum):
     TRANSACTION_BEGIN = 1
@@ -106,6 +107,7 @@ class Ring:
     tables: Registry
     gtid_sources: Registry
     restarts: Restarts
+    verdicts: dict[str, Verdicts]
     size: int
     memory: int
     bytes: int
@@ -140,7 +142,10 @@ class Ring:
     def at_event(self, file: int, offset: int) -> int: ...
     def at_time(self, milliseconds: int) -> int: ...
     def gtid_runs(self, start: int, stop: int) -> list[tuple[int, int, int]]: ...
-    def measure(self, start: int, stop: int, allowed: Buffer | None = None) -> tuple[int, int, int, int]: ...
+    def measure(
+        self, start: int, stop: int, allowed: Buffer | None = None, verdicts: Verdicts | None = None
+    ) -> tuple[int, int, int, int]: ...
+    def pin(self, start: int, max_slots: int, max_bytes: int) -> Pinned | None: ...
     def collect(
         self,
         start: int,
@@ -151,6 +156,7 @@ class Ring:
         memory_limit: int = 0,
         ddl_isolation: bool = False,
         allowed: Buffer | None = None,
+        verdicts: Verdicts | None = None,
     ) -> Collected: ...
     def cut(
         self,
@@ -161,6 +167,7 @@ class Ring:
         max_bytes: int = 0,
         inside: bool = False,
         allowed: Buffer | None = None,
+        verdicts: Verdicts | None = None,
     ) -> tuple[int, int]: ...
     def read(
         self,
@@ -171,7 +178,15 @@ class Ring:
         transactions: bool = True,
         whole: bool = True,
         allowed: Buffer | None = None,
+        verdicts: Verdicts | None = None,
     ) -> Collected: ...
     def split(
-        self, start: int, stop: int, parts: int, *, transactions: bool = True, allowed: Buffer | None = None
+        self,
+        start: int,
+        stop: int,
+        parts: int,
+        *,
+        transactions: bool = True,
+        allowed: Buffer | None = None,
+        verdicts: Verdicts | None = None,
     ) -> list[tuple[int, int, int, int]]: ...

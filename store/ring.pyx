@@ -16,6 +16,7 @@ from ..protocol.wire cimport put_varint, varint_size
 
 from ..protocol.errors import ConfigError, DecodeError
 from .segment cimport Segment, SegmentPool, SegmentWriter
+from .verdicts cimport Pinned, PinnedEntry, Verdict, Verdicts, verdict_at
 
 from .restarts import Restarts
 
@@ -225,6 +226,7 @@ cdef class Ring:
         self.tables = Registry()
         self.gtid_sources = Registry()
         self.restarts = Restarts()
+        self.verdicts = {}
         self.changed = self.pool.changed = threading.Condition()
 
     def __dealloc__(self):
@@ -345,6 +347,7 @@ cdef class Ring:
         with self.changed:
             self.closed = True
             self.release(self.next)
+            self.verdicts.clear()
             self.pool.close()
             self.changed.notify_all()
 
@@ -360,6 +363,8 @@ cdef class Ring:
     cdef int release(self, int64_t stop) except -1:
         cdef Slot *slot
         cdef Segment segment
+        for verdicts in self.verdicts.values():
+            (<Verdicts>verdicts).release(stop)
         if stop > self.first:
             self.floor = self.after(stop - 1)
         while self.first < stop:
@@ -486,27 +491,84 @@ cdef class Ring:
         found = sorted([(run.sequence, run.source, run.first, run.last) for run in runs])
         return [(source, first, last) for _, source, first, last in found]
 
-    def measure(self, int64_t start, int64_t stop, const unsigned char[::1] allowed=None):
-        """How much [start, stop) holds: (transactions, entries, rows, bytes), of the allowed tables only."""
+    def measure(self, int64_t start, int64_t stop, const unsigned char[::1] allowed=None, Verdicts verdicts=None):
+        """How much [start, stop) holds of what is wanted (see `collect`): (transactions, entries, rows, bytes)."""
         cdef int64_t transactions = 0, rows = 0, total = 0, entries = 0, sequence
         cdef Slot *slot
+        cdef Extent extent
         self.check(start, stop)
         self.check(stop, self.next)
         for sequence in range(start, stop):
             slot = self.at(sequence)
             if slot.flags & BOUNDARY:
                 transactions += slot.gtid_last - slot.gtid_first + 1 if slot.gtid else 1
-            if is_wanted(slot, allowed):
+            if self.wants(sequence, allowed, verdicts):
+                extent = self.extent(sequence, verdicts)
                 entries += 1
-                rows += slot.rows
-                total += slot.length
+                rows += extent.rows
+                total += extent.length
         return transactions, entries, rows, total
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
+    cdef bint wants(self, int64_t sequence, const unsigned char[::1] allowed, Verdicts verdicts) noexcept:
+        """Whether the slot has an entry that is wanted; see `collect`."""
+        cdef const Verdict *verdict
+        if not is_wanted(self.at(sequence), allowed):
+            return False
+        verdict = verdict_at(verdicts, sequence)
+        return verdict == NULL or verdict.length != 0
+
+    cdef Extent extent(self, int64_t sequence, Verdicts verdicts) noexcept:
+        """What is given of a wanted slot."""
+        cdef Extent extent
+        cdef Slot *slot = self.at(sequence)
+        cdef const Verdict *verdict = verdict_at(verdicts, sequence)
+        extent.is_cut = verdict != NULL and verdict.data != NULL
+        if extent.is_cut:
+            extent.data, extent.length, extent.rows = verdict.data, verdict.length, verdict.rows
+        else:
+            extent.data = (<Segment>slot.segment).data + slot.offset
+            extent.length, extent.rows = slot.length, slot.rows
+        return extent
+
+    def pin(self, int64_t start, Py_ssize_t max_slots, Py_ssize_t max_bytes):
+        """Pins slots from `start` on, to be judged in a thread: at least one, if there is any; else None."""
+        cdef Pinned pinned
+        cdef PinnedEntry entry
+        cdef int64_t sequence = start
+        cdef Py_ssize_t size = 0
+        cdef Slot *slot
+        cdef void *segment = NULL
+        self.check(start, self.next)
+        if start == self.next:
+            return None
+        pinned = Pinned.__new__(Pinned)
+        pinned.start = start
+        pinned.tables = self.tables
+        pinned.views = []
+        pinned.errors = []
+        while sequence < self.next and sequence < start + max_slots and size < max_bytes:
+            slot = self.at(sequence)
+            entry.slot_length = slot.length
+            entry.length = slot.length if slot.kind == ROW_DATA and slot.table else 0
+            entry.rows = slot.rows
+            entry.table = slot.table
+            entry.data = NULL
+            if entry.length:
+                entry.data = (<Segment>slot.segment).data + slot.offset
+                size += entry.length
+            pinned.entries.push_back(entry)
+            if entry.length and slot.segment != segment:
+                segment = slot.segment
+                pinned.views.append(memoryview(<Segment>segment))
+            sequence += 1
+        return pinned
+
     def collect(
         self, int64_t start, *, int64_t stop=-1, Py_ssize_t max_entries=0, Py_ssize_t max_bytes=0,
         Py_ssize_t memory_limit=0, bint ddl_isolation=False, const unsigned char[::1] allowed=None,
+        Verdicts verdicts=None,
     ):
         """The next batch from `start` on. Limits of 0 do not limit. It has at least one entry if there are any.
 
@@ -520,11 +582,16 @@ cdef class Ring:
             allowed: by table number, 1 for the tables that the subscriber wants; others are passed over. Tables beyond
                 its end are wanted. A transaction without other wanted entries is passed over too, once its end is
                 stored; before that, its BEGIN waits, unless a put is blocked.
+            verdicts: of a condition on rows: an entry without a row that matches is passed over in the same way, of
+                others the rows that match are given. What is not judged yet is wanted as it is.
         """
+        # Long: a third of it says what the arguments mean.
         cdef vector[int64_t] chosen
         cdef Collected batch = Collected.__new__(Collected)
         cdef int64_t sequence = start
         cdef int64_t held = -1         # the BEGIN of a transaction without wanted entries so far
+        cdef bint is_filtered = allowed is not None or verdicts is not None
+        cdef Py_ssize_t length
         cdef Slot *slot
         if stop < 0:
             stop = self.next
@@ -534,10 +601,10 @@ cdef class Ring:
         batch.last = -1
         while sequence < stop:
             slot = self.at(sequence)
-            if not is_wanted(slot, allowed):
+            if not self.wants(sequence, allowed, verdicts):
                 sequence += 1
                 continue
-            if allowed is not None and held < 0 and slot.kind == TRANSACTION_BEGIN:
+            if is_filtered and held < 0 and slot.kind == TRANSACTION_BEGIN:
                 held = sequence
                 sequence += 1
                 continue
@@ -549,30 +616,32 @@ cdef class Ring:
                 sequence = held
                 slot = self.at(sequence)
                 held = -1
+            length = self.extent(sequence, verdicts).length
             if chosen.size() and (
                 max_entries and <Py_ssize_t>chosen.size() >= max_entries
-                or max_bytes and batch.bytes + <Py_ssize_t>slot.length > max_bytes
+                or max_bytes and batch.bytes + length > max_bytes
                 or memory_limit and batch.bytes > memory_limit
                 or ddl_isolation and (slot.kind == DDL or self.at(batch.last).kind == DDL)
             ):
                 batch.complete = True
                 break
-            self.choose(batch, &chosen, sequence)
+            self.choose(batch, &chosen, sequence, verdicts)
             sequence += 1
         if held >= 0:
-            if self.waiting and not chosen.size():
-                self.choose(batch, &chosen, held)
+            # What is stored and not yet shown, or judged, needs no room.
+            if self.waiting and stop == self.next and not chosen.size():
+                self.choose(batch, &chosen, held, verdicts)
             else:
                 sequence = held
         batch.stop = sequence
         batch.entries = chosen.size()
-        batch.slices = self.slices(chosen.data(), chosen.size())
+        batch.slices = self.slices(chosen.data(), chosen.size(), verdicts)
         batch.positions = self.positions(chosen.data(), chosen.size())
         return batch
 
     def cut(
         self, int64_t start, int64_t stop, *, int64_t max_rows=0, Py_ssize_t max_bytes=0, bint inside=False,
-        const unsigned char[::1] allowed=None,
+        const unsigned char[::1] allowed=None, Verdicts verdicts=None,
     ):
         """Where a range from `start` ends, and how many entries it has: (sequence, entries); limits of 0 do not limit.
 
@@ -587,20 +656,22 @@ cdef class Ring:
         cdef int64_t boundary = start  # the place after the last whole transaction ...
         cdef int64_t within = 0        # ... and the entries before it
         cdef Py_ssize_t size = 0
+        cdef Extent extent
         cdef Slot *slot
         self.check(start, stop)
         self.check(stop, self.next)
         for sequence in range(start, stop):
             slot = self.at(sequence)
-            if is_wanted(slot, allowed):
+            if self.wants(sequence, allowed, verdicts):
+                extent = self.extent(sequence, verdicts)
                 if slot.kind == TRANSACTION_BEGIN:
                     held = sequence
                 elif slot.kind == TRANSACTION_END:
                     held = -1
                 elif entries and (
                     slot.kind == DDL
-                    or max_rows and rows + slot.rows > max_rows
-                    or max_bytes and size + <Py_ssize_t>slot.length > max_bytes
+                    or max_rows and rows + extent.rows > max_rows
+                    or max_bytes and size + <Py_ssize_t>extent.length > max_bytes
                 ):
                     if within:
                         return boundary, within
@@ -608,8 +679,8 @@ cdef class Ring:
                 else:
                     held = -1
                     entries += 1
-                    rows += slot.rows
-                    size += slot.length
+                    rows += extent.rows
+                    size += extent.length
                     if slot.kind == DDL:
                         return sequence + 1, entries
             if slot.flags & BOUNDARY:
@@ -621,7 +692,7 @@ cdef class Ring:
 
     def read(
         self, int64_t start, int64_t stop, *, Py_ssize_t max_bytes=0, bint transactions=True, bint whole=True,
-        const unsigned char[::1] allowed=None,
+        const unsigned char[::1] allowed=None, Verdicts verdicts=None,
     ):
         """The entries of [start, stop), which are the same however and whenever the stream was read.
 
@@ -633,20 +704,20 @@ cdef class Ring:
             max_bytes: end before the entry that would exceed this; the first one always comes. 0: no limit.
             transactions: BEGIN and END of transactions that have other entries are wanted.
             whole: the range ends at `stop`; otherwise a BEGIN before `stop` waits for what follows.
-            allowed: as for `collect`.
+            allowed, verdicts: as for `collect`.
         """
         cdef vector[int64_t] chosen
         cdef Collected batch = Collected.__new__(Collected)
         batch.start = start
-        batch.stop = self.select(batch, &chosen, start, stop, max_bytes, transactions, whole, allowed)
+        batch.stop = self.select(batch, &chosen, start, stop, max_bytes, transactions, whole, allowed, verdicts)
         batch.entries = chosen.size()
-        batch.slices = self.slices(chosen.data(), chosen.size())
+        batch.slices = self.slices(chosen.data(), chosen.size(), verdicts)
         batch.positions = self.positions(chosen.data(), chosen.size())
         return batch
 
     def split(
         self, int64_t start, int64_t stop, int parts, *, bint transactions=True,
-        const unsigned char[::1] allowed=None,
+        const unsigned char[::1] allowed=None, Verdicts verdicts=None,
     ):
         """Cuts [start, stop) into at most `parts` of about equal bytes: their ends, each with (entries, rows, bytes).
 
@@ -657,8 +728,8 @@ cdef class Ring:
         cdef list ends = []
         cdef size_t i
         cdef int64_t entries = 0, rows = 0, size = 0, before = 0
-        cdef Slot *slot
-        self.select(batch, &chosen, start, stop, 0, transactions, True, allowed)
+        cdef Extent extent
+        self.select(batch, &chosen, start, stop, 0, transactions, True, allowed, verdicts)
         for i in range(chosen.size()):
             # Do not cut after a BEGIN: the part that begins there would not know of it.
             if (
@@ -668,27 +739,28 @@ cdef class Ring:
                 ends.append((chosen[i], entries, rows, size))
                 before += size
                 entries = rows = size = 0
-            slot = self.at(chosen[i])
+            extent = self.extent(chosen[i], verdicts)
             entries += 1
-            rows += slot.rows
-            size += slot.length
+            rows += extent.rows
+            size += extent.length
         ends.append((stop, entries, rows, size))
         return ends
 
     cdef int64_t select(
         self, Collected batch, vector[int64_t] *chosen, int64_t start, int64_t stop, Py_ssize_t max_bytes,
-        bint transactions, bint whole, const unsigned char[::1] allowed,
+        bint transactions, bint whole, const unsigned char[::1] allowed, Verdicts verdicts,
     ) except -1:
         """Chooses what `read` gives; returns the sequence that it reached."""
         cdef int64_t sequence
         cdef int64_t held = -1
+        cdef Py_ssize_t length
         cdef Slot *slot
         self.check(start, stop)
         self.check(stop, self.next)
         batch.last = -1
         for sequence in range(start, stop):
             slot = self.at(sequence)
-            if not is_wanted(slot, allowed):
+            if not self.wants(sequence, allowed, verdicts):
                 continue
             if slot.kind == TRANSACTION_BEGIN:
                 held = sequence
@@ -696,26 +768,28 @@ cdef class Ring:
             if slot.kind == TRANSACTION_END and (held >= 0 or not transactions):
                 held = -1
                 continue
-            if max_bytes and chosen.size() and batch.bytes + <Py_ssize_t>slot.length > max_bytes:
+            length = self.extent(sequence, verdicts).length
+            if max_bytes and chosen.size() and batch.bytes + length > max_bytes:
                 batch.complete = True
                 return sequence if held < 0 else held
             if held >= 0 and transactions:
-                self.choose(batch, chosen, held)
+                self.choose(batch, chosen, held, verdicts)
             held = -1
-            self.choose(batch, chosen, sequence)
+            self.choose(batch, chosen, sequence, verdicts)
         if held < 0:
             return stop
         if not whole:
             return held
         if transactions:               # the range ends here, so what follows would never know
-            self.choose(batch, chosen, held)
+            self.choose(batch, chosen, held, verdicts)
         return stop
 
-    cdef void choose(self, Collected batch, vector[int64_t] *chosen, int64_t sequence) noexcept:
+    cdef void choose(self, Collected batch, vector[int64_t] *chosen, int64_t sequence, Verdicts verdicts) noexcept:
         cdef Slot *slot = self.at(sequence)
+        cdef Extent extent = self.extent(sequence, verdicts)
         chosen.push_back(sequence)
-        batch.bytes += slot.length
-        batch.rows += slot.rows
+        batch.bytes += extent.length
+        batch.rows += extent.rows
         batch.last = sequence
         batch.execute_ms = slot.execute_ms
 
@@ -735,34 +809,41 @@ cdef class Ring:
             p = put_varint(put_varint(p, slot.begin), slot.n)
         return result
 
-    cdef list slices(self, const int64_t *sequences, size_t count):
+    cdef list slices(self, const int64_t *sequences, size_t count, Verdicts verdicts=None):
         """The entries in order: runs of adjacent entries are not copied, short ones are gathered."""
         cdef list slices = []
         cdef size_t gathered = 0       # the first of the entries that are not yet in a slice
         cdef size_t run = 0            # the first entry of the current run
         cdef size_t i
         cdef int64_t length = 0        # of the current run
-        cdef Slot *slot
-        cdef Slot *before
+        cdef void *segment = NULL      # of the entry before; NULL: it is cut
+        cdef Extent before
+        cdef Extent extent
         for i in range(count):
-            slot = self.at(sequences[i])
-            if i > run:
-                before = self.at(sequences[i - 1])
-                if slot.segment != before.segment or slot.offset != before.offset + before.length:
-                    if length >= LONG_RUN:
-                        self.gather(slices, sequences, gathered, run)
-                        slices.append(self.view(sequences[run], length))
-                        gathered = i
-                    run = i
-                    length = 0
-            length += self.at(sequences[i]).length
-        if run == gathered or length >= LONG_RUN:
-            self.gather(slices, sequences, gathered, run)
-            if length:
-                slices.append(self.view(sequences[run], length))
+            extent = self.extent(sequences[i], verdicts)
+            if i > run and (
+                extent.is_cut or self.at(sequences[i]).segment != segment or extent.data != before.data + before.length
+            ):
+                if length >= LONG_RUN:
+                    self.gather(slices, sequences, gathered, run, verdicts)
+                    slices.append(self.run(sequences[run], length, verdicts))
+                    gathered = i
+                run = i
+                length = 0
+            length += extent.length
+            segment = NULL if extent.is_cut else self.at(sequences[i]).segment
+            before = extent
+        if length and (run == gathered or length >= LONG_RUN):
+            self.gather(slices, sequences, gathered, run, verdicts)
+            slices.append(self.run(sequences[run], length, verdicts))
         else:
-            self.gather(slices, sequences, gathered, count)
+            self.gather(slices, sequences, gathered, count, verdicts)
         return slices
+
+    cdef run(self, int64_t sequence, int64_t length, Verdicts verdicts):
+        """The bytes from an entry on, where they are; a cut entry is a run of its own."""
+        cdef const Verdict *verdict = verdict_at(verdicts, sequence)
+        return verdicts.view(sequence) if verdict != NULL and verdict.data != NULL else self.view(sequence, length)
 
     cdef view(self, int64_t sequence, int64_t length):
         """The bytes from an entry on, where they are: the view pins their segment."""
@@ -770,21 +851,23 @@ cdef class Ring:
         cdef int64_t offset = slot.offset
         return memoryview(<Segment>slot.segment)[offset:offset + length]
 
-    cdef int gather(self, list slices, const int64_t *sequences, size_t start, size_t stop) except -1:
+    cdef int gather(
+        self, list slices, const int64_t *sequences, size_t start, size_t stop, Verdicts verdicts
+    ) except -1:
         """Appends the entries start to stop as one copy."""
         cdef Py_ssize_t length = 0
         cdef size_t i
-        cdef Slot *slot
+        cdef Extent extent
         cdef char *target
         if start == stop:
             return 0
         for i in range(start, stop):
-            length += self.at(sequences[i]).length
+            length += self.extent(sequences[i], verdicts).length
         copy = PyBytes_FromStringAndSize(NULL, length)
         target = PyBytes_AS_STRING(copy)
         for i in range(start, stop):
-            slot = self.at(sequences[i])
-            memcpy(target, (<Segment>slot.segment).data + slot.offset, slot.length)
-            target += slot.length
+            extent = self.extent(sequences[i], verdicts)
+            memcpy(target, extent.data, extent.length)
+            target += extent.length
         slices.append(memoryview(copy))
         return 0

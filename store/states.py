@@ -24,7 +24,7 @@ from ..protocol.gtid import parse_gtids
 from .cursor import Cursor
 from .reading import Reading
 from .stream import Stream
-from .track import ONE, Executed, TableFilter, Track
+from .track import ONE, Executed, Track, Wanted
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class _Waiting:
         """Return the state of one that waits for a place in a ring."""
         return cls(track, resume, {ONE: parse_gtids(resume.gtid)} if resume.gtid else {})
 
-    def _read(self, wanted: TableFilter | None, sequence: int) -> Reading:
+    def _read(self, wanted: Wanted, sequence: int) -> Reading:
         return Reading(self.track, wanted, sequence, self.gtids)
 
 
@@ -56,7 +56,7 @@ class Ahead(_Waiting):
         """Return the first slot of the destination's ring that it needs; None if its place is before the ring."""
         return stream.ring.next
 
-    def resolve(self, stream: Stream, wanted: TableFilter | None) -> "State":
+    def resolve(self, stream: Stream, wanted: Wanted) -> "State":
         """Look whether the ring has its place."""
         try:
             sequence = stream.sequence_at(self.resume, self.gtids)
@@ -99,7 +99,7 @@ class Starting(_Waiting):
         """Return None: it needs nothing of the destination's ring."""
         return None
 
-    def resolve(self, _stream: Stream, wanted: TableFilter | None) -> "State":
+    def resolve(self, _stream: Stream, wanted: Wanted) -> "State":
         """Look whether the reader has reached its place."""
         track = self.track
         sequence = None
@@ -136,7 +136,7 @@ class InRing(_Served):
     @property
     def end(self) -> int:
         """The slot after the last one that it may read so far."""
-        return max(self.reading.get, self.track.shown)
+        return self.reading.reach(max(self.reading.get, self.track.shown))
 
     @property
     def is_held(self) -> bool:
@@ -159,7 +159,7 @@ class CatchingUp(_Served):
     @property
     def end(self) -> int:
         """The slot after the last one that it may read so far."""
-        return self.reading.get if self.paused else self.track.ring.next
+        return self.reading.get if self.paused else self.reading.reach(self.track.ring.next)
 
     @property
     def is_held(self) -> bool:
@@ -199,7 +199,7 @@ class Meeting(_Served):
     @property
     def end(self) -> int:
         """The slot after the last one that it may read so far."""
-        return self.reading.get if self.paused else self.limit
+        return self.reading.get if self.paused else self.reading.reach(self.limit)
 
     @property
     def is_held(self) -> bool:
@@ -215,7 +215,7 @@ class Meeting(_Served):
         """Whether it has confirmed everything before the destination's ring."""
         return self.reading.ack == self.limit and not self.reading.marks
 
-    def join(self, stream: Stream, wanted: TableFilter | None) -> InRing:
+    def join(self, stream: Stream, wanted: Wanted) -> InRing:
         """Go on in the destination's ring."""
         return InRing(Reading(stream, wanted, self.meet, self.reading.gtids))
 

@@ -33,6 +33,8 @@ class ClientStatus:
 
     client_id: int
     filter: str
+    where: str
+    """Its condition on rows, empty for none."""
     state: str
     """``attached``; ``ahead`` of what is stored; ``catching-up``; or ``gone``, with the reason in ``error``."""
     error: str

@@ -2,7 +2,14 @@
 
 from collections.abc import Mapping
 
-from ..protocol.errors import AckOutOfOrderError, BadPositionError, SluiceError, StaleSessionError, UnknownBatchError
+from ..protocol.errors import (
+    AckOutOfOrderError,
+    BadPositionError,
+    FilterError,
+    SluiceError,
+    StaleSessionError,
+    UnknownBatchError,
+)
 from ..protocol.position import Position
 from .batch import LateRows
 from .cursor import Cursor, StoredClient
@@ -11,7 +18,7 @@ from .snapshot import Snapshots
 from .states import Ahead, Behind, CatchingUp, Gone, InRing, Meeting, Served, Starting, State
 from .status import NO_LAG, ClientStatus
 from .stream import Stream
-from .track import TableFilter, TableMask, Track
+from .track import Track, Wanted, WantedSlots
 
 
 class Subscriber:
@@ -19,7 +26,7 @@ class Subscriber:
 
     Args:
         stored: its subscription, with its cursor as last stored, or as loaded.
-        wanted: its filter; None when it wants everything.
+        wanted: what it wants.
         now: when its last call came, on the clock of the calls.
         state: what it begins with.
         given: whether it is known what it was given. After a restart, or after it has left a ring, it is not, until it
@@ -29,7 +36,7 @@ class Subscriber:
     def __init__(
         self,
         stored: StoredClient,
-        wanted: TableFilter | None,
+        wanted: Wanted,
         now: float,
         state: State,
         *,
@@ -37,6 +44,7 @@ class Subscriber:
     ) -> None:
         self.client_id = stored.client_id
         self.filter = stored.filter
+        self.where = stored.where
         self.wanted = wanted
         self.last_active = now
         self.state = state
@@ -162,17 +170,18 @@ class Subscriber:
         served = self.served
         return served is not None and served.reading.has_moved
 
-    def select(self, filter_text: str, wanted: TableFilter | None) -> None:
-        """Read with another filter from here on."""
-        self.filter, self.wanted = filter_text, wanted
+    def select(self, filter_text: str, where: str, wanted: Wanted) -> None:
+        """Read with another filter and condition from here on."""
+        self.filter, self.where, self.wanted = filter_text, where, wanted
         if isinstance(self.state, Served):
             self.state.reading.select(wanted)
 
-    def allowed(self) -> bytearray | None:
-        """Return its filter by table number, updated with the tables seen since; None when it wants all."""
+    @property
+    def slots(self) -> WantedSlots:
+        """What it wants of the ring that it reads, or would read."""
         if isinstance(self.state, Served):
-            return self.state.reading.allowed()
-        return None if self.wanted is None else TableMask(self.state.track.ring, self.wanted).current()
+            return self.state.reading.slots
+        return WantedSlots(self.state.track.ring, self.wanted)
 
     def locate(self, position: Position) -> int | None:
         """Return the slot of `Reading.locate`; of one that is not served, of `Track.sequence_of`."""
@@ -184,15 +193,30 @@ class Subscriber:
     def span(self, from_: Position, to: Position) -> tuple[int, int] | None:
         """Return the slots between two positions; None when the ring is not there yet.
 
-        Raises `BadPositionError` when the range ends before it begins, and what `locate` raises.
+        Raises `BadPositionError` when the range ends before it begins, `FilterError` when its condition cannot be
+        judged in it, and what `locate` raises.
         """
+        if self.is_refused:
+            assert isinstance(self.state, Gone)
+            raise self.state.error
         if to < from_:
             raise BadPositionError(f"the range ends at {to}, before its beginning {from_}")
         stop = self.locate(to)
         if stop is None:
             return None
         start = self.locate(from_)
-        return None if start is None else (start, max(start, stop))
+        if start is None:
+            return None
+        slots, stop = self.slots, max(start, stop)
+        reached = slots.reach(start, stop)
+        if reached < stop and (refusal := slots.refusal(reached)) is not None:
+            raise refusal
+        return None if reached < stop else (start, stop)
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it is not served because of its filter or condition."""
+        return isinstance(self.state, Gone) and isinstance(self.state.error, FilterError)
 
     # --- what it was given -------------------------------------------------------------------------------------------
 
@@ -226,7 +250,7 @@ class Subscriber:
             return None
         held = {mark.late for mark in reading.marks.values()}
         found = (known[it] for it in self.late if it in known and it not in held)
-        return next((it for it in found if self.wanted is None or self.wanted(it.schema, it.table)), None)
+        return next((it for it in found if self.wanted.has(it.schema, it.table)), None)
 
     def roll_back(self) -> None:
         """Forget all marks: what is not confirmed is given again."""
@@ -300,7 +324,7 @@ class Subscriber:
     def stored(self) -> StoredClient:
         """Return the subscription as it is to be stored."""
         more = self.expire_after, tuple(self.late), self.memory, self.snapshots.stored(), self.protected
-        return StoredClient(self.client_id, self.filter, self.cursor, *more)
+        return StoredClient(self.client_id, self.filter, self.cursor, *more, self.where)
 
     def status(self) -> ClientStatus:
         """Return its place and its state."""
@@ -314,6 +338,7 @@ class Subscriber:
         return ClientStatus(
             client_id=self.client_id,
             filter=self.filter,
+            where=self.where,
             state=state.shown,
             error=str(error or ""),
             problem=error.type if error is not None else "",

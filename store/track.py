@@ -2,13 +2,15 @@
 
 from bisect import bisect_left
 from collections.abc import Callable
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Protocol, TypedDict
 
-from ..protocol.errors import GoneError, SourceChangedError
+from ..protocol.errors import FilterError, GoneError, SourceChangedError
 from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
 from .cursor import Cursor
 from .ring import Place, Ring
+from .verdicts import Pinned, Verdicts
 
 Executed = dict[str, GtidSet]
 """The GTIDs that are executed at a place, by member; a member of which that is unknown is not in it."""
@@ -18,6 +20,48 @@ ONE: Final = ""
 
 TableFilter = Callable[[str, str], bool]
 """Whether a subscriber wants a table, by its schema and name."""
+
+
+class Judge(Protocol):
+    """Judges the entries of a ring by a condition on their rows."""
+
+    def judge(self, pinned: Pinned) -> None:
+        """Judge pinned slots, in any thread, but not in two at a time."""
+
+
+class RowFilter(Protocol):
+    """A condition on rows."""
+
+    @property
+    def text(self) -> str:
+        """As it was written."""
+
+    def make_judge(self) -> Judge:
+        """Return what judges the entries of a ring by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a subscriber wants of a stream."""
+
+    tables: TableFilter | None = None
+    """Its filter; None: all tables."""
+    rows: RowFilter | None = None
+    """Its condition on rows; None: all rows."""
+
+    def has(self, schema: str, table: str) -> bool:
+        """Whether it wants a table."""
+        return self.tables is None or self.tables(schema, table)
+
+
+EVERYTHING: Final = Wanted()
+
+
+class Chosen(TypedDict):
+    """What scans of a ring are told of what is wanted; see `Ring.collect`."""
+
+    allowed: bytearray | None
+    verdicts: Verdicts | None
 
 
 class Track:
@@ -129,18 +173,35 @@ class Track:
         self.ring.free_to(sequence)
 
 
-class TableMask:
-    """A filter by the table numbers of a ring, as `Ring.collect` wants it."""
+class WantedSlots:
+    """What is wanted of a ring, by its table numbers and slots."""
 
-    def __init__(self, ring: Ring, wanted: TableFilter) -> None:
-        """Nothing is asked of ``wanted`` before `current`."""
+    def __init__(self, ring: Ring, wanted: Wanted) -> None:
+        """Nothing is asked of ``wanted`` before `chosen`."""
         self._ring = ring
-        self._wanted = wanted
+        self._tables = wanted.tables
         self._mask = bytearray([1])  # 0 stands for no table: transaction ends, statements
+        self._verdicts = None if wanted.rows is None else verdicts_of(ring, wanted.rows)
 
-    def current(self) -> bytearray:
-        """Return the mask, updated with the tables seen since."""
-        for number in range(len(self._mask), len(self._ring.tables) + 1):
-            schema, table = self._ring.tables[number]
-            self._mask.append(self._wanted(schema, table))
-        return self._mask
+    def chosen(self) -> Chosen:
+        """Return it as scans of the ring take it, updated with the tables seen since."""
+        if self._tables is not None:
+            for number in range(len(self._mask), len(self._ring.tables) + 1):
+                schema, table, *_ = self._ring.tables[number]
+                self._mask.append(self._tables(schema, table))
+        return {"allowed": None if self._tables is None else self._mask, "verdicts": self._verdicts}
+
+    def reach(self, sequence: int, stop: int) -> int:
+        """Return up to which slot it is known what is wanted of the slots from one on, ``stop`` at most."""
+        return stop if self._verdicts is None else max(sequence, min(stop, self._verdicts.reach(sequence)))
+
+    def refusal(self, sequence: int) -> FilterError | None:
+        """Return why the condition on rows cannot be judged of a slot; None if it can."""
+        return None if self._verdicts is None else self._verdicts.refusal(sequence)
+
+
+def verdicts_of(ring: Ring, rows: RowFilter) -> Verdicts:
+    """Return what a condition says of the slots of a ring; all that use the condition have it in common."""
+    if rows.text not in ring.verdicts:
+        ring.verdicts[rows.text] = Verdicts(rows.make_judge(), ring.first)
+    return ring.verdicts[rows.text]

@@ -9,6 +9,7 @@ from typing import Any
 from sluice.instance.columns import SourceColumn
 from sluice.instance.config import InstanceConfig
 from sluice.instance.sink.filters import TableFilter
+from sluice.instance.sink.where import Conditions
 from sluice.instance.source import Expiry, Proof, TableReader
 from sluice.instance.status import ParserStatus
 from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChange
@@ -54,6 +55,9 @@ class Source:
             raise UnknownTableError(f"{schema}.{table} is unknown")
         return [SourceColumn("id", "bigint(20) unsigned", is_key=True), SourceColumn("name", "varchar(20)", "utf8mb4")]
 
+    def check_conditions(self, conditions: Conditions) -> None:
+        """All can be judged."""
+
     def tables(self) -> list[tuple[str, str]]:
         return [("crm", "notes"), ("shop", "goods"), ("shop", "orders")]
 
@@ -95,8 +99,11 @@ class Source:
     def join(self, timeout: float | None = None) -> None:
         """Nothing runs."""
 
-    def put(self, count: int = 1, *, size: int = 0, commits: int | None = None) -> None:
-        """Put entries, each so many bytes larger. So many of them, the last ones, end a transaction, by default all."""
+    def put(self, count: int = 1, *, size: int = 0, commits: int | None = None, rows: int = 1) -> None:
+        """Put entries, each so many bytes larger. So many of them, the last ones, end a transaction, by default all.
+
+        An entry has so many rows; the first has its number, each further one 1000 more than the one before.
+        """
         staging = Staging()
         for left in reversed(range(count)):
             entry = Entry(entryType=EntryType.ROWDATA)
@@ -104,9 +111,11 @@ class Source:
             entry.header.eventType = EventType.INSERT
             entry.header.logfileName = "bin.000001"
             change = RowChange(eventType=EventType.INSERT)
-            change.rowDatas.add().afterColumns.add(
-                index=0, sqlType=4, name="id", isKey=True, value=str(self.count), updated=True
-            )
+            for row in range(rows):
+                number = str(self.count + 1000 * row)
+                column = change.rowDatas.add().afterColumns.add()
+                column.index, column.sqlType, column.name, column.isKey = 0, 4, "id", True
+                column.mysqlType, column.updated, column.value = "bigint(20) unsigned", True, number
             change.sql = "." * size
             entry.storeValue = change.SerializeToString()
             self.writer.write_framed(entry.SerializeToString())
@@ -117,7 +126,7 @@ class Source:
                 event_type=EventType.INSERT,
                 flags=Flag.BOUNDARY if commits is None or left < commits else 0,
                 table=self.table,
-                rows=1,
+                rows=rows,
                 source=self.source,
                 execute_ms=int(time.time() * 1000),
                 event_offset=begin,

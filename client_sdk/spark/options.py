@@ -41,6 +41,8 @@ class Options:
     """Seconds for which a call is repeated that gets no answer; then the query ends."""
     filter: str | None = None
     """The tables wanted: Canal's regular expressions; None: the ``table``, or as the client is subscribed."""
+    where: str | None = None
+    """Conditions on rows, by table; None: as the client is subscribed."""
     table: tuple[str, str] | None = None
     """Schema and name: only the rows of this table, each column in its own type."""
     columns: tuple[tuple[str, str], ...] | None = None
@@ -244,6 +246,7 @@ _OPTIONS: Final[Mapping[str, tuple[str, Callable[[str], Any]]]] = {
     "insecure": ("insecure", _boolean),
     "retry": ("retry", _seconds),
     "filter": ("filter", str),
+    "where": ("where", str),
     "table": ("table", _table),
     "columns": ("columns", _columns),
     "metadata": ("metadata", _metadata),

@@ -51,28 +51,33 @@ class Subscription:
         options = self._options
         client = options.client()
         try:
-            known = client.status()["filter"]
+            status = client.status()
         except NotSubscribedError:
-            client.subscribe(options.tables or "", "earliest" if start is None else start)
+            begin = "earliest" if start is None else start
+            client.subscribe(options.tables or "", begin, where=options.where or "")
             self._is_new = True
         else:
-            if options.tables not in (None, known):
+            known = status["filter"], status["where"]
+            wanted = tuple(
+                old if new is None else new for old, new in zip(known, (options.tables, options.where), strict=True)
+            )
+            if wanted != known:
                 logger.warning(
-                    "client %d of %s was subscribed to %r, now it is to %r",
+                    "client %d of %s was subscribed to %s, now it is to %s",
                     options.client_id,
                     options.destination,
-                    known,
-                    options.tables,
+                    " where ".join(map(repr, filter(None, known))) or "all",
+                    " where ".join(map(repr, filter(None, wanted))) or "all",
                 )
-                client.subscribe(options.tables)
+                client.subscribe(wanted[0], where=wanted[1])
         client.open_session()
         self.half_ring = client.destination()["capacity"] // 2
         self._client = client
-        wanted = options.max_bytes_per_trigger
-        if wanted is not None and wanted > self.half_ring:
+        most = options.max_bytes_per_trigger
+        if most is not None and most > self.half_ring:
             logger.warning(
                 "maxBytesPerTrigger=%d is more than half of what the ring of the server holds: it counts as %d",
-                wanted,
+                most,
                 self.half_ring,
             )
         return client

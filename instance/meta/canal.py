@@ -59,7 +59,8 @@ def client_keys(client: StoredClient) -> dict[str, str]:
     memory = {"memory": client.memory} if client.memory else {}
     snapshots = {"snapshots": client.snapshots} if client.snapshots else {}
     protect = {"protect": "true"} if client.protected else {}
-    more = expiry | late | memory | snapshots | protect
+    where = {"where": client.where} if client.where else {}
+    more = expiry | late | memory | snapshots | protect | where
     return more | (our_keys(client.cursor) if client.cursor is not None else {})
 
 
@@ -106,6 +107,11 @@ def read_source(ours: dict[str, Any]) -> InUse | None:
     if not 0 < found.host_and_port[1] < 1 << 16:
         raise ValueError(f"not the address of a source: {found.address!r}")
     return found
+
+
+def read_where(ours: dict[str, str]) -> str:
+    """Read the condition on rows of a client."""
+    return str(ours.get("where", ""))
 
 
 def read_cursor(data: dict[str, Any], ours: dict[str, str]) -> Cursor:

@@ -43,6 +43,7 @@ from .canal import (
     read_protection,
     read_snapshots,
     read_source,
+    read_where,
     source_keys,
 )
 
@@ -220,4 +221,4 @@ def _client(data: dict[str, Any]) -> StoredClient:
     # JSON may hold a lone surrogate, which cannot be written again: as an escape it is refused as a filter.
     text = str(identity.get("filter") or "").encode(errors="backslashreplace").decode()
     more = read_expiry(ours), read_late(ours), read_memory(ours), read_snapshots(ours), read_protection(ours)
-    return StoredClient(int(identity["clientId"]), text, cursor, *more)
+    return StoredClient(int(identity["clientId"]), text, cursor, *more, read_where(ours))

@@ -16,6 +16,7 @@ Canal lists the children whose names are numbers as clients, and reads nothing e
 import asyncio
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ...protocol.errors import ConfigError
 from ...protocol.paths import client_node, destination_node, epoch_node
@@ -83,6 +84,8 @@ class ZooKeeperClients:
         self._addresses: dict[int, Address] = {}
         self._filters: dict[int, str | None] = {}
         """The clients that have a node, and the content of their filter's node; None without that node."""
+        self._conditions: dict[int, str] = {}
+        """The content of a client's node `where`, which Canal does not know, of those that have one."""
         self._cursors: set[int] = set()
         """The clients that have a node for a cursor."""
         self._marked: list[int] = []
@@ -198,6 +201,11 @@ class ZooKeeperClients:
             operations.append(Delete(f"{node}/filter"))
         elif wanted is not None and wanted != known:
             operations.append((Create if known is None else Put)(f"{node}/filter", wanted.encode()))
+        condition = self._conditions.get(client_id, "")
+        if client.where != condition:
+            path = f"{node}/where"
+            put = Put if condition else Create
+            operations.append(put(path, client.where.encode()) if client.where else Delete(path))
         if client.cursor is not None:
             data = self._cursor_data(client, client.cursor)
             operations.append((Put if client_id in self._cursors else Create)(f"{node}/cursor", data))
@@ -210,7 +218,7 @@ class ZooKeeperClients:
     def _cursor_data(self, client: StoredClient, cursor: Cursor) -> bytes:
         address = self._addresses.get(client.client_id, self._address)
         data = {"@type": LOG_POSITION, **log_position(cursor, address)}
-        if ours := client_keys(client):
+        if ours := client_keys(replace(client, where="")):  # that has a node of its own
             data["sluice"] = ours
         return dumps(data)
 
@@ -229,8 +237,12 @@ class ZooKeeperClients:
             self._filters.pop(client_id, None)
             self._addresses.pop(client_id, None)
             self._cursors.discard(client_id)
+            self._conditions.pop(client_id, None)
             return
         self._filters[client_id] = client.filter if client.filter.strip() else None
+        self._conditions.pop(client_id, None)
+        if client.where:
+            self._conditions[client_id] = client.where
         if client.cursor is not None:
             self._cursors.add(client_id)
 
@@ -246,20 +258,23 @@ class ZooKeeperClients:
         nodes = await asyncio.gather(*(self._session.get(f"{self._node(it)}/filter") for it in filtered))
         texts = {client_id: node.data.decode(errors="replace") for client_id, node in zip(filtered, nodes, strict=True)}
         self._filters = {client_id: texts.get(client_id) for client_id in client_ids}
+        having = [client_id for client_id, names in below.items() if "where" in names]
+        nodes = await asyncio.gather(*(self._session.get(f"{self._node(it)}/where") for it in having))
+        self._conditions = {it: node.data.decode(errors="replace") for it, node in zip(having, nodes, strict=True)}
         self._cursors = {client_id for client_id, names in below.items() if "cursor" in names}
         self._marked = [client_id for client_id, names in below.items() if "mark" in names]
 
     async def _read_client(self, client_id: int) -> StoredClient:
-        wanted = self._filters[client_id] or ""
+        wanted, condition = self._filters[client_id] or "", self._conditions.get(client_id, "")
         path = f"{self._node(client_id)}/cursor"
         node = await self._session.get(path) if client_id in self._cursors else None
         if node is None or not node.data:
-            return StoredClient(client_id, wanted)
+            return StoredClient(client_id, wanted, where=condition)
         try:
             data = json.loads(node.data)
             ours = data.get("sluice", {})
             more = read_expiry(ours), read_late(ours), read_memory(ours), read_snapshots(ours), read_protection(ours)
-            client = StoredClient(client_id, wanted, read_cursor(data, ours), *more)
+            client = StoredClient(client_id, wanted, read_cursor(data, ours), *more, condition)
             address = read_address(data)
         except MALFORMED as error:
             raise ConfigError(

@@ -19,6 +19,8 @@ from .condition import And, Compare, Constant, In, IsNull, Like, Not, Or, Test, 
 
 MAX_TEXT: Final = 1 << 16
 """Characters of all conditions together."""
+MAX_CLIENT_TEXT: Final = 4096
+"""Characters of all conditions of a client together: they are stored with its cursor."""
 MAX_TESTS: Final = 256
 """Tests of single columns in a condition."""
 MAX_DEPTH: Final = 32
@@ -46,11 +48,14 @@ _COLLATION = re.compile(r"[a-z0-9_]{1,64}")
 class Conditions:
     """The conditions of some tables, one for each."""
 
-    def __init__(self, text: str) -> None:
-        """Read all of them; raises FilterError."""
+    def __init__(self, text: str, longest: int = MAX_TEXT) -> None:
+        """Read all of them; raises FilterError, also for more than so many characters."""
         self._tests: dict[str, Test] = {}
-        if len(text) > MAX_TEXT:
-            raise FilterError(f"the conditions have {len(text)} characters, more than {MAX_TEXT}")
+        self.tables: dict[tuple[str, str], Test] = {}
+        """Schema and name of each table, as they are written, and its condition."""
+        self._texts: dict[str, str] = {}
+        if len(text) > longest:
+            raise FilterError(f"the conditions have {len(text)} characters, more than {longest}")
         for item in filter(None, (item.strip() for item in _split(text))):
             table, colon, condition = item.partition(":")
             table = table.strip()
@@ -59,13 +64,20 @@ class Conditions:
             if table.upper() in self._tests:
                 raise FilterError(f"{table} has two conditions: join them by AND or OR")
             try:
-                self._tests[table.upper()] = parse_condition(condition)
+                test = self._tests[table.upper()] = parse_condition(condition)
             except FilterError as error:
                 raise FilterError(f"{table}: {error}") from None
+            self._texts[table.upper()] = condition.strip()
+            schema, _, name = table.partition(".")
+            self.tables[schema.strip(), name.strip()] = test
 
     def of(self, schema: str, table: str) -> Test | None:
         """Return the condition of a table, if it has one."""
         return self._tests.get(f"{schema}.{table}".upper())
+
+    def text_of(self, schema: str, table: str) -> str:
+        """Return the condition of a table as it is written; empty if it has none."""
+        return self._texts.get(f"{schema}.{table}".upper(), "")
 
 
 def parse_condition(text: str) -> Test:

@@ -94,7 +94,7 @@ def _examine(server: ServerConfig, config: InstanceConfig, findings: Findings) -
     saved = read_saved(server, config)
     for client in saved.clients:
         try:
-            try_filter(config, client.filter)
+            try_filter(config, client)
         except FilterError as error:
             findings.wrong(f"{config.destination}, client {client.client_id}", f"would not be served: {error}")
     places = starts([client.cursor for client in saved.clients], saved.place)

@@ -144,7 +144,7 @@ def clients_command(options: Any) -> int:
                 client["state"],
                 f"{timedelta(seconds=round(client['idle']))} ago",
                 f"{client['lag']['seconds']:.1f} s",
-                Text(client["filter"]),
+                Text(" where ".join(filter(None, (client["filter"], client["where"])))),
             )
     out.print(table if table.row_count else "no client")
     return 0

@@ -111,7 +111,7 @@ def _examine_client(config: InstanceConfig, client: "StoredClient", source: "Exa
     name = f"{config.destination}, client {client.client_id}"
     text = f"filter {client.filter}, " if client.filter else ""
     try:
-        try_filter(config, client.filter)
+        try_filter(config, client)
     except FilterError as error:
         findings.wrong(name, f"would not be served: {error}")
     if client.cursor is None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...instance.config import InstanceConfig
+from ...instance.instance import compile_where
 from ...instance.meta.nodes import NodeSession, NoNodeError
 from ...instance.meta.zookeeper import ZooKeeperClients
 from ...instance.sink.filters import TableFilter
@@ -48,9 +49,11 @@ def read_saved(server: ServerConfig, config: InstanceConfig) -> Saved:
     return in_session(server, read)
 
 
-def try_filter(config: InstanceConfig, text: str) -> None:
-    """Compile the filter of a client as the destination would. Raises FilterError."""
+def try_filter(config: InstanceConfig, client: StoredClient) -> None:
+    """Compile the filter and the conditions of a client as the destination would. Raises FilterError."""
     if config.shared_filter:
-        TableFilter(text)
+        TableFilter(client.filter)
     else:
-        config.table_filter().narrow(text)
+        config.table_filter().narrow(client.filter)
+    if client.where:
+        compile_where(client.where)

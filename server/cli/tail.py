@@ -46,6 +46,9 @@ def add_tail_command(commands: Any) -> None:
     add_destination(tail)
     tail.add_argument("--filter", default="", metavar="REGEX", help=r"tables to show, such as 'shop\..*'")
     tail.add_argument(
+        "--where", default="", metavar="CONDITIONS", help='rows to show, such as "shop.orders: total > 10"'
+    )
+    tail.add_argument(
         "--from",
         dest="start",
         type=_start,
@@ -74,7 +77,9 @@ def tail_command(options: Any) -> int:
         longest = LONGEST_VALUE if sys.stdout.isatty() and not options.full else None
         lines = partial(described, transactions=options.transactions, longest=longest)
         tail = Tail(remote, PROTOBUF.media_type, lines, out.print)
-    tail.run(options.destination, table_filter=options.filter, start=options.start, limit=options.limit)
+    tail.run(
+        options.destination, table_filter=options.filter, where=options.where, start=options.start, limit=options.limit
+    )
     return 0
 
 
@@ -102,18 +107,16 @@ class Tail:
         self._lines = lines
         self._show = show
 
-    def run(self, destination: str, *, table_filter: str, start: str | int, limit: int | None) -> None:
+    def run(self, destination: str, *, table_filter: str, where: str, start: str | int, limit: int | None) -> None:
         """Subscribe, show at most ``limit`` entries, unsubscribe; a number as ``start`` is ms since 1970.
 
         Raises SluiceError.
         """
         client = destination, self._free_id(destination)
-        where = {"timestamp": start} if isinstance(start, int) else start
+        body = {"filter": table_filter, "start": {"timestamp": start} if isinstance(start, int) else start}
         subscribed = False
         try:
-            self._remote.client_call(
-                *client, "subscribe", body={"filter": table_filter, "start": where, "expireAfter": EXPIRY}
-            )
+            self._remote.client_call(*client, "subscribe", body=body | {"where": where, "expireAfter": EXPIRY})
             subscribed = True
             left = limit
             while left is None or left > 0:

@@ -5,13 +5,14 @@ import secrets
 import time
 
 from ...instance.config import BatchMode, InstanceConfig
-from ...instance.instance import Instance
+from ...instance.instance import Instance, compile_where
 from ...protocol.errors import BadParameterError, BadPositionError
 from ...protocol.position import Position
 from ...store.batch import Batch
 from ...store.cursor import MOVED, Cursor, split_memory
 from ...store.snapshot import Selection, TableProgress
 from ...store.status import ClientStatus
+from ...store.track import Wanted
 from .destinations import Destinations
 
 logger = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ class Calls(Destinations):
         client_id: int,
         *,
         filter: str = "",  # noqa: A002  Canal's name
+        where: str | None = "",
         start: str | dict[str, int] | Selection = "earliest",
         expire_after: int | None = None,
         protected: bool | None = None,
@@ -50,6 +52,7 @@ class Calls(Destinations):
             client_id: a 16-bit integer.
             filter: tables, as in `TableFilter`; it narrows the destination's, or takes its place where filters are
                 shared. Empty wants all.
+            where: conditions on rows, as in `sluice.instance.sink.where`; empty wants all, None leaves them unchanged.
             start: ``earliest`` in the ring, ``latest``, the text of a position, ``{"timestamp": ms}``, or which rows of
                 tables it is given as they are now, among the changes since: it takes a snapshot.
             expire_after: seconds without a call after which the client is removed; 0 for never, None as the destination
@@ -60,23 +63,28 @@ class Calls(Destinations):
         Raises:
             BadParameterError: the client id is out of range, or there is no log that could keep anything; or the
                 tables of a snapshot cannot be read, or the client has begun without one.
-            FilterError: the filter is not valid, or cannot match anything.
+            FilterError: the filter or the condition is not valid, or cannot match anything.
             BadPositionError: ``start`` is not a position.
             GoneError: it is older than what is stored.
             SourceChangedError: it belongs to another source or history.
+            SourceError: the source cannot be asked whether a new condition can be judged.
         """
+        # Long: half of it says what the arguments mean.
         instance = self._running(destination)
         if not -(1 << 15) <= client_id < 1 << 15:
             raise BadParameterError(f"client id {client_id} is not a 16-bit integer")
         _check_protection(instance, protected=protected)
+        if where and where != _where(instance, client_id):
+            await instance.check_where(where)
         rate, tables = 0, list[TableProgress]()
         if isinstance(start, Selection):
             rate = start.rate
-            start, tables = await _select(instance, client_id, filter, start)
+            start, tables = await _select(instance, client_id, filter, where or "", start)
         is_new = client_id not in instance.cursors.client_ids
         instance.cursors.subscribe(
             client_id,
             filter_text=filter,
+            where=where,
             start=start["timestamp"] if isinstance(start, dict) else start,
             expire_after=expire_after,
             protected=protected,
@@ -97,6 +105,7 @@ class Calls(Destinations):
             "destination": destination,
             "clientId": client_id,
             "filter": status.filter,
+            "where": status.where,
             "state": status.state,
             "position": status.position,
         }
@@ -224,7 +233,8 @@ class Calls(Destinations):
             client_id: the client.
             batch_size: entries (ITEMSIZE) or units of memory (MEMSIZE), as configured; 1000 if no limit is given.
             timeout: seconds to wait for the first entry; None or 0 answers at once, unless the client waits for a
-                catch-up reader (`FIRST_DATA`); `math.inf` waits for ever.
+                catch-up reader, or its condition on rows is to be judged of what is there (`FIRST_DATA`); `math.inf`
+                waits for ever.
             max_entries: entries at most.
             max_bytes: bytes at most; a larger entry comes alone.
             min_bytes: wait until so many bytes are there, ...
@@ -248,7 +258,7 @@ class Calls(Destinations):
         entries, memory_limit = _limits(config, batch_size or 0, max_entries or 0)
         full_entries = entries if wait_full and not memory_limit else 0
         full_bytes = max(min_bytes or 0, memory_limit if wait_full else 0)
-        begun = time.monotonic()
+        begun, there = time.monotonic(), instance.ring.next
         deadline = begun + (timeout or 0)
         patience = deadline
         while True:
@@ -279,7 +289,8 @@ class Calls(Destinations):
                     return batch
                 instance.check_stream(client_id)
                 patience = deadline  # what was found was passed over: it is not wanted
-                until = max(deadline, begun + FIRST_DATA) if cursors.awaits_reader(client_id) else deadline
+                waits = cursors.awaits_reader(client_id) or cursors.awaits_verdicts(client_id, there)
+                until = max(deadline, begun + FIRST_DATA) if waits else deadline
                 if now >= until:
                     return EMPTY
                 await instance.wait(until - now)
@@ -383,7 +394,7 @@ def _limits(config: InstanceConfig, units: int, max_entries: int) -> tuple[int, 
 
 
 async def _select(
-    instance: Instance, client_id: int, filter_text: str, selection: Selection
+    instance: Instance, client_id: int, filter_text: str, where: str, selection: Selection
 ) -> tuple[str, list[TableProgress]]:
     """Return where a new client begins that takes a snapshot, and the tables of that; for a known one, no tables."""
     begin, tables = "latest", list[TableProgress]()
@@ -395,7 +406,8 @@ async def _select(
                 "start",
             )
         begin = str(await instance.source_end())  # of a table that appears after this, all rows come by changes
-        tables = await instance.select(selection, instance.compile_filter(filter_text))
+        wanted = Wanted(instance.compile_filter(filter_text), compile_where(where) if where else None)
+        tables = await instance.select(selection, wanted)
     if client_id in instance.cursors.client_ids and not instance.cursors.snapshots(client_id):
         raise BadParameterError(
             f"client {client_id} has subscribed before, without a snapshot, and goes on from its cursor: begin a"
@@ -403,6 +415,11 @@ async def _select(
             "start",
         )
     return begin, tables
+
+
+def _where(instance: Instance, client_id: int) -> str:
+    """Return the condition on rows that a client has."""
+    return instance.cursors.status(client_id).where if client_id in instance.cursors.client_ids else ""
 
 
 def _moved(memory: str) -> str:

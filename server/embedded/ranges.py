@@ -202,7 +202,8 @@ class Ranges(Destinations):
             if result is not None:
                 return result
             remaining = deadline - time.monotonic()
-            if instance.ring.waiting or remaining <= 0:
+            is_full = instance.ring.waiting and not instance.cursors.awaits_verdicts(client_id, instance.ring.next)
+            if is_full or remaining <= 0:
                 source_end = await instance.source_end()
                 instance.check_running()
                 if end > source_end:

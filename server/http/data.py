@@ -176,6 +176,10 @@ class Subscription(BaseModel):
     filter: str = Field(
         default="", description="Canal's regular expressions over `schema.table`, comma separated; empty: all."
     )
+    where: str = Field(
+        default="",
+        description="Conditions on rows, by table: `shop.orders: status = 'paid' AND total > 10; …`; empty: all rows.",
+    )
     start: Start | SnapshotStart | str = Field(
         default="earliest",
         description="Where a new client starts: the earliest change still held (`earliest`), the `latest`, a position,"
@@ -272,6 +276,7 @@ async def subscribe(
         destination,
         client_id,
         filter=wish.filter,
+        where=wish.where,
         start=_start_of_new(wish.start),
         expire_after=wish.expireAfter,
         protected=wish.protect,

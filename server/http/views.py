@@ -57,6 +57,7 @@ class ClientView(View):
 
     client_id: int
     filter: str
+    where: str = Field(description="Its conditions on rows; empty for none.")
     state: str = Field(
         description="`attached`; `ahead` of what is stored; `catching-up` from the source;"
         " `gone`, for the reason in `error`."
@@ -84,6 +85,7 @@ class ClientView(View):
         return cls(
             client_id=status.client_id,
             filter=status.filter,
+            where=status.where,
             state=status.state,
             error=status.error,
             problem=status.problem,

@@ -139,7 +139,12 @@ class Delivery:
         embedded, output = self._embedded, self.output
         settings = output.settings
         await embedded.subscribe(
-            output.destination, output.client_id, filter=settings.filter, start=settings.start, expire_after=0
+            output.destination,
+            output.client_id,
+            filter=settings.filter,
+            where=settings.where,
+            start=settings.start,
+            expire_after=0,
         )
         self._session = embedded.open_session(output.destination, output.client_id)
         ready: asyncio.Queue[Prepared] = asyncio.Queue(settings.window)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
+from ...instance.config import ClientWhereText
 from ...instance.properties import Property
 from ...instance.settings import Settings, setting
 
@@ -52,6 +53,9 @@ class OutputSettings(Settings):
     """The client that it is: its cursor says what was delivered. Each output of a destination needs its own."""
     filter: str = setting("sluice.output.<name>.filter", "")
     """The tables that are sent, as in `canal.instance.filter.regex`, among those of the destination; empty: all."""
+    where: ClientWhereText = setting("sluice.output.<name>.where", "")
+    """The rows that are sent, of tables of which not all are: `shop.orders: total > 10`. See
+    [conditions of a client](guide.md#conditions-of-a-client)."""
     start: str = setting("sluice.output.<name>.start", "earliest")
     """Where it begins when it has no cursor yet: `earliest` that is stored, `latest`, or a position."""
     max_bytes: int = setting("sluice.output.<name>.maxBytes", 1 << 20, unit="bytes", ge=1 << 10, le=64 << 20)

@@ -190,7 +190,7 @@ class CanalSession:
         return [OK]
 
     async def _register(self, client: Client, text: str) -> None:
-        await self._embedded.subscribe(*client, filter=text)
+        await self._embedded.subscribe(*client, filter=text, where=None)  # which this protocol has no field for
         self._embedded.open_session(*client)  # which this protocol has no token for: it fences those of HTTP
         self._service.end_gets(client, self._get_waiter)
 

@@ -95,7 +95,7 @@ class Words:
             int(data["rows"]),
             [(member, source) for member, source in data["sources"]],
             [(name, created) for name, created in data["files"]],
-            [(schema, table) for schema, table in data["tables"]],
+            [(schema, table, *map(tuple, more)) for schema, table, *more in data["tables"]],
             [(member, _gtid_key(*key)) for member, key in data["gtidSources"]],
             [(int(source), int(first), int(last)) for source, first, last in data["gtids"]],
         )

@@ -403,6 +403,9 @@ def test_tail_shows_changes_as_lines_and_as_json_and_leaves_no_trace(
             f"{schema}.goods INSERT id=1, name='tea'",
             f"{schema}.goods UPDATE id=1, name: 'tea' → 'green tea'",
         ]
+        where = f"{schema}.goods: name COLLATE utf8mb4_bin LIKE 'green%'"
+        text = serving.run("tail", "shop", "--from", "earliest", "--limit", "1", "--where", where)
+        assert text.splitlines()[-1].endswith(f"{schema}.goods UPDATE id=1, name: 'tea' → 'green tea'")
         messages = [
             json.loads(line)
             for line in serving.run("tail", "shop", "--from", "earliest", "--limit", "2", "--json").splitlines()

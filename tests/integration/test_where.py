@@ -10,14 +10,18 @@ from typing import Any
 import pytest
 
 from sluice.instance.sink.where import parse_condition
+from sluice.instance.sources.judging import RowConditions
 from sluice.instance.sources.mysql.decode.collation import Collation, number_of
 from sluice.instance.sources.mysql.decode.plan import PlanOptions, TablePlan
 from sluice.instance.sources.mysql.decode.table_map import TableMap
-from sluice.protocol.canal.entry_pb2 import EventType
+from sluice.protocol.canal.entry_pb2 import Entry, EventType
+from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import DecodeError, SourceError
+from sluice.store.ring import Ring
+from sluice.store.track import verdicts_of
 from tests.conftest import Database
 from tests.decoding import decode, dump
-from tests.delivery import delivered, execute, rows_of, transcript, values
+from tests.delivery import deliver, delivered, execute, rows_of, transcript, values
 from tests.reading import Reading, config, connect
 from tests.servers import Server
 
@@ -251,16 +255,21 @@ def write(cursor: Any, table: Table, rows: int) -> str:
     cursor.execute("SET GLOBAL binlog_row_metadata = FULL")
     try:
         cursor.execute("FLUSH BINARY LOGS")
-        for first in range(0, rows, 500):
-            written = [table.row() for _ in range(500)]
-            if not first:
-                table.values = [[it for it in column if it != "NULL"] for column in zip(*written, strict=True)]
-            values = ",".join(f"({first + i},{','.join(row)})" for i, row in enumerate(written))
-            cursor.execute(f"INSERT INTO t VALUES {values}")
+        insert(cursor, table, rows)
     finally:
         cursor.execute("SET GLOBAL binlog_row_metadata = DEFAULT")
     cursor.execute("SHOW BINARY LOGS")
     return str(cursor.fetchall()[-1][0])
+
+
+def insert(cursor: Any, table: Table, rows: int) -> None:
+    """Write random rows, 500 at a time."""
+    for first in range(0, rows, 500):
+        written = [table.row() for _ in range(500)]
+        if not first:
+            table.values = [[it for it in column if it != "NULL"] for column in zip(*written, strict=True)]
+        values = ",".join(f"({first + i},{','.join(row)})" for i, row in enumerate(written))
+        cursor.execute(f"INSERT INTO t VALUES {values}")
 
 
 def passing(server: Server, file: str, schema: str, condition: str, charsets: dict[int, str]) -> list[int]:
@@ -301,11 +310,64 @@ def test_the_collations_are_those_of_the_server(name: str, request: pytest.Fixtu
 
 
 @pytest.fixture
-def full_metadata(mariadb118: Server) -> Iterator[None]:
-    """MariaDB writes collations into its binlog."""
-    mariadb118.query("SET GLOBAL binlog_row_metadata = FULL")
+def full_metadata(mariadb118: Server, request: pytest.FixtureRequest) -> Iterator[None]:
+    """MariaDB, and the server that a test names, write collations into their binlogs."""
+    name = request.node.callspec.params.get("name") if hasattr(request.node, "callspec") else None
+    servers = {mariadb118, request.getfixturevalue(name) if name else mariadb118}
+    for server in servers:
+        server.query("SET GLOBAL binlog_row_metadata = FULL")
     yield
-    mariadb118.query("SET GLOBAL binlog_row_metadata = DEFAULT")
+    for server in servers:
+        server.query("SET GLOBAL binlog_row_metadata = DEFAULT")
+
+
+@pytest.mark.usefixtures("full_metadata")
+@pytest.mark.parametrize("name", ["mysql97", "mariadb118"])
+def test_a_client_gets_the_same_rows_as_by_the_servers_where(
+    name: str, request: pytest.FixtureRequest, database: Database, tmp_path: Path
+) -> None:
+    """Of rows that are in the ring already, by the condition of its subscription."""
+    server: Server = request.getfixturevalue(name)
+    schema = database(server)
+    rng = random.Random(name)
+    every = [kind for kind in kinds() if name in kind.servers]
+    rng.shuffle(every)
+    table = Table(every, rng)
+    rows, conditions, passed = 1_000, 200, 0
+    wrong: list[str] = []
+    with (
+        deliver(server, tmp_path, filter_regex=rf"{schema}\..*") as delivery,
+        server.connect(database=schema) as connection,
+        connection.cursor() as cursor,
+    ):
+        cursor.execute("SET time_zone = '+00:00', sql_mode = 'ALLOW_INVALID_DATES'")
+        cursor.execute(f"CREATE TABLE t (id int PRIMARY KEY, {table.columns})")
+        insert(cursor, table, rows)
+        delivery.read()
+        for _ in range(conditions):
+            condition = table.condition()
+            cursor.execute(f"SELECT id FROM t WHERE {condition} ORDER BY id")
+            expected = [number for (number,) in cursor.fetchall()]
+            changes = rows_of(wanted(delivery.ring, f"{schema}.t: {condition}"), "t")
+            found = [int(row.afterColumns[0].value) for _, change in changes for row in change.rowDatas]
+            passed += len(found)
+            if found != expected:
+                wrong.append(f"{condition}: {min(set(found) ^ set(expected))} {table.columns}")
+    assert not wrong, "\n".join(wrong)
+    assert rows * conditions / 10 < passed < rows * conditions * 0.9
+
+
+def wanted(ring: Ring, where: str) -> list[Entry]:
+    """What a ring has for a client with a condition."""
+    verdicts = verdicts_of(ring, RowConditions(where))
+    pinned = ring.pin(ring.first, 1 << 30, 1 << 40)
+    assert pinned is not None
+    verdicts.judge.judge(pinned)
+    assert not pinned.errors
+    verdicts.take(pinned)
+    ring.verdicts.clear()
+    collected = ring.collect(ring.first, verdicts=verdicts)
+    return [Entry.FromString(it) for it in Messages.FromString(b"".join(collected.slices)).messages]
 
 
 @pytest.mark.usefixtures("full_metadata")

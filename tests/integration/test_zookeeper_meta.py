@@ -60,7 +60,7 @@ def node(name: str, below: str) -> str:
 
 async def test_what_is_written_is_read_again(zk: ZooKeeperSession, name: str) -> None:
     without_cursor, expiring = (
-        StoredClient(-5),
+        StoredClient(-5, where="shop.orders: total > 10"),
         StoredClient(1002, "", CURSOR, expire_after=600, memory='{"shop": "an id"}', protected=True),
     )
     store = clients(zk, name)
@@ -71,6 +71,18 @@ async def test_what_is_written_is_read_again(zk: ZooKeeperSession, name: str) ->
     await store.store(0, {1001: moved, 1002: None, -5: None}, None)
     assert await clients(zk, name).load() == (moved,)
     assert await zk.children(node(name, "1001")) == ["cursor"]
+
+
+async def test_conditions_on_rows_have_a_node_of_their_own(zk: ZooKeeperSession, name: str) -> None:
+    """So a cursor that Canal writes does not take them away, and not each ack writes them."""
+    store = clients(zk, name)
+    await store.load()
+    for where in ("shop.orders: total > 10", "shop.orders: name = 'ä'", "", "shop.orders: total > 10"):
+        await store.store(0, {1001: replace(CLIENT, where=where)}, None)
+        assert [it.where for it in await clients(zk, name).load()] == [where]
+        assert b"total" not in (await zk.get(node(name, "1001/cursor"))).data
+    await store.store(0, {1001: None}, None)
+    assert await clients(zk, name).load() == ()
 
 
 async def test_nodes_and_bytes_are_canals(zk: ZooKeeperSession, name: str) -> None:

@@ -313,6 +313,27 @@ def test_another_filter_takes_the_place_of_the_one_before_with_a_warning(
     assert sluice.destination()["clients"][0]["filter"] == rf"{schema}\..*"
 
 
+def test_conditions_on_rows_are_those_of_the_option_or_stay(
+    source: Server, numbers: str, sluice: Sluice, caplog: pytest.LogCaptureFixture
+) -> None:
+    with reading(sluice, where=f"{numbers}: id IN (2, 4, 5)") as stream:
+        start = stream.initialOffset()
+    assert caplog.text == ""
+    fill(source, numbers, 1, 5)
+    with reading(sluice) as stream:
+        found: list[int] = []
+        end = start
+        while len(found) < 3:
+            begin, end = end, next_offset(stream, end)
+            found += ids(rows(stream, begin, end))
+    assert found == [2, 4, 5]
+    assert caplog.text == ""
+    with reading(sluice, where="") as stream:
+        stream.initialOffset()
+    assert "now it is to" in caplog.text
+    assert sluice.destination()["clients"][0]["where"] == ""
+
+
 def test_a_filter_that_leaves_the_table_out_is_refused(schema: str, numbers: str, sluice: Sluice) -> None:
     reason = f"leaves {schema}.numbers out"
     for others in ({}, {"columns": "id int"}):

@@ -16,6 +16,7 @@ from sluice.store.batch import Range, RangeLimits
 from sluice.store.cursors import Cursors
 from sluice.store.patience import IDLE
 from sluice.store.ring import Ring
+from sluice.store.track import Wanted
 from tests.stream import CREATED, FILE, SOURCE, STEP, entries
 from tests.unit.test_embedded import WrittenByTest
 
@@ -57,7 +58,7 @@ class Setup:
     async def read(self, from_: int, to: int) -> list[bytes]:
         """Read a range."""
         found: list[bytes] = []
-        async with self.catch_up.window(place(from_), place(to), None) as window:
+        async with self.catch_up.window(place(from_), place(to), Wanted()) as window:
             async for chunk in window.chunks(transactions=True):
                 found += entries(chunk.slices)
         return found
@@ -70,7 +71,7 @@ class Setup:
 
     async def next(self, after: int, limits: RangeLimits, end: int) -> Range:
         """Return the range that follows a place, which ends at another at the latest."""
-        async with self.catch_up.window(place(after), place(end), None) as window:
+        async with self.catch_up.window(place(after), place(end), Wanted()) as window:
             return await window.range(limits)
 
 
@@ -124,7 +125,7 @@ async def test_ranges_that_share_a_reader_share_its_next_turn(setup: Setup) -> N
 
 
 async def test_reader_is_not_kept_for_a_range_whose_consumer_does_not_go_on(setup: Setup) -> None:
-    async with setup.catch_up.window(place(0), place(6), None) as window:
+    async with setup.catch_up.window(place(0), place(6), Wanted()) as window:
         chunks = window.chunks(transactions=True)
         reading = asyncio.ensure_future(anext(chunks))
         (await setup.parser(0, 0)).write(b"one")

@@ -14,6 +14,7 @@ from sluice.instance.columns import SourceColumn
 from sluice.instance.config import BatchMode, InstanceConfig
 from sluice.instance.meta.memory import MemoryMetaStore
 from sluice.instance.sink.filters import TableFilter
+from sluice.instance.sink.where import Conditions
 from sluice.instance.source import Expiry, Proof, TableReader
 from sluice.instance.status import ParserStatus
 from sluice.protocol.errors import (
@@ -103,6 +104,9 @@ class WrittenByTest:
 
     def columns(self, schema: str, table: str, at: Position | None = None) -> list[SourceColumn]:
         return [SourceColumn("id", f"int of {schema}.{table}", is_key=True)]
+
+    def check_conditions(self, conditions: Conditions) -> None:
+        """All can be judged."""
 
     def tables(self) -> list[tuple[str, str]]:
         return [("crm", "notes"), ("shop", "goods"), ("shop", "orders")]

@@ -21,6 +21,7 @@ def client(number: int = 1001, **values: object) -> ClientStatus:
     status: dict[str, object] = {
         "client_id": number,
         "filter": "",
+        "where": "",
         "state": "attached",
         "error": "",
         "problem": "",

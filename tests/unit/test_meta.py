@@ -67,6 +67,7 @@ async def test_what_is_written_is_read_again(tmp_path: Path) -> None:
         expire_after=600,
         memory='{"shop": "an id"}',
         protected=True,
+        where="shop.orders: total > 10 AND note = 'ä\\\\'",
         late=("101/binlog.000007@1700000000:4:1", "101/binlog.000007@1700000000:4:2"),
     )
     async with opened(tmp_path) as (store, epoch, clients):

@@ -3,7 +3,7 @@
 from sluice.protocol.gtid import MariadbGtidSet
 from sluice.store.reading import Reading
 from sluice.store.ring import Ring
-from sluice.store.track import Executed, Track
+from sluice.store.track import Executed, Track, Wanted
 from tests.stream import Stream
 
 
@@ -19,7 +19,7 @@ def test_what_one_member_has_executed_is_not_counted_for_another() -> None:
     track.begin(one.position(0), "one")
     track.gtids = {"one": MariadbGtidSet(), "other": MariadbGtidSet.parse("0-101-7")}
     other.transactions = 7
-    reading = Reading(track, None, 0)
+    reading = Reading(track, Wanted(), 0)
     for stream in (one, other, unknown, one):
         stream.transaction(b"row")
         stream.put()

@@ -9,7 +9,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ....login.topic import SLICE, Topic
 from ....protocol.errors import ConfigError, SluiceError, SourceChangedError, UnknownTableError
@@ -25,6 +25,9 @@ from ...status import ParserStatus
 from .config import KafkaConfig
 from .stager import Stager
 from .start import MANY, SOURCE, Start, file_of, find_end, find_first, position_of, search
+
+if TYPE_CHECKING:
+    from ...sink.where import Conditions
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +93,9 @@ class KafkaParser:
         if columns is None:
             raise UnknownTableError(f"{schema}.{table}: no change of it was read since the start; TiDB is not asked")
         return columns
+
+    def check_conditions(self, conditions: "Conditions") -> None:
+        """See `sluice.instance.source.Parser.check_conditions`: TiDB is not asked."""
 
     def tables(self) -> list[tuple[str, str]]:
         """Return the tables of which a change was read."""

@@ -168,7 +168,7 @@ class Control:
         if options.excluded:
             self._decoder.add_plan(TablePlan(table_map, (), 0, options))
             return
-        number = self._tables.intern((schema, table))
+        number = self._tables.intern((schema, table, *table_map.text_collations))
         try:
             plan = self._plan(event, table_map, number, options)
         except DecodeError as error:

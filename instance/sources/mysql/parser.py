@@ -9,9 +9,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import cached_property
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from ....protocol.errors import PurgedError, SluiceError, SourceChangedError, SourceError, UnknownTableError
+from ....protocol.errors import (
+    FilterError,
+    PurgedError,
+    SluiceError,
+    SourceChangedError,
+    SourceError,
+    UnknownTableError,
+)
 from ....protocol.gtid import GtidSet, Transactions
 from ....protocol.position import Position
 from ....store.cursor import Cursor
@@ -29,6 +36,7 @@ from .connection import Connection, ServerFacts
 from .control import Control
 from .decode.decoder import Decoder, Status
 from .decode.events import BinlogEvent
+from .decode.judge import check_condition
 from .dump import Dump, FileStart, GtidStart, Replica
 from .history.lexer import Dialect
 from .history.tables import UNKNOWN, Catalog, Table
@@ -38,6 +46,9 @@ from .snapshot import TableReader
 from .standby import GLANCE, SCANNED, Alike, Backlog, Probe, lacking
 from .start import Binlog, Packets, PlaceFinder, Start, StartFinder, parse_gtids, resume
 from .xa import commits_in_one_phase
+
+if TYPE_CHECKING:
+    from ...sink.where import Conditions
 
 logger = logging.getLogger(__name__)
 
@@ -179,6 +190,9 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
             return state.source_columns()
         reason = "is not known there" if state is UNKNOWN else "does not exist there"
         raise UnknownTableError(f"{schema}.{table} at {at}: the table {reason}, as far as the history of tables goes")
+
+    def check_conditions(self, conditions: "Conditions") -> None:
+        """See `sluice.instance.source.Parser.check_conditions`; a source that is no server is not asked."""
 
     def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:
         """See `sluice.instance.source.Parser.expiries`."""
@@ -577,6 +591,29 @@ class Parser(BinlogParser[MysqlConfig, Connection]):
         if found.name != (schema, table):
             raise UnknownTableError(f"{schema}.{table} is called {'.'.join(found.name or ())} by the source")
         return found.columns
+
+    def check_conditions(self, conditions: "Conditions") -> None:
+        """See `sluice.instance.source.Parser.check_conditions`."""
+        with self._binlog() as binlog:
+            name, facts = binlog.name, binlog.facts
+        if facts.row_image == "MINIMAL":
+            raise FilterError(
+                f"binlog_row_image of {name} is MINIMAL: rows lack the columns of their conditions; SET GLOBAL"
+                " binlog_row_image = 'FULL', then let the applications reconnect"
+            )
+        source = InformationSchema(self._binlog)
+        try:
+            for (schema, table), test in conditions.tables.items():
+                if not self._config.table_filter().accepts(schema, table):
+                    raise FilterError(f"{schema}.{table}: the destination does not deliver this table")
+                columns = self.columns(schema, table)
+                found = source.collations(schema, table) if facts.row_metadata == "FULL" else {}
+                names = [found[column.name] for column in columns] if found else []
+                check_condition(test, schema, table, columns, names)
+        except UnknownTableError as error:
+            raise FilterError(str(error)) from None
+        finally:
+            source.close()
 
     def tables(self) -> list[tuple[str, str]]:
         """Ask the source for schema and name of its tables, whatever the filter.

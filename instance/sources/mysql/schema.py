@@ -94,6 +94,9 @@ _COLUMNS: Final = (
     "SELECT column_name, column_type, character_set_name, extra FROM information_schema.columns"
     " WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position"
 )
+_COLLATIONS: Final = (
+    "SELECT column_name, collation_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
+)
 _GENERATED: Final = ("VIRTUAL GENERATED", "STORED GENERATED", "PERSISTENT")
 
 _TABLES: Final = (
@@ -191,6 +194,12 @@ class InformationSchema:
                 self.close()
         self._connection = self._connect()
         return self._fetch(self._connection, schema, table)
+
+    def collations(self, schema: str, table: str) -> dict[str, str | None]:
+        """Return the names of the collations that the columns of a table have now. Raises SourceError."""
+        if self._connection is None:
+            self._connection = self._connect()
+        return dict(self._connection.query(_COLLATIONS, (schema, table), row=(text, optional_text)))
 
     def _fetch(self, connection: Connection, schema: str, table: str) -> TableSchema:
         # The time comes first: an ALTER between the questions then makes the columns look older, never younger.

@@ -38,6 +38,14 @@ class TestSubscriptions:
         assert numbers(await other.get()) == [2]
         assert numbers(await client.get()) == [0, 1, 2]
 
+    async def test_the_condition_on_rows_stays_that_the_client_was_given_otherwise(
+        self, canal: Canal, client: CanalClient
+    ) -> None:
+        await canal.embedded.subscribe("example", int(client.client_id), where="shop.goods: id > 1")
+        await client.subscribe(r"shop\..*")
+        canal.source.put(4)
+        assert numbers(await client.get()) == [2, 3]
+
     async def test_an_invalid_filter_is_refused(self, client: CanalClient) -> None:
         with pytest.raises(CanalError, match="cannot be a filter"):
             await client.subscribe("shop.(")

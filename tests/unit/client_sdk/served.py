@@ -14,6 +14,7 @@ from sluice.client_sdk import AsyncClient, Batch
 from sluice.instance import columns
 from sluice.instance.config import InstanceConfig
 from sluice.instance.sink.filters import TableFilter
+from sluice.instance.sink.where import Conditions
 from sluice.instance.source import Expiry, Proof, TableReader
 from sluice.instance.status import ParserStatus
 from sluice.protocol.canal.entry_pb2 import INSERT, ROWDATA, Column, Entry, Header, RowChange
@@ -106,6 +107,9 @@ class Source:
 
     def columns(self, schema: str, table: str, at: Position | None = None) -> list[columns.SourceColumn]:
         return [columns.SourceColumn("id", f"int of {schema}.{table}", is_key=True)]
+
+    def check_conditions(self, conditions: Conditions) -> None:
+        """All can be judged."""
 
     def tables(self) -> list[tuple[str, str]]:
         return [("shop", "goods"), ("shop", "orders")]

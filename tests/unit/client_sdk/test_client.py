@@ -186,6 +186,14 @@ def test_a_start_by_time_or_position_is_passed_on(client: Any) -> None:
         client.subscribe(start=Position.parse(position(0).replace("7/", "8/")))
 
 
+def test_conditions_on_rows_are_passed_on(client: Any) -> None:
+    where = "shop.goods: name = 'x' AND id > 1"
+    assert client.subscribe(where=where)["where"] == client.status()["where"] == where
+    assert client.subscribe()["where"] == ""
+    with pytest.raises(errors.FilterError, match="is not a condition of a table"):
+        client.subscribe(where="id > 1")
+
+
 def test_errors_have_the_class_of_their_type(make_client: MakeClient, server: ServerThread) -> None:
     with pytest.raises(errors.UnknownDestinationError):
         make_client(server.url, destination="öther ?x").status()

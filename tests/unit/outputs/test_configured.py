@@ -132,6 +132,18 @@ def test_an_output_is_the_same_wherever_its_lines_stand(conf: Conf) -> None:
     assert not other.is_same(before)
 
 
+def test_an_output_can_have_conditions_on_rows(conf: Conf) -> None:
+    conf.write(
+        "canal.destinations = shop\nkafka.bootstrap.servers = a:1\n",
+        "sluice.outputs = a\nsluice.output.a.where = shop.orders: total > 10\n",
+    )
+    (output,) = conf.read().outputs("shop")
+    assert output.settings.where == "shop.orders: total > 10"
+    conf.write("", "sluice.outputs = a\nsluice.output.a.where = total > 10\n")
+    with pytest.raises(ConfigError, match=r"sluice\.output\.a\.where: .* is not a condition of a table"):
+        conf.read().outputs("shop")
+
+
 def test_a_destination_can_have_several_outputs_with_settings_of_their_own(conf: Conf) -> None:
     conf.write(
         "canal.destinations = shop\nkafka.bootstrap.servers = a:1\nkafka.request.timeout.ms = 5000\n",

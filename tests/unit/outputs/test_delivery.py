@@ -140,6 +140,15 @@ async def test_changes_are_delivered_in_order_and_acked(setup: Setup) -> None:
     assert (status.state, status.records, status.rows, status.retries) == ("running", 50, 50, 0)
 
 
+async def test_only_rows_that_match_its_conditions_are_delivered(setup: Setup) -> None:
+    settings = OutputSettings(max_bytes=1024, where="shop.goods: id BETWEEN 10 AND 19")
+    setup.configured[0] = replace(setup.configured[0], settings=settings)
+    await setup.outputs.start(NAME)
+    setup.source.put(50, size=300)
+    await eventually(setup.acked)
+    assert setup.target.confirmed == list(range(10, 20))
+
+
 async def test_nothing_is_acked_before_it_is_confirmed(setup: Setup) -> None:
     setup.target.free.clear()
     setup.source.put(50, size=300)

@@ -259,7 +259,10 @@ cdef class TablePlan:
             planned.null.data = <const uint8_t *>(base + <size_t>planned.null.data)
             planned.name = <const uint8_t *>(base + <size_t>planned.name)
         if options.where is not None:
-            self.condition = Condition(options.where, table_map, columns, options.time_zone)
+            try:
+                self.condition = Condition(options.where, table_map, columns, options.time_zone)
+            except ConfigError as reason:
+                raise ConfigError(f"sluice.instance.filter.where: {reason}") from None
             self.splits = options.splits
             for i in range(self.column_count):
                 self.condition.set_width(i, &self.columns[i].field, self.columns[i].is_json)

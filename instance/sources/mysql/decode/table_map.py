@@ -292,6 +292,13 @@ class TableMap:
     mariadb: bool
 
     @property
+    def text_collations(self) -> tuple[tuple[int | None, ...], ...]:
+        """How the texts of each column compare, as far as the event says it: one item, or none."""
+        given = [it for it in (self.collations, self.member_collations) if it is not None]
+        found = tuple(next((it for it in column if it is not None), None) for column in zip(*given, strict=True))
+        return (found,) if any(found) else ()
+
+    @property
     def has_names(self) -> bool:
         """Whether the source writes full metadata, so that no schema is needed to name and type the columns."""
         return self.names is not None

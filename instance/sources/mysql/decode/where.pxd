@@ -9,6 +9,18 @@ cdef enum:
     STACK = 64
 
 
+cdef enum Operation:
+    ALL
+    ANY
+    NEGATE
+    NULLITY                # whether it is NULL
+    IN_RANGES              # of keys
+    IN_WIDE_RANGES         # of keys that are longer than 8 bytes
+    IN_SET                 # of labels, by their numbers
+    COMPARISON             # of a text or bytes with each of the constants
+    PATTERN
+
+
 cdef enum Truth:           # AND is the least of two, OR the greatest, NOT the difference from TRUE
     IS_FALSE = 0
     IS_UNKNOWN = 1
@@ -47,6 +59,7 @@ cdef class Condition:
     cdef Py_ssize_t column_count
     cdef Place *places
     cdef Py_ssize_t json_count
+    cdef bint is_text
     cdef readonly str missing          # a column that the table does not have; None
     cdef const char *error             # why `scan` or `judge` failed
     cdef Py_ssize_t error_column       # -1: none

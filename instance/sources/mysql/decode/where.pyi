@@ -9,5 +9,10 @@ from .table_map import TableMap
 class Condition:
     missing: str | None
     def __init__(
-        self, test: Test, table_map: TableMap, columns: Sequence[SourceColumn], time_zone: str | None
+        self,
+        test: Test,
+        table_map: TableMap,
+        columns: Sequence[SourceColumn],
+        time_zone: str | None,
+        is_text: bool = False,
     ) -> None: ...

@@ -24,17 +24,6 @@ from ....sink.condition import And, Compare, In, IsNull, Like, Not, Or, leaves
 from .domains import DAY, Reading, domain_of
 from .table_map import Type
 
-cdef enum Operation:
-    ALL
-    ANY
-    NEGATE
-    NULLITY                # whether it is NULL
-    IN_RANGES              # of keys
-    IN_WIDE_RANGES         # of keys that are longer than 8 bytes
-    IN_SET                 # of labels, by their numbers
-    COMPARISON             # of a text or bytes with each of the constants
-    PATTERN
-
 cdef enum:                 # `domains.Reading`
     SIGNED = 0
     UNSIGNED = 1
@@ -65,9 +54,13 @@ cdef inline bint has_bit(const uint8_t *bits, Py_ssize_t i) noexcept nogil:
 cdef class Condition:
     """A condition on the rows of one version of a table. Not to be shared between threads."""
 
-    def __init__(self, test, table_map, columns, time_zone):
-        """Compile it for a table. Raises ConfigError, which names the column, for what cannot be judged."""
+    def __init__(self, test, table_map, columns, time_zone, bint is_text=False):
+        """Compile it for a table. Raises ConfigError, which names the column, for what cannot be judged.
+
+        `is_text`: texts are in UTF-8 already, or, where bytes are compared, in the character set of their collation.
+        """
         cdef Py_ssize_t i
+        self.is_text = is_text
         self.owned = []
         self.error_column = -1
         self.column_count = len(columns)
@@ -112,9 +105,7 @@ cdef class Condition:
             else:
                 self.add_leaf(step, test, table_map, number, columns[number], time_zone)
         except (ConfigError, DecodeError) as error:
-            raise ConfigError(
-                f"sluice.instance.filter.where: {table_map.schema}.{table_map.table}.{columns[number].name}: {error}"
-            ) from None
+            raise ConfigError(f"{table_map.schema}.{table_map.table}.{columns[number].name}: {error}") from None
         return 0
 
     cdef Step *step(self) noexcept:
@@ -135,6 +126,8 @@ cdef class Condition:
                 collation = table_map.collations[number] if table_map.collations is not None else None
             self.add_text(step, test, collation_of(collation, test, column if word in TEXTS else None))
             step.width = meta if word == "binary" else 0
+            if self.is_text:
+                step.field.decode = NULL
             return 0
         if code == Type.ENUM:
             collation = table_map.member_collations[number] if table_map.member_collations is not None else None
@@ -350,7 +343,7 @@ cdef Py_ssize_t count_steps(test) except -1:
 
 
 cdef Collation collation_of(number, test, column):
-    """The collation of a column with that id, or of a test that names one. column: None for one of bytes."""
+    """The collation of a column, by id or name, or of a test that names one. column: None for one of bytes."""
     cdef Collation found
     if test.collation:
         if column is None:
@@ -365,7 +358,7 @@ cdef Collation collation_of(number, test, column):
             "the binlog does not say its collation; SET GLOBAL binlog_row_metadata = FULL makes MySQL from 8.0 on and"
             " MariaDB from 10.5 on do so; or write one after the column: name COLLATE utf8mb4_bin = 'x'"
         )
-    return get_collation(number)
+    return get_collation(number_of(number) if isinstance(number, str) else number)
 
 
 cdef bytes prepare(Collation collation, constant):

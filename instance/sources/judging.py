@@ -1,0 +1,17 @@
+"""Conditions on rows of clients, for the entries of any source: all have the types of MySQL."""
+
+from ..sink.where import MAX_CLIENT_TEXT, Conditions
+from .mysql.decode.judge import Judge
+
+
+class RowConditions:
+    """What a client subscribes with."""
+
+    def __init__(self, text: str) -> None:
+        """Read conditions, one for each of some tables. Raises FilterError."""
+        self.text = text
+        self.conditions = Conditions(text, MAX_CLIENT_TEXT)
+
+    def make_judge(self) -> Judge:
+        """Return what judges the entries of a ring by them."""
+        return Judge(self.conditions)

@@ -876,8 +876,11 @@ class Instance:
         Raises FilterError, and SourceError when the source does not answer.
         """
         parser = self._running_parser()
-        rows = await asyncio.to_thread(compile_where, text)
-        await asyncio.to_thread(parser.check_conditions, rows.conditions)
+        conditions = (await asyncio.to_thread(compile_where, text)).conditions
+        for schema, table in conditions.tables:
+            if not self._filter.accepts(schema, table):
+                raise FilterError(f"{schema}.{table}: the destination does not deliver this table")
+        await asyncio.to_thread(parser.check_conditions, conditions)
 
     def _running_parser(self) -> Parser:
         self.check_running()

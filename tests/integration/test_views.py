@@ -10,7 +10,7 @@ import urllib3
 from sluice.client_sdk import Client
 from sluice.client_sdk.calls import Limits
 from sluice.protocol.canal.entry_pb2 import Entry, EventType
-from sluice.protocol.errors import DestinationStoppedError, UnknownBatchError
+from sluice.protocol.errors import DestinationStoppedError, FilterError, UnknownBatchError
 from tests.canal import CanalClient
 from tests.conftest import Database
 from tests.faults.harness import USUAL, Sluice, eventually
@@ -219,6 +219,40 @@ def test_the_ring_waits_for_the_clients_of_views(sluice: Sluice, source: Server,
         eventually(lambda: sluice.destination(MAIN)["full"], lambda: sluice.destination(MAIN))
         assert status(sluice)["state"] == "attached"
         assert take(view, 200) == orders(1, 200)
+
+
+def test_clients_of_views_have_conditions_on_rows(sluice: Sluice, source: Server, schema: str) -> None:
+    """In the ring, behind it, and after the view was stopped; a view has conditions on its own tables only."""
+    small(sluice, source, schema)
+    where = f"{schema}.orders: id IN (3, 13, 203, 403, 413)"
+    with (
+        sluice.reading(),
+        sluice.client(name=MAIN) as main,
+        sluice.client(name=VIEW) as view,
+        sluice.client(1002, VIEW) as slow,
+        sluice.client(1003, VIEW) as whole,
+    ):
+        for client in (main, view, slow):
+            client.subscribe(where=where)
+        whole.subscribe()
+        insert(source, schema, 1, 20)
+        assert take(view, 13) == take(slow, 13) == [("orders", 3), ("orders", 13)]
+        assert take(whole, 20) == orders(1, 20)
+        found = take(main, 13)
+        assert [number for table, number in found if table == "orders"] == [3, 13]
+        assert ("items", 5) in found
+        insert(source, schema, 21, 400, 2000)
+        assert take(view, 203) == [("orders", 203)]
+        assert take(whole, 400) == orders(21, 400)
+        take(main, 203)
+        assert take(slow, 203) == [("orders", 203)]
+        sluice.call("POST", f"/{VIEW}/stop")
+        insert(source, schema, 401, 420)
+        sluice.call("POST", f"/{VIEW}/start")
+        assert take(view, 413) == take(slow, 413) == [("orders", 403), ("orders", 413)]
+        with pytest.raises(FilterError, match=rf"{schema}.items: the destination does not deliver this table"):
+            view.subscribe(where=f"{schema}.items: id = 1")
+        assert status(sluice)["where"] == where
 
 
 async def test_a_canal_client_is_served_of_a_view(sluice: Sluice, source: Server, schema: str) -> None:

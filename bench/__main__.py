@@ -23,6 +23,7 @@ from bench import (
     spark,
     stages,
     store,
+    switch,
 )
 from bench.environment import environment
 
@@ -41,6 +42,7 @@ BENCHES = {
     "sink": sink,
     "snapshot": snapshot,
     "failover": failover,
+    "switch": switch,
     "acks": acks,
     "report": report,
     "spark": spark,

@@ -183,6 +183,13 @@ def test_failover() -> None:
     assert 0 < case["median_s"] == case["max_s"] == case["ours"]
 
 
+@pytest.mark.extended
+def test_switch() -> None:
+    (case,) = run("switch", *only("mysql97-kill"), "--repeats", "1")["cases"]
+    assert (case["case"], case["anchor"]) == ("mysql97-kill", 1)
+    assert 0 < case["ours"] < case["median_s"]
+
+
 @pytest.mark.timeout(300)
 def test_side_by_side_with_canal() -> None:
     for case in rates("peers", "--source", "mysql56", names=("wide",)):

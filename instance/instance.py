@@ -15,14 +15,13 @@ from ..protocol.errors import (
     ConfigError,
     DestinationStoppedError,
     FilterError,
-    LostTransactionsError,
     NotStoredError,
     PurgedError,
     SluiceError,
     SourceChangedError,
     SourceError,
 )
-from ..protocol.gtid import GtidSet, Transactions
+from ..protocol.gtid import GtidSet
 from ..protocol.position import Position
 from ..store.batch import LateRows
 from ..store.commits import Commits
@@ -30,16 +29,15 @@ from ..store.cursor import OLDEST, Cursor, StoredClient, starts
 from ..store.cursors import Cursors
 from ..store.log.log import Extent, Log
 from ..store.log.shapes import difference
-from ..store.ring import Flag, Ring
+from ..store.ring import Ring
 from ..store.snapshot import Selection, TableProgress
-from ..store.track import EVERYTHING, ONE, Wanted
+from ..store.track import EVERYTHING, Wanted
 from .catchup import CatchUp
 from .columns import SourceColumn
 from .config import InstanceConfig
-from .detection import Detection
 from .judging import Judging
 from .log import LogReader, LogWriter, open_log
-from .meta.base import InUse, MetaStore
+from .meta.base import MetaStore
 from .purges import PurgeWatch, Threat
 from .quarantine import keep_late, path_of, read_late, remove
 from .sink.condition import leaves
@@ -47,6 +45,7 @@ from .sink.filters import TableFilter
 from .snapshots import SnapshotTasks
 from .source import Feed, Parser, ParserFactory
 from .status import ParserStatus, SourceStatus
+from .switch import SourceSwitch
 
 if TYPE_CHECKING:
     from .sources.judging import RowConditions
@@ -59,8 +58,6 @@ GLANCE = 1.0
 """Seconds between two looks at which clients hold others back, whose turns are over, and which have expired."""
 MOST_TABLES = 1000
 """Tables of a snapshot at most."""
-MOST_LISTED = 100
-"""Runs of transactions that are listed at most; an error has fewer."""
 BEGINNING = 5.0
 """Seconds that a subscription waits for the source to say where the stream begins."""
 
@@ -110,11 +107,7 @@ class Instance:
         self._log_writing: asyncio.Task[None] | None = None
         self._writing: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
-        self._detection: Detection | None = None
-        self._prover: Parser | None = None
-        self._switch: asyncio.Task[None] | None = None
-        self._source = SourceStatus("")  # of it: what has become of switches
-        self._is_halted = False  # nothing is read: a switch waits for somebody to accept what it loses
+        self._switch = SourceSwitch(self, self._meta)
         self._stored: Sequence[StoredClient] = ()
         """The clients with which it begins next, and the rows that they are to be given late."""
         self._late: Sequence[LateRows] = ()
@@ -202,7 +195,7 @@ class Instance:
         for one in (self, *self._open_views):
             one.serve(parser)
         self._periodic.append(asyncio.create_task(self._look_each_second(), name=f"look {self.config.destination}"))
-        self._attend(parser)
+        self._switch.attend(parser)
 
     def serve(self, parser: Parser) -> None:
         """Serve the clients with what a parser reads."""
@@ -221,13 +214,6 @@ class Instance:
         self._snapshots = SnapshotTasks(self.config, self.cursors, parser.table_reader, self.wake, self.snapshot_turns)
         self._snapshots.tend()
 
-    def _attend(self, parser: Parser) -> None:
-        """Start to read, and ask the source whether it lives."""
-        self._is_halted = False
-        parser.start()
-        if (probing := self.config.probing) is not None:
-            self._detection = Detection(self.config.destination, probing, parser.probe, self._down_from(parser))
-
     def _prepare(self, epoch: int, log: Log | None) -> Parser:
         """Make a new ring and new cursors, and the parser that will fill the ring."""
         self._failure = ""
@@ -238,7 +224,7 @@ class Instance:
         self._restore()
         for view in self._open_views:
             view.attach()
-        parser = self._make_feeder(self.config, self._places(), epoch)
+        parser = self.make_feeder(self.config, self._places(), epoch)
         if log is not None and (before := log.shape_before(shape := self.config.shape())) is not None:
             change = difference(before, shape)
             logger.warning(
@@ -247,7 +233,7 @@ class Instance:
             parser.announce(change)
         return parser
 
-    def _make_feeder(self, config: InstanceConfig, places: Sequence[Cursor | None], epoch: int) -> Parser:
+    def make_feeder(self, config: InstanceConfig, places: Sequence[Cursor | None], epoch: int) -> Parser:
         """Make a parser that fills the ring from the first of these places on that the source has."""
         loop = asyncio.get_running_loop()
         self._notified.clear()
@@ -273,8 +259,8 @@ class Instance:
 
         def on_state(state: str, error: str) -> None:
             if state == "error":
-                if self._source.refusal:
-                    error = f"{error}; the switch to another source was refused: {self._source.refusal}"
+                if self._switch.refusal:
+                    error = f"{error}; the switch to another source was refused: {self._switch.refusal}"
                 loop.call_soon_threadsafe(in_loop, cursors.end_windows)
             loop.call_soon_threadsafe(in_loop, self.tell, state, error)
 
@@ -366,7 +352,7 @@ class Instance:
 
     async def stop(self) -> None:
         """Store the cursors, end the parser, wake all waiters."""
-        await self._end_switch()
+        await self._switch.end()
         parser = self._parser
         if parser is None:
             if self.state == "standby":
@@ -404,7 +390,7 @@ class Instance:
         serving = (self, *self._open_views)
         for one in serving:
             one.leave(state)
-        self._stop_parser(parser)
+        self._switch.leave(parser)
         if self._log_writer is not None:
             self._log_writer.stop()
         self.ring.close()
@@ -418,13 +404,6 @@ class Instance:
             await asyncio.to_thread(parser.join, CLOSING)
             if self._log_writing is not None:
                 await asyncio.wait({self._log_writing}, timeout=CLOSING)
-
-    def _stop_parser(self, parser: Parser) -> None:
-        """Tell a parser to end, and ask its source no longer whether it lives."""
-        if self._detection is not None:
-            self._detection.stop()
-            self._detection = None
-        parser.stop()
 
     @property
     def _open_views(self) -> "list[View]":
@@ -452,9 +431,9 @@ class Instance:
         The others get them in their places: the stream begins again where the clients are, as after a restart. Raises
         SluiceError and OSError; when it cannot begin, it is stopped.
         """
-        await self._end_switch()
+        await self._switch.end()
         await asyncio.to_thread(keep_late, self._quarantine, rows)
-        parser, earlier = self._running_parser(), self.cursors
+        parser, earlier = self.running_parser(), self.cursors
         # No client can pass a place from here on: none is served before its cursor is loaded again.
         given = {str(it.position): [one for one in earlier.client_ids if earlier.give_late(one, it)] for it in rows}
         for cursors in earlier.members[1:]:
@@ -469,8 +448,8 @@ class Instance:
 
         Raises SluiceError; when it cannot begin, it is stopped.
         """
-        await self._end_switch()
-        await self._begin_again(self._running_parser(), lambda: None)
+        await self._switch.end()
+        await self._begin_again(self.running_parser(), lambda: None)
 
     async def _begin_again(self, parser: Parser, prepare: Callable[[], None]) -> None:
         """End the stream, and begin it where the clients are; ``prepare`` is called between, in another thread."""
@@ -490,16 +469,7 @@ class Instance:
     @property
     def source_status(self) -> SourceStatus | None:
         """Which of several servers is read; None if there is one only, and nobody asks whether it lives."""
-        config, detection = self.config, self._detection
-        if not config.others and config.probing is None:
-            return None
-        found = replace(self._source, address=config.in_use or config.place, others=tuple(config.others))
-        in_use = self._meta.source
-        if in_use is not None:
-            found = replace(found, accepted=tuple(it for it in in_use.accepted.split(",") if it))
-        if detection is not None:
-            found = replace(found, failures=detection.failures, failure=detection.failure)
-        return found
+        return self._switch.status
 
     async def switch_source(self, address: str = "", *, accept: bool = False) -> None:
         """Read another server with the same data, if it is proven that it goes on where the stream is.
@@ -513,84 +483,15 @@ class Instance:
             NotStoredError, FencedError: it cannot be stored which one is read.
         """
         self.check_running()
-        config = self.config
-        if not config.others:
-            raise ConfigError(
-                f"destination {config.destination} has no other source: set canal.instance.standby.address"
-            )
-        wanted = address or config.others[0]
-        if wanted not in (config.in_use, *config.others):
-            choice = ", ".join((config.in_use, *config.others))
-            raise BadParameterError(f"{wanted} is no source of destination {config.destination}: {choice}", "to")
-        while self._switch is not None and not self._switch.done():
-            await asyncio.wait({self._switch})
-        if wanted != self.config.in_use or self._is_halted:
-            await asyncio.shield(self._begin_switch(wanted, accept=accept, by_itself=False))
+        await self._switch.make(address, accept=accept)
 
-    def _begin_switch(self, wanted: str, *, accept: bool, by_itself: bool) -> "asyncio.Task[None]":
-        switching = self._switch_to(wanted, accept=accept, by_itself=by_itself)
-        self._switch = asyncio.create_task(switching, name=f"switch the source of {self.config.destination}")
-        self._switch.add_done_callback(self._switched)
-        return self._switch
+    def reads(self, parser: Parser) -> bool:
+        """Whether a parser is the one that fills the ring."""
+        return parser is self._parser
 
-    def _switched(self, task: "asyncio.Task[None]") -> None:
-        error = None if task.cancelled() else task.exception()
-        if error is not None and not isinstance(error, SluiceError):
-            self.fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
-
-    async def _end_switch(self) -> None:
-        """End a switch that is under way: what was read before is read on, unless the other one is read already."""
-        if self._switch is None or self._switch.done():
-            return
-        if self._prover is not None:
-            self._prover.stop()
-        _, pending = await asyncio.wait({self._switch}, timeout=CLOSING)
-        if pending:
-            self._switch.cancel()
-            await asyncio.wait({self._switch})
-
-    def _down_from(self, parser: Parser) -> Callable[[], None]:
-        """Return what a thread calls when the source of a parser does not answer any more."""
-        loop = asyncio.get_running_loop()
-
-        def act() -> None:
-            probing, is_idle = self.config.probing, self._switch is None or self._switch.done()
-            if probing is not None and probing.switches and is_idle and parser is self._parser:
-                self._begin_switch(self.config.others[0], accept=False, by_itself=True)
-
-        def tell() -> None:
-            loop.call_soon_threadsafe(act)
-
-        return tell
-
-    async def _switch_to(self, wanted: str, *, accept: bool, by_itself: bool) -> None:
-        """See `switch_source`; ``by_itself``: nothing is read any more when somebody has to accept what is lost."""
-        parser = self._running_parser()
-        where = {"destination": self.config.destination}
-        stays_halted = by_itself or self._is_halted
-        logger.info("switching from %s to %s", self.config.in_use, wanted, extra=where)
-        self._source = replace(self._source, switching=wanted)
-        await self._stop_reading(parser)
-        try:
-            config, place, lost = await self._prove(wanted, accept=accept)
-        except SluiceError as error:
-            if str(error) != self._source.refusal:
-                logger.error("the switch to %s is refused: %s", wanted, error, extra=where)  # noqa: TRY400  says all
-            runs = error.lost if isinstance(error, LostTransactionsError) else ()
-            self._source = replace(self._source, switching="", refusal=str(error), lost=runs)
-            if runs and stays_halted:
-                self._is_halted = True
-                self.tell("error", str(error))
-            else:
-                await self._read_on(parser, self.config, self._last_boundary())
-            raise
-        self._source = SourceStatus("")
-        text = f", without {lost}, as accepted" if lost else ""
-        logger.warning("reads %s from here on, no longer %s%s", wanted, self.config.in_use, text, extra=where)
-        await self._read_on(parser, config, place)
-
-    async def _stop_reading(self, parser: Parser) -> None:
-        self._stop_parser(parser)
+    async def stop_reading(self, parser: Parser) -> None:
+        """Let a parser end, and ask its source for nothing, until `read_on`."""
+        self._switch.leave(parser)
         for one in (self, *self._open_views):
             await one.rest()
         await asyncio.to_thread(parser.join, CLOSING)
@@ -603,92 +504,27 @@ class Instance:
             await self._snapshots.close()
         self.cursors.end_windows()
 
-    async def _prove(self, wanted: str, *, accept: bool) -> tuple[InstanceConfig, Cursor | None, str]:
-        """Return the configuration that reads a server on, where, and what that lacks, as accepted; it is stored."""
-        before = self._meta.source
-        accepted = before.accepted if before is not None else ""
-        config = self.config.using(InUse(wanted, accepted))
-        lost, found = Transactions(), list[Cursor]()
-        sample = self._sample()
-        prover = self._prover = self._make_feeder(config, [None], self.cursors.life)
-        try:
-            for place in self._ends():
-                proof = await asyncio.to_thread(prover.prove, place, sample)
-                lost = lost.with_(proof.lost)
-                found.append(proof.place)
-        finally:
-            self._prover = None
-            prover.stop()
-        if lost and not accept:
-            raise LostTransactionsError(
-                f"{wanted} does not have {len(lost)} transactions that were delivered: {shorten(lost.runs)}."
-                f" To go on without them: sluice source switch {self.config.destination} --to {wanted} --accept",
-                tuple(lost.runs[:MOST_LISTED]),
-            )
-        if found != self._ends() and not self._goes_on_in_ring(config):
-            raise SourceChangedError(
-                f"{wanted} has what was read, but without GTIDs it can only be read on where a transaction ends, and"
-                " without a log on disk: set gtid_mode = ON at both servers, or let the first one finish it"
-            )
-        chosen = InUse(wanted, str(Transactions.parse(accepted).with_(lost)))
-        try:
-            await self._meta.keep_source(chosen, self.cursors.epoch)
-        except OSError as error:
-            raise NotStoredError(f"which source is read cannot be stored: {error}") from error
-        return self.config.using(chosen), found[0] if found else None, str(lost)
-
-    def _sample(self) -> bytes:
-        """Return the last whole transactions that the ring holds."""
-        ring = self.ring
-        stop = ring.last_boundary(ring.first, ring.next) + 1 or ring.first
-        start = self.cursors.kept_from(stop)
-        before = self.cursors.position_before(start)
-        if before is None or before != before.transaction:
-            start = next((it + 1 for it in range(start, stop) if ring.slot(it).flags & Flag.BOUNDARY), stop)
-        return b"".join(ring.read(start, stop).slices)
-
-    def _ends(self) -> list[Cursor]:
-        """Return the places that another server has to have: the end of what was read, else those of the clients."""
-        place = self._last_boundary()
-        if place is not None:
-            return [place]
-        cursors = (it.cursor(client_id) for it in self.cursors.members for client_id in it.client_ids)
-        return [cursor for cursor in cursors if cursor is not None]
-
-    def _last_boundary(self) -> Cursor | None:
-        """Return the last place between two transactions that was read, with all that was executed there."""
-        ring, track = self.ring, self.cursors.track
-        position = track.position_before(ring.next)
-        if position is None:
-            return None
-        last = ring.last_boundary(ring.first, ring.next) + 1 or ring.first
-        boundary = track.position_before(last)
-        if boundary is None:
-            return None
-        executed = track.executed(last).get(ONE)
-        return Cursor.at(boundary.transaction, "" if executed is None else str(executed))
-
-    def _goes_on_in_ring(self, config: InstanceConfig) -> bool:
+    def goes_on_in_ring(self, config: InstanceConfig) -> bool:
         """Whether another source can fill the ring on: between two transactions. A log holds one after the other."""
-        place = self._last_boundary()
+        place = self.cursors.track.last_boundary()
         is_between = place is not None and place.position == self.cursors.position_before(self.ring.next)
         return is_between and not config.has_log
 
-    async def _read_on(self, parser: Parser, config: InstanceConfig, place: Cursor | None) -> None:
+    async def read_on(self, parser: Parser, config: InstanceConfig, place: Cursor | None) -> None:
         """Read a server on from a place, into the same ring if possible; ``parser`` has read before."""
         self.config = config
-        if not self._goes_on_in_ring(config):
+        if not self.goes_on_in_ring(config):
             await self._begin_again(parser, lambda: None)
             return
         for cursors in self.cursors.members:
             cursors.leave_readers()
         await self.catch_up.close()
         self.catch_up = CatchUp(config, self._make_feed, self._tend)
-        following = self._make_feeder(config, [place], self.cursors.life)
+        following = self.make_feeder(config, [place], self.cursors.life)
         for one in (self, *self._open_views):
             one.catch_up = self.catch_up
             one.follow(following)
-        self._attend(following)
+        self._switch.attend(following)
         self._tend()
 
     def stand_by(self) -> None:
@@ -762,7 +598,7 @@ class Instance:
             SourceChangedError: it ends before what was read of it: its binlog was reset or restored.
         """
         before = self.cursors.position_before(self.ring.next)
-        end = await asyncio.to_thread(self._running_parser().end)
+        end = await asyncio.to_thread(self.running_parser().end)
         # For two places in different files, nothing else shows that they belong to two histories.
         if before is not None and before.same_source(end) and not (before.same_history(end) and before <= end):
             raise SourceChangedError(
@@ -782,7 +618,7 @@ class Instance:
             UnknownTableError: there is no such table, or the history does not go so far.
             SourceError: it cannot be asked.
         """
-        parser = self._running_parser()
+        parser = self.running_parser()
         if not self._filter.accepts(schema, table):
             reason = self._filter.explain(schema, table).reason
             raise FilterError(f"destination {self.config.destination} does not deliver {schema}.{table}: {reason}")
@@ -797,7 +633,7 @@ class Instance:
             FilterError: that filter is wrong.
             SourceError: the source cannot be asked.
         """
-        parser = self._running_parser()
+        parser = self.running_parser()
         narrower = self._filter.narrow(wanted)
         found = await asyncio.to_thread(parser.tables)
         return [".".join(it) for it in found if self._filter.accepts(*it) and narrower.accepts(*it)]
@@ -812,7 +648,7 @@ class Instance:
             BadParameterError: there is no such table, or one or its condition cannot be used.
             SourceError: the source cannot be asked.
         """
-        reader, where = self._running_parser().table_reader(), selection.where
+        reader, where = self.running_parser().table_reader(), selection.where
         found = [name.split(".", 1) for name in await self.tables(selection.tables)]
         names = [(schema, table) for schema, table in found if wanted.has(schema, table)]
         if not names:
@@ -875,14 +711,15 @@ class Instance:
 
         Raises FilterError, and SourceError when the source does not answer.
         """
-        parser = self._running_parser()
+        parser = self.running_parser()
         conditions = (await asyncio.to_thread(compile_where, text)).conditions
         for schema, table in conditions.tables:
             if not self._filter.accepts(schema, table):
                 raise FilterError(f"{schema}.{table}: the destination does not deliver this table")
         await asyncio.to_thread(parser.check_conditions, conditions)
 
-    def _running_parser(self) -> Parser:
+    def running_parser(self) -> Parser:
+        """Return what fills the ring. Raises as `check_running`."""
         self.check_running()
         assert self._parser is not None
         return self._parser
@@ -1122,12 +959,6 @@ class Instance:
                 if failed and not self._failure:
                     failed = False
                     self._set_state(self.state, "")
-
-
-def shorten(runs: Sequence[str]) -> str:
-    """Return some of the runs as text, and how many more there are."""
-    more = f" and {len(runs) - 5} more runs" if len(runs) > 5 else ""
-    return ", ".join(runs[:5]) + more
 
 
 class View(Instance):

@@ -44,8 +44,6 @@ from .subscriber import Subscriber
 from .track import RowFilter, TableFilter, Track, Wanted
 
 IDS_PER_EPOCH = 10**9
-MOST_KEPT = 256
-"""Slots that stay in the ring for a comparison, at most."""
 MAX_CONDITIONS = 16
 """Different conditions on rows that clients of a destination may have: each is judged of all that is stored."""
 LOG = -1
@@ -1171,17 +1169,9 @@ class Cursors:
         if self.track.unlogged is not None:
             needs.append(self.track.unlogged)
         if needs and self._keeps and not self.track.gtids and not self.ring.waiting:
-            needs.append(self.kept_from(self.ring.next))
+            needs.append(self.track.kept_from(self.ring.next))
         if needs:
             self.track.free_to(max(self.ring.first, min(needs)))
-
-    def kept_from(self, stop: int) -> int:
-        """Return the first of the last slots before another one that have a quarter of the ring's room at most."""
-        ring = self.ring
-        start = max(ring.first, stop - min(MOST_KEPT, ring.size // 4))
-        while start < stop and ring.measure(start, stop)[3] > ring.memory // 4:
-            start += (stop - start + 1) // 2
-        return start
 
 
 def _rows_batch(batch_id: int, window: Window, blocks: Sequence[RowBlock], at: Position) -> Batch:

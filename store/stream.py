@@ -6,11 +6,14 @@ from ..protocol.errors import GoneError, SourceChangedError
 from ..protocol.gtid import GtidSet, contains
 from ..protocol.position import Position
 from .cursor import Cursor
-from .ring import Ring
+from .ring import Flag, Ring
 from .track import ONE, Executed, Track
 
 if TYPE_CHECKING:
     from .log.log import Log
+
+MOST_KEPT = 256
+"""Slots that stay in the ring for a comparison, at most."""
 
 
 class Stream(Track):
@@ -90,6 +93,36 @@ class Stream(Track):
             if not gtids or gtids != self.gtids or self.is_source_of(cursor):
                 raise
             return self.ring.first
+
+    def last_boundary(self) -> Cursor | None:
+        """Return the last place between two transactions that is stored, with all that was executed there."""
+        ring = self.ring
+        if self.position_before(ring.next) is None:
+            return None
+        last = ring.last_boundary(ring.first, ring.next) + 1 or ring.first
+        boundary = self.position_before(last)
+        if boundary is None:
+            return None
+        executed = self.executed(last).get(ONE)
+        return Cursor.at(boundary.transaction, "" if executed is None else str(executed))
+
+    def sample(self) -> bytes:
+        """Return the last whole transactions that are stored, as far as `kept_from` lets them stay."""
+        ring = self.ring
+        stop = ring.last_boundary(ring.first, ring.next) + 1 or ring.first
+        start = self.kept_from(stop)
+        before = self.position_before(start)
+        if before is None or before != before.transaction:
+            start = next((it + 1 for it in range(start, stop) if ring.slot(it).flags & Flag.BOUNDARY), stop)
+        return b"".join(ring.read(start, stop).slices)
+
+    def kept_from(self, stop: int) -> int:
+        """Return the first of the last slots before another one that have a quarter of the ring's room at most."""
+        ring = self.ring
+        start = max(ring.first, stop - min(MOST_KEPT, ring.size // 4))
+        while start < stop and ring.measure(start, stop)[3] > ring.memory // 4:
+            start += (stop - start + 1) // 2
+        return start
 
     def oldest_logged(self) -> Position | None:
         """Return where the log begins, if that is before the ring."""

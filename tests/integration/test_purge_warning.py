@@ -47,7 +47,7 @@ async def test_a_cursor_in_a_file_that_is_over_has_until_that_file_expires(
         await sluice.subscribe(NAME, CLIENT)
         await eventually(lambda: sluice.status(NAME, CLIENT).position)
         place = Position.parse(sluice.status(NAME, CLIENT).position)
-        parser = sluice.instances[NAME]._running_parser()
+        parser = sluice.instances[NAME].running_parser()
         assert parser.expiries([place]) == [None], "it is in the file that is written"
         server.query("CREATE TABLE t (id INT)", database=schema)  # which the client does not ack
         next_second()

@@ -1,0 +1,239 @@
+"""Which of several servers with the same data a destination reads: whether it lives, and the switch to another one."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final, Protocol
+
+from ..protocol.errors import (
+    BadParameterError,
+    ConfigError,
+    LostTransactionsError,
+    NotStoredError,
+    SluiceError,
+    SourceChangedError,
+)
+from ..protocol.gtid import Transactions
+from ..store.cursor import Cursor
+from ..store.cursors import Cursors
+from .config import InstanceConfig
+from .detection import Detection
+from .meta.base import InUse, MetaStore
+from .source import Parser
+from .status import SourceStatus
+
+logger = logging.getLogger(__name__)
+
+MOST_LISTED: Final = 100
+"""Runs of transactions that are listed at most; an error has fewer."""
+CLOSING: Final = 3.0
+"""Seconds that a switch has to end when it is not wanted any more."""
+
+
+class Destination(Protocol):
+    """A destination, as far as it reads. All methods belong to the event loop."""
+
+    config: InstanceConfig
+    """How it is read now."""
+    cursors: Cursors
+
+    def running_parser(self) -> Parser:
+        """Return what fills the ring. Raises DestinationStoppedError, FencedError."""
+
+    def reads(self, parser: Parser) -> bool:
+        """Whether a parser is the one that fills the ring."""
+
+    def make_feeder(self, config: InstanceConfig, places: Sequence[Cursor | None], epoch: int) -> Parser:
+        """Make a parser that fills the ring from the first of these places on that the source has."""
+
+    async def stop_reading(self, parser: Parser) -> None:
+        """Let a parser end, and ask its source for nothing, until `read_on`."""
+
+    def goes_on_in_ring(self, config: InstanceConfig) -> bool:
+        """Whether another source can fill the ring on."""
+
+    async def read_on(self, parser: Parser, config: InstanceConfig, place: Cursor | None) -> None:
+        """Read a server on from a place; ``parser`` has read before."""
+
+    def tell(self, state: str, error: str) -> None:
+        """Be in a state from here on."""
+
+    def fail(self, error: Exception) -> None:
+        """Stop serving, after an error in Sluice itself."""
+
+
+class SourceSwitch:
+    """Between the servers that a destination can read. All methods belong to the event loop."""
+
+    def __init__(self, destination: Destination, meta: MetaStore) -> None:
+        """``meta`` stores which server is read."""
+        self._destination = destination
+        self._meta = meta
+        self._where = {"destination": destination.config.destination}
+        self._status = SourceStatus("")  # of it: what has become of switches
+        self._task: asyncio.Task[None] | None = None
+        self._prover: Parser | None = None
+        self._detection: Detection | None = None
+        self._is_halted = False  # nothing is read: a switch waits for somebody to accept what it loses
+
+    @property
+    def status(self) -> SourceStatus | None:
+        """Which server is read; None if there is one only, and nobody asks whether it lives."""
+        config, detection = self._destination.config, self._detection
+        if not config.others and config.probing is None:
+            return None
+        found = replace(self._status, address=config.in_use or config.place, others=tuple(config.others))
+        in_use = self._meta.source
+        if in_use is not None:
+            found = replace(found, accepted=tuple(it for it in in_use.accepted.split(",") if it))
+        if detection is not None:
+            found = replace(found, failures=detection.failures, failure=detection.failure)
+        return found
+
+    @property
+    def refusal(self) -> str:
+        """Why the last switch was refused; empty when none was since the last one that was done."""
+        return self._status.refusal
+
+    def attend(self, parser: Parser) -> None:
+        """Let a parser read, and ask its source whether it lives."""
+        self._is_halted = False
+        parser.start()
+        if (probing := self._destination.config.probing) is not None:
+            self._detection = Detection(self._where["destination"], probing, parser.probe, self._down_from(parser))
+
+    def leave(self, parser: Parser) -> None:
+        """Tell a parser to end, and ask its source no longer whether it lives."""
+        if self._detection is not None:
+            self._detection.stop()
+            self._detection = None
+        parser.stop()
+
+    async def make(self, address: str, *, accept: bool) -> None:
+        """See `sluice.instance.instance.Instance.switch_source`."""
+        config = self._destination.config
+        if not config.others:
+            raise ConfigError(
+                f"destination {config.destination} has no other source: set canal.instance.standby.address"
+            )
+        wanted = address or config.others[0]
+        if wanted not in (config.in_use, *config.others):
+            choice = ", ".join((config.in_use, *config.others))
+            raise BadParameterError(f"{wanted} is no source of destination {config.destination}: {choice}", "to")
+        while self._task is not None and not self._task.done():
+            await asyncio.wait({self._task})
+        if wanted != self._destination.config.in_use or self._is_halted:
+            await asyncio.shield(self._begin(wanted, accept=accept, by_itself=False))
+
+    async def end(self) -> None:
+        """End a switch that is under way: what was read before is read on, unless the other one is read already."""
+        if self._task is None or self._task.done():
+            return
+        if self._prover is not None:
+            self._prover.stop()
+        _, pending = await asyncio.wait({self._task}, timeout=CLOSING)
+        if pending:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    def _begin(self, wanted: str, *, accept: bool, by_itself: bool) -> "asyncio.Task[None]":
+        switching = self._run(wanted, accept=accept, by_itself=by_itself)
+        self._task = asyncio.create_task(switching, name=f"switch the source of {self._where['destination']}")
+        self._task.add_done_callback(self._ended)
+        return self._task
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, SluiceError):
+            self._destination.fail(error if isinstance(error, Exception) else RuntimeError(repr(error)))
+
+    def _down_from(self, parser: Parser) -> Callable[[], None]:
+        """Return what a thread calls when the source of a parser does not answer any more."""
+        loop = asyncio.get_running_loop()
+
+        def act() -> None:
+            config, is_idle = self._destination.config, self._task is None or self._task.done()
+            if config.probing is not None and config.probing.switches and is_idle and self._destination.reads(parser):
+                self._begin(config.others[0], accept=False, by_itself=True)
+
+        def tell() -> None:
+            loop.call_soon_threadsafe(act)
+
+        return tell
+
+    async def _run(self, wanted: str, *, accept: bool, by_itself: bool) -> None:
+        """See `make`; ``by_itself``: nothing is read any more when somebody has to accept what is lost."""
+        destination = self._destination
+        parser, before = destination.running_parser(), destination.config
+        stays_halted = by_itself or self._is_halted
+        logger.info("switching from %s to %s", before.in_use, wanted, extra=self._where)
+        self._status = replace(self._status, switching=wanted)
+        await destination.stop_reading(parser)
+        try:
+            config, place, lost = await self._prove(wanted, accept=accept)
+        except SluiceError as error:
+            if str(error) != self._status.refusal:
+                text = "the switch to %s is refused: %s"
+                logger.error(text, wanted, error, extra=self._where)  # noqa: TRY400  says all
+            runs = error.lost if isinstance(error, LostTransactionsError) else ()
+            self._status = replace(self._status, switching="", refusal=str(error), lost=runs)
+            if runs and stays_halted:
+                self._is_halted = True
+                destination.tell("error", str(error))
+            else:
+                await destination.read_on(parser, before, destination.cursors.track.last_boundary())
+            raise
+        self._status = SourceStatus("")
+        text = f", without {lost}, as accepted" if lost else ""
+        logger.warning("reads %s from here on, no longer %s%s", wanted, before.in_use, text, extra=self._where)
+        await destination.read_on(parser, config, place)
+
+    async def _prove(self, wanted: str, *, accept: bool) -> tuple[InstanceConfig, Cursor | None, str]:
+        """Return the configuration that reads a server on, where, and what that lacks, as accepted; it is stored."""
+        destination, before = self._destination, self._meta.source
+        accepted = before.accepted if before is not None else ""
+        config = destination.config.using(InUse(wanted, accepted))
+        lost, found = Transactions(), list[Cursor]()
+        ends, sample = self._ends(), destination.cursors.track.sample()
+        prover = self._prover = destination.make_feeder(config, [None], destination.cursors.life)
+        try:
+            for place in ends:
+                proof = await asyncio.to_thread(prover.prove, place, sample)
+                lost = lost.with_(proof.lost)
+                found.append(proof.place)
+        finally:
+            self._prover = None
+            prover.stop()
+        if lost and not accept:
+            raise LostTransactionsError(
+                f"{wanted} does not have {len(lost)} transactions that were delivered: {shorten(lost.runs)}."
+                f" To go on without them: sluice source switch {config.destination} --to {wanted} --accept",
+                tuple(lost.runs[:MOST_LISTED]),
+            )
+        if found != self._ends() and not destination.goes_on_in_ring(config):
+            raise SourceChangedError(
+                f"{wanted} has what was read, but without GTIDs it can only be read on where a transaction ends, and"
+                " without a log on disk: set gtid_mode = ON at both servers, or let the first one finish it"
+            )
+        chosen = InUse(wanted, str(Transactions.parse(accepted).with_(lost)))
+        try:
+            await self._meta.keep_source(chosen, destination.cursors.epoch)
+        except OSError as error:
+            raise NotStoredError(f"which source is read cannot be stored: {error}") from error
+        return destination.config.using(chosen), found[0] if found else None, str(lost)
+
+    def _ends(self) -> list[Cursor]:
+        """Return the places that another server has to have: the end of what was read, else those of the clients."""
+        cursors = self._destination.cursors
+        place = cursors.track.last_boundary()
+        if place is not None:
+            return [place]
+        places = (it.cursor(client_id) for it in cursors.members for client_id in it.client_ids)
+        return [cursor for cursor in places if cursor is not None]
+
+
+def shorten(runs: Sequence[str]) -> str:
+    """Return some of the runs as text, and how many more there are."""
+    more = f" and {len(runs) - 5} more runs" if len(runs) > 5 else ""
+    return ", ".join(runs[:5]) + more

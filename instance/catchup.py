@@ -206,7 +206,10 @@ class SharedReader:
         start: Position,
         ask: Callable[[], None],
     ) -> None:
-        """``make`` makes a reader, which begins at ``start`` in the turn of ``who``; ``ask`` asks for another turn."""
+        """``make`` makes a reader, which begins at ``start`` in the turn of ``who``.
+
+        ``ask`` asks for another turn, and for conditions on rows to be judged.
+        """
         self.who = who
         self.windows: list[Window] = []
         self.heard = time.monotonic()
@@ -275,9 +278,9 @@ class SharedReader:
         if self.reader is not None and self.reader.error is not None:
             raise self.reader.error
         changed = self._changed
-        if self.reader is None:
+        if self.reader is None or self.reader.ring.verdicts:  # what was read may have to be judged
             self._ask()
-        else:
+        if self.reader is not None:
             self.make_room()
         await changed.wait()
 
@@ -340,6 +343,8 @@ class CatchUp:
 
     def tend(self, cursors: Cursors, now: float) -> None:
         """Take readers from those whose turns are over, and give them to the next ones, views' clients too."""
+        if self._closed:
+            return
         self._ask_for_ranges(now)
         for member in cursors.members:
             member.take_turns(self.turns, now)

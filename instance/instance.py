@@ -46,6 +46,7 @@ from .snapshots import SnapshotTasks
 from .source import Feed, Parser, ParserFactory
 from .status import ParserStatus, SourceStatus
 from .switch import SourceSwitch
+from .zones import is_utc
 
 if TYPE_CHECKING:
     from .sources.judging import RowConditions
@@ -156,9 +157,7 @@ class Instance:
             for view in views:
                 await view.open()
             await self._begin(epoch)
-            for view in self.views:
-                if view not in views:  # it came meanwhile
-                    await self.admit(view)
+            await self._admit_late(views)
         except Exception as error:  # noqa: BLE001  others can start, whatever it is
             await self._give_up(error)
 
@@ -177,10 +176,10 @@ class Instance:
 
     async def _begin(self, epoch: int, earlier: Cursors | None = None) -> None:
         """Serve clients; ``earlier`` have served them before in the same epoch."""
-        if self.check_active is not None and earlier is not None:  # it may have been given up meanwhile
-            self.check_active()
         log = await asyncio.to_thread(open_log, self.config) if self.config.has_log else None
         try:
+            if self.check_active is not None and earlier is not None:  # it may have been given up meanwhile
+                self.check_active()
             parser = self._prepare(epoch, log)
         except BaseException:
             if log is not None:
@@ -273,6 +272,10 @@ class Instance:
 
     async def _load(self, clients: Sequence[StoredClient]) -> None:
         """Get ready to begin with clients as they are stored."""
+        for client in clients:
+            if client.where:
+                with contextlib.suppress(FilterError):  # said when the client is restored
+                    await asyncio.to_thread(compile_where, client.where)
         needed = {position for client in clients for position in client.late}
         self._stored, self._late = clients, await asyncio.to_thread(read_late, self._quarantine, needed)
 
@@ -385,6 +388,12 @@ class Instance:
             await view.close()
             view.wait_for_main()
 
+    async def _admit_late(self, known: "Sequence[View]") -> None:
+        """Serve the views that have come while nothing was served; those that are known have begun with the rest."""
+        for view in self.views:
+            if view not in known:
+                await self.admit(view)
+
     async def _end(self, parser: Parser, state: str) -> None:
         """Serve no longer: store the cursors, end the parser, wake all waiters."""
         serving = (self, *self._open_views)
@@ -431,8 +440,8 @@ class Instance:
         The others get them in their places: the stream begins again where the clients are, as after a restart. Raises
         SluiceError and OSError; when it cannot begin, it is stopped.
         """
-        await self._switch.end()
         await asyncio.to_thread(keep_late, self._quarantine, rows)
+        await self._switch.end()  # last: from here on no other one can begin before nothing is read
         parser, earlier = self.running_parser(), self.cursors
         # No client can pass a place from here on: none is served before its cursor is loaded again.
         given = {str(it.position): [one for one in earlier.client_ids if earlier.give_late(one, it)] for it in rows}
@@ -453,14 +462,15 @@ class Instance:
 
     async def _begin_again(self, parser: Parser, prepare: Callable[[], None]) -> None:
         """End the stream, and begin it where the clients are; ``prepare`` is called between, in another thread."""
-        earlier = self.cursors
+        earlier, views, served = self.cursors, self.views, self._open_views
         try:
             await self._end(parser, "starting")
             await asyncio.to_thread(prepare)
             await self._load(earlier.stored())
-            for view in self._open_views:
+            for view in served:
                 await view.load_again()
             await self._begin(earlier.epoch, earlier)
+            await self._admit_late(views)
         except Exception as error:  # noqa: BLE001  others can start, whatever it is
             await self._give_up(error)
 
@@ -492,16 +502,26 @@ class Instance:
     async def stop_reading(self, parser: Parser) -> None:
         """Let a parser end, and ask its source for nothing, until `read_on`."""
         self._switch.leave(parser)
-        for one in (self, *self._open_views):
-            await one.rest()
+        await self._let_rest()
         await asyncio.to_thread(parser.join, CLOSING)
+
+    async def _let_rest(self) -> None:
+        while busy := [it for it in (self, *self._open_views) if not it.rests]:
+            for one in busy:
+                await one.rest()
+
+    @property
+    def rests(self) -> bool:
+        """Whether nothing is asked of the source for the clients."""
+        return self._snapshots is None
 
     async def rest(self) -> None:
         """Ask nothing of the source any more for the clients, until `follow`."""
         if self._watching is not None:
             self._watching.cancel()
-        if self._snapshots is not None:
-            await self._snapshots.close()
+        snapshots, self._snapshots = self._snapshots, None
+        if snapshots is not None:
+            await snapshots.close()
         self.cursors.end_windows()
 
     def goes_on_in_ring(self, config: InstanceConfig) -> bool:
@@ -519,6 +539,7 @@ class Instance:
         for cursors in self.cursors.members:
             cursors.leave_readers()
         await self.catch_up.close()
+        await self._let_rest()  # a view may have been admitted meanwhile
         self.catch_up = CatchUp(config, self._make_feed, self._tend)
         following = self.make_feeder(config, [place], self.cursors.life)
         for one in (self, *self._open_views):
@@ -661,14 +682,14 @@ class Instance:
         progress = []
         try:
             for schema, table in names:
-                condition = self._condition(wanted, schema, table, where.get(f"{schema}.{table}", ""))
+                condition = await self._condition(wanted, schema, table, where.get(f"{schema}.{table}", ""))
                 readable = await asyncio.to_thread(reader.describe, schema, table, condition)
                 progress.append(TableProgress(schema, table, condition, readable.expected))
         finally:
             await asyncio.to_thread(reader.close)
         return progress
 
-    def _condition(self, wanted: Wanted, schema: str, table: str, more: str) -> str:
+    async def _condition(self, wanted: Wanted, schema: str, table: str, more: str) -> str:
         """Return the condition of a client on rows of a table, joined with another one. Raises BadParameterError."""
         conditions = None if wanted.rows is None else compile_where(wanted.rows.text).conditions
         test = None if conditions is None else conditions.of(schema, table)
@@ -679,6 +700,16 @@ class Instance:
             raise BadParameterError(
                 f"{schema}.{table}.{masked} is masked, and the client has a condition on it: a snapshot, which the"
                 " source's own values are compared for, would have other rows",
+                "tables",
+            )
+        columns = await self.columns(schema, table)
+        stamps = {it.name.upper() for it in columns if it.data_type == "timestamp"}
+        local = next((leaf.column for leaf in leaves(test) if leaf.column.upper() in stamps), "")
+        if local and not is_utc(self.config.time_zone):
+            raise BadParameterError(
+                f"{schema}.{table}.{local} is a TIMESTAMP, and the client has a condition on it, in the zone of"
+                " sluice.instance.timeZone: the source compares in UTC. Set that to UTC, or take the snapshot without"
+                " the condition",
                 "tables",
             )
         own = conditions.text_of(schema, table)

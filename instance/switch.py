@@ -127,15 +127,17 @@ class SourceSwitch:
             await asyncio.shield(self._begin(wanted, accept=accept, by_itself=False))
 
     async def end(self) -> None:
-        """End a switch that is under way: what was read before is read on, unless the other one is read already."""
-        if self._task is None or self._task.done():
-            return
-        if self._prover is not None:
-            self._prover.stop()
-        _, pending = await asyncio.wait({self._task}, timeout=CLOSING)
-        if pending:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+        """Wait until no switch is under way; one that has not been proven yet is given up.
+
+        Then the one or the other is read, or nothing if the proof could not be ended.
+        """
+        while self._task is not None and not self._task.done():
+            if self._prover is not None:
+                self._prover.stop()
+            _, pending = await asyncio.wait({self._task}, timeout=CLOSING)
+            if pending and self._prover is not None:  # else the stream begins again, which comes to an end
+                self._task.cancel()
+                await asyncio.wait({self._task})
 
     def _begin(self, wanted: str, *, accept: bool, by_itself: bool) -> "asyncio.Task[None]":
         switching = self._run(wanted, accept=accept, by_itself=by_itself)
@@ -165,13 +167,16 @@ class SourceSwitch:
     async def _run(self, wanted: str, *, accept: bool, by_itself: bool) -> None:
         """See `make`; ``by_itself``: nothing is read any more when somebody has to accept what is lost."""
         destination = self._destination
-        parser, before = destination.running_parser(), destination.config
+        parser, before = destination.running_parser(), destination.config.in_use
         stays_halted = by_itself or self._is_halted
-        logger.info("switching from %s to %s", before.in_use, wanted, extra=self._where)
+        logger.info("switching from %s to %s", before, wanted, extra=self._where)
         self._status = replace(self._status, switching=wanted)
         await destination.stop_reading(parser)
         try:
             config, place, lost = await self._prove(wanted, accept=accept)
+        except asyncio.CancelledError:
+            self._status = replace(self._status, switching="")
+            raise
         except SluiceError as error:
             if str(error) != self._status.refusal:
                 text = "the switch to %s is refused: %s"
@@ -182,11 +187,11 @@ class SourceSwitch:
                 self._is_halted = True
                 destination.tell("error", str(error))
             else:
-                await destination.read_on(parser, before, destination.cursors.track.last_boundary())
+                await destination.read_on(parser, destination.config, destination.cursors.track.last_boundary())
             raise
         self._status = SourceStatus("")
         text = f", without {lost}, as accepted" if lost else ""
-        logger.warning("reads %s from here on, no longer %s%s", wanted, before.in_use, text, extra=self._where)
+        logger.warning("reads %s from here on, no longer %s%s", wanted, before, text, extra=self._where)
         await destination.read_on(parser, config, place)
 
     async def _prove(self, wanted: str, *, accept: bool) -> tuple[InstanceConfig, Cursor | None, str]:

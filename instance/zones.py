@@ -40,6 +40,11 @@ def offsets_of(name: str | None) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
+def is_utc(name: str | None) -> bool:
+    """Whether local times are those of UTC. Raises ConfigError."""
+    return offsets_of(name) == ((0, 0),)
+
+
 def has_daylight_saving(name: str | None) -> bool:
     """Whether the offset will change again, so that one hour per year has two meanings. Raises ConfigError."""
     return offsets_of(name)[-1][0] > time.time()  # noqa: TID251  beside points in time

@@ -351,8 +351,7 @@ class Configuration:
     def _read_main(self, destination: str) -> None:
         """Read where a destination belongs, if there are several processes: it may be a view by now."""
         if self.share != ALL:
-            self._mains[destination] = destination
-            with contextlib.suppress(ConfigError):  # it is not started then
+            with contextlib.suppress(ConfigError):  # it is not started then, and stays where it was
                 route = _route(self._lookup(destination))
                 self._mains[destination] = route.value if route is not None else destination
 

@@ -45,7 +45,7 @@ from .track import RowFilter, TableFilter, Track, Wanted
 
 IDS_PER_EPOCH = 10**9
 MAX_CONDITIONS = 16
-"""Different conditions on rows that clients of a destination may have: each is judged of all that is stored."""
+"""Different conditions on rows that clients of a destination and its views may have: all that is stored is judged."""
 LOG = -1
 """What stands for the log among the ids of clients, which are not negative."""
 
@@ -150,7 +150,6 @@ class Cursors:
         self._shared.members.remove(self)
         for client_id in self._subscribers:
             del self._shared.subscribers[self.key(client_id)]
-        self._forget_verdicts()
         self._hold()
         self._free()
 
@@ -319,7 +318,6 @@ class Cursors:
                 known.resolve(self.track)
             self._changed.add(client_id)
             self._hold()
-            self._forget_verdicts()
             return self.status(client_id)
         where = where or ""
         wanted = self._compile(client_id, filter_text, where)
@@ -350,9 +348,13 @@ class Cursors:
         """Move the cursor of a client to a place, forward or back, and forget its marks.
 
         ``start`` is as for `subscribe`; ``memory`` takes the place of the text that it keeps with its cursor. Raises
-        NotSubscribedError, and what `subscribe` raises; then nothing changes.
+        NotSubscribedError, and what `subscribe` raises, FilterError also for what it has subscribed with; then nothing
+        changes.
         """
         subscriber = self._subscriber(client_id)
+        if subscriber.is_refused:
+            wanted = self._compile(client_id, subscriber.filter, subscriber.where)
+            subscriber.select(subscriber.filter, subscriber.where, wanted)
         state, cursor = self._begin_at(start, subscriber.wanted, unix_time)
         subscriber.move(state, cursor, memory)
         subscriber.last_active = now
@@ -396,7 +398,6 @@ class Cursors:
         self._subscriber(client_id)
         del self._subscribers[client_id], self._shared.subscribers[self.key(client_id)]
         self._changed.add(client_id)
-        self._forget_verdicts()
         self._hold()
         if self._shared.subscribers or self.track.unlogged is not None:
             self._free()
@@ -551,8 +552,10 @@ class Cursors:
         self._subscriber(client_id).last_active = now
 
     def wanted(self, client_id: int) -> Wanted:
-        """Return what a client wants."""
-        return self._subscriber(client_id).wanted
+        """Return what a client wants. Raises NotSubscribedError, and FilterError if it is refused for that."""
+        subscriber = self._subscriber(client_id)
+        subscriber.check_wanted()
+        return subscriber.wanted
 
     def memory(self, client_id: int) -> str:
         """Return the text that a client keeps with its cursor, see `ack`. Raises NotSubscribedError."""
@@ -983,8 +986,8 @@ class Cursors:
         others = {it.text for it in wanted if it is not None}
         if len(others - {rows.text}) >= MAX_CONDITIONS:
             raise FilterError(
-                f"clients of this destination have {MAX_CONDITIONS} different conditions on rows, and no more are"
-                " judged: use one of theirs (sluice clients shows them), or a filter in the consumer"
+                f"clients of this destination and its views have {MAX_CONDITIONS} different conditions on rows, and no"
+                " more are judged: use one of theirs (sluice clients shows them), or a filter in the consumer"
             )
         return Wanted(tables, rows)
 
@@ -994,14 +997,6 @@ class Cursors:
         if refusal is not None:
             self.fall_out(subscriber.client_id, refusal)
             self._refused.append(subscriber.client_id)
-            self._forget_verdicts()
-
-    def _forget_verdicts(self) -> None:
-        """Judge no longer by conditions that no client of any member is served by."""
-        served = [it.wanted.rows for it in self._shared.subscribers.values() if not it.is_refused]
-        used = {it.text for it in served if it is not None}
-        for text in self.ring.verdicts.keys() - used:
-            del self.ring.verdicts[text]
 
     def _name_place(self, subscriber: Subscriber) -> None:
         """Give a new subscriber a cursor as soon as its place has a name: after a restart it goes on from there."""

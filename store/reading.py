@@ -180,10 +180,10 @@ class Reading:
 
     def unwanted_up_to(self, stop: int) -> int:
         """Return the slot up to which, ``stop`` at most, it has confirmed all that it is given."""
-        if self.marks or self.get != self.ack or self.ack >= stop:
+        if self.marks or self.ack >= stop:
             return self.ack
-        found = self.track.ring.collect(self.ack, stop=stop, max_entries=1, **self.chosen())
-        return self.ack if found.entries else found.stop
+        found = self.track.ring.collect(self.get, stop=stop, max_entries=1, **self.chosen())
+        return self.get if found.entries else found.stop
 
     def pass_over(self, position: Position, stop: int) -> None:
         """Count what it was given as reaching to a position, before a slot, if it wants nothing before that."""

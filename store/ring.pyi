@@ -3,6 +3,7 @@ import threading
 from collections.abc import Callable, Hashable
 from enum import IntEnum, IntFlag
 from typing import Any, NamedTuple, TypeAlias
+from weakref import WeakValueDictionary
 
 from typing_extensions import Buffer
 
@@ -107,7 +108,7 @@ class Ring:
     tables: Registry
     gtid_sources: Registry
     restarts: Restarts
-    verdicts: dict[str, Verdicts]
+    verdicts: WeakValueDictionary[str, Verdicts]
     size: int
     memory: int
     bytes: int

@@ -3,6 +3,7 @@
 import threading
 from collections import namedtuple
 from time import monotonic
+from weakref import WeakValueDictionary
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -226,7 +227,7 @@ cdef class Ring:
         self.tables = Registry()
         self.gtid_sources = Registry()
         self.restarts = Restarts()
-        self.verdicts = {}
+        self.verdicts = WeakValueDictionary()
         self.changed = self.pool.changed = threading.Condition()
 
     def __dealloc__(self):

@@ -56,6 +56,7 @@ class Subscriber:
         self.protected = stored.protected
         self.session: str | None = None
         self._goes_back = False  # it needs the ring from its durable cursor on, as long as that has room
+        self._slots: WantedSlots | None = None  # of the ring that it would read
         self._attempt = 0  # how many gets the session has given up
         self._cursor = stored.cursor  # as last stored, or when it came to the ring that it reads
 
@@ -63,7 +64,7 @@ class Subscriber:
 
     def become(self, state: State) -> None:
         """Go on in a state."""
-        self.state = state
+        self.state, self._slots = state, None
 
     def move(self, state: State, cursor: Cursor | None, memory: str) -> None:
         """Go on at another place, as one that has just subscribed there; what it was given is forgotten."""
@@ -172,7 +173,7 @@ class Subscriber:
 
     def select(self, filter_text: str, where: str, wanted: Wanted) -> None:
         """Read with another filter and condition from here on."""
-        self.filter, self.where, self.wanted = filter_text, where, wanted
+        self.filter, self.where, self.wanted, self._slots = filter_text, where, wanted, None
         if isinstance(self.state, Served):
             self.state.reading.select(wanted)
 
@@ -181,7 +182,10 @@ class Subscriber:
         """What it wants of the ring that it reads, or would read."""
         if isinstance(self.state, Served):
             return self.state.reading.slots
-        return WantedSlots(self.state.track.ring, self.wanted)
+        ring = self.state.track.ring
+        if self._slots is None or self._slots.ring is not ring:
+            self._slots = WantedSlots(ring, self.wanted)
+        return self._slots
 
     def locate(self, position: Position) -> int | None:
         """Return the slot of `Reading.locate`; of one that is not served, of `Track.sequence_of`."""
@@ -196,9 +200,7 @@ class Subscriber:
         Raises `BadPositionError` when the range ends before it begins, `FilterError` when its condition cannot be
         judged in it, and what `locate` raises.
         """
-        if self.is_refused:
-            assert isinstance(self.state, Gone)
-            raise self.state.error
+        self.check_wanted()
         if to < from_:
             raise BadPositionError(f"the range ends at {to}, before its beginning {from_}")
         stop = self.locate(to)
@@ -212,6 +214,11 @@ class Subscriber:
         if reached < stop and (refusal := slots.refusal(reached)) is not None:
             raise refusal
         return None if reached < stop else (start, stop)
+
+    def check_wanted(self) -> None:
+        """Raise FilterError if it is not served because of its filter or condition."""
+        if isinstance(self.state, Gone) and isinstance(self.state.error, FilterError):
+            raise self.state.error
 
     @property
     def is_refused(self) -> bool:

@@ -178,7 +178,7 @@ class WantedSlots:
 
     def __init__(self, ring: Ring, wanted: Wanted) -> None:
         """Nothing is asked of ``wanted`` before `chosen`."""
-        self._ring = ring
+        self.ring = ring
         self._tables = wanted.tables
         self._mask = bytearray([1])  # 0 stands for no table: transaction ends, statements
         self._verdicts = None if wanted.rows is None else verdicts_of(ring, wanted.rows)
@@ -186,8 +186,8 @@ class WantedSlots:
     def chosen(self) -> Chosen:
         """Return it as scans of the ring take it, updated with the tables seen since."""
         if self._tables is not None:
-            for number in range(len(self._mask), len(self._ring.tables) + 1):
-                schema, table, *_ = self._ring.tables[number]
+            for number in range(len(self._mask), len(self.ring.tables) + 1):
+                schema, table, *_ = self.ring.tables[number]
                 self._mask.append(self._tables(schema, table))
         return {"allowed": None if self._tables is None else self._mask, "verdicts": self._verdicts}
 
@@ -201,7 +201,11 @@ class WantedSlots:
 
 
 def verdicts_of(ring: Ring, rows: RowFilter) -> Verdicts:
-    """Return what a condition says of the slots of a ring; all that use the condition have it in common."""
-    if rows.text not in ring.verdicts:
-        ring.verdicts[rows.text] = Verdicts(rows.make_judge(), ring.first)
-    return ring.verdicts[rows.text]
+    """Return what a condition says of the slots of a ring; all that use the condition have it in common.
+
+    It is judged for as long as it is referenced.
+    """
+    found = ring.verdicts.get(rows.text)
+    if found is None:
+        found = ring.verdicts[rows.text] = Verdicts(rows.make_judge(), ring.first)
+    return found

@@ -32,6 +32,7 @@ cdef class Pinned:
 
 cdef class Verdicts:
     """What a condition has said of the slots of a ring from its first one on."""
+    cdef object __weakref__
     cdef readonly object judge
     cdef readonly int64_t first
     cdef readonly int64_t next                 # the slots from here on are not judged yet

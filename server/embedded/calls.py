@@ -80,6 +80,7 @@ class Calls(Destinations):
         if isinstance(start, Selection):
             rate = start.rate
             start, tables = await _select(instance, client_id, filter, where or "", start)
+        instance = self._running(destination)  # it may have been stopped, or have begun again, meanwhile
         is_new = client_id not in instance.cursors.client_ids
         instance.cursors.subscribe(
             client_id,

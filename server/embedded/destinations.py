@@ -138,6 +138,9 @@ class Destinations:
     async def _start_view(self, config: InstanceConfig) -> None:
         """Start a view: at once if its main destination runs, else as soon as it does."""
         async with self._locks.setdefault(config.route, asyncio.Lock()):
+            known = self.instances.get(config.destination)
+            if known is not None and known.state != "stopped":  # it has begun with its main destination meanwhile
+                return
             view = self._make_view(config)
             main = self.instances.get(config.route)
             view.main = None if isinstance(main, View) else main
@@ -190,7 +193,7 @@ class Destinations:
         async with self._locks.setdefault(destination, asyncio.Lock()):
             instance = self._known(destination)
             if isinstance(instance, View):
-                await self._stop_view(instance)
+                await self._stop_view(destination, instance.config.route)
                 return
             self._ending.add(destination)
             try:
@@ -210,12 +213,12 @@ class Destinations:
         await asyncio.gather(*(self.companions.stop(it.config.destination) for it in (instance, *instance.views)))
         await instance.stop()
 
-    async def _stop_view(self, view: View) -> None:
-        async with self._locks.setdefault(view.config.route, asyncio.Lock()):
-            await self.companions.stop(view.config.destination)
+    async def _stop_view(self, destination: str, main: str) -> None:
+        async with self._locks.setdefault(main, asyncio.Lock()):
+            await self.companions.stop(destination)
             if self.cluster is not None:
-                self.cluster.remove_view(view.config.destination)
-            await view.stop()
+                self.cluster.remove_view(destination)
+            await self._known(destination).stop()  # its main destination may have made it anew meanwhile
 
     async def activate(self, destination: str, meta: MetaStore) -> None:
         """Start a destination that this server has taken over. Raises SluiceError when it cannot start."""
@@ -280,11 +283,12 @@ class Destinations:
     async def close(self) -> None:
         """Stop all destinations, views first: they hold nothing back then."""
         views = [name for name, it in self.instances.items() if isinstance(it, View)]
+        results: list[BaseException | None] = []
         for names in (views, self.instances.keys() - set(views)):
-            results = await asyncio.gather(*map(self.stop, names), return_exceptions=True)
-            for result in results:
-                if isinstance(result, BaseException):
-                    raise result
+            results += await asyncio.gather(*map(self.stop, names), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
 
     def destination_status(self, destination: str) -> DestinationStatus:
         """Return where a destination stands, stopped or not."""

@@ -14,13 +14,14 @@ class Snapshots(Destinations):
 
         Raises:
             NotSubscribedError: the client has not subscribed.
-            FilterError: the filter of the selection is wrong.
+            FilterError: the filter of the selection is wrong, or the client is refused for its own.
             BadParameterError: there is no such table, or one cannot be read, or a condition cannot be used.
             SourceError: the source cannot be asked.
         """
         instance = self._running(destination)
         tables = await instance.select(selection, instance.cursors.wanted(client_id))
         await instance.name_place(client_id)
+        instance = self._running(destination)  # it may have been stopped, or have begun again, meanwhile
         snapshot = instance.cursors.add_snapshot(client_id, tables, selection.rate)
         await instance.flush()
         instance.tend_snapshots()

@@ -62,6 +62,8 @@ STOPPING = 4.0
 """Seconds that the giving up of a destination may take, with the last write of its cursors (`LAST_STORE`)."""
 PUBLISHING = 5.0
 """Seconds between two looks where the logs of the servers begin."""
+MOST_TRIES = 10
+"""Times that a view is refused by ZooKeeper before its destination begins without it."""
 RETRY = 1.0
 """Seconds to wait after an unforeseen refusal: a right that is missing, a node that holds something else.
 Only a person can fix that: trying sooner does not help, and one question a second from each destination is cheap."""
@@ -332,6 +334,7 @@ class Cluster:
             ZooKeeperError: the nodes cannot be read, or another server has the view as a destination of its own.
         """
         view, destination = config.destination, config.route
+        tries = 0
         while True:
             self.check(destination)
             session, election = self._session, self.member.election(destination)
@@ -344,6 +347,9 @@ class Cluster:
                 found = await clients.load()
             except (UnknownOutcomeError, NodeError) as error:  # if another server is the reason, the next look says so
                 logger.info("%s", error, extra={"destination": view})
+                tries += 1
+                if tries == MOST_TRIES:
+                    raise ZooKeeperError(str(error)) from error
                 await asyncio.sleep(RETRY)
                 continue
             self._clients[view] = clients

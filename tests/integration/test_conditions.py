@@ -161,6 +161,10 @@ async def test_the_condition_survives_a_restart(source: Server, schema: str, tmp
         ("v = 1; unknown.numbers: v = 1", "unknown.numbers: the destination does not deliver this table"),
         ("v =", "numbers: 'v =' is not a condition of SQL"),
         ("v = 1 OR " * 600 + "v = 2", "the conditions have .* characters, more than 4096"),
+        (
+            f"filler LIKE '%{'a' * 200}' OR filler LIKE '{'b' * 60}'",
+            "of LIKE have 261 characters in all, more than 256",
+        ),
     ],
 )
 async def test_what_cannot_be_judged_is_refused_when_a_client_subscribes(
@@ -257,6 +261,56 @@ async def test_a_snapshot_has_the_rows_that_match_too(source: Server, schema: st
         assert ids(await take(server, 3)) == [12, 22, 32]
         fill(source, schema, 41, 50)
         assert ids(await take(server, 1)) == [42]
+
+
+async def test_a_snapshot_is_refused_where_source_and_stream_would_take_a_time_for_two(
+    source: Server, schema: str, tmp_path: Path
+) -> None:
+    """A TIMESTAMP is delivered in the zone of the destination, and the source compares it in UTC."""
+    source.query(f"CREATE TABLE {schema}.stamps (id INT PRIMARY KEY, at TIMESTAMP NULL)")
+    source.query(f"INSERT INTO {schema}.stamps VALUES (1, NULL), (2, '2026-01-01 00:00:00')")
+    where = f"{schema}.stamps: at >= '2025-12-30 00:00:00'"
+    async with serving(source, schema, tmp_path / "local", time_zone="Asia/Shanghai") as server:
+        with pytest.raises(BadParameterError, match=rf"{schema}.stamps.at is a TIMESTAMP.*sluice.instance.timeZone"):
+            await server.subscribe(NAME, CLIENT, where=where, start=Selection())
+    async with serving(source, schema, tmp_path / "utc", time_zone="UTC") as server:
+        await server.subscribe(NAME, CLIENT, where=where, start=Selection(tables=rf"{schema}\.stamps"))
+        assert ids(await take(server, 1)) == [2]
+
+
+async def test_a_client_may_not_jump_over_the_refusal_of_its_condition(
+    source: Server, schema: str, tmp_path: Path
+) -> None:
+    """Of one that cannot be read any more after a restart, nothing is known: it would get every row."""
+    async with serving(source, schema, tmp_path) as server:
+        await subscribed(server, f"{schema}.numbers: v = 4")
+    stored = tmp_path / NAME / "meta.dat"
+    stored.write_text(stored.read_text().replace("v = 4", "v = = 4"))
+    async with serving(source, schema, tmp_path) as server:
+        for call in (
+            lambda: server.get_without_ack(NAME, CLIENT),
+            lambda: server.seek(NAME, CLIENT, "latest"),
+            lambda: server.start_snapshot(NAME, CLIENT, Selection()),
+        ):
+            with pytest.raises(FilterError, match="'v = = 4' is not a condition of SQL"):
+                await call()
+        await server.subscribe(NAME, CLIENT, where=f"{schema}.numbers: v = 4")
+        await server.seek(NAME, CLIENT, "latest")
+
+
+async def test_conditions_that_nobody_has_any_more_are_not_judged(source: Server, schema: str, tmp_path: Path) -> None:
+    """In the ring, and in that of a reader: else each that a client has had would take memory as long as that reads."""
+    async with serving(source, schema, tmp_path) as server:
+        start = await subscribed(server, "")
+        fill(source, schema, 1, 1000, size=3000)
+        await take(server, 1000)
+        await server.subscribe(NAME, 1002, where=f"{schema}.numbers: v = 0", start=start)
+        assert await take(server, 10, 1002, max_entries=1)
+        instance = server.instances[NAME]
+        for number in range(20):
+            for client in (CLIENT, 1002):
+                await server.subscribe(NAME, client, where=f"{schema}.numbers: v < {number}")
+        assert [len(ring.verdicts) for ring in (instance.ring, *instance.catch_up.rings)] == [1, 1]
 
 
 async def test_masked_values_are_judged_as_they_are_given(source: Server, schema: str, tmp_path: Path) -> None:

@@ -187,6 +187,7 @@ def place_of(server: Server, statement: str) -> int:
 
 
 def test_an_xa_transaction_comes_when_it_is_committed(run: Run, server: Server) -> None:
+    server.query("FLUSH BINARY LOGS")  # SHOW BINLOG EVENTS can fail on what others have written
     entries = run(xa("'one', 'two', 3", "INSERT INTO t VALUES (1)"))
     assert transcript(entries) == ["BEGIN", "INSERT t 1", "END"]
     if server.name == "mysql56":

@@ -206,7 +206,12 @@ def test_a_slow_view_does_not_hold_its_destination_back(
         assert ("orders", 400) in take(main, 400)
         assert status(sluice)["state"] == "catching-up"
         assert take(view, 400) == orders(11, 400)
-        eventually(lambda: status(sluice)["state"] == "attached", lambda: status(sluice))
+
+        def joins() -> bool:
+            view.ack(view.get_without_ack(0))  # the end of the last transaction may have come after its row
+            return bool(status(sluice)["state"] == "attached")
+
+        eventually(joins, lambda: status(sluice))
         insert(source, schema, 401, 410)
         assert take(view, 410) == orders(401, 410)
 

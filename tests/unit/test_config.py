@@ -865,6 +865,8 @@ def test_a_view_is_in_the_process_of_its_main_destination(conf: Conf) -> None:
     parts = [conf.read(share=Share(number, 3)) for number in range(3)]
     assert [part.destinations() for part in parts] == [[], ["shop1", "shop2", "shop6"], []]
     assert parts[1].instance("shop2").route == "shop6"
+    conf.write("shop2/instance.properties", r"sluice.instance.route = \uZZZZ")  # it stays where it was
+    assert [part.has("shop2") for part in parts] == [False, True, False]
     with pytest.raises(FencedError, match="process 1") as raised:
         parts[0].require("shop1")
     assert raised.value.active == "http://127.0.0.1:11181"

@@ -730,6 +730,20 @@ def test_confirming_a_little_now_and_then_is_not_keeping_the_pace() -> None:
         assert now == 6
 
 
+def test_client_that_has_passed_over_what_it_does_not_want_holds_nothing_when_it_confirms_what_was_before() -> None:
+    cursors, stream = make()
+    cursors.subscribe(CLIENT, filter_text="shop.orders", now=NOW)
+    put(cursors, stream, b"one")
+    batch = get(cursors)
+    stream.transaction(b"x", table=("shop", "items"))
+    stream.put()
+    cursors.advance(NOW)
+    assert cursors.get(CLIENT, now=NOW) is None
+    cursors.ack(CLIENT, batch.batch_id, now=NOW)
+    cursors.advance(NOW)
+    assert len(cursors.ring) == 0
+
+
 def test_client_that_keeps_the_pace_stays_however_long_the_ring_is_full() -> None:
     cursors, stream = make(size=8, detach_after=10.0)
     for client_id in (1, 2):

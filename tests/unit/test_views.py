@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -435,3 +436,58 @@ async def test_clients_of_a_view_expire_as_that_is_configured(setup: Setup) -> N
     view.cursors._subscribers[CLIENT].last_active -= 2
     await eventually(lambda: not view.cursors.client_ids)
     assert setup.server.instances[MAIN].cursors.client_ids == [CLIENT]
+
+
+async def test_a_view_that_begins_with_its_destination_is_not_made_twice(setup: Setup) -> None:
+    """Both are started at once, and the view has waited for that."""
+    await setup.start(VIEW)
+    assert setup.state() == WAITS
+    await asyncio.gather(setup.server.start(MAIN), setup.server.start(VIEW))
+    assert setup.state() == ("running", "")
+    assert len(setup.server.instances[MAIN].cursors.members) == 2
+    await setup.server.stop(VIEW)
+    await setup.server.start(VIEW)
+    assert setup.state() == ("running", "")
+
+
+async def test_a_view_that_is_stopped_while_its_destination_begins_anew_is_stopped(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await setup.start(MAIN, VIEW)
+    setup.main = setup.config(MAIN, get_ddl_isolation=True)
+    load, loads, go_on = setup.server._load, asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def wait(name: str) -> InstanceConfig:
+        if name == VIEW:
+            loop.call_soon_threadsafe(loads.set)
+            go_on.wait(5)
+        return load(name)
+
+    monkeypatch.setattr(setup.server, "_load", wait)
+    reloading = asyncio.create_task(setup.server.reload(MAIN))
+    await loads.wait()
+    stopping = asyncio.create_task(setup.server.stop(VIEW))
+    await asyncio.sleep(0.05)
+    go_on.set()
+    await asyncio.gather(reloading, stopping)
+    assert (setup.state(MAIN)[0], setup.state()[0]) == ("running", "stopped")
+
+
+async def test_a_view_whose_cursors_cannot_be_stored_keeps_no_other_from_it(
+    running: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running.write("orders", b"one")
+    for name in (MAIN, VIEW):
+        batch = await running.get(name)
+        await running.server.ack(name, CLIENT, batch_id=batch.batch_id)
+
+    async def fail(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(running.server.instances[VIEW]._meta, "write", fail)
+    with pytest.raises(SluiceError, match="No space left"):
+        await running.server.close()
+    monkeypatch.undo()
+    await running.start(MAIN)
+    assert await running.take(MAIN) == []

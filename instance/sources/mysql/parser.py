@@ -606,7 +606,7 @@ class Parser(BinlogParser[MysqlConfig, Connection]):
             for (schema, table), test in conditions.tables.items():
                 columns = self.columns(schema, table)
                 found = source.collations(schema, table) if facts.row_metadata == "FULL" else {}
-                names = [found[column.name] for column in columns] if found else []
+                names = [found.get(column.name) for column in columns] if found else []
                 check_condition(test, schema, table, columns, names)
         except UnknownTableError as error:
             raise FilterError(str(error)) from None
@@ -673,6 +673,7 @@ class Parser(BinlogParser[MysqlConfig, Connection]):
         """See `BinlogParser.stop`."""
         super().stop()
         self._schema_source.shutdown()
+        self._probe.shutdown()
 
     def _read(self) -> None:
         try:

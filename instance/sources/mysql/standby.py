@@ -102,6 +102,12 @@ class Probe:
             self._connection.close()
             self._connection = None
 
+    def shutdown(self) -> None:
+        """End the connection at once, also what waits for an answer; any thread may call this."""
+        connection = self._connection
+        if connection is not None:
+            connection.shutdown()
+
 
 SCANNED: Final = 1 << 14
 """Slots of a ring through which a binlog is looked through."""

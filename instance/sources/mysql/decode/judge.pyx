@@ -117,7 +117,7 @@ cdef Encoder get_encoder(str charset):
                 made.characters[point] = <uint32_t>int.from_bytes(encode(chr(point), charset), "big")
             except DecodeError:
                 continue
-        ENCODERS[charset] = made
+        ENCODERS.setdefault(charset, made)  # another thread may have been faster, and its one is used already
     return ENCODERS[charset]
 
 

@@ -1,0 +1,278 @@
+"""A switch between two sources, whose changes come from the test, while something else is done with the destination."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluice.instance import instance as instance_module
+from sluice.instance import switch as switch_module
+from sluice.instance.config import InstanceConfig
+from sluice.instance.instance import Instance
+from sluice.instance.meta.file import FileMetaStore
+from sluice.instance.source import Proof, TableReader
+from sluice.instance.sources.mysql.config import MysqlConfig
+from sluice.protocol.errors import GoneError, SluiceError, SourceError
+from sluice.store.cursor import Cursor
+from sluice.store.ring import Kind
+from sluice.store.snapshot import TableProgress
+from tests.source import eventually
+from tests.unit.test_embedded import WrittenByTest
+from tests.unit.test_views import CLIENT, MAIN, VIEW, Setup
+
+FIRST, SECOND = "one", "two"
+
+
+class Source(WrittenByTest):
+    """Of a server with an address."""
+
+    proving = threading.Event()
+    """A proof has begun ..."""
+    proof = threading.Event()
+    """... and ends when this is set, or the parser is stopped."""
+
+    def __init__(self, config: MysqlConfig, *arguments: Any, **options: Any) -> None:
+        super().__init__(config, *arguments, **options)
+        self.address, self.is_reader, self.reads = config.master_address.host, config.is_reader, False
+        self.stopped = threading.Event()
+
+    def start(self) -> None:
+        self.reads = True
+        super().start()
+
+    def stop(self) -> None:
+        self.reads = False
+        self.stopped.set()
+
+    def prove(self, place: Cursor, sample: bytes) -> Proof:
+        self.proving.set()
+        while not self.proof.wait(0.01):
+            if self.stopped.is_set():
+                raise SourceError("the destination stops")
+        return super().prove(place, sample)
+
+    def table_reader(self) -> TableReader:
+        raise SourceError(f"{self.address} does not answer")
+
+
+class Pair(Setup):
+    """A server with a destination of two sources, and a view of it."""
+
+    readers = 0
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.parsers: list[Source] = []
+
+    def config(self, name: str, **more: Any) -> InstanceConfig:
+        options: dict[str, Any] = {
+            "master_address": f"{FIRST}:1",
+            "standby_address": f"{SECOND}:1",
+            "db_username": "reader",
+        }
+        return MysqlConfig(
+            destination=name,
+            file_data_dir=self.folder,
+            file_flush_period=3_600_000,
+            catch_up_readers=self.readers,
+            **options,
+            **more,
+        )
+
+    def make_parser(self, *arguments: Any, **options: Any) -> Source:
+        made = self.parser = Source(*arguments, **options)
+        self.parsers.append(made)
+        return made
+
+    @property
+    def instance(self) -> Instance:
+        return self.server.instances[MAIN]
+
+    @property
+    def reading(self) -> list[Source]:
+        return [it for it in self.parsers if it.reads]
+
+    def tear(self) -> None:
+        """End what is read in the middle of a transaction: a switch has to begin the stream again."""
+        (parser,) = self.reading
+        parser.stream.stage(b"begin", Kind.TRANSACTION_BEGIN)
+        parser.stream.put()
+
+    def switch(self) -> "asyncio.Task[None]":
+        return asyncio.create_task(self.server.switch_source(MAIN))
+
+
+@pytest.fixture
+async def pair(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Pair]:
+    for module in (instance_module, switch_module):
+        monkeypatch.setattr(module, "CLOSING", 0.2)
+    monkeypatch.setattr(Source, "proving", threading.Event())
+    monkeypatch.setattr(Source, "proof", threading.Event())
+    made = Pair(tmp_path)
+    yield made
+    Source.proof.set()
+    with contextlib.suppress(SluiceError):
+        await made.server.close()
+
+
+@contextlib.contextmanager
+def held(monkeypatch: pytest.MonkeyPatch, pair: Pair) -> Iterator[asyncio.Event]:
+    """Let the stream begin again only when the event is set, or the block is left."""
+    load, go_on = pair.instance._load, asyncio.Event()
+
+    async def wait(clients: Any) -> None:
+        await go_on.wait()
+        await load(clients)
+
+    monkeypatch.setattr(pair.instance, "_load", wait)
+    yield go_on
+    go_on.set()
+
+
+async def begins_again(pair: Pair) -> "asyncio.Task[None]":
+    """Switch, and return when the stream begins again."""
+    pair.tear()
+    Source.proof.set()
+    switching = pair.switch()
+    await eventually(lambda: pair.state(MAIN)[0] == "starting")
+    return switching
+
+
+async def test_a_stop_waits_until_a_stream_that_begins_again_has_begun(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nobody would ever end what is half begun: its files would stay locked."""
+    await pair.start(MAIN, VIEW)
+    with held(monkeypatch, pair) as go_on:
+        switching = await begins_again(pair)
+        stopping = asyncio.create_task(pair.server.stop(MAIN))
+        await asyncio.sleep(0.5)
+        go_on.set()
+    await asyncio.gather(switching, stopping)
+    assert pair.state(MAIN) == ("stopped", "")
+    assert not pair.reading
+    await pair.start(MAIN)
+    assert (pair.state(MAIN)[0], pair.state(VIEW)[0]) == ("running", "running")
+    assert [it.address for it in pair.reading] == [SECOND]
+
+
+async def test_a_view_that_is_started_while_the_stream_begins_again_is_served(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await pair.start(MAIN, VIEW)
+    await pair.server.stop(VIEW)
+    with held(monkeypatch, pair):
+        switching = await begins_again(pair)
+        await pair.server.start(VIEW)
+    await switching
+    await eventually(lambda: pair.state()[0] == "running")
+
+
+async def test_a_view_that_opens_while_the_stream_begins_again_keeps_its_clients(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await pair.start(MAIN, VIEW)
+    await pair.server.subscribe(VIEW, CLIENT)
+    await pair.server.stop(VIEW)
+    opened, go_on = FileMetaStore.open, asyncio.Event()
+
+    async def wait(store: FileMetaStore) -> Any:
+        found = await opened(store)
+        await go_on.wait()
+        return found
+
+    monkeypatch.setattr(FileMetaStore, "open", wait)
+    starting = asyncio.create_task(pair.server.start(VIEW))
+    await eventually(lambda: pair.state()[0] == "starting")
+    with held(monkeypatch, pair):
+        switching = await begins_again(pair)
+        go_on.set()
+        await starting
+    await switching
+    assert [it.client_id for it in pair.server.destination_status(VIEW).clients] == [CLIENT]
+
+
+async def test_no_switch_begins_while_rows_of_the_quarantine_are_kept(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else two parsers would fill one ring."""
+    await pair.start(MAIN)
+    await pair.server.subscribe(MAIN, CLIENT)
+    pair.write("orders", b"one")
+    kept = threading.Event()
+    monkeypatch.setattr(instance_module, "keep_late", lambda *_: kept.wait(5))
+    redelivering = asyncio.create_task(pair.instance.redeliver([]))
+    await asyncio.sleep(0.05)
+    switching = pair.switch()
+    await eventually(Source.proving.is_set)
+    kept.set()
+    await redelivering
+    await asyncio.gather(switching, return_exceptions=True)
+    assert [it.address for it in pair.reading] == [FIRST]
+    assert pair.server.destination_status(MAIN).source.switching == ""  # type: ignore[union-attr]
+
+
+async def test_a_proof_that_does_not_end_is_given_up(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    await pair.start(MAIN)
+    pair.write("orders", b"one")
+
+    def prove(*_: Any) -> Proof:
+        Source.proving.set()
+        Source.proof.wait(5)
+        raise SourceError("it does not answer")
+
+    monkeypatch.setattr(Source, "prove", prove)
+    switching = pair.switch()
+    await eventually(Source.proving.is_set)
+    await pair.server.begin_again(MAIN)
+    await asyncio.gather(switching, return_exceptions=True)
+    assert [it.address for it in pair.reading] == [FIRST]
+    assert pair.server.destination_status(MAIN).source.switching == ""  # type: ignore[union-attr]
+
+
+async def test_no_reader_of_the_former_source_is_left(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that is behind asks for one while the readers are closed."""
+    monkeypatch.setattr(Pair, "readers", 1)
+    pair.main = pair.config(MAIN)
+    monkeypatch.setattr(Source, "join", lambda *_: threading.Event().wait(0.2))
+    await pair.start(MAIN)
+    for client in (CLIENT, 2):
+        await pair.server.subscribe(MAIN, client)
+    pair.write("orders", b"one")
+    batch = await pair.server.get_without_ack(MAIN, 2)
+    await pair.server.ack(MAIN, 2, batch_id=batch.batch_id)
+    cursors = pair.instance.cursors
+    cursors._subscribers[CLIENT].detach(cursors.track, GoneError("it is slow"))
+    waiting = asyncio.create_task(pair.server.get_without_ack(MAIN, CLIENT, timeout=5))
+    await eventually(lambda: len(pair.reading) == 2)
+    Source.proof.set()
+    switching = pair.switch()
+    while not switching.done():
+        pair.instance._tend()
+        await asyncio.sleep(0.01)
+    await switching
+    assert {it.address for it in pair.reading} == {SECOND}
+    waiting.cancel()
+
+
+async def test_a_snapshot_that_begins_in_a_switch_is_read_once(pair: Pair) -> None:
+    await pair.start(MAIN, VIEW)
+    await pair.server.subscribe(MAIN, CLIENT)
+    pair.write("orders", b"one")
+    switching = pair.switch()
+    await eventually(Source.proving.is_set)
+    pair.instance.cursors.add_snapshot(CLIENT, [TableProgress("shop", "orders", "", 1)], 0)
+    pair.instance.tend_snapshots()
+    Source.proof.set()
+    await switching
+
+    def tasks() -> int:
+        return sum(task.get_name() == f"snapshot of {MAIN}/{CLIENT}" for task in asyncio.all_tasks())
+
+    assert tasks() == 1
+    await pair.server.stop(MAIN)
+    assert tasks() == 0

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...instance.config import InstanceConfig
-from ...instance.instance import compile_where
 from ...instance.meta.nodes import NodeSession, NoNodeError
 from ...instance.meta.zookeeper import ZooKeeperClients
+from ...instance.serving import compile_where
 from ...instance.sink.filters import TableFilter
 from ...protocol.paths import running_node
 from ...store.cursor import Cursor, StoredClient

@@ -5,7 +5,7 @@ import secrets
 import time
 
 from ...instance.config import BatchMode, InstanceConfig
-from ...instance.instance import Instance, compile_where
+from ...instance.serving import Serving, compile_where
 from ...protocol.errors import BadParameterError, BadPositionError
 from ...protocol.position import Position
 from ...store.batch import Batch
@@ -45,7 +45,7 @@ class Calls(Destinations):
         """Register a client, durably, or change the filter of a registered one, whose cursor wins over ``start``.
 
         While the destination starts, it answers when the source has said where the stream begins (see
-        `Instance.name_place`): the client then gets every change from here on, whatever happens.
+        `Serving.name_place`): the client then gets every change from here on, whatever happens.
 
         Args:
             destination: name of the destination.
@@ -334,7 +334,7 @@ class Calls(Destinations):
             raise BadParameterError("an ack names either a batch or a position")
         await instance.confirm(durable=durable)
 
-    async def _ack_to(self, instance: Instance, client_id: int, position: Position, session: str | None) -> None:
+    async def _ack_to(self, instance: Serving, client_id: int, position: Position, session: str | None) -> None:
         """Confirm up to a position; after a restart, or while catching up, wait until the stream reaches it again."""
         deadline = time.monotonic() + LONGEST_REREAD
         exists = False
@@ -395,7 +395,7 @@ def _limits(config: InstanceConfig, units: int, max_entries: int) -> tuple[int, 
 
 
 async def _select(
-    instance: Instance, client_id: int, filter_text: str, where: str, selection: Selection
+    instance: Serving, client_id: int, filter_text: str, where: str, selection: Selection
 ) -> tuple[str, list[TableProgress]]:
     """Return where a new client begins that takes a snapshot, and the tables of that; for a known one, no tables."""
     begin, tables = "latest", list[TableProgress]()
@@ -418,7 +418,7 @@ async def _select(
     return begin, tables
 
 
-def _where(instance: Instance, client_id: int) -> str:
+def _where(instance: Serving, client_id: int) -> str:
     """Return the condition on rows that a client has."""
     return instance.cursors.status(client_id).where if client_id in instance.cursors.client_ids else ""
 
@@ -429,7 +429,7 @@ def _moved(memory: str) -> str:
     return f"{MOVED}{now}-{secrets.token_hex(8)} {split_memory(memory)[1]}"
 
 
-def _check_protection(instance: Instance, *, protected: bool | None) -> None:
+def _check_protection(instance: Serving, *, protected: bool | None) -> None:
     if protected and instance.cursors.track.log is None:
         raise BadParameterError(
             f"destination {instance.config.destination} has no log on disk (sluice.instance.store) that could keep"

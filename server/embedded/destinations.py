@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...instance.columns import SourceColumn
 from ...instance.config import InstanceConfig
-from ...instance.instance import Instance, View
+from ...instance.instance import Instance
 from ...instance.meta.base import MetaStore
 from ...instance.meta.memory import MemoryMetaStore
 from ...instance.purges import Threat
@@ -17,6 +17,7 @@ from ...instance.quarantine import late_rows
 from ...instance.skipped import Skipped, keep, path_of
 from ...instance.source import ParserFactory
 from ...instance.status import ParserStatus, SourceStatus
+from ...instance.view import View
 from ...instance.zones import local_time_zone
 from ...protocol.errors import BadParameterError, ConfigError, SluiceError, UnknownDestinationError
 from ...protocol.position import Position
@@ -83,7 +84,7 @@ class Destinations:
 
     def __init__(self, load: Callable[[str], InstanceConfig], make_parser: ParserFactory) -> None:
         """``load`` reads the configuration of a destination; it raises `UnknownDestinationError` and `ConfigError`."""
-        self.instances: dict[str, Instance] = {}
+        self.instances: dict[str, Instance | View] = {}
         self.cluster: Cluster | None = None
         """The servers with which the destinations are shared; to be set before any is started."""
         self.companions: Companions = NoCompanions()
@@ -200,7 +201,7 @@ class Destinations:
                 await self._tail(destination)
                 if self.cluster is not None and instance.check_active is not None:  # also while it is given up
                     await self.cluster.stop(destination)
-                    instance = self._known(destination)
+                    instance = self._known_main(destination)
                     instance.check_active = None
                 await self._end(instance)
             finally:
@@ -233,7 +234,7 @@ class Destinations:
 
     async def deactivate(self, destination: str) -> None:
         """Stop a destination that this server gives up. Raises SluiceError when its cursors cannot be stored."""
-        instance = self._known(destination)
+        instance = self._known_main(destination)
         try:
             await self._end(instance)
         finally:
@@ -246,9 +247,9 @@ class Destinations:
         A client that has not passed it gets them in their place: what is stored is read again. Raises ConfigError if
         nothing of it is there, and as `Instance.redeliver`.
         """
-        self._check_main(destination)
+        self._known_main(destination)
         async with self._locks.setdefault(destination, asyncio.Lock()):
-            instance = self._running(destination)
+            instance = self._running_main(destination)
             found = await asyncio.to_thread(lambda: list(decode_again(instance.config, position)))
             rows = [late_rows(item, again.data, again.positions) for item, again in found if not again.reason]
             given = await instance.redeliver(rows) if rows else {}
@@ -261,7 +262,7 @@ class Destinations:
         """
         destination = self._known(destination).config.main.destination
         async with self._locks.setdefault(destination, asyncio.Lock()):
-            beginning = asyncio.ensure_future(self._running(destination).begin_again())
+            beginning = asyncio.ensure_future(self._running_main(destination).begin_again())
             try:
                 await asyncio.shield(beginning)
             finally:  # who has called may be stopped; what is begun is finished
@@ -269,7 +270,7 @@ class Destinations:
 
     async def switch_source(self, destination: str, address: str = "", *, accept: bool = False) -> None:
         """Read another server with the same data. See `Instance.switch_source`."""
-        await self._running(destination).switch_source(address, accept=accept)
+        await self._running_main(destination).switch_source(address, accept=accept)
 
     async def list_skipped(self, destination: str, items: Sequence[Skipped]) -> None:
         """Add to the list of what outputs have left out, durably. Raises OSError."""
@@ -328,9 +329,7 @@ class Destinations:
         With ``dry_run`` nothing changes. The last file stays, and what protected clients need. Raises ConfigError
         without a log, and OSError.
         """
-        self._check_main(destination)
-        instance = self._running(destination)
-        log = instance.cursors.track.log
+        log = self._running_main(destination).cursors.track.log
         if log is None:
             raise ConfigError(f"destination {destination} has no log on disk (sluice.instance.store)")
         return await asyncio.to_thread(log.surplus if dry_run else log.prune, most)
@@ -341,7 +340,7 @@ class Destinations:
         return str((instance.log_start if instance is not None else None) or "")
 
     async def latest(self, destination: str) -> Position:
-        """Return the source's current end: the place after its last change. Raises as `Instance.source_end`."""
+        """Return the source's current end: the place after its last change. Raises as `Serving.source_end`."""
         return await self._running(destination).source_end()
 
     async def columns(
@@ -384,15 +383,6 @@ class Destinations:
             view.wait_for_main()
         self._tail_later(instance.config.destination)
 
-    def _check_main(self, destination: str) -> None:
-        """Raise BadParameterError for a view, whose source and log are another destination's."""
-        config = self._known(destination).config
-        if config.route:
-            raise BadParameterError(
-                f"destination {destination} is a view of {config.route}, which has its source, its log and its"
-                f" quarantine: ask {config.route}"
-            )
-
     def _tail_later(self, destination: str) -> None:
         """See `_tail`; the caller does not wait."""
         task = asyncio.create_task(self._tail(destination), name=f"tail {destination}")
@@ -416,14 +406,30 @@ class Destinations:
             with contextlib.suppress(SluiceError):  # its status says so
                 await tail.start()
 
-    def _known(self, destination: str) -> Instance:
+    def _known(self, destination: str) -> Instance | View:
         instance = self.instances.get(destination)
         if instance is None:
             self.require(destination)
             raise UnknownDestinationError(f"no destination {destination!r} is configured here")
         return instance
 
-    def _running(self, destination: str) -> Instance:
+    def _running(self, destination: str) -> Instance | View:
         instance = self._known(destination)
+        instance.check_running()
+        return instance
+
+    def _known_main(self, destination: str) -> Instance:
+        """Return what has source and log; BadParameterError for a view, whose are another destination's."""
+        instance = self._known(destination)
+        if isinstance(instance, View):
+            main = instance.config.route
+            raise BadParameterError(
+                f"destination {destination} is a view of {main}, which has its source, its log and its quarantine: ask"
+                f" {main}"
+            )
+        return instance
+
+    def _running_main(self, destination: str) -> Instance:
+        instance = self._known_main(destination)
         instance.check_running()
         return instance

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from ...instance.instance import Instance
+from ...instance.serving import Serving
 from ...protocol.errors import BadPositionError, GoneError, SourceChangedError, SourceError
 from ...protocol.position import Position
 from ...store.batch import UNMARKED, Batch, Part, Range, RangeLimits, join_parts
@@ -163,7 +163,7 @@ class Ranges(Destinations):
         return join_parts(pieces, from_, to, parts)
 
     async def _old_range(
-        self, instance: Instance, client_id: int, after: Position, limits: RangeLimits, error: GoneError
+        self, instance: Serving, client_id: int, after: Position, limits: RangeLimits, error: GoneError
     ) -> Range:
         """Return what follows a position that is no longer in the ring, without a mark; `error` says that it is not."""
         status = instance.cursors.status(client_id)
@@ -175,7 +175,7 @@ class Ranges(Destinations):
         async with instance.catch_up.window(after, end, instance.cursors.wanted(client_id)) as window:
             return await window.range(limits)
 
-    async def _source_end(self, instance: Instance) -> str:
+    async def _source_end(self, instance: Serving) -> str:
         try:
             async with asyncio.timeout(LONGEST_QUESTION):
                 return str(await instance.source_end())
@@ -184,7 +184,7 @@ class Ranges(Destinations):
             return ""
 
     async def _when_read(
-        self, instance: Instance, client_id: int, end: Position, attempt: Callable[[], T | None]
+        self, instance: Serving, client_id: int, end: Position, attempt: Callable[[], T | None]
     ) -> T | None:
         """Make an attempt when the stream has come to the end of a range; None when the ring no longer holds the range.
 

@@ -90,7 +90,7 @@ class Pair(Setup):
 
     @property
     def instance(self) -> Instance:
-        return self.server.instances[MAIN]
+        return self.server._known_main(MAIN)
 
     @property
     def reading(self) -> list[Source]:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from sluice.instance.config import InstanceConfig
-from sluice.instance.instance import View
 from sluice.instance.meta.file import FileMetaStore
 from sluice.instance.quarantine import keep_late, path_of
+from sluice.instance.view import View
 from sluice.protocol.errors import (
     BadParameterError,
     ConfigError,
@@ -310,7 +310,7 @@ async def test_a_view_that_starts_while_its_destination_stops_or_starts_follows_
     slow = SlowToOpen(monkeypatch)
     starting = asyncio.create_task(setup.server.start(VIEW))
     await slow.begun.wait()
-    main = setup.server.instances[MAIN]
+    main = setup.server._known_main(MAIN)
     await main.stop()  # as another server takes over
     slow.may_end.set()
     await starting
@@ -380,7 +380,7 @@ async def test_rows_from_quarantine_come_to_clients_of_views_that_have_passed_th
     for name in (MAIN, VIEW):
         await running.take(name)
     rows = LateRows(place, "shop", "orders", b"\x12\x04late", 1, 1000, b"\x04\x01")
-    given = await running.server.instances[MAIN].redeliver([rows])
+    given = await running.server._known_main(MAIN).redeliver([rows])
     assert given == {str(place): [CLIENT]}
     for name in (MAIN, VIEW):
         assert await running.take(name) == [b"late"]
@@ -395,7 +395,7 @@ async def test_late_rows_of_a_view_are_still_known_after_a_restart(running: Setu
     for name in (MAIN, VIEW, OTHER):
         await running.take(name)
     rows = LateRows(place, "shop", "orders", b"\x12\x04late", 1, 1000, b"\x04\x01")
-    await running.server.instances[MAIN].redeliver([rows])
+    await running.server._known_main(MAIN).redeliver([rows])
     keep_late(path_of(running.folder, MAIN), [rows])
     await running.server.close()
     await running.start(MAIN, VIEW)

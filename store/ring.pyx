@@ -19,8 +19,6 @@ from ..protocol.errors import ConfigError, DecodeError
 from .segment cimport Segment, SegmentPool, SegmentWriter
 from .verdicts cimport Pinned, PinnedEntry, Verdict, Verdicts, verdict_at
 
-from .restarts import Restarts
-
 cdef enum:
     FIRST_CAPACITY = 64            # slots of an idle ring
     FEWEST_SEGMENTS = 16           # that a ring may use, however small its memory
@@ -213,6 +211,8 @@ cdef class Ring:
         Raises:
             ConfigError: the size is not a power of two, or something is not positive.
         """
+        from .restarts import Restarts  # here, or `make mutants` could not exchange it
+
         if size <= 0 or size & (size - 1):
             raise ConfigError(f"bufferSize must be a power of 2, not {size}")
         if memory <= 0:

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -292,7 +293,7 @@ def unusable(request: pytest.FixtureRequest, folder: Path) -> Path:
     if request.param == "damaged":
         (folder / "schema.db").write_bytes(b"?" * 4096)
     else:
-        with sqlite3.connect(folder / "schema.db") as database:
+        with closing(sqlite3.connect(folder / "schema.db")) as database:
             database.execute("PRAGMA user_version = 99")
     return folder
 

@@ -11,10 +11,14 @@ from sluice.instance.sources.judging import RowConditions
 from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChange
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import FilterError
+from sluice.protocol.gtid import MariadbGtidSet
+from sluice.store.cursor import StoredClient
+from sluice.store.cursors import Cursors
 from sluice.store.ring import Flag, Kind, Ring, Staging
 from sluice.store.segment import SegmentWriter
 from sluice.store.track import verdicts_of
 from sluice.store.verdicts import Verdicts
+from tests.stream import Stream as Places
 
 WHERE = "shop.goods: id IN (1, 3, 4, 7) AND name <> 'no'"
 NAMES = ("goods", "orders")
@@ -181,6 +185,113 @@ def test_what_cannot_be_judged_is_where_reading_ends() -> None:
     assert "shop.orders.name: a number beside texts" in str(verdicts.refusal(1))
     stream.ring.free_to(2)
     assert (verdicts.reach(2), verdicts.refusal(1)) == (3, None)
+
+
+def row(value: str) -> bytes:
+    """An entry with a row of one column, which is said to be an int."""
+    change = RowChange(eventType=EventType.INSERT)
+    change.rowDatas.add().afterColumns.add(index=0, name="id", mysqlType="int", value=value)
+    entry = Entry(entryType=EntryType.ROWDATA, storeValue=change.SerializeToString())
+    entry.header.schemaName, entry.header.tableName = "shop", "orders"
+    return entry.SerializeToString()
+
+
+def conditional(where: str = "shop.orders: id = 1") -> tuple[Cursors, Places]:
+    """Client 1 has a condition, client 2 has none."""
+    ring = Ring(64)
+    cursors = Cursors(ring, epoch=1, compile_filter=lambda _: None, compile_where=RowConditions)
+    stream = Places(ring)
+    cursors.begin(stream.end, MariadbGtidSet())
+    cursors.subscribe(1, where=where, now=0)
+    cursors.subscribe(2, now=0)
+    return cursors, stream
+
+
+def put(cursors: Cursors, stream: Places, *values: str, where: str = "shop.orders: id = 1") -> None:
+    """Put transactions of one row, and have them judged."""
+    for value in values:
+        stream.transaction(row(value))
+    stream.put()
+    if where:
+        judged(cursors.ring, where)
+    cursors.advance(0)
+
+
+@pytest.mark.parametrize("before", [[], ["1"], ["2"], ["1", "2"]])
+def test_a_client_is_refused_when_it_has_confirmed_all_before_what_cannot_be_judged(before: list[str]) -> None:
+    cursors, stream = conditional()
+    put(cursors, stream, *before)
+    batch = cursors.get(1, now=0) if "1" in before else None
+    put(cursors, stream, "not a number")
+    if batch is not None:
+        assert (batch.rows, cursors.status(1).state) == (1, "attached")
+        cursors.ack(1, batch.batch_id, now=0)
+        cursors.advance(0)
+    assert cursors.status(1).state == "gone"
+    assert "'not a number' is not a value of the type int" in cursors.status(1).error
+    assert cursors.take_refused() == [1]
+    assert cursors.take_refused() == []
+    whole = cursors.get(2, now=0)
+    assert whole is not None
+    assert whole.rows == len(before) + 1
+
+
+def test_a_range_is_read_when_it_is_judged_as_far_as_it_can_be() -> None:
+    cursors, stream = conditional()
+    begin = stream.end
+    put(cursors, stream, "1", "2", "1", where="")
+    assert cursors.read_range(1, begin, stream.end) is None
+    assert cursors.read_range(1, begin, begin) is not None
+    put(cursors, stream, "1")
+    found = cursors.read_range(1, begin, stream.end)
+    assert (found.rows if found is not None else None) == 3
+    judgeable = stream.end
+    put(cursors, stream, "not a number", "1")
+    found = cursors.read_range(1, begin, judgeable)
+    assert (found.rows if found is not None else None) == 3
+    for read in (cursors.read_range(2, begin, stream.end), cursors.split_range(2, begin, stream.end, 1)):
+        assert read
+    with pytest.raises(FilterError, match="'not a number' is not a value of the type int"):
+        cursors.read_range(1, begin, stream.end)
+
+
+def test_a_client_that_is_not_served_yet_has_its_range_judged_once() -> None:
+    cursors, stream = conditional()
+    begin = stream.end
+    put(cursors, stream, "1", "2")
+    ahead = stream.position(stream.events + 8)
+    cursors.subscribe(3, where="shop.orders: id = 2", start=ahead, now=0)
+    assert cursors.read_range(3, begin, stream.end) is None
+    verdicts = cursors.ring.verdicts["shop.orders: id = 2"]
+    judged(cursors.ring, "shop.orders: id = 2")
+    assert cursors.ring.verdicts["shop.orders: id = 2"] is verdicts
+    del verdicts
+    found = cursors.read_range(3, begin, stream.end)
+    assert (found.rows if found is not None else None) == 1
+    cursors.subscribe(3, where="shop.orders: id < 3", now=0)
+    assert cursors.read_range(3, begin, stream.end) is None
+    judged(cursors.ring, "shop.orders: id < 3")
+    found = cursors.read_range(3, begin, stream.end)
+    assert (found.rows if found is not None else None) == 2
+    assert set(cursors.ring.verdicts) == {"shop.orders: id = 1", "shop.orders: id < 3"}
+
+
+def test_a_client_whose_condition_cannot_be_read_any_more_gets_nothing() -> None:
+    cursors, stream = conditional()
+    begin = stream.end
+    put(cursors, stream, "1")
+    cursors.restore(StoredClient(4, "", None, where="shop.orders: id = = 1"), 0)
+    for call in (
+        lambda: cursors.read_range(4, begin, stream.end),
+        lambda: cursors.seek(4, "latest", memory="", now=0),
+        lambda: cursors.wanted(4),
+    ):
+        with pytest.raises(FilterError, match="is not a condition of SQL"):
+            call()
+    cursors.subscribe(4, where="shop.orders: id = 1", now=0)
+    cursors.seek(4, "latest", memory="", now=0)
+    assert cursors.status(4).state == "attached"
+    assert cursors.wanted(4).rows is not None
 
 
 @pytest.mark.parametrize(

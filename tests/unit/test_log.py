@@ -35,8 +35,8 @@ SID = bytes.fromhex(SERVER.replace("-", ""))
 class Source:
     """Puts transactions into a ring of its own, each at offset 100 times its number of one file."""
 
-    def __init__(self) -> None:
-        self.ring = Ring(1024)
+    def __init__(self, ring: Ring | None = None) -> None:
+        self.ring = Ring(1024) if ring is None else ring
         self.track = Track(self.ring)
         self.writer = SegmentWriter(self.ring.pool)
         self.staging = Staging()

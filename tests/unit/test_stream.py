@@ -1,0 +1,127 @@
+"""The ring of a destination as its stream: between which transactions it ends, and what stays for a comparison."""
+
+import pytest
+
+from sluice.protocol.gtid import GtidSet, MariadbGtidSet, parse_gtids
+from sluice.protocol.position import Position
+from sluice.store.cursors import Cursors
+from sluice.store.ring import Kind, Ring
+from sluice.store.stream import MOST_KEPT, Stream
+from tests.stream import Stream as Written
+from tests.unit.test_log import SERVER, Source
+
+
+def make(size: int = 1 << 10, memory: int = 1 << 20, *, gtids: GtidSet | None = None) -> tuple[Stream, Source]:
+    source = Source(Ring(size, memory, segment_size=4096))
+    stream = Stream(source.ring, catches_up=False)
+    stream.open(source.place(1), gtids)
+    return stream, source
+
+
+def place(stream: Stream) -> Position | None:
+    found = stream.last_boundary()
+    return None if found is None else found.position
+
+
+def half(source: Source) -> None:
+    """Put a transaction without its end."""
+    source.stage(b"begin", Kind.TRANSACTION_BEGIN, 0, ends=False)
+    source.stage(b"row", Kind.ROW_DATA, 1, ends=False)
+    source.put(0)
+
+
+class TestTheLastPlaceBetweenTwoTransactions:
+    def test_is_unknown_before_the_stream_has_begun(self) -> None:
+        assert Stream(Ring(64), catches_up=False).last_boundary() is None
+
+    def test_is_where_the_stream_begins_before_there_is_anything(self) -> None:
+        stream, source = make()
+        assert place(stream) == source.place(1)
+
+    def test_is_after_the_last_transaction(self) -> None:
+        stream, source = make()
+        source.transaction()
+        source.transaction(2)
+        source.put(0)
+        assert place(stream) == source.place(3)
+
+    @pytest.mark.parametrize("freed", [0, 1, 3, 4])
+    def test_is_before_a_transaction_that_is_there_in_part(self, freed: int) -> None:
+        stream, source = make()
+        source.transaction()
+        half(source)
+        stream.free_to(freed)
+        assert place(stream) == source.place(2)
+
+    def test_has_what_was_executed_there(self) -> None:
+        for gtids, executed in ((parse_gtids(f"{SERVER}:7"), f"{SERVER}:1-2:7"), (None, "")):
+            stream, source = make(gtids=gtids)
+            source.transaction()
+            source.transaction()
+            source.put(0)
+            found = stream.last_boundary()
+            assert found is not None
+            assert found.gtid == executed
+
+
+class TestTheSampleForAComparison:
+    def test_is_empty_before_there_is_anything(self) -> None:
+        assert make()[0].sample() == b""
+
+    def test_has_whole_transactions_only(self) -> None:
+        stream, source = make()
+        source.transaction()
+        source.transaction()
+        half(source)
+        whole = [b"begin", b"row 0 of 1", b"end 1", b"begin", b"row 0 of 2", b"end 2"]
+        for freed, expected in ((0, whole), (1, whole[3:]), (2, whole[3:]), (3, whole[3:]), (4, []), (6, [])):
+            stream.free_to(freed)
+            assert stream.sample() == b"".join(expected)
+
+    def test_is_of_the_last_slots(self) -> None:
+        stream, source = make(1 << 12)
+        for _ in range(200):
+            source.transaction()
+        source.put(0)
+        found = stream.sample()
+        assert found.startswith(b"begin")
+        assert found.endswith(b"end 200")
+        assert found.count(b"begin") == MOST_KEPT // 3
+
+    def test_of_a_small_ring_is_of_a_quarter_of_its_slots(self) -> None:
+        stream, source = make(64)
+        for _ in range(20):
+            source.transaction()
+        source.put(0)
+        assert stream.kept_from(60) == 60 - 64 // 4
+        assert stream.sample().count(b"begin") == 5
+
+    def test_has_at_most_a_quarter_of_the_memory(self) -> None:
+        stream, source = make(1 << 10, 1 << 16)
+        for number in range(40):
+            source.stage(b"%d" % number * 500, Kind.ROW_DATA, 0, ends=True)
+            source.number += 1
+        source.put(0)
+        sizes = [stream.ring.measure(it, it + 1)[3] for it in range(40)]
+        start = stream.kept_from(40)
+        assert sum(sizes[start:]) <= (1 << 16) // 4 < sum(sizes[start - (40 - start) - 1 :])
+        assert stream.kept_from(0) == 0
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize("gtids", [None, MariadbGtidSet()])
+def test_what_is_to_be_compared_stays_in_the_ring_unless_there_are_gtids(
+    keeps: bool, gtids: MariadbGtidSet | None
+) -> None:
+    ring = Ring(64)
+    cursors, written = Cursors(ring, epoch=1, compile_filter=lambda _: None, keeps=keeps), Written(ring)
+    cursors.begin(written.end, gtids)
+    cursors.subscribe(1, now=0)
+    for number in range(12):
+        written.transaction(b"%d" % number)
+    written.put()
+    cursors.advance(0)
+    while batch := cursors.get(1, now=0):
+        cursors.ack(1, batch.batch_id, now=0)
+    cursors.advance(0)
+    assert len(ring) == (16 if keeps and gtids is None else 0)

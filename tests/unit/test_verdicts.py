@@ -12,8 +12,9 @@ from sluice.protocol.canal.entry_pb2 import Entry, EntryType, EventType, RowChan
 from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.errors import FilterError
 from sluice.protocol.gtid import MariadbGtidSet
+from sluice.store.batch import RangeLimits
 from sluice.store.cursor import StoredClient
-from sluice.store.cursors import Cursors
+from sluice.store.cursors import MAX_CONDITIONS, Cursors
 from sluice.store.ring import Flag, Kind, Ring, Staging
 from sluice.store.segment import SegmentWriter
 from sluice.store.track import verdicts_of
@@ -78,9 +79,13 @@ class Stream:
         self.staging.add_entry(self.writer, Kind.ROW_DATA, table=number, rows=len(rows), **more)
 
 
-def judged(ring: Ring, where: str = WHERE, at_a_time: int = 1000) -> Verdicts:
+def judged(ring: Ring, where: str = WHERE, at_a_time: int = 1000, stop: int = 1 << 20) -> Verdicts:
+    """What a condition says of a ring, up to a slot at most."""
     verdicts = verdicts_of(ring, RowConditions(where))
-    while (pinned := ring.pin(verdicts.next, at_a_time, 1 << 20)) is not None:
+    while verdicts.next < stop:
+        pinned = ring.pin(verdicts.next, min(at_a_time, stop - verdicts.next), 1 << 20)
+        if pinned is None:
+            break
         verdicts.judge.judge(pinned)
         verdicts.take(pinned)
     return verdicts
@@ -344,3 +349,36 @@ def test_texts_of_entries_are_the_values_that_they_stand_for(
     else:
         assert verdicts.refusal(0) is None
         assert stream.ring.collect(0, verdicts=verdicts).entries == matches
+
+
+def test_a_marked_range_ends_inside_a_transaction_only_at_what_cannot_be_judged() -> None:
+    """What is not judged yet will be: the transaction is given as a whole then."""
+    cursors, stream = conditional()
+    begin = stream.end
+    put(cursors, stream, "1")
+    whole = stream.end
+    stream.stage(b"begin", Kind.TRANSACTION_BEGIN)
+    for value in ("1", "1"):
+        stream.stage(row(value), Kind.ROW_DATA, ("shop", "orders"))
+    stream.put()
+    verdicts = judged(cursors.ring, "shop.orders: id = 1", stop=5)
+    assert verdicts.next == 5
+    found = cursors.mark_range(1, begin, RangeLimits(), now=0)
+    assert found is not None
+    assert (found.to, found.rows) == (str(whole), 1)
+
+
+def test_only_so_many_conditions_are_judged_of_a_ring() -> None:
+    cursors, _ = conditional()
+    for number in range(2, MAX_CONDITIONS + 1):
+        cursors.subscribe(number, where=f"shop.orders: id = {number}", now=0)
+    with pytest.raises(FilterError, match="clients of this destination and its views have 16 different conditions"):
+        cursors.subscribe(100, where="shop.orders: id = 100", now=0)
+    cursors.restore(StoredClient(101, "", None, where="shop.orders: id = 101"), 0)
+    assert cursors.status(101).state == "gone"
+    with pytest.raises(FilterError, match="16 different conditions"):
+        cursors.seek(101, "latest", memory="", now=0)
+    cursors.unsubscribe(2)
+    cursors.seek(101, "latest", memory="", now=0)
+    assert cursors.wanted(101).rows is not None
+    assert cursors.status(101).state == "attached"

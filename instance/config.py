@@ -136,8 +136,9 @@ class InstanceConfig(Settings):
     destination: str = setting("canal.instance.destination", pattern=f"^{DESTINATION_NAME}$")
     """Name of the destination: that of the folder with its `instance.properties`. Placeholders can use it."""
     source: Annotated[str, BeforeValidator(lower)] = setting("sluice.instance.source", "mysql")
-    """Kind of the source: `mysql` is MySQL or MariaDB, `kafka` a topic with [TiDB's changes](tidb.md). Each kind has
-    settings of its own. They stand below, each kind under its own heading."""
+    """Kind of the source: `mysql` is MySQL or MariaDB, `files` [binlog files](guide.md#binlog-files-as-the-source) of
+    these, `kafka` a topic with [TiDB's changes](tidb.md). Each kind has settings of its own. They stand below, each
+    kind under its own heading."""
 
     route: str = setting("sluice.instance.route", "", pattern=f"^(?:{DESTINATION_NAME})?$", of_view=True)
     """Name of another destination, of which this one is a [view](guide.md#views): that one's source is read once for

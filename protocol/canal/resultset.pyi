@@ -1,8 +1,9 @@
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import final
 
 from typing_extensions import Buffer
 
+from ..mask import Masker
 from .touched import TouchedKeys
 
 @final
@@ -28,6 +29,8 @@ class RowEncoder:
         indexes: Sequence[int] | None = None,
         keys: Collection[int] = (),
         zone: Sequence[tuple[int, int]] = ...,
+        masks: Mapping[str, tuple[int, int, str]] | None = None,
+        masker: Masker | None = None,
     ) -> None: ...
     @property
     def size(self) -> int: ...

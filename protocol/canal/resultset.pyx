@@ -25,6 +25,7 @@ from ..buffer cimport Buffer, reserve
 from ..civil cimport Civil, civil_of, days_of
 from ..floats cimport FLOAT_MAX, put_java_double, put_java_float
 from ..littleendian cimport length_encoded
+from ..mask cimport NO_MASK, NULL_MASK, Masker
 from ..utf8 cimport is_utf8, latin1_size, put_latin1, put_utf8, utf8_size
 from ..wire cimport (
     LENGTH_MAX,
@@ -102,6 +103,8 @@ cdef enum:
 
 cdef struct Planned:
     int way
+    int mask
+    uint32_t mask_characters
     bint is_key                                    # of the key by which rows are known
     size_t value_size                              # of the bytes before a value, and before none
     size_t promoted_size
@@ -227,6 +230,8 @@ cdef class RowEncoder:
     cdef vector[string] keys                       # ... and its key
     cdef vector[int64_t] since                     # the offsets of the time zone, and from when on they count
     cdef vector[int32_t] offset
+    cdef Masker masker                             # None: no column has a mask
+    cdef Buffer plain                              # the text of a value that is masked
     cdef list last
     cdef readonly object rows
     cdef readonly bint is_finished
@@ -235,7 +240,10 @@ cdef class RowEncoder:
     def __cinit__(self, *_args, **_kwargs):
         self.columns = NULL
 
-    def __init__(self, str schema, str table, columns, int extra=0, *, indexes=None, keys=(), zone=((0, 0),)):
+    def __init__(
+        self, str schema, str table, columns, int extra=0, *,
+        indexes=None, keys=(), zone=((0, 0),), masks=None, Masker masker=None,
+    ):
         """For the columns of a result: name, mysqlType and whether it is part of the primary key.
 
         After them the result has `extra` more values, which are not columns of the table: see `take`. The values have
@@ -244,11 +252,13 @@ cdef class RowEncoder:
 
         `indexes` are the places of the columns in the table, if it has more. `keys` are the places of those by which
         `RowBlock.leave_out` knows a row. `zone` is that of the texts of TIMESTAMP: since when, in seconds since 1970,
-        and how many seconds east of UTC.
+        and how many seconds east of UTC. `masks`, for `masker`, has kind, characters and mysqlType of what is given, by
+        the names of columns.
         """
         cdef Planned *column
         cdef bytes limit
         columns = list(columns)
+        self.masker = masker
         self.count = len(columns)
         self.extra = extra
         self.has_keys = len(keys) > 0
@@ -270,6 +280,8 @@ cdef class RowEncoder:
             column.is_key = index in keys
             kind = kind_of(mysql_type)
             word = mysql_type.lower().partition("(")[0].partition(" ")[0]
+            if masks and column_name in masks:
+                column.mask, column.mask_characters, mysql_type = masks[column_name]
             sql_type, promoted_type, null_type = sql_types(mysql_type)
             if kind == ValueKind.BYTES:
                 column.way = BYTES
@@ -296,6 +308,7 @@ cdef class RowEncoder:
         free(self.columns)
         free(self.pending.data)
         free(self.body.data)
+        free(self.plain.data)
 
     @property
     def size(self):
@@ -401,7 +414,7 @@ cdef class RowEncoder:
             p = read_value(p, end, &value, &size)
             if p == NULL:
                 self.fail_size()
-            if value == NULL:
+            if value == NULL or column.mask == NULL_MASK:
                 reserve(&self.body, 1 + LENGTH_MAX + column.null_size)
                 out = self.body.data + self.body.size
                 out[0] = AFTER_COLUMNS
@@ -453,6 +466,20 @@ cdef class RowEncoder:
             out = put_java_float(text, <float>number) if column.way == FLOAT else put_java_double(text, number)
             value = text
             text_size = size = out - text
+        if column.mask != NO_MASK:
+            head, head_size = column.value, column.value_size  # of another type, or of texts
+            if column.way == BYTES or not is_plain:
+                self.plain.size = 0
+                reserve(&self.plain, text_size + 1)  # as below
+                if column.way == BYTES:
+                    put_latin1(self.plain.data, value, size)
+                else:
+                    put_utf8(self.plain.data, value, size)
+                value, size, is_plain = self.plain.data, text_size, True
+            if not self.masker.apply(column.mask, column.mask_characters, &value, &size):
+                with gil:
+                    raise DecodeError(f"{self.name}: a value cannot be masked")
+            text_size = size
         column_size = head_size + 1 + varint_size(text_size) + text_size
         reserve(&self.body, 1 + LENGTH_MAX + column_size + 1)  # the last byte is for put_latin1()
         out = self.body.data + self.body.size
@@ -462,7 +489,7 @@ cdef class RowEncoder:
         out += head_size
         out[0] = VALUE
         out = put_varint(out + 1, text_size)
-        if column.way == BYTES:
+        if column.way == BYTES and column.mask == NO_MASK:
             out = put_latin1(out, value, size)
         elif is_plain:
             out = put_raw(out, value, size)

@@ -268,7 +268,7 @@ def test_a_view_goes_on_with_its_destination(sluice: Sluice, usual_pair: Pair) -
         for consumer in consumers:
             consumer.wait_for(3)
             assert consumer.stop() == [1, 2, 3]
-        with pytest.raises(AssertionError, match="is a view: sluice source switch shop"):
+        with pytest.raises(AssertionError, match=r"is a view of shop.*ask shop"):
             sluice.call("POST", "/view/source/switch")
 
 

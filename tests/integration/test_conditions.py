@@ -183,14 +183,38 @@ async def test_a_table_that_there_is_not_is_refused(source: Server, schema: str,
             await server.subscribe(NAME, CLIENT, where=f"{schema}.nothing: v = 1")
 
 
-async def test_a_text_needs_a_collation_where_the_binlog_says_none(source: Server, schema: str, tmp_path: Path) -> None:
-    source.query("SET GLOBAL binlog_row_metadata = MINIMAL")
+@pytest.mark.parametrize("metadata", ["MINIMAL", "FULL"])
+async def test_a_text_is_compared_as_its_column_says(
+    source: Server, schema: str, tmp_path: Path, metadata: str
+) -> None:
+    source.query(f"SET GLOBAL binlog_row_metadata = {metadata}")
+    collations = {"general": "utf8mb4_general_ci", "exact": "utf8mb4_bin"}
+    columns = ", ".join(f"{name} VARCHAR(9) COLLATE {collation}" for name, collation in collations.items())
+    source.query(f"CREATE TABLE {schema}.texts (id INT PRIMARY KEY, {columns})")
     async with serving(source, schema, tmp_path) as server:
-        with pytest.raises(FilterError, match="filler: the binlog does not say its collation"):
-            await server.subscribe(NAME, CLIENT, where=f"{schema}.numbers: filler = 'x1'")
-        await subscribed(server, f"{schema}.numbers: filler COLLATE utf8mb4_bin = 'x1'")
-        fill(source, schema, 1, 10, size=1)
-        assert ids(await take(server, 1)) == [1]
+        await subscribed(server, f"{schema}.texts: general = 'ÄB' AND exact = 'a'")
+        source.query(f"INSERT INTO {schema}.texts VALUES (1, 'ab', 'A'), (2, 'ab', 'a'), (3, 'äB', 'a'), (4, 'x', 'a')")
+        assert ids(await take(server, 2)) == [2, 3]
+
+
+async def test_a_text_needs_a_collation_where_the_binlog_says_none(
+    mariadb118: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(mariadb118)
+    mariadb118.query(
+        f"CREATE TABLE {schema}.numbers (id INT PRIMARY KEY, v INT, filler VARCHAR(99) COLLATE utf8mb4_bin)"
+    )
+    before = mariadb118.query("SELECT @@global.binlog_row_metadata")[0][0]
+    mariadb118.query("SET GLOBAL binlog_row_metadata = NO_LOG")
+    try:
+        async with serving(mariadb118, schema, tmp_path) as server:
+            with pytest.raises(FilterError, match="filler: the binlog does not say its collation"):
+                await server.subscribe(NAME, CLIENT, where=f"{schema}.numbers: filler = 'x1'")
+            await subscribed(server, f"{schema}.numbers: filler COLLATE utf8mb4_bin = 'x1'")
+            fill(mariadb118, schema, 1, 10, size=1)
+            assert ids(await take(server, 1)) == [1]
+    finally:
+        mariadb118.query(f"SET GLOBAL binlog_row_metadata = {before}")
 
 
 async def test_a_source_with_minimal_images_is_refused(source: Server, schema: str, tmp_path: Path) -> None:

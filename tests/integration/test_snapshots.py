@@ -16,6 +16,8 @@ import pytest
 
 from sluice.instance.source import ReadableTable
 from sluice.instance.sources.mysql.snapshot import TableReader
+from sluice.protocol.canal.entry_pb2 import Entry, RowChange
+from sluice.protocol.canal.packet_pb2 import Messages
 from sluice.protocol.canal.rows import Row, decode_changes
 from sluice.protocol.errors import BadParameterError, SnapshotRunningError, UnknownBatchError, UnknownSnapshotError
 from sluice.server.embedded import EmbeddedServer
@@ -426,6 +428,91 @@ async def test_a_table_whose_changes_are_filtered_by_content_is_refused(
     async with serving(mysql97, schema, tmp_path, filter_where=f"{schema}.items: version = 0") as server:
         await server.subscribe(NAME, CLIENT)
         with pytest.raises(BadParameterError, match="keeps changes of"):
+            await started(server, schema)
+
+
+VALUES = {
+    "name": ("VARCHAR(40) CHARACTER SET utf8mb4", "'Zoë 漢😀'"),
+    "narrow": ("VARCHAR(40) CHARACTER SET latin1", "'Müller'"),
+    "blank": ("TEXT CHARACTER SET utf8mb4", "''"),
+    "age": ("INT UNSIGNED", "4294967295"),
+    "balance": ("BIGINT UNSIGNED", "18446744073709551615"),
+    "small": ("TINYINT", "-7"),
+    "price": ("DECIMAL(9,2)", "-12.50"),
+    "part": ("FLOAT", "0.1"),
+    "whole": ("DOUBLE", "1e100"),
+    "born": ("DATE", "'1999-12-31'"),
+    "seen": ("DATETIME(3)", "'2026-11-24 10:00:00.125'"),
+    "made": ("TIMESTAMP NULL", "'2026-11-24 10:00:00'"),
+    "raw": ("BLOB", "X'00ff41'"),
+    "fixed": ("VARBINARY(9)", "X'fe'"),
+    "kind": ("ENUM('a', 'b')", "'b'"),
+    "flags": ("SET('a', 'b')", "'a,b'"),
+    "bits": ("BIT(9)", "b'101'"),
+    "nothing": ("VARCHAR(9)", "NULL"),
+}
+
+
+@pytest.mark.parametrize("mask", ["sha256", "hmac", "first 2", "null"])
+async def test_a_snapshot_gives_masked_columns_as_changes_do(
+    source: Server, database: Database, tmp_path: Path, mask: str
+) -> None:
+    schema = database(source)
+    settings: dict[str, Any] = {
+        "filter_mask": "; ".join(f"{schema}.items.{name}: {mask}" for name in VALUES),
+        "filter_query_dml": True,
+        "time_zone": "Asia/Shanghai",
+    }
+    if mask == "hmac":
+        settings["mask_secret"] = "a secret of more than sixteen characters"
+    columns = ", ".join(f"{name} {kind}" for name, (kind, _) in VALUES.items())
+    source.query(f"CREATE TABLE {schema}.items (id INT PRIMARY KEY, {columns}, plain VARCHAR(9))")
+    async with subscribed(source, schema, tmp_path, **settings) as server:
+        values = ", ".join(value for _, value in VALUES.values())
+        source.query(f"INSERT INTO {schema}.items VALUES (1, {values}, 'as it is')")
+        found = []
+        for _ in range(2):
+            while not (batch := await server.get_without_ack(NAME, CLIENT, timeout=10)).rows:
+                await server.ack(NAME, CLIENT, batch_id=batch.batch_id)
+            found += [
+                list(row.afterColumns)
+                for framed in Messages.FromString(b"".join(batch.slices)).messages
+                for row in RowChange.FromString(Entry.FromString(framed).storeValue).rowDatas
+            ]
+            await server.ack(NAME, CLIENT, batch_id=batch.batch_id)
+            if len(found) == 1:
+                await started(server, schema)
+        change, row = found
+        assert change == row
+        masked = [it for it in row if it.name in VALUES and it.name != "nothing"]
+        assert {it.isNull for it in masked} == {mask == "null"}
+        assert {it.isNull for it in row if it not in masked} == {False, True}
+        assert row[-1].value == "as it is"
+
+
+async def test_a_condition_shows_nothing_of_what_is_masked_or_left_out(
+    source: Server, database: Database, tmp_path: Path
+) -> None:
+    schema = database(source)
+    source.query(f"CREATE TABLE {schema}.items (id INT PRIMARY KEY, email VARCHAR(99), secret INT)")
+    settings: dict[str, Any] = {
+        "filter_mask": f"{schema}.items.email: sha256",
+        "filter_query_dml": True,
+        "filter_black_field": f"{schema}.items:secret",
+    }
+    async with subscribed(source, schema, tmp_path, **settings) as server:
+        for condition in ("email LIKE 'a%'", "id = 1 OR secret > 5", "EMAIL IS NULL"):
+            with pytest.raises(BadParameterError, match="is masked or not delivered"):
+                await started(server, schema, where={f"{schema}.items": condition})
+
+
+async def test_a_table_with_a_masked_key_is_refused(source: Server, database: Database, tmp_path: Path) -> None:
+    """Changes could not take the place of rows."""
+    schema = database(source)
+    source.query(f"CREATE TABLE {schema}.items (email VARCHAR(99) NOT NULL, UNIQUE (email))")
+    settings: dict[str, Any] = {"filter_mask": f"{schema}.items.email: first 3", "filter_query_dml": True}
+    async with subscribed(source, schema, tmp_path, **settings) as server:
+        with pytest.raises(BadParameterError, match=f"{schema}.items.email has a mask, and rows are known by it"):
             await started(server, schema)
 
 

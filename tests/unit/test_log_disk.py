@@ -163,10 +163,11 @@ class Disk:
         node = self._open.get(fd)
         if node is None:  # what the folder is in
             return
-        changes = (it.kind for it in reversed(self.steps) if it.node == node and it.kind in ("write", "truncate"))
-        if node not in self._folders and next(changes, None) != "write":
-            # A file object has written it, whose calls are not recorded.
-            self.steps.append(Step("write", node, 0, Path(f"/proc/self/fd/{fd}").read_bytes()))
+        if node not in self._folders:
+            data = Path(f"/proc/self/fd/{fd}").read_bytes()
+            _, contents = _state([it for it in self.steps if it.node == node])
+            if data != contents.get(node, b""):  # a file object has written it, whose calls are not recorded
+                self.steps.append(Step("write", node, 0, data))
         self.steps.append(Step("sync", node, len(self.steps)))
 
     def _do_unlink(self, path: Any) -> None:

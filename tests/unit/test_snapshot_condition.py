@@ -27,7 +27,7 @@ TABLE = SnapshotTable("shop", "items", tuple(SnapshotColumn(name, "int") for nam
     ],
 )
 def test_tests_of_columns_are_written_anew(text: str, sql: str) -> None:
-    assert translate(text, TABLE) == sql
+    assert translate(text, TABLE, [column.name for column in TABLE.columns]) == sql
 
 
 @pytest.mark.parametrize(
@@ -48,4 +48,4 @@ def test_tests_of_columns_are_written_anew(text: str, sql: str) -> None:
 )
 def test_all_else_is_refused(text: str) -> None:
     with pytest.raises(BadParameterError, match=r"the condition of shop\.items"):
-        translate(text, TABLE)
+        translate(text, TABLE, [column.name for column in TABLE.columns])

@@ -4,33 +4,45 @@ So they are taken apart, by `sluice.instance.sink.where`, and written anew: what
 does not get into the statement.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from decimal import Decimal
 from typing import Final
 
 from ....login.tables import SnapshotTable
 from ....protocol.errors import BadParameterError, FilterError
 from ....protocol.identifiers import quote_name
-from ...sink.condition import And, Compare, Constant, In, IsNull, Like, Not, Or, Test
+from ...sink.condition import And, Compare, Constant, In, IsNull, Like, Not, Or, Test, leaves
 from ...sink.where import parse_condition
 
 LONGEST: Final = 4096
 """Characters of a condition."""
 
 
-def translate(text: str, table: SnapshotTable) -> str:
+def translate(text: str, table: SnapshotTable, delivered: Collection[str]) -> str:
     """Return a condition on rows of a table as SQL, empty for an empty one.
 
-    Raises BadParameterError that says what is not allowed.
+    ``delivered`` are the columns that are delivered as they are: it would show what others hold. Raises
+    BadParameterError that says what is not allowed.
     """
     if not text.strip():
         return ""
     if len(text) > LONGEST:
         raise BadParameterError(f"the condition of {table} has more than {LONGEST} characters", "where")
     try:
-        return _sql(parse_condition(text), {column.name.lower(): column.name for column in table.columns})
+        test = parse_condition(text)
+        names = {column.name.lower(): column.name for column in table.columns}
+        _check(test, names, delivered)
+        return _sql(test, names)
     except FilterError as error:
         raise BadParameterError(f"the condition of {table}: {error}", "where") from None
+
+
+def _check(test: Test, names: Mapping[str, str], delivered: Collection[str]) -> None:
+    for leaf in leaves(test):
+        if leaf.column.lower() not in names:
+            raise FilterError(f"{leaf.column} is not a column of the table")
+        if names[leaf.column.lower()] not in delivered:
+            raise FilterError(f"{leaf.column} is masked or not delivered, and a condition would show what it holds")
 
 
 def _sql(test: Test, columns: Mapping[str, str]) -> str:
@@ -41,8 +53,6 @@ def _sql(test: Test, columns: Mapping[str, str]) -> str:
             return f"({' OR '.join(_sql(part, columns) for part in parts)})"
         case Not(part):
             return f"(NOT {_sql(part, columns)})"
-    if test.column.lower() not in columns:
-        raise FilterError(f"{test.column} is not a column of the table")
     name = quote_name(columns[test.column.lower()])
     if isinstance(test, IsNull):
         return f"({name} IS NULL)"

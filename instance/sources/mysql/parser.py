@@ -605,7 +605,7 @@ class Parser(BinlogParser[MysqlConfig, Connection]):
         try:
             for (schema, table), test in conditions.tables.items():
                 columns = self.columns(schema, table)
-                found = source.collations(schema, table) if facts.row_metadata == "FULL" else {}
+                found = source.collations(schema, table) if facts.row_metadata in ("MINIMAL", "FULL") else {}
                 names = [found.get(column.name) for column in columns] if found else []
                 check_condition(test, schema, table, columns, names)
         except UnknownTableError as error:

@@ -18,13 +18,15 @@ from pymysql.constants import ER
 
 from ....login import tables
 from ....login.session import MysqlSession
-from ....login.tables import LITERAL, SETTINGS, Key, KeyRange, SnapshotTable
+from ....login.tables import LITERAL, SETTINGS, Key, KeyRange, SnapshotColumn, SnapshotTable
 from ....login.visibility import wait_until_visible
 from ....protocol.canal.resultset import RowEncoder
 from ....protocol.errors import BadParameterError, SluiceError, SourceError
 from ....protocol.identifiers import quote_name
+from ....protocol.mask import KINDS, Masker
 from ....protocol.position import Position
 from ....store.snapshot import Chunk, Piece, Wish
+from ...columns import SourceColumn
 from ...source import ReadableTable
 from ...zones import offsets_of
 from .condition import translate
@@ -229,7 +231,13 @@ class TableReader:
                 " that are read",
                 "tables",
             )
-        return _Table(table, translate(where, table), key, delivered)
+        masks = self._config.masks().of(schema, name)
+        if masked := next((it.name for it in table.columns if it.is_key and it.name.upper() in masks), "") or next(
+            (part.column.name for part in table.key if part.column.name.upper() in masks), ""
+        ):
+            raise BadParameterError(f"{table}.{masked} has a mask, and rows are known by it", "tables")
+        plain = [table.columns[place].name for place in delivered if table.columns[place].name.upper() not in masks]
+        return _Table(table, translate(where, table, plain), key, delivered)
 
     def _select(self, session: MysqlSession, found: _Table, part: KeyRange, rate: int, pieces: list[Piece]) -> bool:
         """Read the next rows of a range; return whether those were all."""
@@ -265,6 +273,12 @@ class TableReader:
 
     def _encoder(self, found: _Table) -> RowEncoder:
         columns = [found.table.columns[place] for place in found.delivered]
+        masks = self._config.masks().of(found.table.schema, found.table.name)
+        given = {
+            column.name: (KINDS[mask.kind], mask.characters, mask.shown(_source_column(column)).mysql_type)
+            for column in columns
+            if (mask := masks.get(column.name.upper())) is not None
+        }
         return RowEncoder(
             found.table.schema,
             found.table.name,
@@ -273,7 +287,13 @@ class TableReader:
             indexes=found.delivered,
             keys=found.key,
             zone=self._zone,
+            masks=given,
+            masker=Masker(self._config.mask_secret.get_secret_value().encode()) if given else None,
         )
+
+
+def _source_column(column: SnapshotColumn) -> SourceColumn:
+    return SourceColumn(column.name, column.mysql_type, column.charset)
 
 
 def _lock(connection: Connection, table: SnapshotTable, *, is_transactional: bool) -> None:

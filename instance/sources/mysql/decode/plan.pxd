@@ -2,8 +2,8 @@
 
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t
 
+from .....protocol.mask cimport Masker
 from .....store.segment cimport SegmentWriter
-from .mask cimport Masker
 from .values cimport Field, Value, Zone
 from .where cimport Condition
 

@@ -51,6 +51,7 @@ from .....protocol.canal.tags cimport (
     VALUE,
 )
 from .....protocol.littleendian cimport le16, le24, le32
+from .....protocol.mask cimport FIRST_MASK, NO_MASK, NULL_MASK, Masker
 from .....protocol.wire cimport (
     LENGTH_MAX,
     message_field,
@@ -68,13 +69,13 @@ from . cimport charset as charsets
 from . cimport values
 from .json cimport json_document
 from .json_differences cimport changed_document, differences_expression
-from .mask cimport FIRST_MASK, HMAC_MASK, NO_MASK, NULL_MASK, SHA256_MASK, Masker
 from .values cimport Field, Value
 from .where cimport IS_FALSE, IS_TRUE, Condition
 
 from .....protocol import props
 from .....protocol.canal.types import SqlType
 from .....protocol.errors import ConfigError, DecodeError
+from .....protocol.mask import KINDS
 from ....sink.condition import Test
 from ....sink.masks import Mask
 from .table_map import Type, type_name
@@ -324,7 +325,7 @@ cdef class TablePlan:
                     f"sluice.instance.filter.mask: {self.schema}.{self.table}.{column.name} belongs to the primary key,"
                     " which consumers need as it is"
                 )
-            planned.mask = MASKS[mask.kind]
+            planned.mask = KINDS[mask.kind]
             planned.mask_characters = mask.characters
             shown = mask.shown(column)
             if shown.mysql_type != column.mysql_type:
@@ -728,8 +729,10 @@ cdef class TablePlan:
                 self.fail(i, data - start, value.error)
             if not column.is_delivered:
                 continue
-            if column.mask != NO_MASK and self.masker.apply(column.mask, column.mask_characters, value) < 0:
-                self.fail(i, data - start, value.error)
+            if column.mask != NO_MASK and not self.masker.apply(
+                column.mask, column.mask_characters, &value.text, &value.size
+            ):
+                self.fail(i, data - start, b"SHA-256 failed")
             head = &column.promoted if value.promoted else &column.value
             body = head.size + 1 + varint_size(value.size) + value.size
             writer.reserve(1 + LENGTH_MAX + body)
@@ -791,8 +794,6 @@ cdef class TablePlan:
         finally:
             writer.close()
 
-
-cdef dict MASKS = {"null": NULL_MASK, "sha256": SHA256_MASK, "hmac": HMAC_MASK, "first": FIRST_MASK}
 
 # Width on the wire, sqlType, sqlType of an unsigned value that does not fit the signed type
 cdef dict INTEGERS = {

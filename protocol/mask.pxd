@@ -2,8 +2,6 @@
 
 from libc.stdint cimport uint8_t, uint32_t
 
-from .values cimport Value
-
 cdef enum:
     DIGEST = 32                # bytes of SHA-256
 
@@ -35,5 +33,6 @@ cdef class Masker:             # not to be shared between threads
     cdef EVP_MD_CTX *work
     cdef uint8_t[2 * DIGEST] text
 
-    # Replaces the text by what the mask leaves of it: 0, or -1 with `error` set. characters: of FIRST_MASK.
-    cdef int apply(self, int kind, uint32_t characters, Value *value) noexcept nogil
+    # Replaces a text in UTF-8 by what a mask, not NULL_MASK, leaves of it; False if it cannot be hashed. It is valid
+    # until the next call. characters: of FIRST_MASK.
+    cdef bint apply(self, int kind, uint32_t characters, const uint8_t **text, size_t *size) noexcept nogil

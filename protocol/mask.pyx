@@ -10,12 +10,12 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport uint8_t, uint32_t
 
-from .values cimport Value, fail
-
 cdef enum:
     BLOCK = 64                 # bytes that SHA-256 takes at once
 
 cdef uint8_t[16] HEX = b"0123456789abcdef"
+
+KINDS = {"null": NULL_MASK, "sha256": SHA256_MASK, "hmac": HMAC_MASK, "first": FIRST_MASK}
 
 
 @cython.no_gc
@@ -37,26 +37,26 @@ cdef class Masker:
         EVP_MD_CTX_free(self.outer)
         EVP_MD_CTX_free(self.work)
 
-    cdef int apply(self, int kind, uint32_t characters, Value *value) noexcept nogil:
+    cdef bint apply(self, int kind, uint32_t characters, const uint8_t **text, size_t *size) noexcept nogil:
         cdef uint8_t[DIGEST] digest
         cdef size_t i = 0
         cdef int place
         if kind == FIRST_MASK:
-            while i < value.size and (characters or value.text[i] & 0xC0 == 0x80):  # no character ends in the middle
-                characters -= value.text[i] & 0xC0 != 0x80
+            while i < size[0] and (characters or text[0][i] & 0xC0 == 0x80):  # no character ends in the middle
+                characters -= text[0][i] & 0xC0 != 0x80
                 i += 1
-            value.size = i
-            return 0
-        if not finish(self.inner if kind == HMAC_MASK else self.plain, self.work, value.text, value.size, digest) or (
+            size[0] = i
+            return True
+        if not finish(self.inner if kind == HMAC_MASK else self.plain, self.work, text[0], size[0], digest) or (
             kind == HMAC_MASK and not finish(self.outer, self.work, digest, DIGEST, digest)
         ):
-            return fail(value, b"SHA-256 failed")
+            return False
         for place in range(DIGEST):
             self.text[2 * place] = HEX[digest[place] >> 4]
             self.text[2 * place + 1] = HEX[digest[place] & 15]
-        value.text = self.text
-        value.size = 2 * DIGEST
-        return 0
+        text[0] = self.text
+        size[0] = 2 * DIGEST
+        return True
 
 
 cdef EVP_MD_CTX *begun(bytes data) except NULL:

@@ -81,14 +81,22 @@ def _routed(arguments: argparse.Namespace, versions: dict[str, str]) -> Case:
                 progress,
             )
         ours, anchor = (_cpu(results[name]) for name in ("with", "without"))
-        found[workload] = {"ours": ours, "anchor": anchor, "ratio": round(ours / anchor, 3)}
+        found[workload] = {
+            "ours": statistics.median(ours),
+            "anchor": statistics.median(anchor),
+            "ratio": round(statistics.median(ours) / statistics.median(anchor), 3),
+            "spread": [min(ours), max(ours)],
+            "repeats": ours,
+            "anchor_spread": [min(anchor), max(anchor)],
+            "anchor_repeats": anchor,
+        }
     most = max(found.values(), key=lambda it: float(it["ratio"]))
     described = {"case": ROUTE, "unit": "CPU s of the server per million rows", "anchor_name": "no views"}
     return described | most | {"goal_ratio": ROUTE_GOAL, "workloads": found}
 
 
-def _cpu(runs: Sequence[Run]) -> float:
-    return round(statistics.median(run.cpu_per_million()["server"] for run in runs), 4)
+def _cpu(runs: Sequence[Run]) -> list[float]:
+    return [round(run.cpu_per_million()["server"], 4) for run in runs]
 
 
 def _decoded(names: list[str], arguments: argparse.Namespace, versions: dict[str, str]) -> list[Case]:

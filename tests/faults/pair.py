@@ -118,6 +118,8 @@ def _set_semi_sync(server: Server, *, replica: bool) -> None:
         Pair.run(server, f"INSTALL PLUGIN rpl_semi_sync_{plugin} SONAME 'semisync_{plugin}.so'")
         role = f"rpl_semi_sync_{plugin}"
     settings = [f"{role}_enabled = ON"]
+    if replica and server.mariadb:
+        settings.append(f"{role}_kill_conn_timeout = 1")  # else it waits 5 s to stop while its master stands still
     if not replica:
         settings += [f"{role}_wait_point = 'AFTER_SYNC'", f"{role}_timeout = 3600000"]
     with server.connect(user="root", password="") as connection, connection.cursor() as cursor:

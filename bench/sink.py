@@ -84,13 +84,13 @@ def _routed(arguments: argparse.Namespace, versions: dict[str, str]) -> Case:
         found[workload] = {
             "ours": statistics.median(ours),
             "anchor": statistics.median(anchor),
-            "ratio": round(statistics.median(ours) / statistics.median(anchor), 3),
+            "ratio": round(statistics.median(ours) / beside, 3) if (beside := statistics.median(anchor)) else None,
             "spread": [min(ours), max(ours)],
             "repeats": ours,
             "anchor_spread": [min(anchor), max(anchor)],
             "anchor_repeats": anchor,
         }
-    most = max(found.values(), key=lambda it: float(it["ratio"]))
+    most = max(found.values(), key=lambda it: it["ratio"] or 0.0)
     described = {"case": ROUTE, "unit": "CPU s of the server per million rows", "anchor_name": "no views"}
     return described | most | {"goal_ratio": ROUTE_GOAL, "workloads": found}
 

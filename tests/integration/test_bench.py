@@ -173,7 +173,8 @@ def test_sink() -> None:
     found = run("sink", "--rows", "4000", "--repeats", "1", "--count", "3")["cases"]
     many = ["destinations-3", "destinations-3-routed"]
     assert [it["case"] for it in found] == ["where-all", "where-few", "mask", "route-10", *many]
-    assert all(it["ratio"] > 0 for it in found)
+    assert all(it["ratio"] > 0 for it in found if it["case"] != "route-10")  # CPU is counted in ticks of 10 ms
+    assert all(it["ours"] >= 0 for it in found)
 
 
 @pytest.mark.extended

@@ -96,10 +96,11 @@ async def test_a_range_is_the_same_wherever_it_is_read_from(
         where = f"{schema}.numbers: id > 20 AND v IN (3, 5) AND filler LIKE '%xx__'"
         start = await subscribed(server, where)
         fill(source, schema, 1, 200)
-        expected = [i for i in range(21, 100) if i * 7 % 10 in {3, 5}]
-        until = ""
-        while len(ids(await read(server, start, until or start))) < len(expected):
-            until = (await server.position(NAME, CLIENT, after=start, timeout=10)).range.to
+        source.query(f"INSERT INTO {schema}.numbers VALUES (1000, 3, 'xx00')")  # the range ends where the stream does
+        expected = [*(i for i in range(21, 100) if i * 7 % 10 in {3, 5}), 1000]
+        until = start
+        while len(ids(await read(server, start, until))) < len(expected):
+            until = (await server.position(NAME, CLIENT, after=until, timeout=10)).range.to
         status = await server.position(NAME, CLIENT, after=start, max_rows=9)
         assert status.range.rows == 8
         assert status.range.bytes == len(await read(server, start, status.range.to))

@@ -99,9 +99,9 @@ def _client_conditions(text: str) -> "Conditions | None":
     """Read the conditions of a client, if there are any. Raises FilterError."""
     if not text.strip():
         return None
-    from .sink.where import MAX_CLIENT_TEXT, Conditions  # noqa: PLC0415  as above
+    from .sink.where import client_conditions  # noqa: PLC0415  as above
 
-    return Conditions(text, MAX_CLIENT_TEXT)
+    return client_conditions(text)
 
 
 def _compiled(compile_filter: Callable[[str], object], value: str) -> str:

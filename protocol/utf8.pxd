@@ -1,6 +1,6 @@
 """Text and bytes from the wire as valid UTF-8: one bad byte would make a whole protobuf message unreadable."""
 
-from libc.stdint cimport uint8_t, uint64_t
+from libc.stdint cimport uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 cdef extern from "utf8.h" namespace "utf8" nogil:
@@ -76,6 +76,22 @@ cdef inline bint is_utf8(const uint8_t *data, size_t size) noexcept nogil:
         p += utf8_sequence(p, end, &valid)
         if not valid:
             return False
+
+
+cdef inline uint32_t next_point(const uint8_t **text) noexcept nogil:
+    """The next character of a well-formed text in UTF-8."""
+    cdef const uint8_t *p = text[0]
+    if p[0] < 0x80:
+        text[0] = p + 1
+        return p[0]
+    if p[0] < 0xE0:
+        text[0] = p + 2
+        return (p[0] & 0x1F) << 6 | p[1] & 0x3F
+    if p[0] < 0xF0:
+        text[0] = p + 3
+        return (p[0] & 0x0F) << 12 | (p[1] & 0x3F) << 6 | p[2] & 0x3F
+    text[0] = p + 4
+    return (p[0] & 0x07) << 18 | (p[1] & 0x3F) << 12 | (p[2] & 0x3F) << 6 | p[3] & 0x3F
 
 
 cdef inline size_t utf8_size(const uint8_t *data, size_t size) noexcept nogil:

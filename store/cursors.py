@@ -56,8 +56,10 @@ class _Shared:
 
     track: Stream
     pace: Pace
-    next_id: int
-    last_session: int
+    keeps: bool
+    """The last transactions stay in the ring, unless they have GTIDs."""
+    next_id: int = 1
+    last_session: int = 0
     members: "list[Cursors]" = field(default_factory=list)
     """The destination and the views that are served."""
     subscribers: dict[int, Subscriber] = field(default_factory=dict)
@@ -108,14 +110,13 @@ class Cursors:
         self.late: dict[str, LateRows] = {}
         """Rows for the clients that have passed their place, by its text."""
         self._shared = (
-            main.shared if main is not None else _Shared(Stream(ring, catches_up=catches_up), Pace(detach_after), 1, 0)
+            main.shared if main is not None else _Shared(Stream(ring, catches_up=catches_up), Pace(detach_after), keeps)
         )
         self._shared.raise_to(epoch)
         self.track = self._shared.track
         self._detach_after = detach_after
         self._expire_after = expire_after
         self._compile_filter = compile_filter
-        self._keeps: bool = keeps if main is None else main._keeps  # noqa: SLF001  of its own class
         self._passes = passes
         self._compile_where = compile_where
         self._subscribers: dict[int, Subscriber] = {}
@@ -313,7 +314,7 @@ class Cursors:
             known.last_active = now
             known.expire_after = known.expire_after if expire_after is None else expire_after
             known.protected = known.protected if protected is None else protected
-            if known.is_refused:
+            if known.refusal is not None:
                 known.become(self._go_on(known.cursor, known.wanted))
                 known.resolve(self.track)
             self._changed.add(client_id)
@@ -352,7 +353,7 @@ class Cursors:
         changes.
         """
         subscriber = self._subscriber(client_id)
-        if subscriber.is_refused:
+        if subscriber.refusal is not None:
             wanted = self._compile(client_id, subscriber.filter, subscriber.where)
             subscriber.select(subscriber.filter, subscriber.where, wanted)
         state, cursor = self._begin_at(start, subscriber.wanted, unix_time)
@@ -554,7 +555,8 @@ class Cursors:
     def wanted(self, client_id: int) -> Wanted:
         """Return what a client wants. Raises NotSubscribedError, and FilterError if it is refused for that."""
         subscriber = self._subscriber(client_id)
-        subscriber.check_wanted()
+        if (refusal := subscriber.refusal) is not None:
+            raise refusal
         return subscriber.wanted
 
     def memory(self, client_id: int) -> str:
@@ -1163,7 +1165,7 @@ class Cursors:
         needs = list(self._needs().values())
         if self.track.unlogged is not None:
             needs.append(self.track.unlogged)
-        if needs and self._keeps and not self.track.gtids and not self.ring.waiting:
+        if needs and self._shared.keeps and not self.track.gtids and not self.ring.waiting:
             needs.append(self.track.kept_from(self.ring.next))
         if needs:
             self.track.free_to(max(self.ring.first, min(needs)))

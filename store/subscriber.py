@@ -200,7 +200,8 @@ class Subscriber:
         Raises `BadPositionError` when the range ends before it begins, `FilterError` when its condition cannot be
         judged in it, and what `locate` raises.
         """
-        self.check_wanted()
+        if (refusal := self.refusal) is not None:
+            raise refusal
         if to < from_:
             raise BadPositionError(f"the range ends at {to}, before its beginning {from_}")
         stop = self.locate(to)
@@ -215,15 +216,11 @@ class Subscriber:
             raise refusal
         return None if reached < stop else (start, stop)
 
-    def check_wanted(self) -> None:
-        """Raise FilterError if it is not served because of its filter or condition."""
-        if isinstance(self.state, Gone) and isinstance(self.state.error, FilterError):
-            raise self.state.error
-
     @property
-    def is_refused(self) -> bool:
-        """Whether it is not served because of its filter or condition."""
-        return isinstance(self.state, Gone) and isinstance(self.state.error, FilterError)
+    def refusal(self) -> FilterError | None:
+        """Why it is not served, if that is because of its filter or condition."""
+        error = self.state.error if isinstance(self.state, Gone) else None
+        return error if isinstance(error, FilterError) else None
 
     # --- what it was given -------------------------------------------------------------------------------------------
 

@@ -20,7 +20,9 @@ from .condition import And, Compare, Constant, In, IsNull, Like, Not, Or, Test, 
 MAX_TEXT: Final = 1 << 16
 """Characters of all conditions together."""
 MAX_CLIENT_TEXT: Final = 4096
-"""Characters of all conditions of a client together: they are stored with its cursor."""
+"""Characters of all conditions of a client together: they are stored with its cursor ..."""
+MAX_CLIENT_PATTERNS: Final = 256
+"""... and of all their patterns of LIKE: in the worst case each is compared at each place of a text."""
 MAX_TESTS: Final = 256
 """Tests of single columns in a condition."""
 MAX_DEPTH: Final = 32
@@ -78,6 +80,15 @@ class Conditions:
     def text_of(self, schema: str, table: str) -> str:
         """Return the condition of a table as it is written; empty if it has none."""
         return self._texts.get(f"{schema}.{table}".upper(), "")
+
+
+def client_conditions(text: str) -> Conditions:
+    """Read the conditions of a client, which have narrower limits. Raises FilterError."""
+    found = Conditions(text, MAX_CLIENT_TEXT)
+    tests = [leaf for test in found.tables.values() for leaf in leaves(test)]
+    if (size := sum(len(it.pattern) for it in tests if isinstance(it, Like))) > MAX_CLIENT_PATTERNS:
+        raise FilterError(f"the patterns of LIKE have {size} characters in all, more than {MAX_CLIENT_PATTERNS}")
+    return found
 
 
 def parse_condition(text: str) -> Test:

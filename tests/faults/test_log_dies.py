@@ -23,10 +23,8 @@ SETTINGS = {
 @pytest.fixture
 def full_metadata(source: Server) -> Iterator[None]:
     """The source writes the names of columns into its events: rows of any time are read with them."""
-    before = source.query("SELECT @@global.binlog_row_metadata")[0][0]
-    source.query("SET GLOBAL binlog_row_metadata = FULL")
-    yield
-    source.query(f"SET GLOBAL binlog_row_metadata = {before}")
+    with source.variable("binlog_row_metadata", "FULL"):
+        yield
 
 
 def purge(source: Server, sluice: Sluice) -> None:

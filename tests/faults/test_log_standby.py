@@ -17,16 +17,13 @@ from tests.servers import Server, ZooKeeper
 @pytest.fixture
 def pair(tmp_path: Path, own_zookeeper: ZooKeeper, mariadb118: Server, database: Database) -> Iterator[Pair]:
     """The source writes the names of columns into its events: rows of any time are read with them."""
-    before = mariadb118.query("SELECT @@global.binlog_row_metadata")[0][0]
-    mariadb118.query("SET GLOBAL binlog_row_metadata = FULL")
     settings = SETTINGS | {"sluice__instance__store__standby": "true", "canal__instance__mysql__slaveId": 4711}
     settings |= {"sluice__ha__sessionTimeout": 6}
     pair = Pair(tmp_path, own_zookeeper.hosts, mariadb118, database(mariadb118), **settings)
-    with ExitStack() as stack:
+    with mariadb118.variable("binlog_row_metadata", "FULL"), ExitStack() as stack:
         for server in pair.servers:
             stack.enter_context(server)
         yield pair
-    mariadb118.query(f"SET GLOBAL binlog_row_metadata = {before}")
 
 
 def held(server: Sluice) -> str:

@@ -30,10 +30,8 @@ def source(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A server that writes collations into its binlog."""
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Server)
-    before = found.query("SELECT @@global.binlog_row_metadata")[0][0]
-    found.query("SET GLOBAL binlog_row_metadata = FULL")
-    yield found
-    found.query(f"SET GLOBAL binlog_row_metadata = {before}")
+    with found.variable("binlog_row_metadata", "FULL"):
+        yield found
 
 
 @pytest.fixture
@@ -205,27 +203,20 @@ async def test_a_text_needs_a_collation_where_the_binlog_says_none(
     mariadb118.query(
         f"CREATE TABLE {schema}.numbers (id INT PRIMARY KEY, v INT, filler VARCHAR(99) COLLATE utf8mb4_bin)"
     )
-    before = mariadb118.query("SELECT @@global.binlog_row_metadata")[0][0]
-    mariadb118.query("SET GLOBAL binlog_row_metadata = NO_LOG")
-    try:
+    with mariadb118.variable("binlog_row_metadata", "NO_LOG"):
         async with serving(mariadb118, schema, tmp_path) as server:
             with pytest.raises(FilterError, match="filler: the binlog does not say its collation"):
                 await server.subscribe(NAME, CLIENT, where=f"{schema}.numbers: filler = 'x1'")
             await subscribed(server, f"{schema}.numbers: filler COLLATE utf8mb4_bin = 'x1'")
             fill(mariadb118, schema, 1, 10, size=1)
             assert ids(await take(server, 1)) == [1]
-    finally:
-        mariadb118.query(f"SET GLOBAL binlog_row_metadata = {before}")
 
 
 async def test_a_source_with_minimal_images_is_refused(source: Server, schema: str, tmp_path: Path) -> None:
     async with serving(source, schema, tmp_path) as server:
-        source.query("SET GLOBAL binlog_row_image = MINIMAL")
-        try:
-            with pytest.raises(FilterError, match=r"binlog_row_image of .* is MINIMAL: rows lack the columns"):
-                await server.subscribe(NAME, CLIENT, where=f"{schema}.numbers: v = 1")
-        finally:
-            source.query("SET GLOBAL binlog_row_image = DEFAULT")
+        refusal = r"binlog_row_image of .* is MINIMAL: rows lack the columns"
+        with source.variable("binlog_row_image", "MINIMAL"), pytest.raises(FilterError, match=refusal):
+            await server.subscribe(NAME, CLIENT, where=f"{schema}.numbers: v = 1")
 
 
 async def test_a_row_without_the_column_comes_with_a_remark(source: Server, schema: str, tmp_path: Path) -> None:

@@ -197,15 +197,12 @@ def test_with_full_metadata_names_are_right_however_late_the_rows_are_read(
     server: Server = request.getfixturevalue(name)
     schema = database(server)
     file, offset = end_of_binlog(server)
-    server.query("SET GLOBAL binlog_row_metadata = FULL")
-    try:
+    with server.variable("binlog_row_metadata", "FULL"):
         execute(server, [statement for statement, _ in HISTORY], database=schema)
         with deliver(
             server, tmp_path, master_journal_name=file, master_position=offset, filter_regex=rf"{schema}\..*"
         ) as delivery:
             rows = [row for _, change in rows_of(delivery.read()) for row in change.rowDatas]
-    finally:
-        server.query("SET GLOBAL binlog_row_metadata = DEFAULT")
     assert [values(row.afterColumns) for row in rows] == [expected for _, expected in HISTORY if expected]
 
 

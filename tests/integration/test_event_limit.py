@@ -16,10 +16,8 @@ VALUE = 900_000
 @pytest.fixture
 def narrow(server: Server) -> Iterator[Server]:
     """A server that takes no statement, and no value, of more than 1 MiB."""
-    ((before,),) = server.query("SELECT @@GLOBAL.max_allowed_packet")
-    server.query(f"SET GLOBAL max_allowed_packet = {MAX_ALLOWED_PACKET}")
-    yield server
-    server.query(f"SET GLOBAL max_allowed_packet = {before}")
+    with server.variable("max_allowed_packet", MAX_ALLOWED_PACKET):
+        yield server
 
 
 def write_long_rows(server: Server, name: str) -> None:

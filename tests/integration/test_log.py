@@ -32,10 +32,8 @@ def source(request: pytest.FixtureRequest) -> Iterator[Server]:
     """A server whose events have the names of columns: rows of any time are read with them."""
     found = request.getfixturevalue(request.param)
     assert isinstance(found, Server)
-    before = found.query("SELECT @@global.binlog_row_metadata")[0][0]
-    found.query("SET GLOBAL binlog_row_metadata = FULL")
-    yield found
-    found.query(f"SET GLOBAL binlog_row_metadata = {before}")
+    with found.variable("binlog_row_metadata", "FULL"):
+        yield found
 
 
 @pytest.fixture

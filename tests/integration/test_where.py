@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -314,11 +315,10 @@ def full_metadata(mariadb118: Server, request: pytest.FixtureRequest) -> Iterato
     """MariaDB, and the server that a test names, write collations into their binlogs."""
     name = request.node.callspec.params.get("name") if hasattr(request.node, "callspec") else None
     servers = {mariadb118, request.getfixturevalue(name) if name else mariadb118}
-    for server in servers:
-        server.query("SET GLOBAL binlog_row_metadata = FULL")
-    yield
-    for server in servers:
-        server.query("SET GLOBAL binlog_row_metadata = DEFAULT")
+    with ExitStack() as stack:
+        for server in servers:
+            stack.enter_context(server.variable("binlog_row_metadata", "FULL"))
+        yield
 
 
 @pytest.mark.usefixtures("full_metadata")
@@ -489,11 +489,10 @@ def test_a_column_of_another_collation_is_compared_by_one_that_is_named(
 
 
 def test_a_source_with_minimal_images_is_refused(mysql97: Server, tmp_path: Path) -> None:
-    mysql97.query("SET GLOBAL binlog_row_image = MINIMAL")
-    try:
-        connection = connect(mysql97)
-        with pytest.raises(SourceError, match="binlog_row_image is MINIMAL: rows lack the columns of their conditions"):
-            connection.check(config(mysql97, tmp_path, filter_where="s.t: a = 1"))
-    finally:
-        mysql97.query("SET GLOBAL binlog_row_image = DEFAULT")
-        connection.close()
+    refusal = "binlog_row_image is MINIMAL: rows lack the columns of their conditions"
+    with (
+        mysql97.variable("binlog_row_image", "MINIMAL"),
+        closing(connect(mysql97)) as connection,
+        pytest.raises(SourceError, match=refusal),
+    ):
+        connection.check(config(mysql97, tmp_path, filter_where="s.t: a = 1"))

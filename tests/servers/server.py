@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -211,6 +211,16 @@ class Server:
                 return list(cursor.fetchall())
         finally:
             connection.close()
+
+    @contextlib.contextmanager
+    def variable(self, name: str, value: str | int) -> Iterator[None]:
+        """Let a global variable have another value for a while; connections that are open keep what they have."""
+        ((before,),) = self.query(f"SELECT @@GLOBAL.{name}")
+        self.query(f"SET GLOBAL {name} = %s", (value,))
+        try:
+            yield
+        finally:
+            self.query(f"SET GLOBAL {name} = %s", (before,))
 
     def purge_binlogs(self, first: str, seconds: float = 30) -> None:
         """Purge the binlog files before one; a replica that has just gone may hold them for a moment."""

@@ -139,8 +139,21 @@ def test_an_output_can_have_conditions_on_rows(conf: Conf) -> None:
     )
     (output,) = conf.read().outputs("shop")
     assert output.settings.where == "shop.orders: total > 10"
-    conf.write("", "sluice.outputs = a\nsluice.output.a.where = total > 10\n")
-    with pytest.raises(ConfigError, match=r"sluice\.output\.a\.where: .* is not a condition of a table"):
+
+
+@pytest.mark.parametrize(
+    ("condition", "reason"),
+    [
+        ("total > 10", ".* is not a condition of a table"),
+        (f"shop.orders: note LIKE '{'x' * 300}'", "the patterns of LIKE have 300 characters in all, more than 256"),
+    ],
+)
+def test_conditions_of_an_output_are_checked_as_those_of_other_clients(conf: Conf, condition: str, reason: str) -> None:
+    conf.write(
+        "canal.destinations = shop\nkafka.bootstrap.servers = a:1\n",
+        f"sluice.outputs = a\nsluice.output.a.where = {condition}\n",
+    )
+    with pytest.raises(ConfigError, match=rf"sluice\.output\.a\.where: {reason}"):
         conf.read().outputs("shop")
 
 

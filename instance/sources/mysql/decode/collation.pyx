@@ -23,6 +23,7 @@ from libc.stdlib cimport calloc
 from libc.string cimport memcmp, memcpy
 
 from .....protocol.littleendian cimport le16, le32
+from .....protocol.utf8 cimport next_point
 
 from .....protocol.errors import DecodeError
 from .charset import encode
@@ -269,22 +270,6 @@ cdef int weights_of(const Weights *weights, uint32_t point, uint16_t *made, cons
         made[0] = 0xFB00
         made[1] = <uint16_t>(point - 0x17000 | 0x8000)
     return 2
-
-
-cdef inline uint32_t next_point(const uint8_t **text) noexcept nogil:
-    """The next character of a well-formed text in UTF-8."""
-    cdef const uint8_t *p = text[0]
-    if p[0] < 0x80:
-        text[0] = p + 1
-        return p[0]
-    if p[0] < 0xE0:
-        text[0] = p + 2
-        return (p[0] & 0x1F) << 6 | p[1] & 0x3F
-    if p[0] < 0xF0:
-        text[0] = p + 3
-        return (p[0] & 0x0F) << 12 | (p[1] & 0x3F) << 6 | p[2] & 0x3F
-    text[0] = p + 4
-    return (p[0] & 0x07) << 18 | (p[1] & 0x3F) << 12 | (p[2] & 0x3F) << 6 | p[3] & 0x3F
 
 
 cdef bytes put_weights(const Weights *weights, bytes text):

@@ -37,7 +37,7 @@ from .....protocol.canal.entry cimport (
 )
 from .....protocol.canal.tags cimport INDEX, KEY, PAIR_VALUE, ROW_CHANGE_PROPS
 from .....protocol.numbers cimport parse_number
-from .....protocol.utf8 cimport is_utf8
+from .....protocol.utf8 cimport is_utf8, next_point
 from .....protocol.wire cimport Span, get_varint, is_same, message_field, span_at, text_field
 from .....store.verdicts cimport Pinned, PinnedEntry, Verdict
 from .collation cimport AS_BYTES, Collation
@@ -125,22 +125,6 @@ cdef inline void put_big_endian(string *out, uint64_t number, int size) noexcept
     while size > 0:
         size -= 1
         out.push_back(<char>(number >> (8 * size) & 0xFF))
-
-
-cdef inline uint32_t next_point(const uint8_t **text) noexcept nogil:
-    """The next character of a well-formed text in UTF-8."""
-    cdef const uint8_t *p = text[0]
-    if p[0] < 0x80:
-        text[0] = p + 1
-        return p[0]
-    if p[0] < 0xE0:
-        text[0] = p + 2
-        return (p[0] & 0x1F) << 6 | p[1] & 0x3F
-    if p[0] < 0xF0:
-        text[0] = p + 3
-        return (p[0] & 0x0F) << 12 | (p[1] & 0x3F) << 6 | p[2] & 0x3F
-    text[0] = p + 4
-    return (p[0] & 0x07) << 18 | (p[1] & 0x3F) << 12 | (p[2] & 0x3F) << 6 | p[3] & 0x3F
 
 
 cdef int encode_text(string *out, Span text, const unordered_map[uint32_t, uint32_t] *encoder) noexcept nogil:

@@ -326,8 +326,9 @@ class Instance(Main):
         Otherwise what was read before is read on, unless that was over. Raises:
             ConfigError: there is no other server.
             BadParameterError: the address is none of them.
-            SourceChangedError: it lacks transactions, or it cannot be known.
-            SourceError, PurgedError: it cannot be read.
+            LostTransactionsError: it lacks transactions that were delivered.
+            SwitchRefusedError: it cannot be known where the stream goes on, or it has purged what comes next.
+            SourceError: it does not answer.
             NotStoredError, FencedError: it cannot be stored which one is read.
         """
         self.check_running()

@@ -246,7 +246,8 @@ class Serving(ABC):
             refusal = self.cursors.status(client.client_id).error
             if refusal:
                 logger.error(
-                    "client %d is not served: %s. Let it subscribe with another filter; its cursor is kept",
+                    "client %d is not served: %s. Let it subscribe with another filter, or other conditions on rows;"
+                    " its cursor is kept",
                     client.client_id,
                     refusal,
                     extra={"destination": self.config.destination},
@@ -494,8 +495,8 @@ class Serving(ABC):
         masks = self.config.masks().of(schema, table)
         if masked := next((leaf.column for leaf in leaves(test) if leaf.column.upper() in masks), ""):
             raise BadParameterError(
-                f"{schema}.{table}.{masked} is masked, and the client has a condition on it: a snapshot, which the"
-                " source's own values are compared for, would have other rows",
+                f"{schema}.{table}.{masked} is masked. The client's condition is judged on masked values, but the"
+                " source would judge the real ones: leave the table out, or subscribe without that condition",
                 "tables",
             )
         columns = await self.columns(schema, table)

@@ -11,8 +11,10 @@ from ..protocol.errors import (
     ConfigError,
     LostTransactionsError,
     NotStoredError,
+    PurgedError,
     SluiceError,
     SourceChangedError,
+    SwitchRefusedError,
 )
 from ..protocol.gtid import Transactions
 from ..store.cursor import Cursor
@@ -207,6 +209,8 @@ class SourceSwitch:
                 proof = await asyncio.to_thread(prover.prove, place, sample)
                 lost = lost.with_(proof.lost)
                 found.append(proof.place)
+        except (SourceChangedError, PurgedError) as error:  # no position of a client is meant
+            raise SwitchRefusedError(str(error)) from error
         finally:
             self._prover = None
             prover.stop()
@@ -217,9 +221,12 @@ class SourceSwitch:
                 tuple(lost.runs[:MOST_LISTED]),
             )
         if found != self._ends() and not destination.goes_on_in_ring(config):
-            raise SourceChangedError(
-                f"{wanted} has what was read, but without GTIDs it can only be read on where a transaction ends, and"
-                " without a log on disk: set gtid_mode = ON at both servers, or let the first one finish it"
+            raise SwitchRefusedError(
+                f"without GTIDs a destination with a log on disk cannot go on at {wanted}: set gtid_mode = ON at both"
+                " servers, or sluice.instance.store = memory"
+                if config.has_log
+                else f"a transaction was read in part, and without GTIDs the stream cannot go on inside it at {wanted}:"
+                " switch again when the rest has come, or set gtid_mode = ON at both servers"
             )
         chosen = InUse(wanted, str(Transactions.parse(accepted).with_(lost)))
         try:

@@ -82,7 +82,13 @@ class SourceChangedError(SluiceError):
     type = "source-changed"
 
 
-class LostTransactionsError(SourceChangedError):
+class SwitchRefusedError(SluiceError):
+    """It is not proven that the stream goes on at another source of the same data, or it cannot; all is as before."""
+
+    type = "switch-refused"
+
+
+class LostTransactionsError(SwitchRefusedError):
     """Another source of the same data lacks transactions that were delivered."""
 
     type = "transactions-lost"

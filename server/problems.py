@@ -60,6 +60,9 @@ PROBLEM_TYPES: ProblemTypes = {
         "The position belongs to another source or history: check which server this is. If it is the right"
         " one, take a new snapshot, unsubscribe, and subscribe again.",
     ),
+    errors.SwitchRefusedError: ProblemType(
+        409, "Switch refused", "No cursor has changed: do what the detail says, then switch again."
+    ),
     errors.LostTransactionsError: ProblemType(
         409,
         "Transactions lost",
@@ -99,10 +102,11 @@ PROBLEM_TYPES: ProblemTypes = {
     errors.NotStoredError: ProblemType(
         507,
         "Not stored",
-        "The ack counts but would not survive the server: make room for the cursors; the server tries again.",
+        "Make room for the cursors. An ack counts, but would not survive the server until it can be stored; the server"
+        " tries that again. Repeat a switch of the source.",
     ),
     errors.FencedError: ProblemType(
-        421, "Not the active server", "Ask the server that has taken the destination over."
+        421, "Not the active server", "Ask the server, or the process, that has the destination."
     ),
 }
 

@@ -93,6 +93,8 @@ def client_conditions(text: str) -> Conditions:
 
 def parse_condition(text: str) -> Test:
     """Read one condition. Raises FilterError."""
+    if not text.strip():
+        raise FilterError("the condition is empty: write one, such as total > 10")
     try:
         test = _test(parse_one(text, into=exp.Condition, dialect="mysql"))
         if sum(1 for _ in leaves(test)) > MAX_TESTS:
@@ -157,7 +159,7 @@ def _test(node: exp.Expr) -> Test:
     if read is not None:
         return read(node)
     if isinstance(node, exp.Column):
-        _refuse(node, f"is not a test; write {node.name} <> 0")
+        _refuse(node, f"is not a test: write what it is compared with, such as {node.name} = 1")
     _refuse(node, _SUPPORTED)
 
 
@@ -252,6 +254,8 @@ def _subject(node: exp.Expr) -> tuple[str, str]:
 def _column(node: exp.Expr) -> str:
     if not isinstance(node, exp.Column):
         _refuse(node, "is not a column")
+    if node.table:
+        _refuse(node, f"write the column without its table: {node.name}")
     _check_form(node, "this")
     if not isinstance(node.this, exp.Identifier):
         _refuse(node, "is not a column")

@@ -37,6 +37,7 @@ def check_command(options: Any) -> int:
     from ..outputs.registry import examine
     from ..tcp.serve import bypass
     from ..tcp.serve import require_safe_binding as require_safe_port
+    from .saved import as_read
 
     configuration = Configuration(options.conf, os.environ)
     server = configuration.server
@@ -65,7 +66,7 @@ def check_command(options: Any) -> int:
     configs = []
     for name in names:
         try:
-            config = configuration.instance(name)
+            config = as_read(configuration.server, configuration.instance(name))
             configs.append(config)
             findings.good(name, _examine(server, config, findings))
             for output in configuration.outputs(name):

@@ -71,7 +71,9 @@ def _source_of(options: Any) -> InstanceConfig:
         names = configuration.destinations()
         if options.destination is None and len(names) != 1:
             raise ConfigError(f"name one of the destinations with --destination: {', '.join(names) or 'there is none'}")
-        return configuration.instance(options.destination or names[0])
+        from .saved import as_read
+
+        return as_read(configuration.server, configuration.instance(options.destination or names[0]))
     user, at, place = options.mysql.rpartition("@")
     user, colon, password = user.partition(":")
     address, _, query = place.partition("?")

@@ -46,6 +46,7 @@ def migrate_command(options: Any) -> int:
     """Say what would happen."""
     from ..capacity import find_shortages
     from ..outputs.registry import examine as examine_output
+    from .saved import as_read
 
     findings = Findings(out)
     given = {"zk_servers": options.zk} if options.zk else {}
@@ -54,7 +55,7 @@ def migrate_command(options: Any) -> int:
     configs = []
     for name in configuration.destinations():
         try:
-            config = configuration.instance(name)
+            config = as_read(configuration.server, configuration.instance(name))
             configs.append(config)
             _examine(configuration, config, findings)
             for output in configuration.outputs(name):

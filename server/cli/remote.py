@@ -57,7 +57,10 @@ class Remote:
                 json=body,
             )
         except urllib3.exceptions.ReadTimeoutError:
-            raise SourceError(f"the server at {self.url} did not answer within {READ_TIMEOUT:g} s") from None
+            raise SourceError(
+                f"the server at {self.url} did not answer within {READ_TIMEOUT:g} s; it may still do what it was asked:"
+                " sluice status shows that"
+            ) from None
         except (urllib3.exceptions.HTTPError, ValueError) as error:
             raise SourceError(self._unreachable(error)) from None
         if response.status >= 400:
@@ -103,6 +106,8 @@ def _refusal(response: urllib3.BaseHTTPResponse) -> RemoteError:
         text = sentences(problem.get("detail") or "", problem.get("advice") or "")
     except (ValueError, AttributeError):
         return RemoteError(f"the server answered {response.status} {response.reason}", "")
+    if problem.get("active"):
+        text += f" It is at {problem['active']}: name that with --url."
     if response.status == 401:
         text += " The command line takes a token from $SLUICE_TOKEN."
     return RemoteError(text, problem.get("type", ""))

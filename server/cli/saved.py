@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...instance.config import InstanceConfig
+from ...instance.meta.base import InUse
 from ...instance.meta.nodes import NodeSession, NoNodeError
 from ...instance.meta.zookeeper import ZooKeeperClients
 from ...instance.serving import compile_where
@@ -24,6 +25,8 @@ class Saved:
     """Where to begin without a client's cursor, if that is kept."""
     running: str = ""
     """What ZooKeeper says of the server that serves the destination now."""
+    source: InUse | None = None
+    """Which of several sources is read, if that was chosen."""
 
 
 def read_saved(server: ServerConfig, config: InstanceConfig) -> Saved:
@@ -31,7 +34,7 @@ def read_saved(server: ServerConfig, config: InstanceConfig) -> Saved:
     if config.meta.make is not None:
         local = config.meta.make(config)
         clients = local.read()
-        return Saved(local.where, clients, local.place)
+        return Saved(local.where, clients, local.place, source=local.source)
     where = f"ZooKeeper ({server.zk_servers}, {config.meta})"
 
     parse = config.log_position == "parse"
@@ -44,9 +47,17 @@ def read_saved(server: ServerConfig, config: InstanceConfig) -> Saved:
             clients = await store.read()
         except NoNodeError:
             return Saved(where, running=running)
-        return Saved(where, clients, store.place, running)
+        return Saved(where, clients, store.place, running, store.source)
 
     return in_session(server, read)
+
+
+def as_read(server: ServerConfig, config: InstanceConfig) -> InstanceConfig:
+    """Return the configuration with the source that is read now, where several have the same data.
+
+    Raises what `read_saved` raises.
+    """
+    return config.using(read_saved(server, config.main).source) if config.others else config
 
 
 def try_filter(config: InstanceConfig, client: StoredClient) -> None:

@@ -36,8 +36,8 @@ def add_serve_command(commands: Any) -> None:
         type=int,
         default=1,
         metavar="N",
-        help="run as that many processes, for as many cores; each has a part of the destinations, by name, and ports of"
-        " its own: those configured and the next ones",
+        help="run as that many processes, for more than one core; each has some of the destinations, and ports of its"
+        " own: the configured ones and the next ones; not with canal.zkServers",
     )
     serve.add_argument("--process", type=_share, default=ALL, help=argparse.SUPPRESS)
 

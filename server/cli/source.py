@@ -17,8 +17,11 @@ def add_source_commands(commands: Any) -> None:
         "read the other server",
         "Read the other one of the two servers of a destination (canal.instance.master.address and standby.address),\n"
         "or switch back. It is done only if it is proven that nothing is missed. Transactions that were delivered and\n"
-        "that the other server does not have are listed; --accept switches nevertheless.",
-        "sluice source switch example --to db2:3306",
+        "that the other server does not have are listed; --accept switches nevertheless. A replica first executes\n"
+        "what it has received: after 60 s the command does not wait any more, but the switch goes on, and\n"
+        "sluice status shows it.",
+        "sluice source switch example",
+        "sluice source switch example --to db2:3306 --accept",
     )
     add_destination(switch)
     switch.add_argument("--to", default="", metavar="ADDRESS", help="the server to read; default: the other one")

@@ -40,6 +40,7 @@ def add_tail_command(commands: Any) -> None:
         "sluice tail example",
         r"sluice tail example --filter 'shop\.orders' --from earliest",
         r"sluice tail example --filter 'shop\.orders' --from '2026-11-21 07:30' --csv > orders.csv",
+        "sluice tail example --where \"shop.orders: status = 'paid' OR total IS NULL\"",
         "sluice tail example --rows | jq 'select(.type == \"DELETE\").before'",
         "sluice tail example --json --limit 10 | jq .data",
     )

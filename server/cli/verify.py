@@ -52,8 +52,10 @@ def verify_command(options: Any) -> int:
 
     from ...instance.sources.registry import examine, make_parser
     from ...instance.verification import compare_log
+    from .saved import as_read
 
-    config = Configuration(options.conf, os.environ).instance(options.destination).main
+    configuration = Configuration(options.conf, os.environ)
+    config = as_read(configuration.server, configuration.instance(options.destination).main)
     with Progress(console=out, transient=True, disable=not out.is_terminal) as progress:
         task = progress.add_task("comparing")
 

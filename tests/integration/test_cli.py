@@ -213,6 +213,23 @@ def test_check_notes_one_of_several_clients_that_has_lost_its_place(conf: Conf, 
     assert re.search(r"note shop, client 1002: .*reset, restored", done.stdout)
 
 
+def test_commands_ask_the_source_that_was_switched_to(conf: Conf, mariadb118: Server, database: Database) -> None:
+    schema = database(mariadb118)
+    mariadb118.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY)")
+    other = f"{mariadb118.host}:{mariadb118.port}"
+    dead = {"canal__instance__master__address": "127.0.0.1:1", "canal__instance__standby__address": other}
+    conf.destination("shop", mariadb118, **dead)
+    commands = ["check"], ["filter", "try", rf"{schema}\..*"], ["verify", "shop"]
+    assert [conf.run(*command).returncode for command in commands] == [1, 3, 3]
+    folder = conf.folder.parent / "data" / "shop"
+    folder.mkdir(parents=True)
+    chosen = {"epoch": 1, "source": {"accepted": "", "address": other}}
+    (folder / "meta.dat").write_text(json.dumps({"clientDatas": [], "destination": "shop", "sluice": chosen}))
+    done = [conf.run(*command) for command in commands]
+    assert [it.returncode for it in done] == [0, 0, 0], done
+    assert f"at {other}, binlog at" in done[0].stdout
+
+
 def test_check_finds_a_stored_filter_that_cannot_be_used_any_more(conf: Conf, mariadb118: Server) -> None:
     conf.destination("shop", mariadb118)
     with conf.serving() as serving:

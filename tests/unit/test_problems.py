@@ -26,6 +26,7 @@ STATUSES = {
     "filter-matches-nothing": 409,
     "bad-position": 422,
     "source-changed": 409,
+    "switch-refused": 409,
     "transactions-lost": 409,
     "gone": 410,
     "source-error": 503,

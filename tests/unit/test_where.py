@@ -83,7 +83,8 @@ class TestWhatIsUnderstood:
     @pytest.mark.parametrize(
         ("text", "reason"),
         [
-            ("a", "is not a test; write a <> 0"),
+            ("a", "is not a test: write what it is compared with, such as a = 1"),
+            (" ", "the condition is empty: write one, such as total > 10"),
             ("a = ", "is not a condition of SQL at character"),
             ("a = 'x", "is not a condition of SQL"),
             ("a = NULL", "a = NULL: a comparison with NULL is never true"),
@@ -94,7 +95,7 @@ class TestWhatIsUnderstood:
             ("1 = 1", "1 = 1: compares two constants"),
             ("LOWER(a) = 'x'", "LOWER\\(a\\) = 'x': compares two constants, or an expression"),
             ("a + 1 > 2", "an expression"),
-            ("t.a = 1", "t.a: supported are"),
+            ("t.a = 1", "t.a: write the column without its table: a"),
             ("a = 1 XOR b = 1", "XOR b = 1: supported are"),
             ("a REGEXP 'x'", "supported are"),
             ("a LIKE 'x' ESCAPE '!'", "ESCAPE '!': supported are"),

@@ -339,6 +339,11 @@ class MysqlConfig(BinlogConfig):
             found.append(
                 "canal.instance.detecting.heartbeatHaEnable has no effect without canal.instance.standby.address"
             )
+        if self.heartbeat_ha_enable and not self.detecting_enable and self.standby_address is not None:
+            found.append(
+                "canal.instance.detecting.heartbeatHaEnable has no effect without canal.instance.detecting.enable ="
+                " true: nobody asks whether the source lives"
+            )
         return found
 
     @property

@@ -217,8 +217,8 @@ class TableReader:
         conditions = self._config.conditions()
         if conditions is not None and conditions.of(schema, name) is not None:
             raise BadParameterError(
-                f"sluice.instance.filter.where keeps changes of {schema}.{name} back: without these it cannot be said"
-                " which rows that are read are outdated",
+                f"sluice.instance.filter.where keeps changes of {schema}.{name} back, so that it cannot be said which"
+                " rows that are read are outdated: leave the table out, or let the client have that condition instead",
                 "tables",
             )
         fields = self._config.field_filter()
@@ -235,7 +235,11 @@ class TableReader:
         if masked := next((it.name for it in table.columns if it.is_key and it.name.upper() in masks), "") or next(
             (part.column.name for part in table.key if part.column.name.upper() in masks), ""
         ):
-            raise BadParameterError(f"{table}.{masked} has a mask, and rows are known by it", "tables")
+            raise BadParameterError(
+                f"{table}.{masked} has a mask, and is part of the key by which rows are known: leave the table out of"
+                " the snapshot",
+                "tables",
+            )
         plain = [table.columns[place].name for place in delivered if table.columns[place].name.upper() not in masks]
         return _Table(table, translate(where, table, plain), key, delivered)
 

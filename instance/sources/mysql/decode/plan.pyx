@@ -323,7 +323,8 @@ cdef class TablePlan:
             if column.is_key:
                 raise ConfigError(
                     f"sluice.instance.filter.mask: {self.schema}.{self.table}.{column.name} belongs to the primary key,"
-                    " which consumers need as it is"
+                    " which consumers need as it is: remove this mask, or leave the column out"
+                    " (canal.instance.filter.black.field)"
                 )
             planned.mask = KINDS[mask.kind]
             planned.mask_characters = mask.characters

@@ -7,14 +7,19 @@ import random
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sluice.instance.sources.files import dump
 from sluice.instance.sources.files.charsets import CHARSETS
-from sluice.instance.sources.files.folder import MAGIC
+from sluice.instance.sources.files.config import FilesConfig
+from sluice.instance.sources.files.dump import FileDump
+from sluice.instance.sources.files.folder import MAGIC, Folder
+from sluice.instance.sources.files.places import END, FolderFinder
 from sluice.instance.sources.mysql.connection import Connection
 from sluice.instance.sources.mysql.schema import charsets
 from sluice.instance.sources.registry import examine
@@ -56,6 +61,10 @@ def folder(tmp_path: Path) -> Path:
     found.mkdir()
     binlogs(CAPTURED, found)
     return found
+
+
+def finder(configuration: FilesConfig) -> FolderFinder:
+    return FolderFinder(Folder(configuration), configuration)
 
 
 def rotate(source: Server) -> str:
@@ -321,6 +330,106 @@ def test_it_goes_on_in_a_longer_copy_that_takes_the_place_of_a_file(folder: Path
         reading.wait(lambda: len(reading.lines()) == len(lines))
         assert reading.lines() == lines
         assert not any(state == "error" for state, _ in reading.states)
+
+
+def test_a_file_that_grows_just_before_the_next_one_appears_is_read_to_its_end(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Reading(files_config(folder, tmp_path / "a")) as reading:
+        lines = reading.wait_for_end()
+    growing, following = paths_of(folder)[1:3]
+    whole = growing.read_bytes()
+    cut(growing, events(growing)[4])
+    moved = [path.rename(tmp_path / path.name) for path in paths_of(folder)[2:]]
+    later, looks = FileDump._later, itertools.count()
+
+    def grow(dump: FileDump) -> list[str]:
+        if dump.place[0] == growing.name and next(looks) == 2:
+            growing.write_bytes(whole)
+            for path in moved:
+                path.rename(folder / path.name)
+        return later(dump)
+
+    monkeypatch.setattr(FileDump, "_later", grow)
+    with Reading(files_config(folder, tmp_path / "b", at_end="wait")) as reading:
+        reading.wait(lambda: len(reading.lines()) >= len(lines))
+        assert reading.lines() == lines
+        assert not any(state == "error" for state, _ in reading.states)
+    assert following.exists()
+
+
+def test_without_gtids_a_file_without_an_end_may_still_grow_for_a_while(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    growing = paths_of(folder)[0]
+    with Reading(files_config(folder, tmp_path / "a")) as reading:
+        lines = reading.wait_for_end()
+        place = [it for it in reading.boundaries() if it.file == growing.name][-2]
+    monkeypatch.setattr(FolderFinder, "check_follower", lambda *_: False)
+    whole, rotation = growing.read_bytes(), events(growing)[-2]
+    cut(growing, place.begin)
+    with Reading(files_config(folder, tmp_path / "b", at_end="wait")) as reading:
+        reading.wait(lambda: place in reading.boundaries())
+        time.sleep(1.0)
+        assert reading.boundaries()[-1] == place
+        with growing.open("ab") as file:
+            file.write(whole[place.begin :])
+        reading.wait(lambda: len(reading.lines()) >= len(lines))
+        assert reading.lines() == lines
+    cut(growing, rotation)
+    monkeypatch.setattr(dump, "QUIET", 0.5)
+    with Reading(files_config(folder, tmp_path / "c", at_end="wait")) as reading:
+        reading.wait(lambda: len(reading.lines()) >= len(lines))
+        assert reading.lines() == lines
+
+
+@pytest.mark.parametrize("kind", ["gtids", "time"])
+def test_what_comes_while_the_place_is_looked_for_comes_after_it(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    growing, *others = paths_of(folder)
+    for path in others:
+        path.unlink()
+    whole = growing.read_bytes()
+    with Reading(files_config(folder, tmp_path / "a")) as reading:
+        reading.wait_for_end()
+        place = reading.boundaries()[-2].begin
+    cut(growing, place)
+    configuration = files_config(folder, tmp_path)
+    executed = str(finder(configuration)._executed(growing.name, END))
+    options = {"gtid_on": True, "master_gtid": executed} if kind == "gtids" else {"master_timestamp": 1 << 42}
+    walk = FolderFinder._walk
+
+    def grow(self: FolderFinder, file: str, **more: Any) -> Iterator[Any]:
+        yield from walk(self, file, **more)
+        growing.write_bytes(whole)
+
+    monkeypatch.setattr(FolderFinder, "_walk", grow)
+    start = finder(files_config(folder, tmp_path, **options)).find(None)
+    assert start.position is not None
+    assert (start.position.file, start.position.begin) == (growing.name, place)
+
+
+def test_the_end_is_where_the_last_whole_transaction_ends(folder: Path, tmp_path: Path) -> None:
+    path, *others = paths_of(folder)
+    for other in others:
+        other.unlink()
+    whole, starts = path.read_bytes(), events(path)
+    configuration = files_config(folder, tmp_path, at_end="wait")
+    with Reading(files_config(folder, tmp_path)) as reading:
+        reading.wait_for_end()
+        *_, before, last = reading.boundaries()
+    cut(path, last.begin - 5)
+    with Reading(configuration) as reading:
+        reading.wait(lambda: before in reading.boundaries())
+        end = reading.parser.end()
+        assert before <= end < last
+        assert end.begin in starts
+        (folder / f"{path.stem}.000002").touch()
+        assert reading.parser.end() == end
+        path.write_bytes(whole)
+        reading.wait(lambda: last in reading.boundaries())
+        assert reading.parser.end() >= last
 
 
 async def test_a_destination_that_has_ended_gives_what_is_left_and_stays_there(folder: Path, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_configured_offset_may_be_inside_a_transaction(fresh: Server, tmp_path
 
 
 def test_a_time_starts_before_the_first_transaction_at_or_after_it(fresh: Server, tmp_path: Path) -> None:
-    times = {}
+    times, first = {}, end(fresh)[0]
     for number in range(1, 5):
         ((times[number],),) = fresh.query("SELECT UNIX_TIMESTAMP()")
         insert(fresh, number)
@@ -87,6 +87,8 @@ def test_a_time_starts_before_the_first_transaction_at_or_after_it(fresh: Server
     for number in range(1, 5):
         expected = [str(it) for it in range(number, 5)]
         assert rows(fresh, tmp_path, 4, master_timestamp=times[number] * 1000) == expected
+        options = {"master_timestamp": times[number] * 1000, "master_journal_name": first}
+        assert rows(fresh, tmp_path, 4, **options) == expected
     start = find(fresh, master_timestamp=(times[4] + 100) * 1000).dump
     assert (start.file, start.offset) == end(fresh)  # type: ignore[union-attr]
 

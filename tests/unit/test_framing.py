@@ -77,6 +77,16 @@ def test_a_size_that_cannot_be_is_refused(size: int, text: str) -> None:
         framer.frame(bytes(9) + size.to_bytes(4, "little") + bytes(100), memoryview(bytearray(100)))
 
 
+def test_what_comes_before_such_a_size_is_given_first() -> None:
+    framer = EventFramer(1000)
+    framer.end = 1 << 40
+    data, space = event(20, 20) + event(30, 30) + bytes(9) + bytes(100), memoryview(bytearray(1000))
+    taken, written = framer.frame(data, space)
+    assert (taken, bytes(space[:written])) == (50, expected([20, 30]))
+    with pytest.raises(DecodeError, match="of 0 bytes"):
+        framer.frame(data[taken:], space)
+
+
 def test_a_dump_ends_by_a_packet_of_its_own() -> None:
     framer = EventFramer(1000)
     assert [framer.eof()[:5] for _ in range(300)][255:258] == [

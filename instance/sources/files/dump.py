@@ -3,7 +3,8 @@
 import logging
 import os
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,8 @@ PIECE: Final = 1 << 20
 """Bytes that are read at once."""
 PAUSE: Final = 0.2
 """Seconds between two looks at whether there is more."""
+QUIET: Final = 10.0
+"""Seconds for which a file without an end of its own does not grow, before it is taken for whole: it may be copied."""
 _LAST: Final = (BinlogEvent.ROTATE_EVENT, BinlogEvent.STOP_EVENT)
 """What a server ends a file with, unless it is killed."""
 
@@ -37,12 +40,13 @@ class FileDump:
         *,
         most: int,
         waits: bool = False,
-        check_follower: Callable[[str, str], None] | None = None,
+        check_follower: Callable[[str, str], bool] | None = None,
     ) -> None:
         """Begin at an offset. `most`: the bytes of an event that is taken. Raises SourceError.
 
         `waits`: for what is still to come at the end of the last file. `check_follower` raises SourceError for a file,
-        and the one after it, if something is missing between them; without it the dump ends with the file.
+        and the one after it, if something is missing between them, and returns whether nothing is, as far as can be
+        known; without it the dump ends with the file.
         """
         self.name = folder.name
         self._folder = folder
@@ -74,7 +78,10 @@ class FileDump:
                 return written
             if self._load() or self._take_copy():
                 continue
-            if (follower := self._follower()) is not None:
+            later = self._later()
+            if self._load() or self._take_copy():  # since the last look: what a follower has comes after that
+                continue
+            if (follower := self._follower(later)) is not None:
                 self._open(follower, len(MAGIC))
             elif self._waits:
                 self._stopping.wait(PAUSE)
@@ -108,6 +115,11 @@ class FileDump:
         self._loaded = offset
         self._framer.place = offset - len(self._data)
         self._framer.end = os.fstat(self._descriptor).st_size
+        self._note_growth()
+
+    def _note_growth(self) -> None:
+        self._grown = time.monotonic()
+        self._is_proven: bool | None = None
 
     def _load(self) -> bool:
         """Read on; return whether there is more than before."""
@@ -125,6 +137,8 @@ class FileDump:
             raise self._error(error.strerror or str(error)) from error
         self._data, self._taken = self._data[self._taken :] + piece, 0
         self._loaded += len(piece)
+        if has_grown:
+            self._note_growth()
         return has_grown or bool(piece)
 
     def _take_copy(self) -> bool:
@@ -144,29 +158,38 @@ class FileDump:
         descriptor = self._folder.open(self._file)
         self.close()
         self._descriptor = descriptor
+        self._note_growth()
         return True
 
-    def _follower(self) -> str | None:
+    def _later(self) -> list[str]:
+        """Return the files that are there after the present one. Raises SourceError if that is gone."""
+        if self._check_follower is None:
+            return []
+        files = [name for name, _ in self._folder.binlog_files()]
+        later = [name for name in files if file_number(name) > file_number(self._file)]
+        if not later and self._file not in files:
+            raise self._error("the file was removed while it was read")
+        return later
+
+    def _follower(self, later: Sequence[str]) -> str | None:
         """Return the next file, if the present one is whole; None if nothing follows. Raises SourceError."""
         if self._check_follower is None:
             return None
-        number = file_number(self._file)
-        files = [name for name, _ in self._folder.binlog_files()]
-        later = [name for name in files if file_number(name) > number]
         torn = self._framer.end - self._framer.place
         if torn and (later or not self._waits):
             raise self._error(f"the file ends inside an event, after {torn} bytes of it: it is not copied as a whole")
-        if not later and self._file not in files:
-            raise self._error("the file was removed while it was read")
         if not later or (self._waits and self._is_unfinished(later[0])):
             return None
-        if file_number(later[0]) != number + 1:
+        if file_number(later[0]) != file_number(self._file) + 1:
             raise self._error(
                 f"the file ends, and {later[0]} is the next one that is there: copy those between into the folder, too"
             )
         if self._framer.type not in _LAST:
+            if self._is_proven is None:
+                self._is_proven = self._check_follower(self._file, later[0])
+            if self._waits and not self._is_proven and time.monotonic() - self._grown < QUIET:
+                return None  # it may still be copied
             logger.warning("%s has no ROTATE or STOP event at its end: its server was killed", self._path)
-            self._check_follower(self._file, later[0])
         return later[0]
 
     def _is_unfinished(self, file: str) -> bool:

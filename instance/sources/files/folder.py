@@ -79,7 +79,7 @@ class Folder:
         self.name = str(config.folder)
         self._checks_server = not config.server_uuid
         self._base = config.name or self._find_base()
-        self.facts = self._facts(self._last_head(), config.server_uuid)
+        self.facts = self._facts(self._head(self.last_file()), config.server_uuid)
 
     def __enter__(self) -> Self:
         return self
@@ -185,15 +185,20 @@ class Folder:
         description = data[len(MAGIC) : end]
         return Head(description, server_id, description[_VERSION].split(b"\0")[0].decode("ascii", "replace"))
 
-    def _last_head(self) -> Head:
-        """Return the head of the last file that has one."""
+    def begun_files(self) -> list[str]:
+        """Return the files that are there, without the last one if that does not have its first event yet."""
         *earlier, last = [name for name, _ in self.binlog_files()]
         try:
-            return self._head(last)
+            self._head(last)
         except UnfinishedFileError:
             if not earlier:
                 raise
-            return self._head(earlier[-1])
+            return earlier
+        return [*earlier, last]
+
+    def last_file(self) -> str:
+        """Return the last file that has its first event."""
+        return self.begun_files()[-1]
 
     def _facts(self, head: Head, uuid: str) -> ServerFacts:
         mariadb = "mariadb" in head.version.lower()

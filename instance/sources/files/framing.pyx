@@ -65,6 +65,8 @@ cdef class EventFramer:
                             break
                         self.event = le32(source + SIZE_AT)
                         if not HEADER_SIZE <= self.event <= self.largest:
+                            if target != &space[0]:  # what comes before it is valid
+                                break
                             self.refuse()
                         if self.place + self.event > self.end:
                             break

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from contextlib import closing
+from functools import cached_property
 
 from ....protocol.errors import ConfigError, SourceError, UnknownTableError
 from ....store.cursor import Cursor
@@ -25,6 +26,11 @@ from .places import FolderFinder
 
 class FilesParser(BinlogParser[FilesConfig, Folder]):
     """Reads the binlog files of a folder."""
+
+    @cached_property
+    def _ends(self) -> dict[str, int]:
+        """See `FolderFinder`."""
+        return {}
 
     def tables(self) -> list[tuple[str, str]]:
         """Return the tables that the history knows at its end."""
@@ -58,7 +64,7 @@ class FilesParser(BinlogParser[FilesConfig, Folder]):
         return CHARSETS
 
     def _finder(self, binlog: Folder) -> FolderFinder:
-        return FolderFinder(binlog, self._config, self._stopping)
+        return FolderFinder(binlog, self._config, self._stopping, self._ends)
 
     def _dump(self, binlog: Folder, start: FileStart | GtidStart) -> FileDump:
         assert isinstance(start, FileStart)  # the finder gives no other

@@ -1,6 +1,7 @@
 """Places in binlog files, found by reading these."""
 
 import struct
+import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
@@ -35,25 +36,42 @@ class FolderFinder(PlaceFinder):
     _config: FilesConfig
     _binlog: Folder
 
+    def __init__(
+        self,
+        binlog: Folder,
+        config: FilesConfig,
+        stopping: threading.Event | None = None,
+        ends: dict[str, int] | None = None,
+    ) -> None:
+        """See `PlaceFinder`; ``ends`` remembers where the last whole transactions of files were seen to end."""
+        super().__init__(binlog, config, stopping)
+        self._ends = {} if ends is None else ends
+
     def end(self) -> Start:
         """See `PlaceFinder.end`: where the last whole transaction ends."""
-        file = self._binlog.binlog_files()[-1][0]
+        file = self._binlog.last_file()
+        return self._at_boundary(file, self._find_end(file))
+
+    def end_position(self, known: Iterable[tuple[str, int]]) -> Position:
+        """See `PlaceFinder.end_position`: as `end`."""
+        file = self._binlog.last_file()
+        return self.position_of(file, self._find_end(file), known)
+
+    def _find_end(self, file: str) -> int:
+        """Return the offset at which the last whole transaction of a file ends, read on from where it ended before."""
         decoder = Decoder(Ring(), self._config)
         decoder.begin(source=self._facts.source, walking=True)
         try:
-            with closing(self._events(decoder, file, FIRST_EVENT)) as events:
+            with closing(self._events(decoder, file, self._ends.get(file, FIRST_EVENT))) as events:
                 deque(events, maxlen=0)
             found = decoder.position
         finally:
             decoder.close()
         if found is None:
             raise SourceError(f"{self._binlog.path / file} ends before its first event: it is not copied yet")
-        return self._at_boundary(file, found.begin)
-
-    def end_position(self, known: Iterable[tuple[str, int]]) -> Position:
-        """See `PlaceFinder.end_position`."""
-        file, size = self._binlog.binlog_files()[-1]
-        return self.position_of(file, size, known)
+        self._ends.clear()
+        self._ends[file] = found.begin
+        return found.begin
 
     def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:
         """See `sluice.instance.source.Parser.expiries`: nobody says when files go."""
@@ -67,14 +85,20 @@ class FolderFinder(PlaceFinder):
                     return not prepared_xid(event.body)
         raise SourceError(f"{self._binlog.path / file} does not have the end of the XA transaction at {begin}")
 
-    def check_follower(self, file: str, follower: str) -> None:
-        """Raise SourceError if GTIDs show that the end of a file is missing before the one that follows it."""
+    def check_follower(self, file: str, follower: str) -> bool:
+        """Return whether GTIDs show that nothing is missing between a file and the one that follows it.
+
+        Raises SourceError if they show that the end of the file is.
+        """
         until, since = self._executed(file, END), self._executed(follower, FIRST_EVENT)
-        if until is not None and since is not None and not _is_same(until, since):
+        if until is None or since is None:
+            return False
+        if not _is_same(until, since):
             raise SourceError(
                 f"{self._binlog.path / file} ends after the GTIDs {until}, and {follower} begins after {since}: one of"
                 " them is not copied as a whole"
             )
+        return bool(str(since))  # without GTIDs both are empty
 
     def _by_default(self) -> Start:
         return self._at_boundary(self._binlog.binlog_files()[0][0], FIRST_EVENT)
@@ -101,12 +125,12 @@ class FolderFinder(PlaceFinder):
             raise SourceError(f"{self._binlog.path}, {event.position}: {error}") from error
 
     def _executed_now(self) -> GtidSet:
-        found = self._executed(self._binlog.binlog_files()[-1][0], END)
+        found = self._executed(self._binlog.last_file(), END)
         return found if found is not None else self._gtids("")
 
     def _after(self, gtids: GtidSet, executed: GtidSet | None = None) -> Start:
         del executed
-        files = [name for name, _ in self._binlog.binlog_files()]
+        files = self._binlog.begun_files()
         for number in reversed(range(len(files))):
             before = self._executed(files[number], FIRST_EVENT)
             if before is not None and _has(gtids, before):
@@ -119,6 +143,7 @@ class FolderFinder(PlaceFinder):
     def _at_first_after(self, files: Sequence[str], executed: GtidSet, gtids: GtidSet) -> Start:
         """Start at the first transaction that is not in a set, if all before it are."""
         newest = dict(_newest(gtids)) if isinstance(gtids, MariadbGtidSet) else {}
+        end = self._find_end(files[-1])  # first: what comes while the files are looked through comes after it
         start = None
         for file in files:
             with closing(self._walk(file)) as walk:
@@ -137,7 +162,7 @@ class FolderFinder(PlaceFinder):
                 f"the GTID set {gtids} is not what the files of {self._binlog.name} have up to any place: at the first"
                 f" transaction that is not in it, they have {executed}. Begin at a file and offset, or at a time"
             )
-        return start or self.end()
+        return start or self._at_boundary(files[-1], end)
 
     def _dump(self, file: str, offset: int) -> FileDump:
         return FileDump(self._binlog, file, offset, most=self._config.event_bytes)

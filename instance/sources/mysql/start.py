@@ -281,7 +281,7 @@ class PlaceFinder(ABC):
             )
 
     def _configured(self) -> Start:
-        config = self._config
+        config, files = self._config, [file for file, _ in self._binlog.binlog_files()]
         if config.gtid_on and config.master_gtid:
             try:
                 gtids = self._gtids(config.master_gtid)
@@ -293,10 +293,10 @@ class PlaceFinder(ABC):
             if config.master_position:
                 return self._at_offset(config.master_journal_name, config.master_position)
             if config.master_timestamp:
-                return self._at_time(config.master_timestamp, [config.master_journal_name])
+                return self._at_time(config.master_timestamp, files[files.index(config.master_journal_name) :])
             return self._at_boundary(config.master_journal_name, FIRST_EVENT)
         if config.master_timestamp:
-            return self._at_time(config.master_timestamp, [file for file, _ in self._binlog.binlog_files()])
+            return self._at_time(config.master_timestamp, files)
         return self._by_default()
 
     def _by_gtid(self, position: Position, gtids: GtidSet | None, accepted: Transactions | None = None) -> Start:
@@ -398,6 +398,7 @@ class PlaceFinder(ABC):
         Only the time of the first event of each file is looked at, from the newest to the oldest, until a file is old
         enough; that one is read.
         """
+        end = self.end()  # first: what comes while the files are looked through comes after it
         for index in reversed(range(len(files))):
             with closing(self._walk(files[index])) as walk:
                 first = next(walk, None)
@@ -413,7 +414,7 @@ class PlaceFinder(ABC):
             if index + 1 < len(files):
                 return self._at_boundary(files[index + 1], FIRST_EVENT)
             break
-        return self.end()
+        return end
 
     def _gtids(self, text: str) -> GtidSet:
         return parse_gtids(text, mariadb=self._facts.mariadb)

@@ -21,7 +21,7 @@ from .catchup import CatchUp
 from .config import InstanceConfig
 from .judging import Judging
 from .log import LogWriter, open_log
-from .meta.base import MetaStore
+from .meta.base import HeldError, MetaStore
 from .quarantine import keep_late, remove
 from .serving import compile_where
 from .source import Parser, ParserFactory
@@ -102,6 +102,7 @@ class Instance(Main):
         await self._meta.close()
         if self.state == "starting":  # else it was given up meanwhile
             self._set_state("stopped", str(error))
+            self.held = error if isinstance(error, HeldError) else None
         for view in self.views:
             await view.close()
             view.wait_for_main()
@@ -209,6 +210,7 @@ class Instance(Main):
 
     async def stop(self) -> None:
         """Store the cursors, end the parser, wake all waiters."""
+        self.held = None
         await self._switch.end()
         parser = self._parser
         if parser is None:

@@ -34,7 +34,7 @@ from .catchup import CatchUp
 from .columns import SourceColumn
 from .config import InstanceConfig
 from .log import LogReader
-from .meta.base import MetaStore
+from .meta.base import HeldError, MetaStore
 from .purges import PurgeWatch, Threat
 from .quarantine import path_of, read_late
 from .sink.condition import leaves
@@ -88,6 +88,8 @@ class Serving(ABC):
         """... how it is read now: from another server, or by another filter."""
         self.state = "stopped"
         self.error = ""
+        self.held: HeldError | None = None
+        """Why it could not start, if that is because another process has it."""
         self._failure = ""
         """The error that has stopped the destination; empty while all is well."""
         self.check_active = check_active

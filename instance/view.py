@@ -10,7 +10,7 @@ from ..store.cursors import Cursors
 from ..store.ring import Ring
 from .catchup import CatchUp
 from .config import InstanceConfig
-from .meta.base import MetaStore
+from .meta.base import HeldError, MetaStore
 from .serving import Serving, compile_where
 from .source import Parser, ParserFactory
 from .status import SourceStatus
@@ -80,6 +80,7 @@ class View(Serving):
                 logger.exception("it cannot start", extra={"destination": self.config.destination})
             await self._meta.close()
             self._set_state("stopped", str(error) or type(error).__name__)
+            self.held = error if isinstance(error, HeldError) else None
             return False
         self.is_open = self.is_wanted
         if not self.is_open:  # it was stopped meanwhile
@@ -123,7 +124,7 @@ class View(Serving):
     async def stop(self) -> None:
         """Leave the stream of its main, which goes on: hold nothing of it, and store the cursors."""
         serves = self._parser is not None
-        self.is_wanted = False
+        self.is_wanted, self.held = False, None
         self.leave("stopped")
         if self.main is not None:
             self.main.views = [it for it in self.main.views if it is not self]

@@ -59,20 +59,30 @@ async def _keep(number: int, command: Sequence[str], stopping: asyncio.Event) ->
     pause = SHORTEST
     while not stopping.is_set():
         begin = time.monotonic()
-        # Ctrl-C goes to all processes of a terminal's session: they are told once, from here.
-        process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, start_new_session=True)
-        ending = asyncio.create_task(process.wait())
-        told = asyncio.create_task(stopping.wait())
-        await asyncio.wait((ending, told), return_when=asyncio.FIRST_COMPLETED)
-        told.cancel()
+        try:
+            what = await _run(number, command, stopping)
+        except OSError as error:  # the others serve on
+            what = f"not started: {error}"
         if stopping.is_set():
-            await _stop(process, number)
             return
         pause = SHORTEST if time.monotonic() - begin > STEADY else pause
-        logger.error("process %d has %s; it starts again in %.0f s", number, _how(ending.result()), pause)
+        logger.error("process %d has %s; it starts again in %.0f s", number, what, pause)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stopping.wait(), pause)
         pause = min(2 * pause, LONGEST)
+
+
+async def _run(number: int, command: Sequence[str], stopping: asyncio.Event) -> str:
+    """Run one process until it ends, and say how, or until all are to stop. Raises OSError if it cannot be started."""
+    # Ctrl-C goes to all processes of a terminal's session: they are told once, from here.
+    process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE, start_new_session=True)
+    ending = asyncio.create_task(process.wait())
+    told = asyncio.create_task(stopping.wait())
+    await asyncio.wait((ending, told), return_when=asyncio.FIRST_COMPLETED)
+    told.cancel()
+    if stopping.is_set():
+        await _stop(process, number)
+    return _how(await ending)
 
 
 async def _stop(process: asyncio.subprocess.Process, number: int) -> None:
@@ -88,15 +98,21 @@ async def _stop(process: asyncio.subprocess.Process, number: int) -> None:
 
 
 def _how(code: int) -> str:
-    return f"ended with status {code}" if code >= 0 else f"been ended by {signal.Signals(-code).name}"
+    names = {it.value: it.name for it in signal.Signals}
+    return f"ended with status {code}" if code >= 0 else f"been ended by {names.get(-code, f'signal {-code}')}"
 
 
 def end_with_supervisor() -> None:
-    """Stop this process in good order, as SIGTERM does, when its standard input ends: its supervisor is gone then."""
+    """Stop this process in good order, as SIGTERM does, when its standard input ends: its supervisor is gone then.
+
+    If it takes too long to stop, it is killed, as its supervisor would do.
+    """
 
     def wait() -> None:
         while os.read(0, 1):
             pass
         os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(STOP_SECONDS)
+        os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=wait, name="supervisor", daemon=True).start()

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Collection
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +16,10 @@ logger = logging.getLogger(__name__)
 
 class DestinationControl(Protocol):
     """Starts and stops destinations."""
+
+    @property
+    def released(self) -> Collection[str]:
+        """Those that could not start because another process had them, which has them no longer."""
 
     async def start(self, destination: str) -> None:
         """Start a destination from its files as they are now."""
@@ -32,7 +36,7 @@ class Scanner:
 
     As in Canal only ``instance.properties`` is looked at. Other than in Canal, a destination restarts only if what it
     reads is configured otherwise now; it goes on as it is when its changed file cannot be used; and all go on when the
-    folder itself cannot be read.
+    folder itself cannot be read. A destination that another process had is started when that has ended.
     """
 
     def __init__(self, configuration: Configuration, destinations: DestinationControl) -> None:
@@ -59,8 +63,10 @@ class Scanner:
             return
         before, self._known = self._known, found
         for name in sorted(before.keys() - found.keys()):
-            logger.info("its file is gone, it stops", extra={"destination": name})
+            logger.info("its file is gone, or it belongs to another process now: it stops", extra={"destination": name})
             await self._attempt(self._stop(name), name)
+        for name in sorted(before.keys() & found.keys() & set(self._destinations.released)):
+            await self._attempt(self._destinations.start(name), name)
         if found.keys() - before.keys():
             await warn_of_shortages(self._configuration, found)
         for name in self._configuration.views_first(sorted(found.keys() - before.keys())):

@@ -1,10 +1,11 @@
 """Where the subscriptions and cursors of a destination are kept."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from ...protocol.errors import ConfigError
 from ...store.cursor import Cursor, StoredClient
 
 _YEAR_2025 = 1_735_689_600
@@ -26,6 +27,15 @@ class InUse:
         return host.strip("[]"), int(port)
 
 
+class HeldError(ConfigError):
+    """Another process uses what is stored of a destination, which can start when that has ended."""
+
+    def __init__(self, message: str, is_over: Callable[[], bool]) -> None:
+        super().__init__(message)
+        self.is_over = is_over
+        """Tells whether it uses that no longer."""
+
+
 class MetaStore(Protocol):
     """Keeps the clients of one destination, and the epoch that makes its batch ids unique for ever."""
 
@@ -44,7 +54,8 @@ class MetaStore(Protocol):
         """Return the epoch of this life, greater than in every earlier one and already durable, and the clients.
 
         Raises:
-            ConfigError: what is stored cannot be used, or another process uses it.
+            ConfigError: what is stored cannot be used.
+            HeldError: another process uses it.
         """
 
     async def write(self, changes: Mapping[int, StoredClient | None], epoch: int) -> None:

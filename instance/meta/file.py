@@ -26,7 +26,7 @@ from ...protocol.errors import ConfigError
 from ...store.cursor import Cursor, StoredClient, earliest
 from ...store.folder import sync_folder
 from ..files import make_private_folder, open_private, restrict
-from .base import InUse, epoch_by_clock
+from .base import HeldError, InUse, epoch_by_clock
 from .canal import (
     MALFORMED,
     Address,
@@ -128,7 +128,8 @@ class FileMetaStore:
                 restrict(self._parse)
         except BlockingIOError:
             lock.close()
-            raise ConfigError(f"another process uses {self.path}: stop it, or set canal.file.data.dir") from None
+            text = f"another process uses {self.path}: stop it, or set canal.file.data.dir"
+            raise HeldError(text, self._is_free) from None
         except OSError as error:
             lock.close()
             raise _unusable(folder, error) from error
@@ -137,6 +138,15 @@ class FileMetaStore:
             raise
         self._lock = lock
         return epoch, clients
+
+    def _is_free(self) -> bool:
+        """Whether no process uses the file."""
+        try:
+            with open_private(self.path.parent / LOCK_NAME, "ab") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
 
     def _read(self) -> tuple[int, list[StoredClient]]:
         """Return the next epoch and the clients; the place is remembered."""

@@ -93,7 +93,8 @@ def _prepare(configuration: Configuration) -> None:
 
 def _commands(options: Any) -> list[list[str]]:
     """Return what starts each of the processes."""
-    command = [sys.executable, "-m", "sluice.server.cli", "serve", "--conf", str(options.conf)]
+    # -P: the folder in which it is started is no place to look for modules.
+    command = [sys.executable, "-P", "-m", "sluice.server.cli", "serve", "--conf", str(options.conf)]
     command += ["--insecure"] if options.insecure else []
     return [[*command, "--process", f"{number}/{options.processes}"] for number in range(options.processes)]
 

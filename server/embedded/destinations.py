@@ -151,6 +151,11 @@ class Destinations:
             if view.is_open:
                 await self.companions.start(config.destination)
 
+    @property
+    def released(self) -> list[str]:
+        """The destinations that could not start because another process had them, which has them no longer."""
+        return [name for name, it in self.instances.items() if it.held is not None and it.held.is_over()]
+
     def _views(self, destination: str) -> list[View]:
         """Return the views of a destination that nobody has stopped."""
         views = (it for it in self.instances.values() if isinstance(it, View))
@@ -408,8 +413,9 @@ class Destinations:
 
     def _known(self, destination: str) -> Instance | View:
         instance = self.instances.get(destination)
-        if instance is None:
+        if instance is None or instance.state == "stopped":  # another process may have it now
             self.require(destination)
+        if instance is None:
             raise UnknownDestinationError(f"no destination {destination!r} is configured here")
         return instance
 

@@ -77,19 +77,20 @@ class Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop on SIGINT and SIGTERM. uvicorn would raise them again afterwards, before the cursors are saved."""
+        """Stop on SIGINT and SIGTERM. uvicorn would raise them again afterwards, before the cursors are saved.
+
+        Another SIGTERM changes nothing then: a supervisor and what has started that may both send one.
+        """
         if threading.current_thread() is not threading.main_thread():  # only the main thread gets signals
             yield
             return
         loop = asyncio.get_running_loop()
-        signals = (signal.SIGINT, signal.SIGTERM)
-        for number in signals:
+        for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self.handle_exit, number, None)
         try:
             yield
         finally:
-            for number in signals:
-                loop.remove_signal_handler(number)
+            loop.remove_signal_handler(signal.SIGINT)
 
 
 class Protocol(HttpToolsProtocol):

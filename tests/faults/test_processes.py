@@ -185,6 +185,24 @@ def test_none_outlives_the_one_that_started_them(several: Sluice) -> None:
         eventually(lambda: several.log_file.read_text().count("INFO    stopped") == COUNT, several.log_file.read_text)
 
 
+def test_a_destination_that_becomes_a_view_in_another_process_goes_there_and_back(
+    several: Sluice, schema: str, mariadb118: Server
+) -> None:
+    several.settings = {"canal__auto__scan": "true", "canal__auto__scan__interval": 0.2}
+    several.add("shop0", mariadb118, canal__instance__filter__regex=rf"{schema}\\..*")
+    file = several.conf / "shop2" / "instance.properties"
+    before = file.read_text()
+    with several:
+        wait_running(several)
+        client_of(several, "shop2", 2).subscribe("wanted[.].*")
+        for text, number in (("sluice.instance.route = shop1\n", 0), (before, 2)) * 2:
+            file.write_text(text)
+            eventually(lambda number=number: runs(several, "shop2", number), f"it runs in process {number}")  # type: ignore[misc]
+            status, found = ask(several, 2 - number, "shop2")
+            assert (status, found["active"]) == (421, url_of(several, number))
+            assert client_of(several, "shop2", 2).status()["filter"] == "wanted[.].*"
+
+
 def test_a_destination_that_appears_starts_in_its_process_alone(several: Sluice, mariadb118: Server) -> None:
     several.settings = {"canal__auto__scan": "true", "canal__auto__scan__interval": 0.2}
     several.add("shop0", mariadb118)

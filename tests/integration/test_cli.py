@@ -213,6 +213,28 @@ def test_check_notes_one_of_several_clients_that_has_lost_its_place(conf: Conf, 
     assert re.search(r"note shop, client 1002: .*reset, restored", done.stdout)
 
 
+def test_further_sigterms_do_not_cut_a_stop_short(conf: Conf, mariadb118: Server) -> None:
+    conf.main(canal__destinations="shop", canal__file__flush__period="60000")
+    conf.destination("shop", mariadb118)
+    process = conf.start("serve")
+    assert process.stderr is not None
+    while not (found := re.search(r"serves (http\S+)", process.stderr.readline())):
+        pass
+    serving = Serving(found[1], conf, "")
+    serving.wait_for(lambda: serving.states() == {"shop": "running"})
+    serving.call("POST", "/shop/clients/1001/subscribe")
+    mariadb118.query("CREATE DATABASE IF NOT EXISTS sigterm")
+    mariadb118.query("DROP DATABASE sigterm")
+    batch = serving.call("POST", "/shop/clients/1001/getWithoutAck?timeout=10000")
+    serving.call("POST", "/shop/clients/1001/ack", json={"batchId": batch["batchId"]})
+    acked = serving.call("GET", "/shop/clients/1001")["position"]
+    while process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.002)
+    process.communicate()
+    assert acked in (conf.folder.parent / "data" / "shop" / "meta.dat").read_text()
+
+
 def test_commands_ask_the_source_that_was_switched_to(conf: Conf, mariadb118: Server, database: Database) -> None:
     schema = database(mariadb118)
     mariadb118.query(f"CREATE TABLE {schema}.t (id INT PRIMARY KEY)")

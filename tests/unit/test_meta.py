@@ -18,7 +18,7 @@ from typing import Literal
 import pytest
 
 from sluice.instance.meta import MetaKind
-from sluice.instance.meta.base import InUse, epoch_by_clock
+from sluice.instance.meta.base import HeldError, InUse, epoch_by_clock
 from sluice.instance.meta.canal import dumps, log_position, read_cursor
 from sluice.instance.meta.file import FileMetaStore
 from sluice.instance.meta.memory import MemoryMetaStore
@@ -196,8 +196,10 @@ async def test_time_after_which_a_client_expires_is_refused_with_its_key_unless_
 
 async def test_two_processes_cannot_use_the_same_file(tmp_path: Path) -> None:
     async with opened(tmp_path):
-        with pytest.raises(ConfigError, match="another process"):
+        with pytest.raises(HeldError, match="another process") as held:
             await make(tmp_path).open()
+        assert not held.value.is_over()
+    assert held.value.is_over()
     async with opened(tmp_path) as (_, epoch, _):
         assert epoch == 2
 

@@ -21,6 +21,7 @@ class Recorder:
     def __init__(self) -> None:
         self.done: list[str] = []
         self.failing: set[str] = set()
+        self.released: set[str] = set()
         self.failure: Exception = SourceError("no route to host")
         self.started = asyncio.Event()
 
@@ -120,6 +121,17 @@ async def test_a_destination_stops_when_its_file_is_gone(
     remove(conf / gone)
     await scanner.scan()
     assert recorder.take() == ["stop a"]
+
+
+async def test_a_destination_that_another_process_had_starts_when_that_has_ended(
+    conf: Path, scanner: Scanner, recorder: Recorder
+) -> None:
+    write(conf, "a")
+    write(conf, "b")
+    scanner.remember()
+    recorder.released = {"a", "gone"}
+    await scanner.scan()
+    assert recorder.take() == ["start a"]
 
 
 @pytest.mark.parametrize("failure", [SourceError("no route to host"), OSError("no route to host")])

@@ -142,9 +142,9 @@ class InstanceConfig(Settings):
 
     route: str = setting("sluice.instance.route", "", pattern=f"^(?:{DESTINATION_NAME})?$", of_view=True)
     """Name of another destination, of which this one is a [view](guide.md#views): that one's source is read once for
-    both. A view has its own `filter.regex` and `filter.black.regex`, which choose among the tables of the other, its
-    own clients, outputs and cursors, and of the settings below those that say so. All others are those of the other
-    destination, and are refused here."""
+    both. A view has its own clients, outputs and cursors, its own `filter.regex` and `filter.black.regex`, which choose
+    among the tables of the other, and each setting below that says that a view can have its own. It shares all other
+    settings with that destination; in the file of the view they are refused."""
 
     # Filters.
 
@@ -160,16 +160,19 @@ class InstanceConfig(Settings):
     filter_where: WhereText = setting("sluice.instance.filter.where", "", shapes=True)
     """Rows to deliver, for tables of which not all are wanted:
     `shop.orders: status = 'paid' AND total > 10; shop.items: price IS NOT NULL`. An UPDATE passes when the row matched
-    before it or matches after it. [Conditions on rows](guide.md#conditions-on-rows) says what a condition may hold."""
+    before it or matches after it. [Conditions on rows](guide.md#conditions-on-rows) says what a condition may hold.
+    Not with `sluice.instance.source = kafka`."""
     filter_crossing: Annotated[Literal["update", "split"], BeforeValidator(lower)] = setting(
         "sluice.instance.filter.where.crossing", "update", shapes=True
     )
     """How an UPDATE comes of a row that matches its condition only after it, or only before it. `update`: as it is.
-    `split`: as an INSERT of the row after it, or a DELETE of the row before it."""
+    `split`: as an INSERT of the row after it, or a DELETE of the row before it; not with
+    `sluice.instance.sharedFilter`."""
     filter_mask: MaskText = setting("sluice.instance.filter.mask", "", shapes=True)
     """Columns whose values nobody is to get as they are, each with what becomes of it:
     `shop.users.email: sha256; shop.users.phone: first 3`. The masks are `null`, `sha256`, `hmac` and `first` with a
-    number of characters ([masks](guide.md#masks)). Needs `canal.instance.filter.query.dml = true`."""
+    number of characters ([masks](guide.md#masks)). Needs `canal.instance.filter.query.dml = true`. Not for columns of
+    the primary key, nor with `sluice.instance.source = kafka`."""
     mask_secret: SecretStr = setting("sluice.instance.filter.mask.secret", SecretStr(""), max_length=1000)
     """Secret of the mask `hmac`, of at least 16 characters."""
     filter_rows: bool = setting("canal.instance.filter.rows", default=False, shapes=True)

@@ -39,6 +39,6 @@ def test_targets_of_make_exist(page: Path) -> None:
 def test_every_problem_is_described() -> None:
     rows = re.findall(r"^\| (\d{3}) \| (.+?) \|", (ROOT / "docs/http.md").read_text(), re.MULTILINE)
     described = {name: int(status) for status, names in rows for name in re.findall(r"`([^`]+)`", names)}
-    internal = {"undecodable", "bad-configuration"}
+    internal = {"undecodable"}
     problems = {error.type: described.status for error, described in PROBLEM_TYPES_OF_HTTP.items()}
     assert described == {name: status for name, status in problems.items() if name not in internal}

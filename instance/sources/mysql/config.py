@@ -272,13 +272,14 @@ class MysqlConfig(BinlogConfig):
     detecting_interval: int = setting("canal.instance.detecting.interval.time", 3, ge=1, le=86_400, unit="s")
     """Time between two questions; also how long an answer may take, so that a server that hangs counts as dead."""
     detecting_retry_threshold: int = setting("canal.instance.detecting.retry.threshold", 3, ge=0, le=10_000)
-    """How many failures in a row are no reason yet to take it for dead; one more is."""
+    """How many failures in a row are tolerated. One more, and the source counts as dead."""
     fallback_interval: int = setting("canal.instance.fallbackIntervalInSeconds", 60, ge=0, le=86_400, unit="s")
-    """How long before the last transactions that were read the other server's binlog is looked through for them, if the
-    servers have no GTIDs."""
+    """Without GTIDs: how far before the last transactions that were read the search in the other server's binlog
+    begins."""
     heartbeat_ha_enable: bool = setting("canal.instance.detecting.heartbeatHaEnable", default=False)
-    """Then read the other server, if it is proven that nothing is missed or given twice by that. Otherwise only a line
-    in the log says that the source does not answer."""
+    """Read the other server when the source counts as dead, if it is proven that nothing is missed or given twice by
+    that. Needs `detecting.enable` and `standby.address`. Without it, only the log and `sluice status` say that the
+    source does not answer."""
 
     # What a connection to the source may take.
 

@@ -420,7 +420,11 @@ class Serving(ABC):
         before = self.cursors.position_before(self.ring.next)
         end = await asyncio.to_thread(self.running_parser().end)
         # For two places in different files, nothing else shows that they belong to two histories.
-        if before is not None and before.same_source(end) and not (before.same_history(end) and before <= end):
+        if (
+            before is not None
+            and before.same_source(end)
+            and not (before.same_history(end) and before.transaction <= end)
+        ):
             raise SourceChangedError(
                 f"the source's binlog ends at {end}, and it was read up to {before}: it was reset, restored, or is"
                 " another server"

@@ -19,7 +19,7 @@ from ...instance.source import ParserFactory
 from ...instance.status import ParserStatus, SourceStatus
 from ...instance.view import View
 from ...instance.zones import local_time_zone
-from ...protocol.errors import BadParameterError, ConfigError, SluiceError, UnknownDestinationError
+from ...protocol.errors import BadParameterError, ConfigError, FencedError, SluiceError, UnknownDestinationError
 from ...protocol.position import Position
 from ...store.log.log import Extent, FileStatus
 from ...store.status import ClientStatus
@@ -110,6 +110,8 @@ class Destinations:
         """
         async with self._locks.setdefault(destination, asyncio.Lock()):
             known = self.instances.get(destination)
+            if known is not None:
+                known.held = None
             if known is not None and known.state != "stopped":
                 if self.cluster is not None and not isinstance(known, View):
                     self.cluster.start(destination)  # it may have been left to Canal's own server
@@ -200,6 +202,7 @@ class Destinations:
             instance = self._known(destination)
             if isinstance(instance, View):
                 await self._stop_view(destination, instance.config.route)
+                self._forget_moved(destination)
                 return
             self._ending.add(destination)
             try:
@@ -213,6 +216,14 @@ class Destinations:
                 self._ending.discard(destination)
                 for view in self._views(destination):
                     view.wait_for_main()
+            self._forget_moved(destination)
+
+    def _forget_moved(self, destination: str) -> None:
+        """Know a destination no longer that another process has now."""
+        try:
+            self.require(destination)
+        except FencedError:
+            del self.instances[destination]
 
     async def _end(self, instance: Instance) -> None:
         """Stop what lives with an instance and its views, then these."""
@@ -413,9 +424,8 @@ class Destinations:
 
     def _known(self, destination: str) -> Instance | View:
         instance = self.instances.get(destination)
-        if instance is None or instance.state == "stopped":  # another process may have it now
-            self.require(destination)
         if instance is None:
+            self.require(destination)
             raise UnknownDestinationError(f"no destination {destination!r} is configured here")
         return instance
 

@@ -200,7 +200,9 @@ def test_a_destination_that_becomes_a_view_in_another_process_goes_there_and_bac
             eventually(lambda number=number: runs(several, "shop2", number), f"it runs in process {number}")  # type: ignore[misc]
             status, found = ask(several, 2 - number, "shop2")
             assert (status, found["active"]) == (421, url_of(several, number))
+            assert "shop2" not in [it["destination"] for it in destinations_of(several, 2 - number)]
             assert client_of(several, "shop2", 2).status()["filter"] == "wanted[.].*"
+        several.stop()
 
 
 def test_a_destination_that_appears_starts_in_its_process_alone(several: Sluice, mariadb118: Server) -> None:

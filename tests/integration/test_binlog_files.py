@@ -1,5 +1,6 @@
 """Binlog files in a folder as a source: what is delivered, where it goes on, and what it says of wrong ones."""
 
+import asyncio
 import itertools
 import json
 import os
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -398,13 +400,13 @@ def test_what_comes_while_the_place_is_looked_for_comes_after_it(
     configuration = files_config(folder, tmp_path)
     executed = str(finder(configuration)._executed(growing.name, END))
     options = {"gtid_on": True, "master_gtid": executed} if kind == "gtids" else {"master_timestamp": 1 << 42}
-    walk = FolderFinder._walk
+    read = FolderFinder._events
 
-    def grow(self: FolderFinder, file: str, **more: Any) -> Iterator[Any]:
-        yield from walk(self, file, **more)
+    def grow(self: FolderFinder, *arguments: Any) -> Iterator[Any]:
+        yield from read(self, *arguments)
         growing.write_bytes(whole)
 
-    monkeypatch.setattr(FolderFinder, "_walk", grow)
+    monkeypatch.setattr(FolderFinder, "_events", grow)
     start = finder(files_config(folder, tmp_path, **options)).find(None)
     assert start.position is not None
     assert (start.position.file, start.position.begin) == (growing.name, place)
@@ -430,6 +432,44 @@ def test_the_end_is_where_the_last_whole_transaction_ends(folder: Path, tmp_path
         path.write_bytes(whole)
         reading.wait(lambda: last in reading.boundaries())
         assert reading.parser.end() >= last
+        path.write_bytes(whole[: before.begin])
+        assert "has been cut to" in reading.wait_for_error()
+        with suppress(SourceError):  # it may still have looked for more
+            reading.parser.end()
+        assert reading.parser.end() <= before
+
+
+async def test_the_end_can_be_asked_for_in_the_middle_of_a_transaction(folder: Path, tmp_path: Path) -> None:
+    path, *others = paths_of(folder)
+    for other in others:
+        other.unlink()
+    with Reading(files_config(folder, tmp_path / "a")) as reading:
+        reading.wait_for_end()
+        *_, before, last = reading.boundaries()
+    inside = [it for it in events(path) if before.begin < it < last.begin][-1]
+    cut(path, inside)
+    async with embedded(files_config(folder, tmp_path / "b", at_end="wait", memory_batch_mode="ITEMSIZE")) as server:
+        await server.subscribe(NAME, CLIENT)
+        await eventually(lambda: server.destination_status(NAME).last >= str(before))
+        await asyncio.sleep(0.5)
+        end = Position.parse(str(await server.latest(NAME)))
+        assert before <= end.transaction <= last
+
+
+@pytest.mark.parametrize("lacks", ["nothing", "gtids", "some"])
+def test_gtids_prove_that_a_file_is_whole_only_if_each_transaction_has_one(tmp_path: Path, lacks: str) -> None:
+    with Server("mysql97") as own:
+        own.query("CREATE DATABASE own")
+        own.query("CREATE TABLE own.t (id INT PRIMARY KEY)")
+        if lacks != "nothing":
+            for mode in ("ON_PERMISSIVE", "OFF_PERMISSIVE", *(["OFF"] if lacks == "gtids" else [])):
+                own.query(f"SET GLOBAL gtid_mode = {mode}")
+        first = rotate(own)
+        own.query("INSERT INTO own.t VALUES (1)")
+        follower = rotate(own)
+        files = copy(own, tmp_path / "files", first)
+    configuration = files_config(files, tmp_path)
+    assert finder(configuration).check_follower(first, follower) is (lacks == "nothing")
 
 
 async def test_a_destination_that_has_ended_gives_what_is_left_and_stays_there(folder: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from contextlib import closing
 from functools import cached_property
 
 from ....protocol.errors import ConfigError, SourceError, UnknownTableError
+from ....protocol.position import Position
 from ....store.cursor import Cursor
 from ...columns import SourceColumn
 from ...source import TableReader
@@ -21,16 +22,25 @@ from .charsets import CHARSETS
 from .config import FilesConfig
 from .dump import FileDump
 from .folder import Folder
-from .places import FolderFinder
+from .places import Ends, FolderFinder
 
 
 class FilesParser(BinlogParser[FilesConfig, Folder]):
     """Reads the binlog files of a folder."""
 
     @cached_property
-    def _ends(self) -> dict[str, int]:
+    def _ends(self) -> Ends:
         """See `FolderFinder`."""
-        return {}
+        return Ends()
+
+    def end(self) -> Position:
+        """See `BinlogParser.end`: it is looked for from where the stream is."""
+        place = self._ring.after(self._ring.next - 1)
+        if place is not None and self._failure is None:
+            _, number, begin, _ = place
+            name = self._ring.files[number][0]
+            self._ends.found[name] = max(begin, self._ends.found.get(name, begin))
+        return super().end()
 
     def tables(self) -> list[tuple[str, str]]:
         """Return the tables that the history knows at its end."""

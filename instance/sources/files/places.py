@@ -4,15 +4,13 @@ import struct
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Any, Final
 
 from ....protocol.errors import DecodeError, PurgedError, SourceError
 from ....protocol.gtid import GtidSet, MariadbGtidSet, MysqlGtidSet
 from ....protocol.position import Position
-from ....store.ring import Ring
 from ...source import Expiry
-from ..mysql.decode.decoder import Decoder
 from ..mysql.decode.events import BinlogEvent, Event
 from ..mysql.decode.gtid_event import mysql_gtid
 from ..mysql.dump import FIRST_EVENT
@@ -22,12 +20,33 @@ from .config import FilesConfig
 from .dump import FileDump
 from .folder import Folder
 
+PATIENCE: Final = 2.0
+"""Seconds for which a call waits for another one that looks for the end of a file."""
 END: Final = 1 << 62
 """An offset after that of any event."""
 _COUNT: Final = 0x0FFFFFFF
 """The bits of the number in a GTID_LIST event; the others are flags."""
 _MARIADB_GTID: Final = struct.Struct("<QI")
 _LISTED_GTID: Final = struct.Struct("<IIQ")
+
+
+class Ends:
+    """Where the last whole transactions of files were seen to end."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, int] = {}
+        """Offsets by the names of files."""
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Let one thread at a time look for an end. Raises SourceError if another one takes long."""
+        if not self._lock.acquire(timeout=PATIENCE):
+            raise SourceError("it is not known yet where the last file ends: another call reads it now")
+        try:
+            yield
+        finally:
+            self._lock.release()
 
 
 class FolderFinder(PlaceFinder):
@@ -41,11 +60,11 @@ class FolderFinder(PlaceFinder):
         binlog: Folder,
         config: FilesConfig,
         stopping: threading.Event | None = None,
-        ends: dict[str, int] | None = None,
+        ends: Ends | None = None,
     ) -> None:
-        """See `PlaceFinder`; ``ends`` remembers where the last whole transactions of files were seen to end."""
+        """See `PlaceFinder`; ``ends`` is remembered from one to the next."""
         super().__init__(binlog, config, stopping)
-        self._ends = {} if ends is None else ends
+        self._ends = Ends() if ends is None else ends
 
     def end(self) -> Start:
         """See `PlaceFinder.end`: where the last whole transaction ends."""
@@ -59,19 +78,21 @@ class FolderFinder(PlaceFinder):
 
     def _find_end(self, file: str) -> int:
         """Return the offset at which the last whole transaction of a file ends, read on from where it ended before."""
-        decoder = Decoder(Ring(), self._config)
-        decoder.begin(source=self._facts.source, walking=True)
-        try:
-            with closing(self._events(decoder, file, self._ends.get(file, FIRST_EVENT))) as events:
-                deque(events, maxlen=0)
-            found = decoder.position
-        finally:
-            decoder.close()
+        with self._ends.lock(), self._walking() as decoder:
+            try:
+                with closing(self._events(decoder, file, self._ends.found.get(file, FIRST_EVENT))) as events:
+                    deque(events, maxlen=0)
+            except SourceError:
+                self._ends.found.pop(file, None)  # another file may have taken its place
+                raise
+            found: int | None = decoder.position.begin if decoder.position is not None else None
         if found is None:
             raise SourceError(f"{self._binlog.path / file} ends before its first event: it is not copied yet")
-        self._ends.clear()
-        self._ends[file] = found.begin
-        return found.begin
+        self._ends.found = {file: found}
+        return found
+
+    def _files(self) -> list[str]:
+        return self._binlog.begun_files()
 
     def expiries(self, places: Sequence[Position]) -> list[Expiry | None]:
         """See `sluice.instance.source.Parser.expiries`: nobody says when files go."""
@@ -98,7 +119,12 @@ class FolderFinder(PlaceFinder):
                 f"{self._binlog.path / file} ends after the GTIDs {until}, and {follower} begins after {since}: one of"
                 " them is not copied as a whole"
             )
-        return bool(str(since))  # without GTIDs both are empty
+        return bool(str(since)) and not self._has_anonymous(file)
+
+    def _has_anonymous(self, file: str) -> bool:
+        """Whether a file has a transaction without a GTID."""
+        with closing(self._walk(file)) as walk:
+            return any(event.type == BinlogEvent.ANONYMOUS_GTID_EVENT for event, _ in walk)
 
     def _by_default(self) -> Start:
         return self._at_boundary(self._binlog.binlog_files()[0][0], FIRST_EVENT)
@@ -143,20 +169,25 @@ class FolderFinder(PlaceFinder):
     def _at_first_after(self, files: Sequence[str], executed: GtidSet, gtids: GtidSet) -> Start:
         """Start at the first transaction that is not in a set, if all before it are."""
         newest = dict(_newest(gtids)) if isinstance(gtids, MariadbGtidSet) else {}
-        end = self._find_end(files[-1])  # first: what comes while the files are looked through comes after it
-        start = None
+        start, end = None, FIRST_EVENT
         for file in files:
-            with closing(self._walk(file)) as walk:
+            last: tuple[int, tuple[Any, int]] | None = None  # offset and GTID of a transaction that may not be whole
+            with self._walking() as decoder, closing(self._events(decoder, file, FIRST_EVENT)) as walk:
                 for event, position in walk:
                     gtid = _gtid_of(event)
                     if gtid is None:
                         continue
+                    if last is not None:
+                        executed.add(*last[1])
+                    last = event.offset, gtid
                     if not (gtid[1] <= newest.get(gtid[0][0], -1) if newest else gtid in gtids):
                         start = resume(position, executed)
                         break
-                    executed.add(*gtid)
+                end = decoder.position.begin if decoder.position is not None else end
             if start is not None:
                 break
+            if last is not None and last[0] < end:
+                executed.add(*last[1])
         if not _is_same(executed, gtids):
             raise SourceError(
                 f"the GTID set {gtids} is not what the files of {self._binlog.name} have up to any place: at the first"

@@ -4,8 +4,8 @@ import logging
 import struct
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, Self
 
@@ -281,7 +281,7 @@ class PlaceFinder(ABC):
             )
 
     def _configured(self) -> Start:
-        config, files = self._config, [file for file, _ in self._binlog.binlog_files()]
+        config = self._config
         if config.gtid_on and config.master_gtid:
             try:
                 gtids = self._gtids(config.master_gtid)
@@ -293,10 +293,10 @@ class PlaceFinder(ABC):
             if config.master_position:
                 return self._at_offset(config.master_journal_name, config.master_position)
             if config.master_timestamp:
-                return self._at_time(config.master_timestamp, files[files.index(config.master_journal_name) :])
+                return self._at_time(config.master_timestamp, file_number(config.master_journal_name))
             return self._at_boundary(config.master_journal_name, FIRST_EVENT)
         if config.master_timestamp:
-            return self._at_time(config.master_timestamp, files)
+            return self._at_time(config.master_timestamp)
         return self._by_default()
 
     def _by_gtid(self, position: Position, gtids: GtidSet | None, accepted: Transactions | None = None) -> Start:
@@ -386,45 +386,56 @@ class PlaceFinder(ABC):
 
     def at_time(self, milliseconds: int) -> Cursor:
         """Return the place before the first transaction at or after a time. Raises as `find`."""
-        start = self._at_time(milliseconds, [file for file, _ in self._binlog.binlog_files()])
-        if start.position is not None:
-            return Cursor.at(start.position)
-        assert isinstance(start.dump, FileStart)  # the end of the binlog
-        return Cursor.at(self.position_of(start.dump.file, start.dump.offset))
+        start = self._at_time(milliseconds)
+        assert start.position is not None
+        return Cursor.at(start.position)
 
-    def _at_time(self, milliseconds: int, files: list[str]) -> Start:
+    def _at_time(self, milliseconds: int, number: int = 0) -> Start:
         """Start before the first transaction at or after a time; without one, at the end of the last file.
 
-        Only the time of the first event of each file is looked at, from the newest to the oldest, until a file is old
-        enough; that one is read.
+        Files before the one with that number are left out. Only the time of the first event of each file is looked at,
+        from the newest to the oldest, until a file is old enough; that one is read.
         """
-        end = self.end()  # first: what comes while the files are looked through comes after it
+        files = [file for file in self._files() if file_number(file) >= number]
         for index in reversed(range(len(files))):
-            with closing(self._walk(files[index])) as walk:
+            with self._walking() as decoder, closing(self._events(decoder, files[index], FIRST_EVENT)) as walk:
                 first = next(walk, None)
                 is_late = first is not None and first[1].created * 1000 >= milliseconds
                 if is_late and index > 0:
                     continue
-                if is_late and file_number(files[0]) > 1 and files[0] == self._binlog.binlog_files()[0][0]:
+                if is_late and file_number(files[0]) > 1 and files[0] == self._files()[0]:
                     raise purged(self._binlog, f"the time {milliseconds} ms", files[0])
                 for event, position in walk:
                     begins = event.offset == position.begin and event.type in _BEGINNINGS
                     if begins and event.timestamp * 1000 >= milliseconds:
                         return self._at_boundary(files[index], position.begin)
+                end = decoder.position
             if index + 1 < len(files):
                 return self._at_boundary(files[index + 1], FIRST_EVENT)
+            if end is not None:  # not where the binlog ends by now: something may have come meanwhile
+                return self._at_boundary(files[index], end.begin)
             break
-        return end
+        return self.end()
+
+    def _files(self) -> list[str]:
+        """Return the files that can be looked into, oldest first."""
+        return [file for file, _ in self._binlog.binlog_files()]
 
     def _gtids(self, text: str) -> GtidSet:
         return parse_gtids(text, mariadb=self._facts.mariadb)
 
     def _walk(self, file: str, *, only_xa: bool = False) -> "Generator[tuple[Event, Position]]":
         """Read the events of one file, from its FORMAT_DESCRIPTION event to its end; see `Decoder.begin`."""
+        with self._walking(only_xa=only_xa) as decoder:
+            yield from self._events(decoder, file, FIRST_EVENT)
+
+    @contextmanager
+    def _walking(self, *, only_xa: bool = False) -> Iterator[Decoder]:
+        """Give what reads events. When it has, its position is where the last whole transaction ends."""
         decoder = Decoder(Ring(), self._config)
         decoder.begin(source=self._facts.source, walking=True, only_xa=only_xa)
         try:
-            yield from self._events(decoder, file, FIRST_EVENT)
+            yield decoder
         finally:
             decoder.close()
 

@@ -29,6 +29,8 @@ from tests.servers import Server
 from tests.servers.server import free_port
 
 SECONDS = 30.0
+START_SECONDS = 90.0
+"""For which a server may start: a machine that does much else has needed 30."""
 """That anything may take."""
 
 USUAL = ["mariadb118", pytest.param("mysql97", marks=pytest.mark.extended)]
@@ -121,7 +123,9 @@ class Sluice:
         serves = threading.Semaphore(0)
         threading.Thread(target=self._read_log, args=(self._process, serves), daemon=True).start()
         for _ in range(self.processes):
-            eventually(lambda: serves.acquire(blocking=False) or self.process.poll() is not None, "the API")
+            eventually(
+                lambda: serves.acquire(blocking=False) or self.process.poll() is not None, "the API", START_SECONDS
+            )
         assert self.process.poll() is None, "".join(self.log)
 
     def _read_log(self, process: "subprocess.Popen[str]", serves: threading.Semaphore) -> None:

@@ -12,7 +12,6 @@ from ....login.tables import SnapshotTable
 from ....protocol.errors import BadParameterError, FilterError
 from ....protocol.identifiers import quote_name
 from ...sink.condition import And, Compare, Constant, In, IsNull, Like, Not, Or, Test, leaves
-from ...sink.where import parse_condition
 
 LONGEST: Final = 4096
 """Characters of a condition."""
@@ -28,6 +27,8 @@ def translate(text: str, table: SnapshotTable, delivered: Collection[str]) -> st
         return ""
     if len(text) > LONGEST:
         raise BadParameterError(f"the condition of {table} has more than {LONGEST} characters", "where")
+    from ...sink.where import parse_condition  # noqa: PLC0415  its parser takes time and memory, and few need it
+
     try:
         test = parse_condition(text)
         names = {column.name.lower(): column.name for column in table.columns}

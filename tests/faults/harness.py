@@ -29,9 +29,9 @@ from tests.servers import Server
 from tests.servers.server import free_port
 
 SECONDS = 30.0
+"""That anything may take ..."""
 START_SECONDS = 90.0
-"""For which a server may start: a machine that does much else has needed 30."""
-"""That anything may take."""
+"""... but the start of a server, for which a machine that does much else has needed 30."""
 
 USUAL = ["mariadb118", pytest.param("mysql97", marks=pytest.mark.extended)]
 """The sources of tests that take long and in which it matters little what the source is."""

@@ -558,15 +558,18 @@ async def stream(
 ) -> Response:
     """One long response that begins with a rollback, then carries batch after batch while they are acked by `ack`.
 
-    Without a `Sluice-Session` it opens one, whose token is in the response: an older stream of the client ends.
+    Without a `Sluice-Session` it opens one, whose token is in the response. An older stream of the client ends.
     """
     form = negotiate(request.headers.get("accept"), STREAMED)
     token = session or context.embedded.open_session(destination, client_id)
+    context.embedded.check(destination, client_id, token)
+    turn = await context.turns.begin(
+        (destination, client_id)
+    )  # before the rollback, which takes back what that one has
     await context.embedded.rollback(destination, client_id, session=token)
     context.acks.notify((destination, client_id))
-    context.embedded.check(destination, client_id, token)
 
     async def take(seconds: float) -> Batch:
         return await query.take(context.embedded, destination, client_id, seconds, token)
 
-    return StreamResponse(context, (destination, client_id), take, form, query.window, token)
+    return StreamResponse(context, (destination, client_id), take, form, query.window, token, turn)

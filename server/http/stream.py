@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fastapi import Response
 from starlette.types import Receive, Scope, Send
 
-from ...protocol.errors import SluiceError
+from ...protocol.errors import SluiceError, StaleSessionError
 from ...protocol.formats import NDJSON
 from ...protocol.formats.format import Format, Part, Pieces
 from ...store.batch import Batch
@@ -17,7 +17,7 @@ from ..network import COPIED
 from . import problems
 from .context import Context
 from .formats import STREAMED, encode, send_or_cut
-from .waiting import Listener
+from .waiting import Listener, Turn
 
 if TYPE_CHECKING:
     import asyncio
@@ -44,6 +44,7 @@ class StreamResponse(Response):
         form: Format,
         window: int,
         session: str,
+        turn: Turn,
     ) -> None:
         super().__init__(None, 200, {"Sluice-Session": session, "Cache-Control": "no-store"}, form.media_type)
         del self.headers["content-length"]
@@ -53,20 +54,26 @@ class StreamResponse(Response):
         self._form = form
         self._window = window
         self._outstanding = 0  # never less than really are
+        self._turn = turn
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream (ASGI)."""
         transport: asyncio.WriteTransport = scope["state"]["transport"]
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         async with Listener(receive, self._context.stopping) as listener:
+            self._turn.attach(listener)
             try:
                 while not listener.ended:
                     await self._send_chunk(await self._next(listener), send, transport)
+                if self._turn.is_over and not listener.gone:
+                    raise StaleSessionError(f"another stream of client {self._client[1]} has begun")
             except SluiceError as error:
                 log.info("stream of %s/%d ends: %s", *self._client, error)
                 if self._form is NDJSON:
                     line = b'{"problem": ' + bytes(problems.problem(error).body) + b"}\n"
                     await send({"type": "http.response.body", "body": line, "more_body": True})
+            finally:
+                self._context.turns.leave(self._client, self._turn)
         await send({"type": "http.response.body"})
 
     @staticmethod

@@ -40,6 +40,47 @@ class Listener(Waiter, AbstractAsyncContextManager["Listener"]):
         self.end()
 
 
+class Turns:
+    """Which stream is the newest one of each client: the others end, and take nothing more."""
+
+    def __init__(self) -> None:
+        self._newest: dict[Hashable, Turn] = {}
+
+    async def begin(self, key: Hashable) -> "Turn":
+        """Begin the turn of a stream of a client; return when the older one takes nothing any more."""
+        before = self._newest.get(key)
+        turn = self._newest[key] = Turn()
+        if before is not None:
+            before.end()
+            await asyncio.sleep(0)  # what it was about to take it has taken then
+        return turn
+
+    def leave(self, key: Hashable, turn: "Turn") -> None:
+        """End the turn of a stream that has ended."""
+        if self._newest.get(key) is turn:
+            del self._newest[key]
+
+
+class Turn:
+    """The time of a stream, until a newer one of its client begins."""
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self._listener: Listener | None = None
+
+    def attach(self, listener: Listener) -> None:
+        """Let it end what waits there, too."""
+        self._listener = listener
+        if self.is_over:
+            listener.end()
+
+    def end(self) -> None:
+        """End it, because a newer one begins."""
+        self.is_over = True
+        if self._listener is not None:
+            self._listener.end()
+
+
 class Signals:
     """Wakes those that wait for something to happen to a key."""
 

@@ -54,6 +54,20 @@ class TestStream:
             api.source.put()
             assert numbers(await next_batch(newer)) == [0]
 
+    async def test_a_newer_stream_of_the_same_session_ends_an_older_one_that_takes_nothing_more(self, api: Api) -> None:
+        api.source.put()
+        async with streaming(api, maxEntries=1, window=20) as older:
+            headers = {"Sluice-Session": older.headers["Sluice-Session"]}
+            assert numbers(await next_batch(older)) == [0]
+            async with streaming(api, maxEntries=1, window=1, headers=headers) as newer:
+                api.source.put(7)
+                for number in range(8):
+                    batch = await next_batch(newer)
+                    assert numbers(batch) == [number]
+                    await api.ack(batch.batch_id)
+            async with asyncio.timeout(5):
+                assert await older.content.read() == b""
+
     async def test_in_ndjson_the_last_line_says_why_it_ended(self, api: Api) -> None:
         async with streaming(api, headers=NDJSON) as response:
             api.source.put()

@@ -145,6 +145,7 @@ async def test_only_rows_that_match_its_conditions_are_delivered(setup: Setup) -
     setup.configured[0] = replace(setup.configured[0], settings=settings)
     await setup.outputs.start(NAME)
     setup.source.put(50, size=300)
+    await eventually(lambda: 19 in setup.target.confirmed)  # nothing waits before the condition is judged
     await eventually(setup.acked)
     assert setup.target.confirmed == list(range(10, 20))
 

@@ -10,7 +10,7 @@ from ..embedded import EmbeddedServer
 from ..metrics import Metrics
 from ..waiting import Stopping
 from .auth import Gate
-from .waiting import Signals, Turns
+from .waiting import Signals, Streams
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Context:
     acks: Signals = field(
         default_factory=Signals
     )  # key: (destination, client id); an ack, a rollback or an unsubscribe
-    turns: Turns = field(default_factory=Turns)  # of streams; the same keys
+    streams: Streams = field(default_factory=Streams)  # the same keys
 
     def config(self, destination: str) -> InstanceConfig:
         """Return the configuration that a destination was last started with. Raises UnknownDestinationError."""

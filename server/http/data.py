@@ -563,9 +563,8 @@ async def stream(
     form = negotiate(request.headers.get("accept"), STREAMED)
     token = session or context.embedded.open_session(destination, client_id)
     context.embedded.check(destination, client_id, token)
-    turn = await context.turns.begin(
-        (destination, client_id)
-    )  # before the rollback, which takes back what that one has
+    # Before the rollback, which takes back what an older one has.
+    turn = await context.streams.begin((destination, client_id))
     await context.embedded.rollback(destination, client_id, session=token)
     context.acks.notify((destination, client_id))
 

@@ -17,7 +17,7 @@ from ..network import COPIED
 from . import problems
 from .context import Context
 from .formats import STREAMED, encode, send_or_cut
-from .waiting import Listener, Turn
+from .waiting import Listener, StreamTurn
 
 if TYPE_CHECKING:
     import asyncio
@@ -44,7 +44,7 @@ class StreamResponse(Response):
         form: Format,
         window: int,
         session: str,
-        turn: Turn,
+        turn: StreamTurn,
     ) -> None:
         super().__init__(None, 200, {"Sluice-Session": session, "Cache-Control": "no-store"}, form.media_type)
         del self.headers["content-length"]
@@ -73,7 +73,7 @@ class StreamResponse(Response):
                     line = b'{"problem": ' + bytes(problems.problem(error).body) + b"}\n"
                     await send({"type": "http.response.body", "body": line, "more_body": True})
             finally:
-                self._context.turns.leave(self._client, self._turn)
+                self._context.streams.leave(self._client, self._turn)
         await send({"type": "http.response.body"})
 
     @staticmethod

@@ -40,28 +40,28 @@ class Listener(Waiter, AbstractAsyncContextManager["Listener"]):
         self.end()
 
 
-class Turns:
-    """Which stream is the newest one of each client: the others end, and take nothing more."""
+class Streams:
+    """The newest stream of each client: older ones end, and take nothing more."""
 
     def __init__(self) -> None:
-        self._newest: dict[Hashable, Turn] = {}
+        self._newest: dict[Hashable, StreamTurn] = {}
 
-    async def begin(self, key: Hashable) -> "Turn":
+    async def begin(self, key: Hashable) -> "StreamTurn":
         """Begin the turn of a stream of a client; return when the older one takes nothing any more."""
         before = self._newest.get(key)
-        turn = self._newest[key] = Turn()
+        turn = self._newest[key] = StreamTurn()
         if before is not None:
             before.end()
             await asyncio.sleep(0)  # what it was about to take it has taken then
         return turn
 
-    def leave(self, key: Hashable, turn: "Turn") -> None:
+    def leave(self, key: Hashable, turn: "StreamTurn") -> None:
         """End the turn of a stream that has ended."""
         if self._newest.get(key) is turn:
             del self._newest[key]
 
 
-class Turn:
+class StreamTurn:
     """The time of a stream, until a newer one of its client begins."""
 
     def __init__(self) -> None:

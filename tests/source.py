@@ -167,7 +167,7 @@ def numbers(messages: Messages) -> list[int]:
     return [int(change.rowDatas[0].afterColumns[0].value) for change in changes]
 
 
-async def eventually(condition: Callable[[], object], seconds: float = 20) -> None:
+async def eventually(condition: Callable[[], object], seconds: float = 60) -> None:
     """Wait until a condition holds, so many seconds at most."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110  it is seen from outside only

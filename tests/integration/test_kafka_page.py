@@ -32,7 +32,6 @@ def wait_for_output(port: str) -> None:
     pytest.fail(f"the output does not run after 60 s: {status}")
 
 
-@pytest.mark.timeout(180)
 def test_what_the_page_configures_brings_a_change_into_its_consumer(
     tmp_path: Path, kafka: Kafka, mariadb118: Server, database: Database
 ) -> None:

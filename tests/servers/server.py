@@ -222,13 +222,14 @@ class Server:
         finally:
             self.query(f"SET GLOBAL {name} = %s", (before,))
 
-    def purge_binlogs(self, first: str, seconds: float = 30) -> None:
+    def purge_binlogs(self, first: str, seconds: float = 60) -> None:
         """Purge the binlog files before one; a replica that has just gone may hold them for a moment."""
         deadline = time.monotonic() + seconds
         while self.query("SHOW BINARY LOGS")[0][0] != first:
             if time.monotonic() > deadline:
                 raise ServerError(f"{self.name} keeps the binlog files before {first}")
             self.query(f"PURGE BINARY LOGS TO '{first}'")
+            time.sleep(0.05)
 
     def script(self, statements: str, *, database: str | None = None) -> None:
         """Run statements, each ended by a semicolon at a line's end, on one connection."""

@@ -278,7 +278,9 @@ async def test_a_new_client_begins_with_tables_as_they_are_by_both_clients(
             with pytest.raises(UnknownSnapshotError):
                 await client.snapshot_status(cancelled)
             mariadb118.query(f"INSERT INTO {goods} VALUES (4)")
-            [row] = await client.get_without_ack(5)
+            while not (found := (await client.get_without_ack(5)).rows()):
+                pass  # a batch may end after the beginning of a transaction
+            [row] = found
             assert (row.type, row.snapshot, row.after) == ("INSERT", None, {"id": 4})
         with Client(url, "example", 1002) as client:
             client.subscribe(re.escape(other), start="snapshot")

@@ -1,12 +1,13 @@
 """The disk of the cursors is full: acks that have to be durable fail, nothing is lost, and it recovers by itself."""
 
 import resource
+from collections.abc import Iterable
 
 import pytest
 
 from sluice.protocol.errors import SluiceError
 from tests.conftest import Database
-from tests.faults.harness import Load, Sluice, eventually, seen
+from tests.faults.harness import Load, Seen, Sluice, eventually, seen
 from tests.servers import Server
 
 
@@ -39,16 +40,21 @@ def test_without_room_for_cursors_durable_acks_fail_until_there_is_room_again(
         eventually(lambda: sluice.stored() != kept, "the ack that could not be stored")
         load.server.query("INSERT INTO finished VALUES (3, 0, 0, NULL)", database=schema)
         entries = [*seen(before), *seen(batch)]
-        while not any(op.image["id"] == 3 for it in entries for op in it.ops if op.table == "finished"):
+        while 3 not in finished(entries):
             rest = client.get_without_ack(5.0)
             client.ack(rest, durable=True)
             entries += seen(rest)
         load.check(entries)
-        assert [op.image["id"] for it in entries for op in it.ops if op.table == "finished"] == [1, 2, 3]
+        assert finished(entries) == [1, 2, 3]
         sluice.stop()
         assert not (sluice.data / "shop" / "meta.tmp").exists()
         sluice.start()
         assert not sluice.client().get_without_ack(0.5), "nothing comes again"
+
+
+def finished(entries: Iterable[Seen]) -> list[object]:
+    """The ids that were written to the table in which a load says that it has finished."""
+    return [op.image["id"] for it in entries for op in it.ops if op.table == "finished"]
 
 
 def test_a_server_that_stops_on_a_full_disk_keeps_the_old_cursors_whole(

@@ -181,7 +181,7 @@ class Oracle:
                 charset,
             )
             for schema, table, kind, charset in kinds
-            if kind in ("BASE TABLE", "SYSTEM VERSIONED")
+            if kind in ("BASE TABLE", "SYSTEM VERSIONED", "SEQUENCE")
         }
         databases = self.ask(
             "SELECT schema_name, default_character_set_name FROM information_schema.schemata"

@@ -192,13 +192,20 @@ class Instance(Main):
 
     def _places(self) -> list[Cursor | None]:
         """Return where the stream may begin, best first; None means where the configuration says."""
-        cursors = [member.cursor(client_id) for member in self.cursors.members for client_id in member.client_ids]
-        places = starts(cursors, self._meta.place)
-        if self._log_writer is not None and (end := self._log_writer.start_after(places[0])) is not None:
+        places = self._client_places()
+        if (end := self.log_end()) is not None:
             places[:0] = [end, OLDEST]
         if self.config.auto_reset_latest_pos_mode:  # clients that have lost their places go on, at the current end
             return [place for place in places if place not in (None, OLDEST)] or places
         return places
+
+    def _client_places(self) -> list[Cursor | None]:
+        cursors = [member.cursor(client_id) for member in self.cursors.members for client_id in member.client_ids]
+        return starts(cursors, self._meta.place)
+
+    def log_end(self) -> Cursor | None:
+        """Return where the stream goes on so that the log has no gap; None without a log, or if that is too old."""
+        return None if self._log_writer is None else self._log_writer.start_after(self._client_places()[0])
 
     def seek_start(self) -> None:
         """If the stream could not begin, look again where it may begin, now that other clients are subscribed."""
@@ -352,15 +359,16 @@ class Instance(Main):
                 await one.rest()
 
     def goes_on_in_ring(self, config: InstanceConfig) -> bool:
-        """Whether another source can fill the ring on: between two transactions. A log holds one after the other."""
+        """Whether the ring can be filled on: between two transactions. A log holds one source after the other."""
         place = self.cursors.track.last_boundary()
         is_between = place is not None and place.position == self.cursors.position_before(self.ring.next)
-        return is_between and not config.has_log
+        return is_between and not (config.has_log and config.in_use != self.config.in_use)
 
     async def read_on(self, parser: Parser, config: InstanceConfig, place: Cursor | None) -> None:
         """Read a server on from a place, into the same ring if possible; ``parser`` has read before."""
+        goes_on, is_another = self.goes_on_in_ring(config), config.in_use != self.config.in_use
         self.config = config
-        if not self.goes_on_in_ring(config):
+        if not goes_on:
             await self._begin_again(parser, lambda: None)
             return
         for cursors in self.cursors.members:
@@ -368,6 +376,8 @@ class Instance(Main):
         await self.catch_up.close()
         await self._let_rest()  # a view may have been admitted meanwhile
         self.catch_up = CatchUp(config, self._make_feed, self._tend)
+        if is_another:
+            self.cursors.track.switch()
         following = self.make_feeder(config, [place], self.cursors.life)
         for one in (self, *self._open_views):
             one.catch_up = self.catch_up

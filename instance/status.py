@@ -23,6 +23,9 @@ class ParserStatus:
     """Changes that the source logged as statements, so that their rows could not be delivered."""
     open_xa: str = ""
     """Position where the oldest XA transaction was prepared that has not ended yet; empty if none is known."""
+    gtid_in_part: tuple[int, int] | None = None
+    """The GTID of the transaction of which a part had been put when reading ended, None if there is none: the number of
+    its source in the ring, and its own."""
 
 
 @dataclass(frozen=True, slots=True)

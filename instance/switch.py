@@ -16,13 +16,13 @@ from ..protocol.errors import (
     SourceChangedError,
     SwitchRefusedError,
 )
-from ..protocol.gtid import Transactions
+from ..protocol.gtid import Transactions, contains, parse_gtids
 from ..store.cursor import Cursor
 from ..store.cursors import Cursors
 from .config import InstanceConfig
 from .detection import Detection
 from .meta.base import InUse, MetaStore
-from .source import Parser
+from .source import Parser, Proof
 from .status import SourceStatus
 
 logger = logging.getLogger(__name__)
@@ -53,7 +53,10 @@ class Destination(Protocol):
         """Let a parser end, and ask its source for nothing, until `read_on`."""
 
     def goes_on_in_ring(self, config: InstanceConfig) -> bool:
-        """Whether another source can fill the ring on."""
+        """Whether the ring can be filled on, by the same source or by another one."""
+
+    def log_end(self) -> Cursor | None:
+        """Return where the stream goes on so that the log has no gap; None without a log, or if that is too old."""
 
     async def read_on(self, parser: Parser, config: InstanceConfig, place: Cursor | None) -> None:
         """Read a server on from a place; ``parser`` has read before."""
@@ -77,6 +80,7 @@ class SourceSwitch:
         self._task: asyncio.Task[None] | None = None
         self._prover: Parser | None = None
         self._detection: Detection | None = None
+        self._torn: Cursor | None = None  # after the transaction that clients were last given in part
         self._is_halted = False  # nothing is read: a switch waits for somebody to accept what it loses
 
     @property
@@ -175,7 +179,7 @@ class SourceSwitch:
         self._status = replace(self._status, switching=wanted)
         await destination.stop_reading(parser)
         try:
-            config, place, lost = await self._prove(wanted, accept=accept)
+            config, place, lost = await self._prove(wanted, parser, accept=accept)
         except asyncio.CancelledError:
             self._status = replace(self._status, switching="")
             raise
@@ -191,24 +195,26 @@ class SourceSwitch:
             else:
                 await destination.read_on(parser, destination.config, destination.cursors.track.last_boundary())
             raise
-        self._status = SourceStatus("")
+        self._status, self._torn = SourceStatus(""), None
         text = f", without {lost}, as accepted" if lost else ""
         logger.warning("reads %s from here on, no longer %s%s", wanted, before, text, extra=self._where)
         await destination.read_on(parser, config, place)
 
-    async def _prove(self, wanted: str, *, accept: bool) -> tuple[InstanceConfig, Cursor | None, str]:
-        """Return the configuration that reads a server on, where, and what that lacks, as accepted; it is stored."""
+    async def _prove(self, wanted: str, parser: Parser, *, accept: bool) -> tuple[InstanceConfig, Cursor | None, str]:
+        """Return the configuration that reads a server on, where, and what that lacks, as accepted; it is stored.
+
+        ``parser`` has read before.
+        """
         destination, before = self._destination, self._meta.source
         accepted = before.accepted if before is not None else ""
         config = destination.config.using(InUse(wanted, accepted))
-        lost, found = Transactions(), list[Cursor]()
-        ends, sample = self._ends(), destination.cursors.track.sample()
+        lost, place, is_same = Transactions(), None, True
         prover = self._prover = destination.make_feeder(config, [None], destination.cursors.life)
         try:
-            for place in ends:
-                proof = await asyncio.to_thread(prover.prove, place, sample)
+            for end, proof in await self._proofs(prover, parser):
                 lost = lost.with_(proof.lost)
-                found.append(proof.place)
+                place = place or proof.place
+                is_same = is_same and proof.place == end
         except (SourceChangedError, PurgedError) as error:  # no position of a client is meant
             raise SwitchRefusedError(str(error)) from error
         finally:
@@ -220,7 +226,7 @@ class SourceSwitch:
                 f" To go on without them: sluice source switch {config.destination} --to {wanted} --accept",
                 tuple(lost.runs[:MOST_LISTED]),
             )
-        if found != self._ends() and not destination.goes_on_in_ring(config):
+        if not (is_same or destination.goes_on_in_ring(config)):
             raise SwitchRefusedError(
                 f"without GTIDs a destination with a log on disk cannot go on at {wanted}: set gtid_mode = ON at both"
                 " servers, or sluice.instance.store = memory"
@@ -233,16 +239,54 @@ class SourceSwitch:
             await self._meta.keep_source(chosen, destination.cursors.epoch)
         except OSError as error:
             raise NotStoredError(f"which source is read cannot be stored: {error}") from error
-        return destination.config.using(chosen), found[0] if found else None, str(lost)
+        return destination.config.using(chosen), place, str(lost)
 
-    def _ends(self) -> list[Cursor]:
-        """Return the places that another server has to have: the end of what was read, else those of the clients."""
-        cursors = self._destination.cursors
-        place = cursors.track.last_boundary()
-        if place is not None:
-            return [place]
-        places = (it.cursor(client_id) for it in cursors.members for client_id in it.client_ids)
-        return [cursor for cursor in places if cursor is not None]
+    async def _proofs(self, prover: Parser, parser: Parser) -> list[tuple[Cursor, Proof]]:
+        """Prove the places that another server has to have: the end of the ring, else that of the log and the clients'.
+
+        ``parser`` has read before. Of a transaction that clients were given in part, the rest is wanted, too. A client
+        of which the server has purged what comes next does not count beside others: it is told so by itself.
+        """
+        cursors, sample = self._destination.cursors, self._destination.cursors.track.sample()
+
+        async def prove(place: Cursor) -> tuple[Cursor, Proof]:
+            return place, await asyncio.to_thread(prover.prove, place, sample)
+
+        boundary, purged = cursors.track.last_boundary(), None
+        self._note_torn(boundary, parser)
+        end = boundary or self._destination.log_end()
+        ends = [it for it in (end, self._torn) if it is not None and (it is boundary or it.gtid)]
+        found = [await prove(it) for it in ends]
+        if boundary is not None:
+            return found
+        for client_id, place in [(id_, it.cursor(id_)) for it in cursors.members for id_ in it.client_ids]:
+            if place is None or cursors.track.is_logged(place):
+                continue
+            try:
+                found.append(await prove(place))
+            except PurgedError as error:
+                purged = SwitchRefusedError(f"client {client_id}: {error}")
+            except SourceChangedError as error:
+                raise SwitchRefusedError(f"client {client_id}: {error}") from error
+        if purged is not None and not found:
+            raise purged
+        return found
+
+    def _note_torn(self, boundary: Cursor | None, parser: Parser) -> None:
+        """Remember after which transaction clients are that were given a part of it; ``boundary`` is before it.
+
+        It is remembered while the stream begins again, until it is read as a whole.
+        """
+        if boundary is None or boundary.position is None:
+            return
+        cursors, gtid = self._destination.cursors, parser.status.gtid_in_part
+        gtids = parse_gtids(boundary.gtid)
+        if boundary.gtid and gtid and any(it.has_given_beyond(boundary.position) for it in cursors.members):
+            source, number = gtid
+            gtids.add(cursors.ring.gtid_sources[source][1], number)
+            self._torn = replace(boundary, gtid=str(gtids))
+        elif self._torn is not None and contains(gtids, parse_gtids(self._torn.gtid)):
+            self._torn = None
 
 
 def shorten(runs: Sequence[str]) -> str:

@@ -578,6 +578,11 @@ class Cursors:
         """Return the durable cursor of a client; None while its place has no name."""
         return self._subscriber(client_id).cursor
 
+    def has_given_beyond(self, position: Position) -> bool:
+        """Whether a client may have been given something that comes after a place."""
+        reached = (it.reached for it in self._subscribers.values())
+        return any(it is not None and it.is_comparable(position) and it > position for it in reached)
+
     def place_after(self, client_id: int, batch_id: int) -> Cursor | None:
         """Return the place after a batch that was given and is not confirmed; None before it has a name.
 
@@ -730,15 +735,14 @@ class Cursors:
             if subscriber.given:
                 reading.pass_over(position, served.end)
             stop = reading.get if subscriber.given else served.end
-            end = track.position_before(stop)
-            if end is None or position > end:
+            if track.is_beyond(position, stop):
                 if subscriber.given:
+                    end = track.position_before(stop)
                     raise BadPositionError(f"{position} is beyond what client {client_id} was given: {end}")
                 if exists and served.is_held:
                     self._confirm_to(subscriber, reading, stop)
                 return False
-            acked = reading.acked()
-            if acked is not None and position <= acked:
+            if not track.is_beyond(position, reading.ack):
                 return True
             found = track.sequence_of(position)
             sequence = stop if found is None else min(found, stop)

@@ -126,8 +126,7 @@ class Reading:
 
         Raises what `Track.sequence_of` raises.
         """
-        acked = self.acked()
-        if acked is not None and position < acked:
+        if not self.track.is_beyond(position, self.ack):
             delivered = self.delivered_to(cursor)
             if delivered is not None and delivered.same_history(position) and position >= delivered:
                 return self.ack

@@ -274,6 +274,13 @@ class Subscriber:
             raise BadPositionError(f"{position} is beyond what client {self.client_id} was given: {confirmed}")
         return False
 
+    @property
+    def reached(self) -> Position | None:
+        """The place up to which it was given something, or goes on; None before that has a name."""
+        if isinstance(self.state, Served):
+            return self.state.reading.got()
+        return None if self.state.resume is None else self.state.resume.position
+
     # --- which calls count -------------------------------------------------------------------------------------------
 
     def open_session(self, token: str) -> None:

@@ -72,6 +72,11 @@ class Track:
         self.ring = ring
         self.gtids: Executed = {}
         """Executed before what is stored."""
+        self._switches: list[int] = []  # the slots from which on another source has filled the ring
+
+    def switch(self) -> None:
+        """Say that another source fills the ring from here on."""
+        self._switches = [it for it in self._switches if it > self.ring.first] + [self.ring.next]
 
     def begin(self, position: Position, member: str = ONE) -> None:
         """Say where the stream of an empty ring begins."""
@@ -121,16 +126,36 @@ class Track:
             SourceChangedError: it belongs to another source or history.
         """
         floor, end = self.floor, self.end
-        if floor is None or end is None or position > end:
+        if floor is None or end is None:
             return None
+        start, stop = self.ring.first, self.shown
+        for switch in reversed(self._switches):
+            if start <= switch < stop:
+                begin = self.position_of(switch)
+                if begin.same_source(position) and begin <= position:
+                    start, floor = switch, begin
+                    break
+                stop, end = switch, self.position_before(switch) or end
+        if position > end:
+            return None if stop == self.shown else stop
         if position < floor:
             raise GoneError(f"{position} is no longer stored; the oldest position that is: {floor}")
         if position.file_key not in self.ring.files:
             raise SourceChangedError(
                 f"{position} is in a file that the stream from {floor} to {end} did not pass: another history"
             )
-        slots = range(self.ring.first, self.shown)
-        return self.ring.first + bisect_left(slots, position, key=self.position_of)
+        return start + bisect_left(range(start, stop), position, key=self.position_of)
+
+    def is_beyond(self, position: Position, sequence: int) -> bool:
+        """Whether a position comes after the place before a slot. Raises SourceChangedError as `sequence_of`."""
+        place = self.position_before(sequence)
+        if place is None or place.same_source(position):
+            return place is None or position > place
+        try:
+            found = self.sequence_of(position)
+        except GoneError:
+            return False
+        return found is None or found > sequence
 
     def is_source_of(self, cursor: Cursor) -> bool:
         """Whether a cursor belongs to the source of the stream, as far as that is known."""

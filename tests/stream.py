@@ -16,19 +16,20 @@ STEP = 100  # bytes of each event in the imagined file
 class Stream:
     """Puts transactions into a ring. The i-th event starts at offset ``4 + i * STEP``; each is a place of its own."""
 
-    def __init__(self, ring: Ring, events: int = 0, member: str = "") -> None:
+    def __init__(self, ring: Ring, events: int = 0, member: str = "", name: str = SOURCE) -> None:
         self.ring = ring
+        self.name = name
         self.writer = SegmentWriter(ring.pool)
         self.staging = Staging()
         self.events = events  # already in the file before this stream begins
         self.transactions = 0
-        self.source = ring.sources.intern((member, SOURCE))
+        self.source = ring.sources.intern((member, name))
         self.file = ring.files.intern((FILE, CREATED))
         self.gtid = ring.gtid_sources.intern((member, (0, SERVER_ID)))
 
     def position(self, events: int) -> Position:
         """The place after so many events."""
-        return Position(SOURCE, FILE, CREATED, 4 + events * STEP, 0)
+        return Position(self.name, FILE, CREATED, 4 + events * STEP, 0)
 
     @property
     def end(self) -> Position:

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -1500,3 +1501,98 @@ class TestPlaceAfterABatch:
         cursors.ack(CLIENT, batch_id, now=NOW)
         with pytest.raises(UnknownBatchError, match=str(batch_id)):
             cursors.place_after(CLIENT, batch_id)
+
+
+# --- a ring that another source fills on -----------------------------------------------------------------------------
+
+
+def switched(*counts: int, catches_up: bool = False) -> tuple[Cursors, list[Stream]]:
+    """A ring that two sources have filled in turns, each with so many transactions, which both have."""
+    ring = Ring(64)
+    cursors = Cursors(ring, epoch=1, compile_filter=one_table, catches_up=catches_up)
+    streams = [Stream(ring, events=9), Stream(ring, events=70, name="102")]
+    cursors.begin(streams[0].end, MariadbGtidSet())
+    for turn, count in enumerate(counts):
+        if turn:
+            cursors.track.switch()
+        stream, other = streams[turn % 2], streams[1 - turn % 2]
+        for _ in range(count):
+            put(cursors, stream, b"row")
+            other.events += 3
+            other.transactions += 1
+    return cursors, streams
+
+
+@pytest.mark.parametrize("counts", [(2, 2), (2, 3, 2), (3, 0, 2), (2, 1, 1, 2), (0, 2), (2, 0, 0, 1)])
+def test_every_place_is_found_as_long_as_the_ring_has_it_whichever_source_it_is_of(counts: tuple[int, ...]) -> None:
+    cursors, _ = switched(*counts)
+    track, ring = cursors.track, cursors.ring
+    places = [track.position_of(it) for it in range(ring.next)]
+    for first in range(ring.next):
+        track.free_to(first)
+        for sequence in range(first, ring.next):
+            assert track.sequence_of(places[sequence]) == sequence
+        for gone in places[: max(0, first - 1)]:
+            with pytest.raises((GoneError, SourceChangedError)):
+                track.sequence_of(gone)
+    end = track.end
+    assert end is not None
+    assert track.sequence_of(end) == ring.next
+    assert track.sequence_of(replace(end, begin=end.begin + 1)) is None
+
+
+def test_where_a_source_was_left_the_next_one_goes_on() -> None:
+    cursors, (first, _) = switched(2, 0, 0)
+    left = first.end
+    cursors, (first, second) = switched(2, 2)
+    assert cursors.track.sequence_of(left) == 6
+    cursors.track.free_to(6)
+    assert cursors.track.sequence_of(left) == 6
+    assert cursors.track.sequence_of(second.position(76)) == 6
+
+
+@pytest.mark.parametrize(("began", "state"), [(9, "attached"), (12, "attached"), (6, "catching-up")])
+def test_a_client_comes_back_to_its_place_of_the_former_source(began: int, state: str) -> None:
+    cursors, (first, second) = switched(2, 2, catches_up=True)
+    place = first.position(began)
+    cursors.restore(StoredClient(CLIENT, "", Cursor.at(place, "0-101-1", place)), NOW)
+    assert cursors.status(CLIENT).state == state
+    if state == "attached":
+        confirm(cursors, CLIENT)
+        assert cursors.status(CLIENT).acked == str(second.end)
+
+
+def test_a_reader_meets_the_ring_in_the_part_of_its_source() -> None:
+    cursors, (first, second) = switched(1, 2, catches_up=True)
+    cursors.subscribe(1002, now=NOW)  # it holds the places of the former source in the ring
+    place = first.position(6)
+    cursors.restore(StoredClient(CLIENT, "", Cursor.at(place, "0-101-1", place)), NOW)
+    reader = Stream(Ring(64), events=70, name="102")
+    cursors.catch_up(CLIENT, Track(reader.ring))
+    reader.transaction(b"row")
+    reader.transaction(b"row")
+    reader.put()
+    cursors.advance(NOW)
+    confirm(cursors, CLIENT)
+    cursors.advance(NOW)
+    assert cursors.status(CLIENT).state == "attached"
+    assert cursors.status(CLIENT).acked == str(reader.end)
+    confirm(cursors, CLIENT)
+    assert cursors.status(CLIENT).acked == str(second.end)
+
+
+def test_places_of_the_former_source_are_acked_as_before() -> None:
+    cursors, (first, second) = switched(2, 2)
+    cursors.subscribe(CLIENT, now=NOW)
+    batches = [get(cursors, limit=3) for _ in range(3)]
+    assert batches[-1].to == str(second.position(79))
+    assert cursors.ack_to(CLIENT, first.position(10), now=NOW), "inside a batch"
+    assert cursors.status(CLIENT).marks == [it.batch_id for it in batches]
+    assert cursors.ack_to(CLIENT, first.position(12), now=NOW)
+    assert cursors.ack_to(CLIENT, first.position(15), now=NOW)
+    assert cursors.ack_to(CLIENT, first.position(12), now=NOW), "it may be repeated"
+    assert cursors.status(CLIENT).marks == [batches[-1].batch_id]
+    assert cursors.ack_to(CLIENT, second.position(79), now=NOW)
+    assert cursors.status(CLIENT).marks == []
+    with pytest.raises(BadPositionError, match="is beyond what client 1001 was given"):
+        cursors.ack_to(CLIENT, second.end, now=NOW)

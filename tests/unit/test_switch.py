@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,20 @@ from sluice.instance.instance import Instance
 from sluice.instance.meta.file import FileMetaStore
 from sluice.instance.source import Proof, TableReader
 from sluice.instance.sources.mysql.config import MysqlConfig
-from sluice.protocol.errors import GoneError, SluiceError, SourceError
+from sluice.protocol.errors import (
+    GoneError,
+    LostTransactionsError,
+    PurgedError,
+    SluiceError,
+    SourceError,
+    SwitchRefusedError,
+)
+from sluice.protocol.gtid import Transactions
 from sluice.store.cursor import Cursor
 from sluice.store.ring import Kind
 from sluice.store.snapshot import TableProgress
 from tests.source import eventually
+from tests.stream import Stream
 from tests.unit.test_embedded import WrittenByTest
 from tests.unit.test_views import CLIENT, MAIN, VIEW, Setup
 
@@ -276,3 +286,148 @@ async def test_a_snapshot_that_begins_in_a_switch_is_read_once(pair: Pair) -> No
     assert tasks() == 1
     await pair.server.stop(MAIN)
     assert tasks() == 0
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, *lacks: str) -> list[Cursor]:
+    """Let sources lack some GTIDs, each of which stands at the end of a set; return what they are asked for."""
+    found: list[Cursor] = []
+
+    def prove(_: Source, place: Cursor, sample: bytes) -> Proof:
+        found.append(place)
+        return Proof(place, Transactions(f"{it}-{it[-1]}" for it in lacks if place.gtid.endswith(it)))
+
+    monkeypatch.setattr(Source, "prove", prove)
+    return found
+
+
+@pytest.mark.parametrize("is_given", [True, False])
+async def test_a_transaction_that_was_given_in_part_has_to_be_there(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, is_given: bool
+) -> None:
+    places = asked(monkeypatch, "0-101-2")
+    await pair.start(MAIN)
+    await pair.server.subscribe(MAIN, CLIENT)
+    pair.write("orders", b"one")
+    assert await pair.take(MAIN) == [b"one"]
+    pair.tear()
+    (parser,) = pair.reading
+    parser.status = replace(parser.status, gtid_in_part=(parser.stream.gtid, 2))
+    if not is_given:
+        await pair.server.switch_source(MAIN)
+        assert [it.gtid for it in places] == ["0-101-1"]
+        return
+    assert (await pair.get(MAIN)).entries == 1
+    with pytest.raises(LostTransactionsError, match="does not have 1 transactions that were delivered: 0-101-2-2"):
+        await pair.server.switch_source(MAIN)
+    # The stream has begun again, and the first source gives nothing more.
+    assert pair.instance.cursors.track.end == pair.reading[0].stream.end
+    with pytest.raises(LostTransactionsError, match="0-101-2"):
+        await pair.server.switch_source(MAIN)
+    await pair.server.switch_source(MAIN, accept=True)
+    source = pair.server.destination_status(MAIN).source
+    assert source is not None
+    assert (source.address, source.accepted) == (f"{SECOND}:1", ("0-101-2-2",))
+
+
+async def test_what_was_given_in_part_and_then_as_a_whole_is_asked_for_once(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = asked(monkeypatch, "0-101-2")
+    await pair.start(MAIN)
+    await pair.server.subscribe(MAIN, CLIENT)
+    pair.write("orders", b"one")
+    pair.tear()
+    (parser,) = pair.reading
+    parser.status = replace(parser.status, gtid_in_part=(parser.stream.gtid, 2))
+    assert (await pair.get(MAIN)).entries == 4
+    with pytest.raises(LostTransactionsError):
+        await pair.server.switch_source(MAIN)
+    pair.write("orders", b"one")
+    pair.write("orders", b"two")
+    places.clear()
+    with pytest.raises(LostTransactionsError):
+        await pair.server.switch_source(MAIN)
+    assert [it.gtid for it in places] == ["0-101-2"]
+
+
+async def test_what_the_log_has_must_be_there_though_the_stream_has_not_begun(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client behind its end is given it from the log."""
+    monkeypatch.setattr(Pair, "readers", 1)
+    pair.main = pair.config(MAIN, store="mixed", store_min_free=0)
+    await pair.start(MAIN)
+    await pair.server.subscribe(MAIN, CLIENT)
+    pair.write("orders", b"one")
+    assert await pair.take(MAIN) == [b"one"]
+    pair.write("orders", b"two")
+    await eventually(lambda: pair.server.destination_status(MAIN).log.stretches[-1][1] == pair.parser.stream.end)  # type: ignore[union-attr]
+    await pair.server.stop(MAIN)
+    monkeypatch.setattr(Source, "waits", True)
+    await pair.start(MAIN)
+    places = asked(monkeypatch, "0-101-2")
+    with pytest.raises(LostTransactionsError, match="0-101-2"):
+        await pair.server.switch_source(MAIN)
+    assert [it.gtid for it in places] == ["0-101-2"]
+
+
+async def test_a_client_whose_changes_are_purged_does_not_hold_the_others_back(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await pair.start(MAIN)
+    for client in (CLIENT, 7):
+        await pair.server.subscribe(MAIN, client)
+    old = pair.server.status(MAIN, 7).position
+    pair.write("orders", b"one")
+    assert await pair.take(MAIN) == [b"one"]
+    await pair.server.stop(MAIN)
+    monkeypatch.setattr(Source, "waits", True)
+    await pair.start(MAIN)
+
+    def prove(_: Source, place: Cursor, sample: bytes) -> Proof:
+        if str(place.position) == old:
+            raise PurgedError("two has purged what comes next")
+        return Proof(place)
+
+    monkeypatch.setattr(Source, "prove", prove)
+    await pair.server.switch_source(MAIN)
+    assert [it.address for it in pair.reading] == [SECOND]
+    await pair.server.unsubscribe(MAIN, CLIENT)
+    with pytest.raises(SwitchRefusedError, match="client 7: two has purged what comes next"):
+        await pair.server.switch_source(MAIN)
+
+
+async def test_a_switch_that_is_refused_leaves_the_stream_as_it_is_with_a_log_too(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pair, "readers", 1)
+    pair.main = pair.config(MAIN, store="mixed", store_min_free=0)
+    await pair.start(MAIN)
+    await pair.server.subscribe(MAIN, CLIENT)
+    pair.write("orders", b"one")
+    batch = await pair.get(MAIN)
+    asked(monkeypatch, "0-101-1")
+    with pytest.raises(LostTransactionsError):
+        await pair.server.switch_source(MAIN)
+    await pair.server.ack(MAIN, CLIENT, batch_id=batch.batch_id)
+    pair.write("orders", b"two")
+    assert await pair.take(MAIN) == [b"two"]
+    await eventually(lambda: pair.server.destination_status(MAIN).log.stretches[-1][1] == pair.parser.stream.end)  # type: ignore[union-attr]
+    assert len(pair.server.destination_status(MAIN).log.stretches) == 1  # type: ignore[union-attr]
+
+
+async def test_a_view_that_starts_while_the_ring_has_changes_of_both_sources_keeps_its_clients(pair: Pair) -> None:
+    Source.proof.set()
+    await pair.start(MAIN, VIEW)
+    await pair.server.subscribe(MAIN, CLIENT)
+    await pair.server.subscribe(VIEW, CLIENT)
+    pair.write("orders", b"one")
+    assert await pair.take(VIEW) == [b"one"]
+    pair.write("orders", b"two")
+    await pair.server.stop(VIEW)
+    await pair.server.switch_source(MAIN)
+    pair.parser.stream = Stream(pair.instance.ring, events=200, name="102")
+    pair.write("orders", b"three")
+    await pair.start(VIEW)
+    assert await pair.take(VIEW) == [b"two", b"three"]
+    assert await pair.take(MAIN) == [b"one", b"two", b"three"]

@@ -116,6 +116,7 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
         self._failure: SluiceError | None = None
         self._begun = False
         self._first: Position | None = None  # where the stream begins
+        self._in_part: tuple[Position, tuple[int, int] | None] | None = None  # what was put in part, see ParserStatus
         self._connections = 0
         self._quiet_since = 0.0  # monotonic time since which the thread has waited for the source, 0 while it does not
         self._read_until = 0.0  # monotonic time: all that the source wrote before is read
@@ -153,6 +154,7 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
             future_rows=decoder.future_rows,
             dml_statements=self._control.dml_statements,
             open_xa=str(self._ring.restarts.last or ""),
+            gtid_in_part=self._in_part[1] if self._in_part is not None else None,
         )
 
     def _behind(self) -> float | None:
@@ -491,6 +493,12 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
         if position is None or position.source != facts.source:
             return start
         executed = self._decoder.executed
+        if not position.n:
+            self._in_part = None
+        elif (
+            self._in_part is None or self._in_part[0] != position.transaction
+        ):  # else this dump may not have come to it
+            self._in_part = (position.transaction, self._decoder.transaction_gtid)
         gtids = parse_gtids(executed, mariadb=facts.mariadb) if executed else None
         # The set includes the current transaction of the decoder: to ask by it would lose that one.
         self._is_exact = position.n == 0 and position == self._decoder.position
@@ -606,7 +614,8 @@ class Parser(BinlogParser[MysqlConfig, Connection]):
             for (schema, table), test in conditions.tables.items():
                 columns = self.columns(schema, table)
                 found = source.collations(schema, table) if facts.row_metadata in ("MINIMAL", "FULL") else {}
-                names = [found.get(column.name) for column in columns] if found else []
+                unsaid = () if facts.row_metadata == "FULL" else ("enum", "set")  # MINIMAL is about texts only
+                names = [None if column.data_type in unsaid else found.get(column.name) for column in columns]
                 check_condition(test, schema, table, columns, names)
         except UnknownTableError as error:
             raise FilterError(str(error)) from None

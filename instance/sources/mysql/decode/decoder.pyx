@@ -506,6 +506,14 @@ cdef class Decoder:
         return self.make_position(self.begin_offset, self.n)
 
     @property
+    def transaction_gtid(self):
+        """The GTID of the transaction that was read last: the number of its source in the ring, and its own number.
+
+        None if it has none.
+        """
+        return (self.gtid_number, self.gtid.number) if self.gtid_number else None
+
+    @property
     def executed(self):
         """The text of Header.gtid: the executed set with the current transaction; empty unless `gtid_on`."""
         return str(self.executed_set) if self.gtid_on else ""

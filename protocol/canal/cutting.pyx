@@ -90,7 +90,6 @@ cdef int cut_entry(string *out, Span framed, const vector[uint8_t] &kept, size_t
     out.append(header)
     put_length(out, ENTRY_TYPE, entry.type)
     put_length(out, STORE_VALUE, size)
-    put(out, more)
     fields = fields_of(entry.body)
     row = 0
     while checked(next_field(&fields, &field, &whole)):
@@ -99,4 +98,5 @@ cdef int cut_entry(string *out, Span framed, const vector[uint8_t] &kept, size_t
             if not kept[row - 1]:
                 continue
         put(out, whole)
+    put(out, more)
     return 0

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluice.instance.columns import SourceColumn
+from sluice.instance.sink.masks import Mask
 from sluice.instance.sources.mysql.decode.plan import PlanOptions, TablePlan
 from sluice.instance.sources.mysql.decode.table_map import TableMap
 from sluice.protocol.canal.entry_pb2 import Column as PbColumn
@@ -121,6 +122,13 @@ class TestFieldFilter:
         assert values(before) == [(1, "2", False), (2, "1", False)]
         assert values(after) == [(1, None, True), (2, "1", False)]
 
+    def test_a_black_field_that_cannot_be_read_stops_nothing(self) -> None:
+        data = b"\xf8" + ONE + b"\1\0\0\0\xff" + TWO
+        with pytest.raises(DecodeError, match=r"shop\.t\.c1: "):
+            plan("int", "json", "int").encode(data, EventType.INSERT)
+        ((_, after),) = rows(plan("int", "json", "int", black_fields=frozenset({"C1"})).encode(data, EventType.INSERT))
+        assert values(after) == [(0, "1", True), (2, "2", True)]
+
 
 class TestPartialJson:
     """PARTIAL_UPDATE_ROWS of binlog_row_value_options=PARTIAL_JSON. What differences do: test_json_differences.py."""
@@ -156,6 +164,18 @@ class TestPartialJson:
         second = b"\xfe" + TWO + self.AFTER.replace(ONE, TWO, 1)
         encoded = plan("int", "json").encode(first + second, EventType.UPDATE, partial_json=True)
         assert [values(after)[1][1] for _, after in rows(encoded)] == ['{"a": 2}', "JSON_REPLACE(c1, '$.a', 2)"]
+
+    @pytest.mark.parametrize("present", [b"\7", b"\5"], ids=["before", "absent"])
+    @pytest.mark.parametrize("masks", [{}, {"C1": Mask("sha256")}], ids=["plain", "masked"])
+    def test_differences_of_a_column_that_is_not_delivered_are_passed_over(
+        self, present: bytes, masks: dict[str, Mask]
+    ) -> None:
+        only = plan("int", "json", "int", black_fields=frozenset({"C1"}), masks=masks)
+        document = len(self.DOCUMENT).to_bytes(4, "little") + self.DOCUMENT if present == b"\7" else b""
+        data = b"\xf8" + ONE + document + ONE + self.AFTER.replace(b"\xfc", b"\xf8", 1) + TWO
+        ((before, after),) = rows(only.encode(data, EventType.UPDATE, present, b"\7", partial_json=True))
+        assert values(before) == [(0, "1", False), (2, "1", False)]
+        assert values(after) == [(0, "1", False), (2, "2", True)]
 
     def test_differences_that_do_not_fit_are_an_error_of_the_column(self) -> None:
         array = bytes.fromhex("02 0000 0400")

@@ -192,6 +192,28 @@ def test_what_cannot_be_judged_is_where_reading_ends() -> None:
     assert (verdicts.reach(2), verdicts.refusal(1)) == (3, None)
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [([], ["unjudged"]), (["unsplit"], ["unsplit", "unjudged"]), (["unjudged"], ["unjudged"])],
+)
+def test_a_row_that_lacks_a_column_has_the_remark_once_whatever_else_the_destination_says(
+    before: list[str], after: list[str]
+) -> None:
+    stream = Stream()
+    change = RowChange(eventType=EventType.UPDATE)
+    change.rowDatas.add().afterColumns.add(index=1, name="name", mysqlType="varchar(9)", value="x")
+    for remark in before:
+        change.props.add(key="sluice.where", value=remark)
+    entry = Entry(entryType=EntryType.ROWDATA, storeValue=change.SerializeToString())
+    stream.writer.write_framed(entry.SerializeToString())
+    number = stream.ring.tables.intern(("shop", "goods", (46,)))
+    stream.staging.add_entry(stream.writer, Kind.ROW_DATA, table=number, rows=1)
+    stream.put([])
+    (given,) = contents(stream.ring.collect(0, verdicts=judged(stream.ring, "shop.goods: id = 1")).slices)
+    props = RowChange.FromString(given.storeValue).props
+    assert [(it.key, it.value) for it in props] == [("sluice.where", it) for it in after]
+
+
 def row(value: str) -> bytes:
     """An entry with a row of one column, which is said to be an int."""
     change = RowChange(eventType=EventType.INSERT)

@@ -230,7 +230,8 @@ def _timestamp(constant: Constant) -> tuple[int, int]:
     if not any(moment):
         return _between(microseconds, is_exact=True)
     seconds = (datetime(*moment) - datetime(1970, 1, 1)).total_seconds()  # noqa: DTZ001  as above
-    return _between(max(int(seconds) + DAY, 0) << 20 | microseconds, is_exact=True)
+    # Of constants before the first TIMESTAMP the key is no value's: greater than the zero date, less than all others.
+    return _between(max(int(seconds) + DAY, 1) << 20 | microseconds, is_exact=True)
 
 
 def _time_bounds(digits: int) -> Callable[[Constant], tuple[int, int]]:

@@ -81,7 +81,9 @@ cdef bytes UNJUDGED = message_field(
     ROW_CHANGE_PROPS, text_field(KEY, props.WHERE) + text_field(PAIR_VALUE, props.UNJUDGED)
 )
 cdef bytes WHERE_NAME = props.WHERE.encode()
+cdef bytes UNJUDGED_TEXT = props.UNJUDGED.encode()
 cdef Span WHERE_KEY = span_at(PyBytes_AS_STRING(WHERE_NAME), PyBytes_GET_SIZE(WHERE_NAME))
+cdef Span UNJUDGED_VALUE = span_at(PyBytes_AS_STRING(UNJUDGED_TEXT), PyBytes_GET_SIZE(UNJUDGED_TEXT))
 cdef Span UNJUDGED_FIELD = span_at(PyBytes_AS_STRING(UNJUDGED), PyBytes_GET_SIZE(UNJUDGED))
 cdef Span NOTHING = span_at(NULL, 0)
 
@@ -668,6 +670,6 @@ cdef bint has_remark(const Entry *entry) except -1 nogil:
     cdef Fields body = fields_of(entry.body)
     cdef Prop prop
     while checked(next_body_prop(entry, &body, &prop)):
-        if is_same(prop.key, WHERE_KEY):
+        if is_same(prop.key, WHERE_KEY) and is_same(prop.value, UNJUDGED_VALUE):
             return True
     return False

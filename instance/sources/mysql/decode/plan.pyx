@@ -318,9 +318,13 @@ cdef class TablePlan:
                 null = SqlType.OTHER
                 planned.is_json = True
         name = column.name.upper()
+        if options.fields is not None:
+            planned.is_delivered = name in options.fields
+        else:
+            planned.is_delivered = name not in options.black_fields
         if name in options.masks:
             mask = options.masks[name]
-            if column.is_key:
+            if column.is_key and planned.is_delivered:
                 raise ConfigError(
                     f"sluice.instance.filter.mask: {self.schema}.{self.table}.{column.name} belongs to the primary key,"
                     " which consumers need as it is: remove this mask, or leave the column out"
@@ -333,10 +337,6 @@ cdef class TablePlan:
                 sql_type = SqlType.VARCHAR if planned.mask == FIRST_MASK else SqlType.CHAR
                 null = promoted = 0
                 column = shown
-        if options.fields is not None:
-            planned.is_delivered = name in options.fields
-        else:
-            planned.is_delivered = name not in options.black_fields
         planned.value = planned.promoted = add_head(encoded, index, column, sql_type, False)
         if promoted:
             planned.promoted = add_head(encoded, index, column, promoted, False)
@@ -713,9 +713,10 @@ cdef class TablePlan:
                     self.fail(i, p - start, b"the event ends within a value")
                 data = p
                 p += size
+                if not column.is_delivered:
+                    continue
             if column.mask == NULL_MASK:
-                if column.is_delivered:
-                    put_null(writer, column, after, compare)
+                put_null(writer, column, after, compare)
                 continue
             value.promoted = False
             if is_partial and column.before >= 0 and (fill or not column.field.is_strict):
@@ -728,8 +729,6 @@ cdef class TablePlan:
                 status = column.field.decode(&column.field, data, size, value)
             if status < 0:
                 self.fail(i, data - start, value.error)
-            if not column.is_delivered:
-                continue
             if column.mask != NO_MASK and not self.masker.apply(
                 column.mask, column.mask_characters, &value.text, &value.size
             ):

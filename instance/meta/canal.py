@@ -111,7 +111,12 @@ def read_source(ours: dict[str, Any]) -> InUse | None:
 
 def read_where(ours: dict[str, str]) -> str:
     """Read the condition on rows of a client."""
-    return str(ours.get("where", ""))
+    return whole(ours.get("where", ""))
+
+
+def whole(text: Any) -> str:
+    """Return a text of JSON with each lone surrogate, which could be neither written again nor shown, as an escape."""
+    return str(text).encode(errors="backslashreplace").decode()
 
 
 def read_cursor(data: dict[str, Any], ours: dict[str, str]) -> Cursor:

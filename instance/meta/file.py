@@ -45,6 +45,7 @@ from .canal import (
     read_source,
     read_where,
     source_keys,
+    whole,
 )
 
 FILE_NAME = "meta.dat"
@@ -228,7 +229,6 @@ def _client(data: dict[str, Any]) -> StoredClient:
     identity = data["clientIdentity"]
     ours = data.get("sluice", {})
     cursor = read_cursor(data["cursor"], ours) if "cursor" in data else None
-    # JSON may hold a lone surrogate, which cannot be written again: as an escape it is refused as a filter.
-    text = str(identity.get("filter") or "").encode(errors="backslashreplace").decode()
+    text = whole(identity.get("filter") or "")  # an escape of half a character is refused as a filter
     more = read_expiry(ours), read_late(ours), read_memory(ours), read_snapshots(ours), read_protection(ours)
     return StoredClient(int(identity["clientId"]), text, cursor, *more, read_where(ours))

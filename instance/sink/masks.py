@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from ...protocol.errors import FilterError
 from ..columns import SourceColumn
+from .names import read_names
 
 MAX_CHARACTERS: Final = 10_000
 """That `first` may leave."""
@@ -40,7 +41,7 @@ class Masks:
         self._tables: dict[str, dict[str, Mask]] = defaultdict(dict)
         for item in filter(None, (item.strip() for item in text.split(";"))):
             column, colon, form = item.rpartition(":")
-            schema, *names = [name.strip() for name in column.split(".")]
+            schema, *names = read_names(column)
             found = _FORM.fullmatch(form.strip())
             if not colon or not schema or len(names) != 2 or not all(names):
                 raise FilterError(f"'{item[:100]}' is not a mask: write schema.table.column: sha256")

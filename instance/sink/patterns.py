@@ -102,9 +102,14 @@ def check_text(text: str) -> None:
     """Raise FilterError if a list of patterns is not text, or too long to be read in a moment."""
     if len(text) > MAX_WEIGHT:
         raise FilterError(f"the filter is too long: it has {len(text)} characters of {MAX_WEIGHT}")
+    check_characters("the filter", text)
+
+
+def check_characters(what: str, text: str) -> None:
+    """Raise FilterError if a text holds half a character, which JSON can: it could be neither stored nor shown."""
     half = re.search("[\ud800-\udfff]", text)
     if half is not None:
-        raise FilterError(f"the filter is not a text: character {half.start() + 1} is half of one, a lone surrogate")
+        raise FilterError(f"{what} is not a text: character {half.start() + 1} is half of one, a lone surrogate")
 
 
 def check_weight(items: Iterable[Item]) -> None:

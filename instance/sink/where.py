@@ -16,6 +16,8 @@ from sqlglot.errors import ParseError, SqlglotError
 
 from ...protocol.errors import FilterError
 from .condition import And, Compare, Constant, In, IsNull, Like, Not, Or, Test, leaves
+from .names import read_names
+from .patterns import check_characters
 
 MAX_TEXT: Final = 1 << 16
 """Characters of all conditions together."""
@@ -54,24 +56,27 @@ class Conditions:
         """Read all of them; raises FilterError, also for more than so many characters."""
         self._tests: dict[str, Test] = {}
         self.tables: dict[tuple[str, str], Test] = {}
-        """Schema and name of each table, as they are written, and its condition."""
+        """Schema and name of each table, in the case that they are written in, and its condition."""
         self._texts: dict[str, str] = {}
         if len(text) > longest:
             raise FilterError(f"the conditions have {len(text)} characters, more than {longest}")
+        check_characters("the text of the conditions", text)
         for item in filter(None, (item.strip() for item in _split(text))):
             table, colon, condition = item.partition(":")
             table = table.strip()
-            if not colon or table.count(".") != 1 or not all(part.strip() for part in table.split(".")):
+            names = read_names(table) if colon else []
+            if len(names) != 2 or not all(names):
                 raise FilterError(f"'{item[:100]}' is not a condition of a table: write schema.table: condition")
-            if table.upper() in self._tests:
+            schema, name = names
+            key = f"{schema}.{name}".upper()
+            if key in self._tests:
                 raise FilterError(f"{table} has two conditions: join them by AND or OR")
             try:
-                test = self._tests[table.upper()] = parse_condition(condition)
+                test = self._tests[key] = parse_condition(condition)
             except FilterError as error:
                 raise FilterError(f"{table}: {error}") from None
-            self._texts[table.upper()] = condition.strip()
-            schema, _, name = table.partition(".")
-            self.tables[schema.strip(), name.strip()] = test
+            self._texts[key] = condition.strip()
+            self.tables[schema, name] = test
 
     def of(self, schema: str, table: str) -> Test | None:
         """Return the condition of a table, if it has one."""
@@ -95,6 +100,7 @@ def parse_condition(text: str) -> Test:
     """Read one condition. Raises FilterError."""
     if not text.strip():
         raise FilterError("the condition is empty: write one, such as total > 10")
+    check_characters("the condition", text)
     try:
         test = _test(parse_one(text, into=exp.Condition, dialect="mysql"))
         if sum(1 for _ in leaves(test)) > MAX_TESTS:
@@ -197,7 +203,7 @@ def _is(node: exp.Expr) -> Test:
 
 def _in(node: exp.Expr) -> Test:
     _check_form(node, "this", "expressions", "negate")
-    constants = tuple(map(_constant, node.args["expressions"]))
+    constants = tuple(map(_constant, node.args.get("expressions") or ()))
     if not 0 < len(constants) <= MAX_CONSTANTS:
         _refuse(node, f"a list has 1 to {MAX_CONSTANTS} constants")
     column, collation = _subject(node.args["this"])
@@ -285,7 +291,10 @@ def _constant(node: exp.Expr) -> Constant:
 
 def _number(node: exp.Expr, text: str) -> Decimal | float:
     if "e" in text.lower():
-        number = float(text)
+        try:
+            number = float(text)
+        except ValueError:
+            _refuse(node, "is not a number: write digits after the e, as in 1e6")
         if not math.isfinite(number):
             _refuse(node, "is too large for a DOUBLE")
         return number

@@ -63,7 +63,7 @@ class ProblemResponse(Response):
             "detail": detail,
             "advice": described.advice,
         }
-        content = json.dumps(body | dict(members or {}), ensure_ascii=False).encode()
+        content = json.dumps(body | dict(members or {}), ensure_ascii=False).encode(errors="backslashreplace")
         super().__init__(content, described.status, dict(headers or {}))
 
 

@@ -212,6 +212,20 @@ async def test_a_text_needs_a_collation_where_the_binlog_says_none(
             assert ids(await take(server, 1)) == [1]
 
 
+async def test_a_label_needs_a_collation_where_the_binlog_says_those_of_texts_only(
+    source: Server, schema: str, tmp_path: Path
+) -> None:
+    source.query("SET GLOBAL binlog_row_metadata = MINIMAL")
+    source.query(f"CREATE TABLE {schema}.labels (id INT PRIMARY KEY, v ENUM('a', 'b') COLLATE utf8mb4_bin)")
+    async with serving(source, schema, tmp_path) as server:
+        refusal = r"labels\.v: the binlog does not say its collation; SET GLOBAL binlog_row_metadata = FULL"
+        with pytest.raises(FilterError, match=refusal):
+            await server.subscribe(NAME, CLIENT, where=f"{schema}.labels: v = 'a'")
+        await subscribed(server, f"{schema}.labels: v COLLATE utf8mb4_bin = 'a'")
+        source.query(f"INSERT INTO {schema}.labels VALUES (1, 'b'), (2, 'a')")
+        assert ids(await take(server, 1)) == [2]
+
+
 async def test_a_source_with_minimal_images_is_refused(source: Server, schema: str, tmp_path: Path) -> None:
     async with serving(source, schema, tmp_path) as server:
         refusal = r"binlog_row_image of .* is MINIMAL: rows lack the columns"

@@ -101,6 +101,10 @@ def test_a_ddl_has_canals_header(tmp_path: Path) -> None:
         ("RENAME TABLE crm.t TO t", {"filter_regex": r"crm\..*"}, [(pb.RENAME, "db", "t", True)]),
         ("INSERT INTO t VALUES (1)", {}, [(pb.INSERT, "db", "t", False)]),
         ("INSERT INTO t VALUES (1)", {"filter_query_dml": True}, []),
+        ("UPDATE (t) SET id = 1", {"filter_regex": r"crm\..*"}, [(pb.UPDATE, "", "", False)]),
+        ("UPDATE (t) SET id = 1", {"filter_query_ddl": True, "filter_query_dcl": True}, [(pb.UPDATE, "", "", False)]),
+        ("UPDATE (t) SET id = 1", {"filter_query_dml": True}, []),
+        ("DELETE t.*, u FROM t, u", {"filter_query_dml": True}, []),
         ("XA COMMIT X'31',X'',1", {"strict_canal": True}, [(pb.XACOMMIT, "", "", False)]),
         ("XA ROLLBACK X'31',X'',1", {"strict_canal": True}, [(pb.XAROLLBACK, "", "", False)]),
         ("XA ROLLBACK X'31',X'',1", {}, []),
@@ -115,6 +119,21 @@ def test_filters_decide_on_statements(
         for it in entries
     ]
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("sql", "what"),
+    [
+        ("UPDATE t SET id = 1", "the change of db.t"),
+        ("UPDATE (t) SET id = 1", "a change of tables that are not known"),
+    ],
+)
+def test_a_change_that_was_logged_as_a_statement_is_said(
+    tmp_path: Path, sql: str, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer(Log().query(sql), tmp_path, filter_query_dml=True)
+    assert f"{what} at source/bin.000001@" in caplog.text
+    assert "was logged as a statement: its rows cannot be delivered" in caplog.text
 
 
 def test_text_that_is_not_of_its_charset_is_still_valid(tmp_path: Path) -> None:

@@ -131,6 +131,26 @@ def test_what_is_not_understood_is_a_query_without_a_table(sql: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("sql", "kind"),
+    [
+        ("UPDATE (users) SET email = 'a@b' WHERE id = 1", UPDATE),
+        ("UPDATE (users JOIN t ON users.id = t.id) SET email = 'a@b'", UPDATE),
+        ("/* c */ update {OJ users LEFT OUTER JOIN t ON TRUE} SET email = 'a@b'", UPDATE),
+        ("DELETE users.*, t FROM users, t WHERE users.email = 'a@b'", DELETE),
+        ("WITH x AS (SELECT 1) DELETE (users) FROM x", DELETE),
+        ("WITH x AS (SELECT 1", UPDATE),
+        ("INSERT INTO 'x' VALUES ('a@b')", INSERT),
+        ("REPLACE", INSERT),
+        ("LOAD DATA INFILE 'x' INTO 'y'", INSERT),
+        ("SET STATEMENT max_statement_time=0 FOR UPDATE (users) SET email = 'a@b'", UPDATE),
+    ],
+)
+def test_changes_of_rows_whose_tables_are_not_understood_are_known_as_such(sql: str, kind: EventType) -> None:
+    """Their text has values, as that of the others has."""
+    assert classify(sql, "shop") == Statement((Change(kind),), understood=False)
+
+
+@pytest.mark.parametrize(
     "noise", ["/* c */", "-- c\n", "--\n", "# ALTER TABLE x\n", "/*+ hint */", "\n\t ", "/*!40000", "/*M!100301"]
 )
 def test_comments_are_skipped_and_conditional_ones_are_code(noise: str) -> None:

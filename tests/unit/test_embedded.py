@@ -956,6 +956,18 @@ async def test_a_stored_filter_that_is_refused_stops_its_client_alone(
     assert entries((await setup.server.get_without_ack(NAME, CLIENT)).slices) == [b"begin", b"one", b"end"]
 
 
+async def test_half_a_character_in_a_condition_keeps_no_cursor_from_being_stored(setup: Setup, tmp_path: Path) -> None:
+    with pytest.raises(FilterError, match="lone surrogate"):
+        await setup.server.subscribe(NAME, CLIENT, where="shop.orders: id > 1 /* \ud800 */")
+    await setup.server.subscribe(NAME, CLIENT, where="shop.orders: id > 1 /* half */")
+    await setup.server.stop(NAME)
+    meta = tmp_path / NAME / "meta.dat"
+    meta.write_text(meta.read_text().replace("half", r"\ud800"))
+    await setup.server.start(NAME)
+    await setup.server.subscribe(NAME, 1002)
+    assert setup.server.status(NAME, CLIENT).where == r"shop.orders: id > 1 /* \ud800 */"
+
+
 class TestSharedFilter:
     """Canal's rule: the filter of the last subscriber is that of the destination."""
 

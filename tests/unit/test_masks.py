@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -105,6 +106,11 @@ class TestConfiguration:
         assert masks.of("shop", "orders") == {}
         assert not masks.need_secret
 
+    def test_names_in_backticks_are_the_names(self) -> None:
+        masks = Masks("`shop`.`users`.`email`: sha256; shop.`us``ers`. `e``mail` : null")
+        assert masks.of("shop", "users") == {"EMAIL": SHA256}
+        assert masks.of("shop", "us`ers") == {"E`MAIL": NULL}
+
     @pytest.mark.parametrize(
         ("text", "reason"),
         [
@@ -115,6 +121,11 @@ class TestConfiguration:
             ("shop.users.email: first 0", "the masks are"),
             ("shop.users.email: first 99999", "of 1 to 10000 characters"),
             ("s.t.a: null; S.T.A: sha256", "S.T.A has two masks"),
+            ("s.t.a: null; s.t.`a`: sha256", "s.t.`a` has two masks"),
+            ("`shop.users`.email: null", "'`shop.users`.email': write each name without quotes, or in backticks"),
+            ("shop.us`ers.email: null", "a backtick in it doubled"),
+            ('"shop"."users"."email": null', "write each name without quotes"),
+            ("shop.users.``: null", "is not a mask"),
         ],
     )
     def test_what_is_not_a_mask_is_refused(self, text: str, reason: str) -> None:
@@ -126,6 +137,11 @@ class TestConfiguration:
     def test_a_key_is_refused(self) -> None:
         with pytest.raises(ConfigError, match=r"sluice.instance.filter.mask: shop.t.c0 belongs to the primary key"):
             plan("int", masks={"C0": SHA256})
+
+    @pytest.mark.parametrize("left_out", [{"black_fields": frozenset({"C0"})}, {"fields": frozenset({"C1"})}])
+    def test_a_key_that_is_not_delivered_may_have_a_mask(self, left_out: dict[str, Any]) -> None:
+        encoded = plan("tinyint", "tinyint", masks={"C0": SHA256}, **left_out).encode(b"\xfc\1\2", EventType.INSERT)
+        assert [[it.value for it in after] for _, after in rows(encoded)] == [["2"]]
 
     def test_the_texts_of_statements_must_not_be_delivered(self) -> None:
         with pytest.raises(ConfigError, match=r"needs canal\.instance.filter.query.dml = true"):

@@ -43,6 +43,8 @@ def test_tests_of_columns_are_written_anew(text: str, sql: str) -> None:
         "id = total",
         "(id = 1",
         "id = 1) OR (1 = 1",
+        "id > 1 /* \ud800 */",
+        "id IN",
         f"id IN ({', '.join(['1'] * LONGEST)})",
     ],
 )

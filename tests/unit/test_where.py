@@ -90,6 +90,8 @@ class TestWhatIsUnderstood:
             ("a = NULL", "a = NULL: a comparison with NULL is never true"),
             ("a IN (1, NULL)", "is never true; write IS NULL"),
             ("a IN ()", "a list has 1 to"),
+            ("a IN", "a list has 1 to"),
+            ("a NOT IN", "a list has 1 to"),
             ("a IN (SELECT 1)", "supported are =, <>"),
             ("a = b", "b: is not a constant"),
             ("1 = 1", "1 = 1: compares two constants"),
@@ -107,6 +109,9 @@ class TestWhatIsUnderstood:
             ("LOWER(a) COLLATE c = 'b'", "an expression"),
             ("a COLLATE c", "supported are"),
             ("a = 1e999", "too large for a DOUBLE"),
+            ("a = -1e", "-1e: is not a number: write digits after the e, as in 1e6"),
+            ("a IN (1e)", "1e: is not a number"),
+            ("a > 1 /* \ud800 */", "the condition is not a text: character 10 is half of one, a lone surrogate"),
             ("a = " + "1" * 66, "more than 65 digits"),
             (" AND ".join(["a = 1"] * (MAX_TESTS + 1)), "more than 256 tests"),
             (f"a IN ({','.join(['1'] * (MAX_CONSTANTS + 1))})", "1 to 1000 constants"),
@@ -120,12 +125,32 @@ class TestWhatIsUnderstood:
         with pytest.raises(FilterError, match=reason):
             parse_condition(text)
 
+    @pytest.mark.parametrize("text", ["s.t: a > 1 /* \ud800 */", "s.\ud800: a > 1", "\ud800"])
+    def test_half_a_character_is_refused_by_a_text_that_can_be_shown(self, text: str) -> None:
+        with pytest.raises(FilterError, match="lone surrogate") as caught:
+            Conditions(text)
+        assert str(caught.value).isascii()
+
+    @pytest.mark.parametrize(
+        ("table", "schema", "name"),
+        [("`shop`.`orders`", "Shop", "Orders"), ("shop . `or``ders`", "shop", "or`ders"), ("`a;b`.c", "a;b", "c")],
+    )
+    def test_a_table_in_backticks_is_the_table(self, table: str, schema: str, name: str) -> None:
+        conditions = Conditions(f"{table}: a = 1")
+        assert conditions.of(schema, name) == Compare("a", "=", 1)
+        assert conditions.text_of(schema, name) == "a = 1"
+        assert {(it.upper(), other.upper()) for it, other in conditions.tables} == {(schema.upper(), name.upper())}
+
     @pytest.mark.parametrize(
         ("text", "reason"),
         [
             ("a = 1", "is not a condition of a table: write schema.table: condition"),
             ("orders: a = 1", "is not a condition of a table"),
             ("s.t: a = 1; S.T: b = 2", "S.T has two conditions"),
+            ("s.t: a = 1; `s`.t: b = 2", "`s`.t has two conditions"),
+            ("`s.t`: a = 1", "'`s.t`': write each name without quotes, or in backticks of its own"),
+            ('"s"."t": a = 1', "write each name without quotes"),
+            ("s.``: a = 1", "is not a condition of a table"),
             ("s.t: a = 1; s.u: b ==", "s.u: "),
             ("s.t: a = '" + "x" * (1 << 16) + "'", "characters, more than 65536"),
         ],
@@ -187,6 +212,27 @@ class TestWhichRowsPass:
         domain = domain_of(decimal, Type.NEWDECIMAL, 4 << 8 | 2)
         assert domain is not None
         assert domain.range(Compare("d", "=", Decimal(0))) == (0x7FFF, 0x8000)
+
+    @pytest.mark.parametrize(
+        ("condition", "expected"),
+        [
+            ("c1 < '{}'", ["1"]),
+            ("c1 <= '{}'", ["1"]),
+            ("c1 = '{}'", []),
+            ("c1 <> '{}'", ["1", "2", "3"]),
+            ("c1 > '{}'", ["2", "3"]),
+            ("c1 >= '{}'", ["2", "3"]),
+            ("c1 IN ('{}', '2001-09-09 01:46:40')", ["3"]),
+            ("c1 BETWEEN '0000-00-00' AND '{}'", ["1"]),
+        ],
+    )
+    @pytest.mark.parametrize("constant", ["0001-01-01", "1950-01-01 00:00:00.5", "1969-12-31"])
+    def test_a_zero_timestamp_is_less_than_every_date(self, condition: str, expected: list[str], constant: str) -> None:
+        plans = plan("int", "timestamp", where=parse_condition(condition.format(constant)), time_zone="UTC")
+        seconds = 0, 1, 1_000_000_000
+        images = [b"\xfc" + integer(i) + it.to_bytes(4, "big") for i, it in enumerate(seconds, 1)]
+        encoded = plans.encode(b"".join(images), EventType.INSERT)
+        assert [after[0].value for _, after in rows(encoded)] == expected
 
     @pytest.mark.parametrize("size", [1, 3, 6])
     def test_an_event_that_ends_within_a_row_is_an_error(self, size: int) -> None:

@@ -260,14 +260,16 @@ class Control:
     def _dml(self, event: Event, query: Query, sql: str, change: Change) -> None:
         """A session has binlog_format=STATEMENT: it has no rows to deliver, and that must not be overlooked."""
         self.dml_statements += 1
+        is_named = change.schema is not None and change.table is not None
+        what = f"the change of {change.schema}.{change.table}" if is_named else "a change of tables that are not known"
         logger.error(
-            "the change of %s.%s at %s was logged as a statement: its rows cannot be delivered; some session sets"
-            " binlog_format to STATEMENT or MIXED",
-            change.schema,
-            change.table,
+            "%s at %s was logged as a statement: its rows cannot be delivered; some session sets binlog_format to"
+            " STATEMENT or MIXED",
+            what,
             event.position,
         )
-        if self._config.filter_query_dml or not self._filter.accepts(change.schema or "", change.table or ""):
+        is_other = is_named and not self._filter.accepts(change.schema or "", change.table or "")
+        if self._config.filter_query_dml or is_other:
             self._decoder.skip_event()
         else:
             self._put_statement(event, query, sql, change)

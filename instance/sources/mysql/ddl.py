@@ -1,7 +1,8 @@
 """What a statement of the binlog does to which tables, in Canal's terms.
 
 This is not an SQL parser: it is a tokenizer, and one function for each kind of statement, which reads as far as the
-names it is about. What it does not understand becomes a QUERY without a table, as in Canal; it never raises.
+names it is about. What it does not understand becomes a QUERY without a table, as in Canal, or an INSERT, UPDATE or
+DELETE without one where it begins as such: its text has values of rows. It never raises.
 """
 
 import re
@@ -53,7 +54,7 @@ def classify(sql: str, schema: str) -> Statement:
     try:
         return Statement(tuple(_statement(reader)))
     except _NotUnderstoodError:
-        return Statement((Change(EventType.QUERY),), understood=False)
+        return Statement((Change(reader.kind),), understood=False)
 
 
 class _NotUnderstoodError(Exception):
@@ -108,6 +109,8 @@ class _Reader:
         self._tokens = _tokens(sql)
         self._schema = schema
         self._next = next(self._tokens, _END)
+        self.kind = EventType.QUERY
+        """What the statement is, as far as its head says it, should the rest not be understood."""
 
     @property
     def ended(self) -> bool:
@@ -184,6 +187,7 @@ def _statement(reader: _Reader) -> Iterator[Change]:
     if reader.ended:
         raise _NotUnderstoodError
     head = reader.word()
+    reader.kind = _KINDS.get(head, EventType.QUERY)
     if head in _HEADS:
         yield from _HEADS[head](reader)
     elif head not in _DROPPED_HEADS:
@@ -315,6 +319,7 @@ def _load(reader: _Reader) -> Iterator[Change]:
 
 def _with(reader: _Reader) -> Iterator[Change]:
     head = reader.skip_to("INSERT", "REPLACE", "UPDATE", "DELETE")
+    reader.kind = _KINDS[head]
     yield from _HEADS[head](reader)
 
 
@@ -354,6 +359,14 @@ _HEADS: Final[dict[str, Callable[[_Reader], Iterator[Change]]]] = {
     "LOAD": _load,
     "WITH": _with,
     "SET": _set,
+}
+_KINDS: Final = {
+    "INSERT": EventType.INSERT,
+    "REPLACE": EventType.INSERT,
+    "LOAD": EventType.INSERT,
+    "UPDATE": EventType.UPDATE,
+    "DELETE": EventType.DELETE,
+    "WITH": EventType.UPDATE,  # of one kind or another: a SELECT is in no binlog
 }
 _DROPPED_HEADS: Final = _words(
     "ANALYZE BEGIN BINLOG CACHE CALL CHANGE CHECK CHECKSUM CLONE COMMIT DELIMITER DO FLUSH GRANT IMPORT INSTALL KILL",

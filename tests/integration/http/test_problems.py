@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from sluice.protocol.errors import BadParameterError
 from tests.integration.http.served import CLIENT, Api
 from tests.source import eventually
 
@@ -86,6 +87,16 @@ class TestProblems:
         (logged,) = [it for it in caplog.records if it.exc_info]
         assert response.json()["instance"] in logged.getMessage()
         assert "inner workings" in caplog.text
+
+    async def test_an_error_that_quotes_half_a_character_shows_it_as_an_escape(
+        self, api: Api, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: Any) -> None:
+            raise BadParameterError("there is no '\ud800'")
+
+        monkeypatch.setattr(api.embedded, "destination_status", fail)
+        response = await api.call("GET", "/v1/destinations/example", status=422)
+        assert b"there is no '\\ud800'" in response.body
 
     async def test_an_error_that_was_not_foreseen_touches_no_other_call(
         self, api: Api, monkeypatch: pytest.MonkeyPatch

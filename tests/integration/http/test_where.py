@@ -3,6 +3,7 @@
 import json
 
 import pyarrow as pa
+import pytest
 
 from sluice.protocol.canal.entry_pb2 import Entry, RowChange
 from sluice.protocol.canal.packet_pb2 import Messages
@@ -41,10 +42,11 @@ class TestGet:
         api.source.put(2)
         assert await rows(api) == [[0], [1]]
 
-    async def test_a_condition_that_is_none_is_refused(self, api: Api) -> None:
-        assert (
-            await api.problem("POST", f"{CLIENT}/subscribe", 409, json={"where": "id > 2"}) == "filter-matches-nothing"
-        )
+    @pytest.mark.parametrize(
+        "where", ["id > 2", *(f"shop.goods: {it}" for it in ("id IN", "id > 1e", "id > 1 /* \ud800 */"))]
+    )
+    async def test_a_condition_that_is_none_is_refused(self, api: Api, where: str) -> None:
+        assert await api.problem("POST", f"{CLIENT}/subscribe", 409, json={"where": where}) == "filter-matches-nothing"
 
 
 class TestFormats:

@@ -144,13 +144,18 @@ class Instance(Main):
         for view in self._open_views:
             view.attach()
         parser = self.make_feeder(self.config, self._places(), epoch)
+        self._announce_shape(parser)
+        return parser
+
+    def _announce_shape(self, parser: Parser) -> None:
+        """Let a parser say in the stream that the log was written with another configuration."""
+        log = None if self._log_writer is None else self._log_writer.log
         if log is not None and (before := log.shape_before(shape := self.config.shape())) is not None:
             change = difference(before, shape)
             logger.warning(
                 "a marker in the stream will say: %s", change, extra={"destination": self.config.destination}
             )
             parser.announce(change)
-        return parser
 
     def make_feeder(self, config: InstanceConfig, places: Sequence[Cursor | None], epoch: int) -> Parser:
         """Make a parser that fills the ring from the first of these places on that the source has."""
@@ -379,6 +384,7 @@ class Instance(Main):
         if is_another:
             self.cursors.track.switch()
         following = self.make_feeder(config, [place], self.cursors.life)
+        self._announce_shape(following)
         for one in (self, *self._open_views):
             one.catch_up = self.catch_up
             one.follow(following)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final, Protocol
 
@@ -16,7 +16,7 @@ from ..protocol.errors import (
     SourceChangedError,
     SwitchRefusedError,
 )
-from ..protocol.gtid import Transactions, contains, parse_gtids
+from ..protocol.gtid import Transactions, parse_gtids
 from ..store.cursor import Cursor
 from ..store.cursors import Cursors
 from .config import InstanceConfig
@@ -68,6 +68,9 @@ class Destination(Protocol):
         """Stop serving, after an error in Sluice itself."""
 
 
+_Prove = Callable[[Cursor], Awaitable[tuple[Cursor, Proof]]]
+
+
 class SourceSwitch:
     """Between the servers that a destination can read. All methods belong to the event loop."""
 
@@ -80,7 +83,7 @@ class SourceSwitch:
         self._task: asyncio.Task[None] | None = None
         self._prover: Parser | None = None
         self._detection: Detection | None = None
-        self._torn: Cursor | None = None  # after the transaction that clients were last given in part
+        self._torn: Cursor | None = None  # after the transaction of which clients were given a part
         self._is_halted = False  # nothing is read: a switch waits for somebody to accept what it loses
 
     @property
@@ -244,23 +247,30 @@ class SourceSwitch:
     async def _proofs(self, prover: Parser, parser: Parser) -> list[tuple[Cursor, Proof]]:
         """Prove the places that another server has to have: the end of the ring, else that of the log and the clients'.
 
-        ``parser`` has read before. Of a transaction that clients were given in part, the rest is wanted, too. A client
-        of which the server has purged what comes next does not count beside others: it is told so by itself.
+        ``parser`` has read before. Of a transaction that clients were given in part, the rest is wanted, too.
         """
-        cursors, sample = self._destination.cursors, self._destination.cursors.track.sample()
+        track = self._destination.cursors.track
+        sample, boundary = track.sample(), track.last_boundary()
 
         async def prove(place: Cursor) -> tuple[Cursor, Proof]:
             return place, await asyncio.to_thread(prover.prove, place, sample)
 
-        boundary, purged = cursors.track.last_boundary(), None
         self._note_torn(boundary, parser)
-        end = boundary or self._destination.log_end()
-        ends = [it for it in (end, self._torn) if it is not None and (it is boundary or it.gtid)]
-        found = [await prove(it) for it in ends]
-        if boundary is not None:
-            return found
+        found = [await prove(boundary)] if boundary is not None else await self._proofs_of_clients(prove)
+        if self._torn is not None:
+            found.append(await prove(self._torn))
+        return found
+
+    async def _proofs_of_clients(self, prove: _Prove) -> list[tuple[Cursor, Proof]]:
+        """Prove the end of the log, which the clients before it need, and the places of the others.
+
+        A client of which the server has purged what comes next does not count beside others: it is told so by itself.
+        """
+        cursors, end = self._destination.cursors, self._destination.log_end()
+        found = [await prove(end)] if end is not None and end.gtid else []
+        is_log_proven, purged = bool(found), None
         for client_id, place in [(id_, it.cursor(id_)) for it in cursors.members for id_ in it.client_ids]:
-            if place is None or cursors.track.is_logged(place):
+            if place is None or (is_log_proven and cursors.track.is_logged(place)):
                 continue
             try:
                 found.append(await prove(place))
@@ -273,20 +283,22 @@ class SourceSwitch:
         return found
 
     def _note_torn(self, boundary: Cursor | None, parser: Parser) -> None:
-        """Remember after which transaction clients are that were given a part of it; ``boundary`` is before it.
+        """Remember the transaction of which clients were given a part; ``boundary`` is before it.
 
-        It is remembered while the stream begins again, until it is read as a whole.
+        It is remembered while the stream begins again, until that has passed its place: with the whole, or without it.
         """
         if boundary is None or boundary.position is None:
             return
-        cursors, gtid = self._destination.cursors, parser.status.gtid_in_part
-        gtids = parse_gtids(boundary.gtid)
-        if boundary.gtid and gtid and any(it.has_given_beyond(boundary.position) for it in cursors.members):
+        cursors, gtid, place = self._destination.cursors, parser.status.gtid_in_part, boundary.position
+        if boundary.gtid and gtid and any(it.has_given_beyond(place) for it in cursors.members):
             source, number = gtid
+            gtids = parse_gtids(boundary.gtid)
             gtids.add(cursors.ring.gtid_sources[source][1], number)
             self._torn = replace(boundary, gtid=str(gtids))
-        elif self._torn is not None and contains(gtids, parse_gtids(self._torn.gtid)):
-            self._torn = None
+        elif self._torn is not None and self._torn.position is not None:
+            torn = self._torn.position
+            if not (place.is_comparable(torn) and place <= torn):
+                self._torn = None
 
 
 def shorten(runs: Sequence[str]) -> str:

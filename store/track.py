@@ -76,7 +76,7 @@ class Track:
 
     def switch(self) -> None:
         """Say that another source fills the ring from here on."""
-        self._switches = [it for it in self._switches if it > self.ring.first] + [self.ring.next]
+        self._switches = [it for it in self._switches if it >= self.ring.first] + [self.ring.next]
 
     def begin(self, position: Position, member: str = ONE) -> None:
         """Say where the stream of an empty ring begins."""
@@ -137,7 +137,9 @@ class Track:
                     break
                 stop, end = switch, self.position_before(switch) or end
         if position > end:
-            return None if stop == self.shown else stop
+            if stop == self.shown:
+                return None
+            raise SourceChangedError(f"{position} is after {end}, where the stream went on at another source")
         if position < floor:
             raise GoneError(f"{position} is no longer stored; the oldest position that is: {floor}")
         if position.file_key not in self.ring.files:

@@ -1551,6 +1551,45 @@ def test_where_a_source_was_left_the_next_one_goes_on() -> None:
     assert cursors.track.sequence_of(second.position(76)) == 6
 
 
+def test_a_source_that_is_left_again_keeps_its_places_though_nothing_of_the_former_one_is_stored() -> None:
+    cursors, (first, second) = switched(1)
+    cursors.subscribe(CLIENT, now=NOW)
+    confirm(cursors, CLIENT)
+    cursors.track.switch()
+    put(cursors, second, b"row")
+    put(cursors, second, b"row")
+    assert get(cursors).to == str(second.end)
+    middle = second.position(second.events - 3)
+    cursors.track.switch()
+    assert cursors.track.sequence_of(middle) == 6
+    first.events += 6
+    put(cursors, first, b"row")
+    assert cursors.ack_to(CLIENT, middle, now=NOW)
+    assert cursors.status(CLIENT).acked == str(middle)
+
+
+def test_a_reader_that_has_passed_where_its_source_was_left_joins_where_it_was_read_again() -> None:
+    cursors, (first, _) = switched(1, 2, 1, catches_up=True)
+    cursors.subscribe(1002, now=NOW)
+    place = first.position(6)
+    cursors.restore(StoredClient(CLIENT, "", Cursor.at(place, "0-101-1", place)), NOW)
+    reader = Stream(Ring(64), events=6)
+    cursors.catch_up(CLIENT, Track(reader.ring))
+    found = 0
+    for count in (3, 1):
+        for _ in range(count):
+            reader.transaction(b"row")
+        reader.put()
+        cursors.advance(NOW)
+        while (batch := cursors.get(CLIENT, now=NOW)) is not None:
+            found += batch.entries
+            cursors.ack(CLIENT, batch.batch_id, now=NOW)
+            cursors.advance(NOW)
+    assert found == 5 * 3, "each transaction once"
+    status = cursors.status(CLIENT)
+    assert (status.state, status.acked) == ("attached", str(first.end))
+
+
 @pytest.mark.parametrize(("began", "state"), [(9, "attached"), (12, "attached"), (6, "catching-up")])
 def test_a_client_comes_back_to_its_place_of_the_former_source(began: int, state: str) -> None:
     cursors, (first, second) = switched(2, 2, catches_up=True)

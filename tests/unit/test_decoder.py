@@ -2,6 +2,7 @@
 
 import re
 import struct
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,6 +21,7 @@ from sluice.protocol.canal.entry_pb2 import Entry, RowChange, TransactionBegin, 
 from sluice.protocol.errors import DecodeError, SourceChangedError
 from sluice.protocol.position import Position
 from sluice.store.ring import Flag, Kind, Ring
+from sluice.store.track import Track
 from tests.binlog import CREATED, Log
 from tests.decoding import SOURCE, Decoded, Options, Xa, binlogs, decode, drive, dump, feed, plan_by_types, query_text
 from tests.packets import PacketWriter, file_packets
@@ -1142,3 +1144,36 @@ def test_entries_are_framed_as_messages() -> None:
     entry.ParseFromString(result.entries[1].SerializeToString())
     assert result.data[0] == 0x12
     assert entry == result.entries[1]
+
+
+@pytest.mark.parametrize("size", [2, 4, 8, 16])
+def test_the_gtid_of_what_was_put_in_part_is_known_however_far_the_rest_is_read(size: int) -> None:
+    log, begins = Log(), {}
+    for number in range(1, 5):
+        begins[log.offset] = number
+        log.add(BinlogEvent.GTID_EVENT, b"\1" + bytes(15) + b"\1" + struct.pack("<q", number))
+        log.query("BEGIN").table_map().insert(1).insert(2).insert(3).xid()
+    checked = set()
+    for count in range(len(log.packets) + 1):
+        ring = Ring(size)
+        decoder = Decoder(ring, Options())
+        decoder.begin(source=SOURCE)
+        data = b"".join(log.packets[:count])
+        while (status := decoder.run()) is not Status.NEED_DATA or data:
+            event = decoder.event
+            if status is Status.NEED_DATA:
+                data = feed(decoder, data)
+            elif event is not None and event.type == BinlogEvent.TABLE_MAP_EVENT:
+                decoder.add_plan(plan_by_types(TableMap.parse(event.body), 1))
+            else:
+                decoder.skip_event()
+        stop = threading.Event()
+        ring.on_put = stop.set  # when the ring is full
+        ring.put(decoder.staging, stop)
+        place = decoder.staging.released
+        position = None if place is None else Track(ring).position(place)
+        if position is not None and position.n:
+            source, number = decoder.gtid_in_part or (0, 0)
+            assert (number, ring.gtid_sources[source]) == (begins[position.begin], ("", (bytes(15) + b"\1", "")))
+            checked.add((number, len(decoder.staging)))
+    assert checked

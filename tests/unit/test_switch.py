@@ -22,6 +22,7 @@ from sluice.protocol.errors import (
     LostTransactionsError,
     PurgedError,
     SluiceError,
+    SourceChangedError,
     SourceError,
     SwitchRefusedError,
 )
@@ -111,6 +112,12 @@ class Pair(Setup):
         (parser,) = self.reading
         parser.stream.stage(b"begin", Kind.TRANSACTION_BEGIN)
         parser.stream.put()
+
+    async def logged(self) -> None:
+        """Wait until the log has all that was written."""
+        (parser,) = self.reading
+        instance = self.instance
+        await eventually(lambda: (log := instance.cursors.track.log) is not None and log.end == parser.stream.end)
 
     def switch(self) -> "asyncio.Task[None]":
         return asyncio.create_task(self.server.switch_source(MAIN))
@@ -300,6 +307,10 @@ def asked(monkeypatch: pytest.MonkeyPatch, *lacks: str) -> list[Cursor]:
     return found
 
 
+def unanswered(*_: object) -> Proof:
+    raise SourceError("two does not answer")
+
+
 @pytest.mark.parametrize("is_given", [True, False])
 async def test_a_transaction_that_was_given_in_part_has_to_be_there(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, is_given: bool
@@ -317,11 +328,13 @@ async def test_a_transaction_that_was_given_in_part_has_to_be_there(
         assert [it.gtid for it in places] == ["0-101-1"]
         return
     assert (await pair.get(MAIN)).entries == 1
-    with pytest.raises(LostTransactionsError, match="does not have 1 transactions that were delivered: 0-101-2-2"):
-        await pair.server.switch_source(MAIN)
+    with monkeypatch.context() as patch:
+        patch.setattr(Source, "prove", unanswered)
+        with pytest.raises(SourceError):
+            await pair.server.switch_source(MAIN)
     # The stream has begun again, and the first source gives nothing more.
     assert pair.instance.cursors.track.end == pair.reading[0].stream.end
-    with pytest.raises(LostTransactionsError, match="0-101-2"):
+    with pytest.raises(LostTransactionsError, match="does not have 1 transactions that were delivered: 0-101-2-2"):
         await pair.server.switch_source(MAIN)
     await pair.server.switch_source(MAIN, accept=True)
     source = pair.server.destination_status(MAIN).source
@@ -361,7 +374,7 @@ async def test_what_the_log_has_must_be_there_though_the_stream_has_not_begun(
     pair.write("orders", b"one")
     assert await pair.take(MAIN) == [b"one"]
     pair.write("orders", b"two")
-    await eventually(lambda: pair.server.destination_status(MAIN).log.stretches[-1][1] == pair.parser.stream.end)  # type: ignore[union-attr]
+    await pair.logged()
     await pair.server.stop(MAIN)
     monkeypatch.setattr(Source, "waits", True)
     await pair.start(MAIN)
@@ -412,7 +425,7 @@ async def test_a_switch_that_is_refused_leaves_the_stream_as_it_is_with_a_log_to
     await pair.server.ack(MAIN, CLIENT, batch_id=batch.batch_id)
     pair.write("orders", b"two")
     assert await pair.take(MAIN) == [b"two"]
-    await eventually(lambda: pair.server.destination_status(MAIN).log.stretches[-1][1] == pair.parser.stream.end)  # type: ignore[union-attr]
+    await pair.logged()
     assert len(pair.server.destination_status(MAIN).log.stretches) == 1  # type: ignore[union-attr]
 
 
@@ -431,3 +444,97 @@ async def test_a_view_that_starts_while_the_ring_has_changes_of_both_sources_kee
     await pair.start(VIEW)
     assert await pair.take(VIEW) == [b"two", b"three"]
     assert await pair.take(MAIN) == [b"one", b"two", b"three"]
+
+
+async def test_what_was_given_in_part_and_has_come_no_more_is_not_asked_for(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first source has lost it, too, and was read on."""
+    await pair.start(MAIN)
+    await pair.server.subscribe(MAIN, CLIENT)
+    pair.write("orders", b"one")
+    assert await pair.take(MAIN) == [b"one"]
+    pair.tear()
+    (parser,) = pair.reading
+    elsewhere = pair.instance.ring.gtid_sources.intern(("", (0, 55)))
+    parser.status = replace(parser.status, gtid_in_part=(elsewhere, 2))
+    assert (await pair.get(MAIN)).entries == 1
+    places = asked(monkeypatch, "0-55-2")
+    with pytest.raises(LostTransactionsError, match="0-55-2"):
+        await pair.server.switch_source(MAIN)
+    pair.write("orders", b"two")
+    places.clear()
+    await pair.server.switch_source(MAIN)
+    assert [it.gtid for it in places] == ["0-101-1"]
+
+
+async def test_a_client_whose_changes_are_purged_needs_another_one_beside_it(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That the transaction is there of which it was given a part is not enough."""
+    await pair.start(MAIN)
+    await pair.server.subscribe(MAIN, CLIENT)
+    pair.write("orders", b"one")
+    pair.tear()
+    (parser,) = pair.reading
+    parser.status = replace(parser.status, gtid_in_part=(parser.stream.gtid, 2))
+    assert (await pair.get(MAIN)).entries == 4
+    monkeypatch.setattr(Source, "waits", True)
+    asked(monkeypatch, "0-101-2")
+    with pytest.raises(LostTransactionsError):
+        await pair.server.switch_source(MAIN)
+
+    def prove(_: Source, place: Cursor, sample: bytes) -> Proof:
+        if place.gtid != "0-101-2":
+            raise PurgedError("two has purged what comes next")
+        return Proof(place)
+
+    monkeypatch.setattr(Source, "prove", prove)
+    with pytest.raises(SwitchRefusedError, match="client 1001: two has purged what comes next"):
+        await pair.server.switch_source(MAIN)
+
+
+async def test_a_client_in_a_log_without_gtids_is_asked_for_by_its_place(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Pair, "readers", 1)
+    pair.main = pair.config(MAIN, store="mixed", store_min_free=0)
+    monkeypatch.setattr(Source, "begin", lambda self: self.on_begin(self.stream.end, None))
+    await pair.start(MAIN)
+    await pair.server.subscribe(MAIN, CLIENT)
+    pair.write("orders", b"one")
+    assert await pair.take(MAIN) == [b"one"]
+    pair.write("orders", b"two")
+    await pair.logged()
+    await pair.server.stop(MAIN)
+    monkeypatch.setattr(Source, "waits", True)
+    await pair.start(MAIN)
+
+    def prove(*_: object) -> Proof:
+        raise SourceChangedError("without GTIDs it cannot be known")
+
+    monkeypatch.setattr(Source, "prove", prove)
+    with pytest.raises(SwitchRefusedError, match="client 1001: without GTIDs it cannot be known"):
+        await pair.server.switch_source(MAIN)
+
+
+async def test_a_switch_that_is_refused_leaves_out_no_marker_of_another_configuration(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[Source] = []
+    monkeypatch.setattr(Source, "announce", lambda self, _: said.append(self))
+    monkeypatch.setattr(Pair, "readers", 1)
+    pair.main = pair.config(MAIN, store="mixed", store_min_free=0)
+    await pair.start(MAIN)
+    await pair.server.subscribe(MAIN, CLIENT)
+    pair.write("orders", b"one")
+    assert await pair.take(MAIN) == [b"one"]
+    await pair.logged()
+    await pair.server.stop(MAIN)
+    pair.main = pair.config(MAIN, store="mixed", store_min_free=0, filter_black_field="shop.orders:id")
+    await pair.start(MAIN)
+    assert said == pair.reading
+    monkeypatch.setattr(Source, "prove", unanswered)
+    with pytest.raises(SourceError):
+        await pair.server.switch_source(MAIN)
+    assert said[-1:] == pair.reading

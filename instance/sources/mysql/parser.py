@@ -495,10 +495,8 @@ class BinlogParser(ABC, Generic[Configured, Opened]):
         executed = self._decoder.executed
         if not position.n:
             self._in_part = None
-        elif (
-            self._in_part is None or self._in_part[0] != position.transaction
-        ):  # else this dump may not have come to it
-            self._in_part = (position.transaction, self._decoder.transaction_gtid)
+        elif self._in_part is None or self._in_part[0] != position.transaction or self._in_part[1] is None:
+            self._in_part = (position.transaction, self._decoder.gtid_in_part)
         gtids = parse_gtids(executed, mariadb=facts.mariadb) if executed else None
         # The set includes the current transaction of the decoder: to ask by it would lose that one.
         self._is_exact = position.n == 0 and position == self._decoder.position

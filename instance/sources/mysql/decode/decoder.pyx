@@ -506,11 +506,17 @@ cdef class Decoder:
         return self.make_position(self.begin_offset, self.n)
 
     @property
-    def transaction_gtid(self):
-        """The GTID of the transaction that was read last: the number of its source in the ring, and its own number.
+    def gtid_in_part(self):
+        """The GTID of the transaction of which a part was put last: the number of its source in the ring, and its own.
 
-        None if it has none.
+        None if it has none, or if this dump has not come to it.
         """
+        cdef Slot *slot
+        cdef Py_ssize_t i
+        for i in range(self.staging.taken, self.staging.count):
+            slot = &self.staging.slots[i]
+            if slot.flags & BOUNDARY:
+                return (slot.gtid, slot.gtid_first) if slot.gtid else None
         return (self.gtid_number, self.gtid.number) if self.gtid_number else None
 
     @property

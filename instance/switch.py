@@ -290,15 +290,16 @@ class SourceSwitch:
         if boundary is None or boundary.position is None:
             return
         cursors, gtid, place = self._destination.cursors, parser.status.gtid_in_part, boundary.position
+        torn = self._torn.position if self._torn is not None else None
+        if torn is not None and not (place.is_comparable(torn) and place <= torn):
+            self._torn = torn = None
+        if torn is not None and place < torn:  # of that one, all before it is wanted, too
+            return
         if boundary.gtid and gtid and any(it.has_given_beyond(place) for it in cursors.members):
             source, number = gtid
             gtids = parse_gtids(boundary.gtid)
             gtids.add(cursors.ring.gtid_sources[source][1], number)
             self._torn = replace(boundary, gtid=str(gtids))
-        elif self._torn is not None and self._torn.position is not None:
-            torn = self._torn.position
-            if not (place.is_comparable(torn) and place <= torn):
-                self._torn = None
 
 
 def shorten(runs: Sequence[str]) -> str:

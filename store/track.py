@@ -78,6 +78,11 @@ class Track:
         """Say that another source fills the ring from here on."""
         self._switches = [it for it in self._switches if it >= self.ring.first] + [self.ring.next]
 
+    @property
+    def is_mixed(self) -> bool:
+        """Whether sources have filled the ring one after the other."""
+        return any(it >= self.ring.first for it in self._switches)
+
     def begin(self, position: Position, member: str = ONE) -> None:
         """Say where the stream of an empty ring begins."""
         source, file, begin, n = position.parts

@@ -1590,6 +1590,24 @@ def test_a_reader_that_has_passed_where_its_source_was_left_joins_where_it_was_r
     assert (status.state, status.acked) == ("attached", str(first.end))
 
 
+def test_a_client_between_where_its_source_was_left_and_where_it_was_read_again_waits_for_a_reader() -> None:
+    cursors, (first, _) = switched(1, 2, 1, catches_up=True)
+    cursors.subscribe(1002, now=NOW)
+    place = first.position(6)
+    cursors.restore(StoredClient(CLIENT, "", Cursor.at(place, "0-101-1", place)), NOW)
+    reader = Stream(Ring(64), events=6)
+    cursors.catch_up(CLIENT, Track(reader.ring))
+    for _ in range(3):
+        reader.transaction(b"row")
+    reader.put()
+    cursors.advance(NOW)
+    confirm(cursors, CLIENT)
+    between = reader.end
+    assert cursors.status(CLIENT).acked == str(between)
+    cursors.leave_readers()
+    assert {it.position for it in cursors.behind.values()} == {between}
+
+
 @pytest.mark.parametrize(("began", "state"), [(9, "attached"), (12, "attached"), (6, "catching-up")])
 def test_a_client_comes_back_to_its_place_of_the_former_source(began: int, state: str) -> None:
     cursors, (first, second) = switched(2, 2, catches_up=True)

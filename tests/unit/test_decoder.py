@@ -1177,3 +1177,20 @@ def test_the_gtid_of_what_was_put_in_part_is_known_however_far_the_rest_is_read(
             assert (number, ring.gtid_sources[source]) == (begins[position.begin], ("", (bytes(15) + b"\1", "")))
             checked.add((number, len(decoder.staging)))
     assert checked
+
+
+def test_the_gtid_of_a_transaction_that_is_passed_over_is_not_that_of_what_was_put_in_part() -> None:
+    log, begins, counts = Log(), [], []
+    for number in range(1, 4):
+        begins.append(log.offset)
+        log.add(BinlogEvent.GTID_EVENT, b"\1" + bytes(15) + b"\1" + struct.pack("<q", number))
+        counts.append(len(log.packets))
+        log.query("BEGIN").table_map().insert(1).xid()
+    found = []
+    for count in counts:
+        ring = Ring(16)
+        decoder = Decoder(ring, Options())
+        decoder.begin(source=SOURCE, position=Position(SOURCE, "bin.000001", CREATED, begins[2], 3))
+        drive(decoder, ring, log.packets[:count])
+        found.append(decoder.gtid_in_part)
+    assert found == [None, None, (1, 3)]

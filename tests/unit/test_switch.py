@@ -468,6 +468,30 @@ async def test_what_was_given_in_part_and_has_come_no_more_is_not_asked_for(
     assert [it.gtid for it in places] == ["0-101-1"]
 
 
+async def test_of_two_that_were_given_in_part_the_later_one_is_remembered(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stream begins again where a slower client is."""
+    await pair.start(MAIN)
+    for client in (CLIENT, 7):
+        await pair.server.subscribe(MAIN, client)
+    pair.write("orders", b"one")
+    assert await pair.take(MAIN) == [b"one"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Source, "prove", unanswered)
+        for number in (2, 1):
+            pair.tear()
+            (parser,) = pair.reading
+            parser.status = replace(parser.status, gtid_in_part=(parser.stream.gtid, number))
+            if number == 2:
+                assert (await pair.get(MAIN)).entries == 1
+            with pytest.raises(SourceError):
+                await pair.server.switch_source(MAIN)
+    asked(monkeypatch, "0-101-2")
+    with pytest.raises(LostTransactionsError, match="0-101-2"):
+        await pair.server.switch_source(MAIN)
+
+
 async def test_a_client_whose_changes_are_purged_needs_another_one_beside_it(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:

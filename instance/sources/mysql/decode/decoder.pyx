@@ -517,6 +517,8 @@ cdef class Decoder:
             slot = &self.staging.slots[i]
             if slot.flags & BOUNDARY:
                 return (slot.gtid, slot.gtid_first) if slot.gtid else None
+        if self.skipping and self.begin_offset < self.skip_begin:
+            return None
         return (self.gtid_number, self.gtid.number) if self.gtid_number else None
 
     @property

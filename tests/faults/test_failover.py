@@ -376,8 +376,12 @@ def test_with_a_log_the_switch_goes_on_after_it(sluice: Sluice, mysql_pair: Pair
         assert read(behind, 4) == [1, 2, 3, 4]
 
 
-def test_a_transaction_that_was_read_in_part_comes_again_as_a_whole(sluice: Sluice, usual_pair: Pair) -> None:
-    pair = usual_pair
+@contextlib.contextmanager
+def reading_in_part(sluice: Sluice, pair: Pair, before: Callable[[], None] = lambda: None) -> Iterator[Client]:
+    """Serve a client that has row 1; of a transaction with the rows 10 to 2009 only a part was read.
+
+    ``before`` is called between the two.
+    """
     with Proxy((pair.first.host, pair.first.port)) as proxy:
         configure(sluice, pair, canal__instance__master__address=f"{proxy.host}:{proxy.port}")
         with sluice:
@@ -386,42 +390,40 @@ def test_a_transaction_that_was_read_in_part_comes_again_as_a_whole(sluice: Slui
             client.subscribe()
             insert(pair.first, 1)
             assert read(client, 1) == [1]
+            before()
             proxy.cut_after(500_000)
             values = ", ".join(f"({number}, REPEAT('x', 1000))" for number in range(10, 2010))
             pair.first.query(f"INSERT INTO {SCHEMA}.t VALUES {values}")
             eventually(lambda: sluice.destination()["entries"] > 1 and sluice.destination()["state"] == "error", "cut")
-            pair.catch_up(pair.second, pair.first)
-            switch(sluice)
-            assert read(client, 2009) == list(range(10, 2010))
+            yield client
+
+
+def test_a_transaction_that_was_read_in_part_comes_again_as_a_whole(sluice: Sluice, usual_pair: Pair) -> None:
+    pair = usual_pair
+    with reading_in_part(sluice, pair) as client:
+        pair.catch_up(pair.second, pair.first)
+        switch(sluice)
+        assert read(client, 2009) == list(range(10, 2010))
 
 
 def test_a_transaction_that_was_given_in_part_and_is_lost_is_listed_too(sluice: Sluice, pair: Pair) -> None:
-    with Proxy((pair.first.host, pair.first.port)) as proxy:
-        configure(sluice, pair, canal__instance__master__address=f"{proxy.host}:{proxy.port}")
-        with sluice:
-            sluice.wait_running()
-            client = sluice.client()
-            client.subscribe()
-            insert(pair.first, 1)
-            assert read(client, 1) == [1]
-            pair.catch_up(pair.second, pair.first)
-            pair.promote(pair.second)
-            proxy.cut_after(500_000)
-            values = ", ".join(f"({number}, REPEAT('x', 1000))" for number in range(10, 2010))
-            pair.first.query(f"INSERT INTO {SCHEMA}.t VALUES {values}")
-            eventually(lambda: sluice.destination()["entries"] > 1 and sluice.destination()["state"] == "error", "cut")
-            while not (batch := client.get_without_ack(SECONDS)).rows():
-                client.ack(batch)
+    def part() -> None:
+        pair.catch_up(pair.second, pair.first)
+        pair.promote(pair.second)
+
+    with reading_in_part(sluice, pair, part) as client:
+        while not (batch := client.get_without_ack(SECONDS)).rows():
             client.ack(batch)
-            for _ in range(2):  # the stream has begun again before the second one
-                with pytest.raises(AssertionError, match="does not have 1 transactions that were delivered"):
-                    switch(sluice)
-            (lost,) = switch(sluice, accept="true")["source"]["accepted"]
-            newest = "gtid_binlog_pos" if pair.first.mariadb else "gtid_executed"
-            ((executed,),) = pair.first.query(f"SELECT @@{newest}")
-            assert re.findall(r"[0-9]+$", lost) == re.findall(r"[0-9]+$", executed)
-            insert(pair.second, 5000)
-            assert read(client, 5000) == [5000]
+        client.ack(batch)
+        for _ in range(2):  # the stream has begun again before the second one
+            with pytest.raises(AssertionError, match="does not have 1 transactions that were delivered"):
+                switch(sluice)
+        (lost,) = switch(sluice, accept="true")["source"]["accepted"]
+        newest = "gtid_binlog_pos" if pair.first.mariadb else "gtid_executed"
+        ((executed,),) = pair.first.query(f"SELECT @@{newest}")
+        assert re.findall(r"[0-9]+$", lost) == re.findall(r"[0-9]+$", executed)
+        insert(pair.second, 5000)
+        assert read(client, 5000) == [5000]
 
 
 def test_a_client_that_is_behind_the_ring_goes_on_after_two_switches(sluice: Sluice, mysql_pair: Pair) -> None:

@@ -1523,6 +1523,14 @@ def switched(*counts: int, catches_up: bool = False) -> tuple[Cursors, list[Stre
     return cursors, streams
 
 
+def let_read(cursors: Cursors, first: Stream, reader: Stream) -> None:
+    """Give a reader to a client whose place is before the ring, while another one holds what the first source wrote."""
+    cursors.subscribe(1002, now=NOW)
+    place = first.position(6)
+    cursors.restore(StoredClient(CLIENT, "", Cursor.at(place, "0-101-1", place)), NOW)
+    cursors.catch_up(CLIENT, Track(reader.ring))
+
+
 @pytest.mark.parametrize("counts", [(2, 2), (2, 3, 2), (3, 0, 2), (2, 1, 1, 2), (0, 2), (2, 0, 0, 1)])
 def test_every_place_is_found_as_long_as_the_ring_has_it_whichever_source_it_is_of(counts: tuple[int, ...]) -> None:
     cursors, _ = switched(*counts)
@@ -1570,11 +1578,8 @@ def test_a_source_that_is_left_again_keeps_its_places_though_nothing_of_the_form
 
 def test_a_reader_that_has_passed_where_its_source_was_left_joins_where_it_was_read_again() -> None:
     cursors, (first, _) = switched(1, 2, 1, catches_up=True)
-    cursors.subscribe(1002, now=NOW)
-    place = first.position(6)
-    cursors.restore(StoredClient(CLIENT, "", Cursor.at(place, "0-101-1", place)), NOW)
     reader = Stream(Ring(64), events=6)
-    cursors.catch_up(CLIENT, Track(reader.ring))
+    let_read(cursors, first, reader)
     found = 0
     for count in (3, 1):
         for _ in range(count):
@@ -1592,11 +1597,8 @@ def test_a_reader_that_has_passed_where_its_source_was_left_joins_where_it_was_r
 
 def test_a_client_between_where_its_source_was_left_and_where_it_was_read_again_waits_for_a_reader() -> None:
     cursors, (first, _) = switched(1, 2, 1, catches_up=True)
-    cursors.subscribe(1002, now=NOW)
-    place = first.position(6)
-    cursors.restore(StoredClient(CLIENT, "", Cursor.at(place, "0-101-1", place)), NOW)
     reader = Stream(Ring(64), events=6)
-    cursors.catch_up(CLIENT, Track(reader.ring))
+    let_read(cursors, first, reader)
     for _ in range(3):
         reader.transaction(b"row")
     reader.put()
@@ -1621,11 +1623,8 @@ def test_a_client_comes_back_to_its_place_of_the_former_source(began: int, state
 
 def test_a_reader_meets_the_ring_in_the_part_of_its_source() -> None:
     cursors, (first, second) = switched(1, 2, catches_up=True)
-    cursors.subscribe(1002, now=NOW)  # it holds the places of the former source in the ring
-    place = first.position(6)
-    cursors.restore(StoredClient(CLIENT, "", Cursor.at(place, "0-101-1", place)), NOW)
     reader = Stream(Ring(64), events=70, name="102")
-    cursors.catch_up(CLIENT, Track(reader.ring))
+    let_read(cursors, first, reader)
     reader.transaction(b"row")
     reader.transaction(b"row")
     reader.put()

@@ -31,7 +31,7 @@ from sluice.store.cursor import Cursor
 from sluice.store.ring import Kind
 from sluice.store.snapshot import TableProgress
 from tests.source import eventually
-from tests.stream import Stream
+from tests.stream import SERVER_ID, Stream
 from tests.unit.test_embedded import WrittenByTest
 from tests.unit.test_views import CLIENT, MAIN, VIEW, Setup
 
@@ -107,11 +107,28 @@ class Pair(Setup):
     def reading(self) -> list[Source]:
         return [it for it in self.parsers if it.reads]
 
-    def tear(self) -> None:
-        """End what is read in the middle of a transaction: a switch has to begin the stream again."""
+    def tear(self, number: int = 0, server: int = SERVER_ID) -> None:
+        """End what is read in the middle of a transaction: a switch has to begin the stream again.
+
+        It has this number as its GTID, or none that is known.
+        """
         (parser,) = self.reading
         parser.stream.stage(b"begin", Kind.TRANSACTION_BEGIN)
         parser.stream.put()
+        source = self.instance.ring.gtid_sources.intern(("", (0, server)))
+        parser.status = replace(parser.status, gtid_in_part=(source, number) if number else None)
+
+    def keep_log(self, monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:
+        """Have a log on disk when the destination is started."""
+        monkeypatch.setattr(Pair, "readers", 1)
+        self.main = self.config(MAIN, store="mixed", store_min_free=0, **more)
+
+    async def take_one(self) -> None:
+        """Start with a client that takes the one transaction that is written."""
+        await self.start(MAIN)
+        await self.server.subscribe(MAIN, CLIENT)
+        self.write("orders", b"one")
+        assert await self.take(MAIN) == [b"one"]
 
     async def logged(self) -> None:
         """Wait until the log has all that was written."""
@@ -316,13 +333,8 @@ async def test_a_transaction_that_was_given_in_part_has_to_be_there(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, is_given: bool
 ) -> None:
     places = asked(monkeypatch, "0-101-2")
-    await pair.start(MAIN)
-    await pair.server.subscribe(MAIN, CLIENT)
-    pair.write("orders", b"one")
-    assert await pair.take(MAIN) == [b"one"]
-    pair.tear()
-    (parser,) = pair.reading
-    parser.status = replace(parser.status, gtid_in_part=(parser.stream.gtid, 2))
+    await pair.take_one()
+    pair.tear(2)
     if not is_given:
         await pair.server.switch_source(MAIN)
         assert [it.gtid for it in places] == ["0-101-1"]
@@ -349,9 +361,7 @@ async def test_what_was_given_in_part_and_then_as_a_whole_is_asked_for_once(
     await pair.start(MAIN)
     await pair.server.subscribe(MAIN, CLIENT)
     pair.write("orders", b"one")
-    pair.tear()
-    (parser,) = pair.reading
-    parser.status = replace(parser.status, gtid_in_part=(parser.stream.gtid, 2))
+    pair.tear(2)
     assert (await pair.get(MAIN)).entries == 4
     with pytest.raises(LostTransactionsError):
         await pair.server.switch_source(MAIN)
@@ -367,12 +377,8 @@ async def test_what_the_log_has_must_be_there_though_the_stream_has_not_begun(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client behind its end is given it from the log."""
-    monkeypatch.setattr(Pair, "readers", 1)
-    pair.main = pair.config(MAIN, store="mixed", store_min_free=0)
-    await pair.start(MAIN)
-    await pair.server.subscribe(MAIN, CLIENT)
-    pair.write("orders", b"one")
-    assert await pair.take(MAIN) == [b"one"]
+    pair.keep_log(monkeypatch)
+    await pair.take_one()
     pair.write("orders", b"two")
     await pair.logged()
     await pair.server.stop(MAIN)
@@ -413,8 +419,7 @@ async def test_a_client_whose_changes_are_purged_does_not_hold_the_others_back(
 async def test_a_switch_that_is_refused_leaves_the_stream_as_it_is_with_a_log_too(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Pair, "readers", 1)
-    pair.main = pair.config(MAIN, store="mixed", store_min_free=0)
+    pair.keep_log(monkeypatch)
     await pair.start(MAIN)
     await pair.server.subscribe(MAIN, CLIENT)
     pair.write("orders", b"one")
@@ -450,14 +455,8 @@ async def test_what_was_given_in_part_and_has_come_no_more_is_not_asked_for(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first source has lost it, too, and was read on."""
-    await pair.start(MAIN)
-    await pair.server.subscribe(MAIN, CLIENT)
-    pair.write("orders", b"one")
-    assert await pair.take(MAIN) == [b"one"]
-    pair.tear()
-    (parser,) = pair.reading
-    elsewhere = pair.instance.ring.gtid_sources.intern(("", (0, 55)))
-    parser.status = replace(parser.status, gtid_in_part=(elsewhere, 2))
+    await pair.take_one()
+    pair.tear(2, server=55)
     assert (await pair.get(MAIN)).entries == 1
     places = asked(monkeypatch, "0-55-2")
     with pytest.raises(LostTransactionsError, match="0-55-2"):
@@ -481,9 +480,7 @@ async def test_of_two_that_were_given_in_part_the_later_one_is_remembered(
             for row in rows:
                 pair.write("orders", row)
             assert await pair.take(MAIN) == (rows if len(rows) > 1 else [])
-            pair.tear()
-            (parser,) = pair.reading
-            parser.status = replace(parser.status, gtid_in_part=(parser.stream.gtid, len(rows) + 1))
+            pair.tear(len(rows) + 1)
             if len(rows) > 1:
                 assert (await pair.get(MAIN)).entries == 1
             with pytest.raises(SourceError):
@@ -500,9 +497,7 @@ async def test_a_client_whose_changes_are_purged_needs_another_one_beside_it(
     await pair.start(MAIN)
     await pair.server.subscribe(MAIN, CLIENT)
     pair.write("orders", b"one")
-    pair.tear()
-    (parser,) = pair.reading
-    parser.status = replace(parser.status, gtid_in_part=(parser.stream.gtid, 2))
+    pair.tear(2)
     assert (await pair.get(MAIN)).entries == 4
     monkeypatch.setattr(Source, "waits", True)
     asked(monkeypatch, "0-101-2")
@@ -522,13 +517,9 @@ async def test_a_client_whose_changes_are_purged_needs_another_one_beside_it(
 async def test_a_client_in_a_log_without_gtids_is_asked_for_by_its_place(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Pair, "readers", 1)
-    pair.main = pair.config(MAIN, store="mixed", store_min_free=0)
+    pair.keep_log(monkeypatch)
     monkeypatch.setattr(Source, "begin", lambda self: self.on_begin(self.stream.end, None))
-    await pair.start(MAIN)
-    await pair.server.subscribe(MAIN, CLIENT)
-    pair.write("orders", b"one")
-    assert await pair.take(MAIN) == [b"one"]
+    await pair.take_one()
     pair.write("orders", b"two")
     await pair.logged()
     await pair.server.stop(MAIN)
@@ -548,15 +539,11 @@ async def test_a_switch_that_is_refused_leaves_out_no_marker_of_another_configur
 ) -> None:
     said: list[Source] = []
     monkeypatch.setattr(Source, "announce", lambda self, _: said.append(self))
-    monkeypatch.setattr(Pair, "readers", 1)
-    pair.main = pair.config(MAIN, store="mixed", store_min_free=0)
-    await pair.start(MAIN)
-    await pair.server.subscribe(MAIN, CLIENT)
-    pair.write("orders", b"one")
-    assert await pair.take(MAIN) == [b"one"]
+    pair.keep_log(monkeypatch)
+    await pair.take_one()
     await pair.logged()
     await pair.server.stop(MAIN)
-    pair.main = pair.config(MAIN, store="mixed", store_min_free=0, filter_black_field="shop.orders:id")
+    pair.keep_log(monkeypatch, filter_black_field="shop.orders:id")
     await pair.start(MAIN)
     assert said == pair.reading
     monkeypatch.setattr(Source, "prove", unanswered)

@@ -11,7 +11,7 @@ from .common import NO, add_command, add_conf, out
 from .findings import Findings, examine_password
 
 
-def add_check_command(commands: Any) -> None:
+def add_commands(commands: Any) -> None:
     """Add the command to those of the command line."""
     check = add_command(
         commands,

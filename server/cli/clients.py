@@ -12,7 +12,7 @@ from .remote import Remote
 from .status import show, summarize
 
 
-def add_client_commands(commands: Any) -> None:
+def add_commands(commands: Any) -> None:
     """Add the commands to those of the command line."""
     _add_commands_about_clients(commands)
     _add_commands_about_batches(commands)

@@ -21,7 +21,7 @@ LONGEST = 15.0
 """Seconds that ZooKeeper has to answer."""
 
 
-def add_cluster_commands(commands: Any) -> None:
+def add_commands(commands: Any) -> None:
     """Add the commands to those of the command line."""
     give_up = add_command(
         commands,

@@ -5,27 +5,32 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 from ... import __version__
 from ...protocol.errors import ConnectionLostError, SluiceError, SourceError, TargetError, ZooKeeperError
-from .check import add_check_command
-from .clients import add_client_commands
-from .cluster import add_cluster_commands
 from .common import INTERRUPTED, UNREACHABLE, USAGE, interrupt
 from .completion import add_completion_command
-from .credentials import add_credential_commands
-from .filters import add_filter_command
-from .log import add_log_commands
-from .migrate import add_migrate_command
-from .quarantine import add_quarantine_commands
-from .schema import add_schema_commands
-from .serve import add_serve_command
-from .snapshot import add_snapshot_command
-from .source import add_source_commands
-from .spark import add_spark_commands
-from .tail import add_tail_command
-from .tidb import add_tidb_commands
-from .verify import add_verify_command
+
+MODULES = {
+    "serve": ("serve",),
+    "check": ("check",),
+    "tail": ("tail",),
+    "clients": ("status", "clients", "ack", "rollback", "skip", "seek", "protect", "unsubscribe"),
+    "snapshot": ("snapshot",),
+    "filters": ("filter",),
+    "verify": ("verify",),
+    "quarantine": ("quarantine",),
+    "log": ("log",),
+    "schema": ("schema",),
+    "source": ("source",),
+    "credentials": ("token", "user"),
+    "cluster": ("yield", "rebalance"),
+    "migrate": ("migrate",),
+    "spark": ("spark",),
+    "tidb": ("tidb",),
+}
+"""The modules with the commands that each adds, in the order in which the help lists them."""
 
 EXIT_CODES = """exit status:
   0  all is well
@@ -37,7 +42,8 @@ EXIT_CODES = """exit status:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and leave with its exit status."""
-    options = argument_parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    options = argument_parser(words[0] if words else "").parse_args(words)
     signal.signal(signal.SIGTERM, interrupt)
     try:
         status = options.run(options)
@@ -61,8 +67,11 @@ def _complain(error: Exception, status: int) -> int:
     return status
 
 
-def argument_parser() -> argparse.ArgumentParser:
-    """Describe all commands and their arguments, in the order in which the help lists them."""
+def argument_parser(command: str = "") -> argparse.ArgumentParser:
+    """Describe the commands and their arguments, in the order in which the help lists them.
+
+    Where the ``command`` is known that is asked for, only those of its module: to import all of them takes long.
+    """
     top = argparse.ArgumentParser(
         prog="sluice",
         description="Serve the changes of MySQL and MariaDB to subscribers, as Canal does.",
@@ -78,24 +87,10 @@ def argument_parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"sluice {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for add in (
-        add_serve_command,
-        add_check_command,
-        add_tail_command,
-        add_client_commands,
-        add_snapshot_command,
-        add_filter_command,
-        add_verify_command,
-        add_quarantine_commands,
-        add_log_commands,
-        add_schema_commands,
-        add_source_commands,
-        add_credential_commands,
-        add_cluster_commands,
-        add_migrate_command,
-        add_spark_commands,
-        add_tidb_commands,
-    ):
-        add(commands)
+    modules = [module for module, names in MODULES.items() if command in names]
+    if command == "--version":
+        return top
+    for module in modules or MODULES:
+        import_module(f".{module}", __package__).add_commands(commands)
     add_completion_command(commands, top)
     return top

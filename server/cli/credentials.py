@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..credentials import Credentials, Grant
 
 
-def add_credential_commands(commands: Any) -> None:
+def add_commands(commands: Any) -> None:
     """Add the commands to those of the command line."""
     tokens = add_group(commands, "token", "make, list and revoke tokens of the HTTP API")
     create = add_command(

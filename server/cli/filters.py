@@ -16,7 +16,7 @@ from ..config import Configuration
 from .common import NO, add_command, add_conf, add_group, out
 
 
-def add_filter_command(commands: Any) -> None:
+def add_commands(commands: Any) -> None:
     """Add the command to those of the command line."""
     filters = add_group(commands, "filter", "try filters")
     attempt = add_command(

@@ -9,7 +9,7 @@ from rich.text import Text
 from .common import add_command, add_destination, add_group, add_server, out, remote_of
 
 
-def add_log_commands(commands: Any) -> None:
+def add_commands(commands: Any) -> None:
     """Add the commands to those of the command line."""
     log = add_group(commands, "log", "list and prune the log on disk")
     held = add_command(

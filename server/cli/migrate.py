@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ...store.cursor import Cursor, StoredClient
 
 
-def add_migrate_command(commands: Any) -> None:
+def add_commands(commands: Any) -> None:
     """Add the command to those of the command line."""
     migrate = add_command(
         commands,

@@ -12,7 +12,7 @@ from ..config import Configuration
 from .common import NO, add_command, add_conf, add_destination, add_group, add_server, out, remote_of
 
 
-def add_quarantine_commands(commands: Any) -> None:
+def add_commands(commands: Any) -> None:
     """Add the commands to those of the command line."""
     quarantine = add_group(commands, "quarantine", "list row events that could not be decoded, and read them again")
     held = add_command(

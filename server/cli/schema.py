@@ -22,7 +22,7 @@ POSITION = "1/mysql-bin.000003@1767225600:4096:0"
 AT = "a position, as sluice status shows it; otherwise the end of what the stream has passed"
 
 
-def add_schema_commands(commands: Any) -> None:
+def add_commands(commands: Any) -> None:
     """Add the commands to those of the command line."""
     schema = add_group(commands, "schema", "show which columns tables had, and when")
     show = add_command(

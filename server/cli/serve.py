@@ -13,7 +13,7 @@ from ..processes import ALL, Share
 from .common import add_command, add_conf
 
 
-def add_serve_command(commands: Any) -> None:
+def add_commands(commands: Any) -> None:
     """Add the command to those of the command line."""
     serve = add_command(
         commands,

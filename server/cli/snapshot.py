@@ -15,7 +15,7 @@ from .remote import Remote
 GLANCE = 0.5  # seconds between two looks at how far a snapshot is
 
 
-def add_snapshot_command(commands: Any) -> None:
+def add_commands(commands: Any) -> None:
     """Add the command to those of the command line."""
     snapshot = add_command(
         commands,

@@ -7,7 +7,7 @@ from .common import add_command, add_destination, add_group, add_server, out, re
 from .status import show_source
 
 
-def add_source_commands(commands: Any) -> None:
+def add_commands(commands: Any) -> None:
     """Add the commands to those of the command line."""
     source = add_group(commands, "source", "switch to another server with the same data")
     switch = add_command(

@@ -37,7 +37,7 @@ CAUSE = re.compile(
 ELSEWHERE = SourceError | ConnectionLostError | TargetError  # errors of what is reached over the network
 
 
-def add_spark_commands(commands: Any) -> None:
+def add_commands(commands: Any) -> None:
     """Add the commands to those of the command line."""
     jobs = add_group(commands, "spark", "write changes elsewhere with Spark")
     _add_changelog_command(jobs)

@@ -28,7 +28,7 @@ LONGEST_VALUE = 60  # characters of a value that are shown
 STYLES = {"INSERT": "green", "UPDATE": "yellow", "DELETE": "red"}
 
 
-def add_tail_command(commands: Any) -> None:
+def add_commands(commands: Any) -> None:
     """Add the command to those of the command line."""
     tail = add_command(
         commands,

@@ -22,7 +22,7 @@ WAIT = 0.25  # seconds after which an interrupt is seen at the latest
 PASSWORD = "SLUICE_KAFKA_PASSWORD"  # noqa: S105  the name of the variable
 
 
-def add_tidb_commands(commands: Any) -> None:
+def add_commands(commands: Any) -> None:
     """Add the commands to those of the command line."""
     tidb = add_group(commands, "tidb", "read TiDB's secondary binlog from Kafka")
     _add_print_command(tidb)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ...instance.source import Findings
 
 
-def add_verify_command(commands: Any) -> None:
+def add_commands(commands: Any) -> None:
     """Add the command to those of the command line."""
     verify = add_command(
         commands,

@@ -13,13 +13,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from sluice.protocol.errors import ConfigError, SourceError
 from sluice.server.cli import cluster, spark
-from sluice.server.cli.command import argument_parser, main
+from sluice.server.cli.command import MODULES, argument_parser, main
 from sluice.server.credentials import Credentials
 
 SOURCE = "canal.instance.master.address = 127.0.0.1:1\ncanal.instance.dbUsername = cdc\n"
@@ -225,6 +226,21 @@ def test_the_cause_is_found_in_an_error_of_spark(text: str, kind: type[Exception
 
 
 SPARK = ("spark", "changelog", "example", "2001", "--to", "changes", "--checkpoint", "at")
+
+
+@pytest.mark.parametrize(("module", "names"), MODULES.items())
+def test_each_command_is_listed_with_the_module_that_adds_it(module: str, names: tuple[str, ...]) -> None:
+    commands = argparse.ArgumentParser().add_subparsers()
+    import_module(f"sluice.server.cli.{module}").add_commands(commands)
+    assert set(commands.choices) == set(names)
+
+
+def test_a_command_imports_no_other() -> None:
+    code = (
+        "import sys; from sluice.server.cli.command import argument_parser; argument_parser('status');"
+        " print([it for it in ('pydantic', 'sluice.server.config', 'sluice.server.cli.check') if it in sys.modules])"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
 
 
 def test_the_help_of_a_command_needs_no_spark() -> None:
